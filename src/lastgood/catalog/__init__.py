@@ -1,0 +1,1 @@
+"""Small records in transactions: the contract, and one package for each backend that keeps it."""

@@ -1,0 +1,227 @@
+"""The catalog's contract: what every backend guarantees, whatever it is made of.
+
+All or nothing: each method is one transaction. What a method returned or acknowledged is seen by every later
+call, from any thread, process or host that shares the store. Methods may be called from several threads at
+once. Values come back verified by the backend as far as it can (page checksums); digests are checked by the
+engine. Errors are those of lastgood.errors: NotFoundError for a missing task, branch or checkpoint (also for
+another owner's), ConflictError when the head is elsewhere, IntegrityError for damage, UnavailableError when
+the backend cannot; after any of them nothing has changed.
+
+Sequence numbers and event numbers come from the task's counters inside the transaction. They are dense,
+monotonic, and the only cursors.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import msgspec
+
+from lastgood.model.checkpoint import Attestation, Placement, Record
+from lastgood.model.event import Event
+from lastgood.model.task import BranchInfo, TaskInfo
+
+MAX_PAGE = 1000
+
+
+class Blob(NamedTuple):
+    """Bytes as they are stored: digest and size are those of the bytes before `encoding`."""
+
+    digest: bytes
+    size: int
+    encoding: int
+    data: bytes
+
+
+class Actor(NamedTuple):
+    """Who acts, and in which correlation."""
+
+    user: str
+    correlation_id: str | None = None
+
+
+class NewBranch(msgspec.Struct, frozen=True):
+    """A branch to be made by a commit. The commit's parent is its origin; without one it begins the task."""
+
+    id: str
+    name: str
+    description: str = ""
+    metadata: dict[str, Any] = {}
+    active: bool = True
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """One checkpoint and all that must become visible with it."""
+
+    owner: str
+    record: Record
+    data: bytes
+    checksum: bytes
+    branch: str | NewBranch
+    only_if_active: bool = False
+    blobs: Sequence[Blob] = ()
+    attestations: Sequence[tuple[str, dict[str, Any]]] = ()
+
+
+class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint as it lies in the catalog. `data` is None once it is purged."""
+
+    id: str
+    owner: str
+    task_id: str
+    task_number: int
+    data: bytes | None
+    checksum: bytes
+    placement: Placement
+    placement_digest: bytes
+    verified: bool
+    verified_at: int | None
+    deleted: bool
+    tags: tuple[str, ...]
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """What a commit came to. `repeated`: it had been stored before, under the same key or id."""
+
+    stored: StoredCheckpoint
+    previous_control_state: str
+    repeated: bool = False
+
+
+class Line(msgspec.Struct, frozen=True):
+    """What is listed: all of a task's checkpoints, or with `branch` that branch's ancestors and its own."""
+
+    task: TaskInfo
+    branch: BranchInfo | None = None
+
+
+class StoreInfo(msgspec.Struct, frozen=True):
+    """What was fixed when the store was created, and its format as it is now."""
+
+    id: str
+    created_at: int
+    format: str
+    blob_id: str
+    migration: int
+
+
+class Catalog(ABC):
+    """See the module's docstring for what holds for all methods."""
+
+    durable: bool
+    """What was acknowledged survives kill -9 and power loss."""
+
+    shared: bool
+    """Several hosts may use it at once."""
+
+    @abstractmethod
+    def info(self) -> StoreInfo: ...
+
+    @abstractmethod
+    def commit(self, commit: Commit, actor: Actor) -> Committed:
+        """Store the checkpoint, move the head, count, and log it.
+
+        The branch's head must be the record's parent, else ConflictError carrying the present head. With
+        `only_if_active` its branch must be the task's active one. The first commit of a task creates it. A key
+        or an id that is already stored is found before the head is looked at: with the same content the
+        stored one is returned as `repeated` and nothing changes, with other content it is a ConflictError.
+        """
+
+    @abstractmethod
+    def queue(self) -> AbstractContextManager[None]:
+        """Hold back other writers while inside, where the backend can, so that what is read stays true."""
+
+    @abstractmethod
+    def task(self, owner: str, task_id: str) -> TaskInfo | None: ...
+
+    @abstractmethod
+    def tasks(self, owner: str | None, after: int = 0, limit: int = 100) -> list[TaskInfo]:
+        """Newest first by creation, before the task numbered `after`. None: of every owner."""
+
+    @abstractmethod
+    def branch(self, owner: str, branch_id: str) -> BranchInfo | None: ...
+
+    @abstractmethod
+    def branches(self, task: TaskInfo) -> list[BranchInfo]:
+        """Oldest first."""
+
+    @abstractmethod
+    def checkpoint(self, owner: str, checkpoint_id: str) -> StoredCheckpoint | None: ...
+
+    @abstractmethod
+    def checkpoint_at(self, task: TaskInfo, sequence: int) -> StoredCheckpoint | None: ...
+
+    @abstractmethod
+    def find(self, owner: str, prefix: str, limit: int = 2) -> list[str]:
+        """Ids that begin with `prefix`."""
+
+    @abstractmethod
+    def tagged(self, task: TaskInfo, tag: str) -> StoredCheckpoint | None: ...
+
+    @abstractmethod
+    def checkpoints(
+        self,
+        line: Line,
+        *,
+        before: int | None = None,
+        limit: int = 100,
+        type: str | None = None,
+    ) -> list[StoredCheckpoint]:
+        """Newest first, those with a sequence below `before`, neither deleted nor purged."""
+
+    @abstractmethod
+    def last_verified(self, line: Line, type: str | None = None) -> StoredCheckpoint | None:
+        """The newest of `checkpoints` whose last recorded verification held."""
+
+    @abstractmethod
+    def count(self, line: Line, type: str | None = None) -> int:
+        """How many `checkpoints` would give without a limit."""
+
+    @abstractmethod
+    def blobs(self, partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
+        """Those that exist. A task's number is its partition."""
+
+    @abstractmethod
+    def attest(
+        self, owner: str, checkpoint_ids: Sequence[str], kind: str, data: dict[str, Any], actor: Actor
+    ) -> list[Attestation]:
+        """Append an attestation to each, and what follows from it.
+
+        `deleted` refuses the head of the active branch; `tag` ({"name", "move"}) refuses a name that another
+        checkpoint has, unless it may move. Saying what already holds appends nothing and returns the earlier.
+        """
+
+    @abstractmethod
+    def attestations(self, owner: str, checkpoint_id: str) -> list[tuple[Attestation, bytes]]:
+        """(attestation, its digest), oldest first."""
+
+    @abstractmethod
+    def events(self, task: TaskInfo, *, after: int = 0, limit: int = 100) -> list[Event]:
+        """Oldest first, those with a sequence above `after`."""
+
+    @abstractmethod
+    def purge(self, owner: str, checkpoint_id: str, actor: Actor) -> None:
+        """Remove a checkpoint's record, tags and attestations; leave its tombstone. As `deleted`, refuses heads."""
+
+    @abstractmethod
+    def delete_task(self, owner: str, task_id: str, actor: Actor) -> int:
+        """Remove a task with everything it has; say so in the store's own log. How many checkpoints it had."""
+
+    @abstractmethod
+    def store_events(self, *, after: int = 0, limit: int = 100) -> list[Event]:
+        """The log of what happened to the store as a whole."""
+
+    @abstractmethod
+    def size(self) -> int:
+        """Bytes taken on disk."""
+
+    @abstractmethod
+    def accept_loss(self) -> int:
+        """Go on although acknowledged commits are gone. How many there were."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back all resources. Idempotent; nothing else may be called afterwards."""

@@ -1,0 +1,1 @@
+"""The catalog in SQLite, through apsw: one file, many processes of one host."""

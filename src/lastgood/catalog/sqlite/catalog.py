@@ -1,0 +1,134 @@
+"""The catalog contract over one SQLite file, or in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from lastgood.catalog.contract import (
+    Actor,
+    Blob,
+    Catalog,
+    Commit,
+    Committed,
+    Line,
+    StoredCheckpoint,
+    StoreInfo,
+)
+from lastgood.catalog.sqlite import reading, writing
+from lastgood.catalog.sqlite.database import Database, FileDatabase, MemoryDatabase
+from lastgood.errors import NotFoundError
+from lastgood.model.checkpoint import Attestation
+from lastgood.model.event import Event
+from lastgood.model.task import BranchInfo, TaskInfo
+
+
+class SQLiteCatalog(Catalog):
+    """`path` None: in memory, gone with the process."""
+
+    shared = False
+
+    def __init__(self, path: Path | None) -> None:
+        self.durable = path is not None
+        self._database: Database = MemoryDatabase() if path is None else FileDatabase(path)
+
+    def info(self) -> StoreInfo:
+        with self._database.reading() as connection:
+            return reading.read_info(connection)
+
+    def commit(self, commit: Commit, actor: Actor) -> Committed:
+        with self._database.writing() as connection:
+            return writing.commit(connection, commit, actor)
+
+    def queue(self) -> AbstractContextManager[None]:
+        return self._database.queue()
+
+    def task(self, owner: str, task_id: str) -> TaskInfo | None:
+        with self._database.reading() as connection:
+            return reading.read_task(connection, owner, task_id)
+
+    def tasks(self, owner: str | None, after: int = 0, limit: int = 100) -> list[TaskInfo]:
+        with self._database.reading() as connection:
+            return reading.read_tasks(connection, owner, after, limit)
+
+    def branch(self, owner: str, branch_id: str) -> BranchInfo | None:
+        with self._database.reading() as connection:
+            return reading.read_branch(connection, owner, branch_id)
+
+    def branches(self, task: TaskInfo) -> list[BranchInfo]:
+        with self._database.reading() as connection:
+            return reading.read_branches(connection, task.number)
+
+    def checkpoint(self, owner: str, checkpoint_id: str) -> StoredCheckpoint | None:
+        with self._database.reading() as connection:
+            return reading.read_checkpoint(connection, owner, checkpoint_id)
+
+    def checkpoint_at(self, task: TaskInfo, sequence: int) -> StoredCheckpoint | None:
+        with self._database.reading() as connection:
+            return reading.read_checkpoint_number(connection, reading.key(task.number, sequence))
+
+    def find(self, owner: str, prefix: str, limit: int = 2) -> list[str]:
+        with self._database.reading() as connection:
+            return reading.find_ids(connection, owner, prefix, limit)
+
+    def tagged(self, task: TaskInfo, tag: str) -> StoredCheckpoint | None:
+        with self._database.reading() as connection:
+            return reading.read_tagged(connection, task.number, tag)
+
+    def checkpoints(
+        self, line: Line, *, before: int | None = None, limit: int = 100, type: str | None = None
+    ) -> list[StoredCheckpoint]:
+        with self._database.reading() as connection:
+            return reading.read_line(connection, line, before, limit, type)
+
+    def last_verified(self, line: Line, type: str | None = None) -> StoredCheckpoint | None:
+        with self._database.reading() as connection:
+            return reading.read_last_verified(connection, line, type)
+
+    def count(self, line: Line, type: str | None = None) -> int:
+        with self._database.reading() as connection:
+            return reading.count_line(connection, line, type)
+
+    def blobs(self, partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
+        with self._database.reading() as connection:
+            return reading.read_blobs(connection, partition, digests)
+
+    def attest(
+        self, owner: str, checkpoint_ids: Sequence[str], kind: str, data: dict[str, Any], actor: Actor
+    ) -> list[Attestation]:
+        with self._database.writing() as connection:
+            return [writing.attest(connection, owner, id_, kind, data, actor) for id_ in checkpoint_ids]
+
+    def attestations(self, owner: str, checkpoint_id: str) -> list[tuple[Attestation, bytes]]:
+        with self._database.reading() as connection:
+            number = reading.number_of(connection, owner, checkpoint_id)
+            if number is None:
+                raise NotFoundError(f"there is no checkpoint {checkpoint_id!r}", hint="`lastgood log` lists them")
+            return reading.read_attestations(connection, number)
+
+    def events(self, task: TaskInfo, *, after: int = 0, limit: int = 100) -> list[Event]:
+        with self._database.reading() as connection:
+            return reading.read_events(connection, task.number, after, limit)
+
+    def store_events(self, *, after: int = 0, limit: int = 100) -> list[Event]:
+        with self._database.reading() as connection:
+            return reading.read_events(connection, 0, after, limit)
+
+    def purge(self, owner: str, checkpoint_id: str, actor: Actor) -> None:
+        with self._database.writing() as connection:
+            writing.purge(connection, owner, checkpoint_id, actor)
+
+    def delete_task(self, owner: str, task_id: str, actor: Actor) -> int:
+        with self._database.writing() as connection:
+            return writing.delete_task(connection, owner, task_id, actor)
+
+    def size(self) -> int:
+        return self._database.size()
+
+    def accept_loss(self) -> int:
+        return self._database.accept_loss()
+
+    def close(self) -> None:
+        self._database.close()

@@ -1,0 +1,246 @@
+"""The two ways into a catalog: a reading and a writing transaction. Nothing else opens one.
+
+A connection belongs to one thread of one process. No transaction outlives the `with` it was opened by.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import apsw
+
+from lastgood.catalog.sqlite.connection import (
+    create_connection,
+    open_connection,
+    open_memory,
+    translate,
+    translated_errors,
+)
+from lastgood.catalog.sqlite.migration import Migration, migrate, migrations, pending
+from lastgood.catalog.sqlite.queue import Queue
+from lastgood.errors import CheckpointError, LostCommitsError, UnavailableError
+from lastgood.model.digest import ALGORITHM
+from lastgood.model.identity import new_id, now
+
+_NEXT_COMMIT = "UPDATE meta SET value = value + 1 WHERE key = 'commits' RETURNING value"
+_LAST_COMMIT = "SELECT value FROM meta WHERE key = 'commits'"
+LONG_LIVED_COMMITS = 64  # who wrote this much may spend an fsync or two on tidying the WAL when it closes
+
+_orphans: list[apsw.Connection] = []
+"""Connections of a parent process: closing them here could disturb the file, so they are kept and never used."""
+
+
+class Database(ABC):
+    @abstractmethod
+    def reading(self) -> AbstractContextManager[apsw.Connection]:
+        """A snapshot. Raises LostCommitsError when it ends before a commit that was acknowledged."""
+
+    @abstractmethod
+    def writing(self) -> AbstractContextManager[apsw.Connection]:
+        """A transaction, alone. Leaving the `with` normally commits durably; any exception undoes everything."""
+
+    @abstractmethod
+    def queue(self) -> AbstractContextManager[None]: ...
+
+    @abstractmethod
+    def size(self) -> int: ...
+
+    @abstractmethod
+    def accept_loss(self) -> int: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+class FileDatabase(Database):
+    """A catalog file, shared by the processes of one host."""
+
+    def __init__(self, path: Path, *, known: list[Migration] | None = None) -> None:
+        self._path = path
+        self._queue = Queue(path.with_name(path.name + "-lock"))
+        self._local = threading.local()
+        self._generation = 0
+        self._commits = 0
+        self._closed = False
+        known = migrations() if known is None else known
+        with self._queue.turn():
+            if not path.exists():
+                _create(path, known)
+        connection = self._connection()
+        with translated_errors():
+            if pending(connection, known):
+                with self._queue.turn():
+                    migrate(connection, known)
+
+    @contextmanager
+    def reading(self) -> Iterator[apsw.Connection]:
+        # The witness first: a snapshot begun after it was read must hold that commit.
+        witness = self._queue.witness()
+        connection = self._connection()
+        try:
+            connection.execute("BEGIN")
+            try:
+                self._compare(connection.execute(_LAST_COMMIT).get, witness)
+                yield connection
+            finally:
+                _end(connection, "COMMIT")
+        except apsw.Error as error:
+            raise translate(error) from error
+
+    @contextmanager
+    def writing(self) -> Iterator[apsw.Connection]:
+        with self._queue.turn():
+            connection = self._connection()
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                number = connection.execute(_NEXT_COMMIT).get
+                self._compare(number - 1, self._queue.witness())
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException as error:
+                _end(connection, "ROLLBACK")
+                if isinstance(error, apsw.Error):
+                    if isinstance(error, apsw.IOError):
+                        self._generation += 1  # after a failed fsync no connection may go on as if nothing was
+                    raise translate(error) from error
+                raise
+            self._queue.testify(number)
+            self._commits += 1
+
+    def queue(self) -> AbstractContextManager[None]:
+        return self._queue.turn()
+
+    def size(self) -> int:
+        files = (self._path, self._path.with_name(self._path.name + "-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def accept_loss(self) -> int:
+        with self._queue.turn(), translated_errors():
+            last = self._connection().execute(_LAST_COMMIT).get
+            lost = max(0, (self._queue.witness() or 0) - last)
+            self._queue.testify(last)
+        return int(lost)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        if self._commits >= LONG_LIVED_COMMITS:
+            self._tidy()
+        self._closed = True
+        self._generation += 1
+        self._local = threading.local()
+        self._queue.close()
+
+    def _tidy(self) -> None:
+        try:
+            with self._queue.turn():
+                self._connection().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except (apsw.Error, CheckpointError):
+            pass  # someone is reading; the WAL is as good as the file
+
+    def _connection(self) -> apsw.Connection:
+        if self._closed:
+            raise UnavailableError("this store was closed", hint="open it again")
+        owner = os.getpid(), self._generation
+        if getattr(self._local, "owner", None) != owner:
+            old = getattr(self._local, "connection", None)
+            if old is not None and self._local.owner[0] != owner[0]:
+                _orphans.append(old)
+            self._local.connection = open_connection(self._path)
+            self._local.owner = owner
+        connection: apsw.Connection = self._local.connection
+        return connection
+
+    @staticmethod
+    def _compare(last: int, witness: int | None) -> None:
+        if witness is not None and last < witness:
+            raise LostCommitsError(
+                f"{witness - last} acknowledged commit(s) are gone from the store",
+                hint="its write-ahead log is damaged; bring it back from a copy, or `lastgood repair --accept-loss`",
+                lost=witness - last,
+            )
+
+
+class MemoryDatabase(Database):
+    """A catalog that lives as long as the process: one connection, one at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._connection = open_memory()
+        migrate(self._connection, migrations())
+        _describe(self._connection)
+
+    @contextmanager
+    def reading(self) -> Iterator[apsw.Connection]:
+        with self._lock, translated_errors():
+            yield self._connection
+
+    @contextmanager
+    def writing(self) -> Iterator[apsw.Connection]:
+        with self._lock, translated_errors(), self._connection:
+            self._connection.execute(_NEXT_COMMIT)
+            yield self._connection
+
+    @contextmanager
+    def queue(self) -> Iterator[None]:
+        with self._lock:
+            yield
+
+    def size(self) -> int:
+        with self.reading() as connection:
+            return int(connection.pragma("page_count") * connection.pragma("page_size"))
+
+    def accept_loss(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _end(connection: apsw.Connection, how: str) -> None:
+    """End a transaction without masking what ended it: SQLite may have rolled back by itself."""
+    if connection.in_transaction:
+        try:
+            connection.execute(how)
+        except apsw.Error:
+            connection.execute("ROLLBACK")
+
+
+def _create(path: Path, known: list[Migration]) -> None:
+    """A new catalog, whole or not there at all."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        connection = create_connection(fresh)
+        with translated_errors():
+            migrate(connection, known)
+            _describe(connection)
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            connection.close()
+        for leftover in ("-wal", "-shm"):
+            fresh.with_name(fresh.name + leftover).unlink(missing_ok=True)
+        _sync(fresh)
+        fresh.rename(path)
+        _sync(path.parent)
+    except OSError as error:
+        raise UnavailableError("a store cannot be created here", hint="look at the path and its permissions") from error
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _describe(connection: apsw.Connection) -> None:
+    facts = {"store_id": new_id(), "created_at": now(), "blob_id": ALGORITHM, "commits": 0}
+    with connection:
+        connection.executemany("INSERT INTO meta VALUES (?, ?)", facts.items())
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

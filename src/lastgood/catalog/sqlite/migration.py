@@ -1,0 +1,63 @@
+"""Numbered migrations, each in a transaction of its own, and which formats this version reads."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import apsw
+
+from lastgood.errors import FormatError
+from lastgood.model.identity import now
+
+MAJOR = 1
+
+
+class Migration(NamedTuple):
+    number: int
+    name: str
+    format: str
+    sql: str
+
+
+_FOLDER = Path(__file__).with_name("migrations")
+
+
+def migrations(folder: Path = _FOLDER) -> list[Migration]:
+    found = []
+    for file in sorted(folder.glob("[0-9]*.sql")):
+        sql = file.read_text()
+        declared = re.match(r"-- format: (\d+\.\d+)\n", sql)
+        assert declared, f"{file.name} does not begin with its format"
+        found.append(Migration(int(file.name[:4]), file.stem, declared[1], sql))
+    return found
+
+
+def pending(connection: apsw.Connection, known: list[Migration]) -> list[Migration]:
+    """The migrations still to be applied. Raises FormatError for a store that this version must not touch."""
+    applied = connection.pragma("user_version")
+    if applied == 0:
+        return known
+    newest = connection.execute("SELECT format FROM migrations ORDER BY number DESC LIMIT 1").get
+    if int(newest.partition(".")[0]) > MAJOR:
+        raise FormatError(
+            f"this store has format {newest}, and this version of lastgood reads up to {MAJOR}.x",
+            hint="upgrade lastgood; nothing was changed",
+            format=newest,
+        )
+    return [migration for migration in known if migration.number > applied]
+
+
+def migrate(connection: apsw.Connection, known: list[Migration]) -> list[Migration]:
+    """Apply what is pending, one transaction each; what was applied. The caller holds the writers' queue."""
+    todo = pending(connection, known)
+    for migration in todo:
+        with connection:
+            connection.execute(migration.sql)
+            connection.execute(
+                "INSERT INTO migrations VALUES (?, ?, ?, ?)",
+                (migration.number, migration.name, migration.format, now()),
+            )
+            connection.pragma("user_version", migration.number)
+    return todo

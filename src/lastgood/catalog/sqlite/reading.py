@@ -1,0 +1,243 @@
+"""What is asked of a catalog: queries, and rows as values. Each function runs inside a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apsw
+
+from lastgood.catalog.contract import MAX_PAGE, Blob, Line, StoredCheckpoint, StoreInfo
+from lastgood.model.checkpoint import Attestation, Head, Placement, decode_plain
+from lastgood.model.event import Event
+from lastgood.model.task import BranchInfo, TaskInfo
+
+SHIFT = 32
+MAX_SEQUENCE = (1 << SHIFT) - 1
+
+Row = tuple[Any, ...]
+Bindings = tuple[Any, ...] | dict[str, Any]
+
+
+def rows(connection: apsw.Connection, sql: str, bindings: Bindings = ()) -> list[Row]:
+    return connection.execute(sql, bindings).fetchall()
+
+
+def one_row(connection: apsw.Connection, sql: str, bindings: Bindings = ()) -> Row | None:
+    found = rows(connection, sql, bindings)
+    return found[0] if found else None
+
+
+_TASK = """
+  SELECT t.task, t.id, t.owner, t.created_at, b.id, t.last_sequence, t.last_event, t.checkpoints
+  FROM tasks t JOIN branches b ON b.branch = t.active_branch"""
+_BRANCH = """
+  SELECT b.branch, b.id, t.id, b.owner, b.name, b.description, b.origin_id, b.origin, b.head, c.id, c.checksum,
+         b.version, b.control_state, b.own + b.inherited, b.created_at, b.created_by, b.metadata
+  FROM branches b JOIN tasks t USING (task) LEFT JOIN checkpoints c ON c.number = (b.task << 32) + b.head"""
+_CHECKPOINT = """
+  SELECT c.number, c.id, c.owner, t.id, c.record, c.checksum, b.id, c.version, c.last_event, c.placement,
+         c.verified, c.verified_at, c.deleted,
+         (SELECT group_concat(name, char(10)) FROM tags WHERE tags.number = c.number)
+  FROM checkpoints c JOIN branches b USING (branch) JOIN tasks t USING (task)"""
+
+
+def key(task: int, sequence: int) -> int:
+    return (task << SHIFT) + sequence
+
+
+def sequence_of(number: int) -> int:
+    return number & MAX_SEQUENCE
+
+
+def read_info(connection: apsw.Connection) -> StoreInfo:
+    facts: dict[str, Any] = {row[0]: row[1] for row in rows(connection, "SELECT key, value FROM meta")}
+    newest = "SELECT number, format FROM migrations ORDER BY number DESC LIMIT 1"
+    number, format_ = rows(connection, newest)[0]
+    return StoreInfo(facts["store_id"], facts["created_at"], format_, facts["blob_id"], number)
+
+
+def read_task(connection: apsw.Connection, owner: str, task_id: str) -> TaskInfo | None:
+    row = one_row(connection, f"{_TASK} WHERE t.owner = ? AND t.id = ?", (owner, task_id))
+    return TaskInfo(*row) if row else None
+
+
+def read_tasks(connection: apsw.Connection, owner: str | None, after: int, limit: int) -> list[TaskInfo]:
+    where = "t.task < ?1 AND (?2 IS NULL OR t.owner = ?2)"
+    sql = f"{_TASK} WHERE {where} ORDER BY t.task DESC LIMIT ?3"
+    return [TaskInfo(*row) for row in rows(connection, sql, (after or 1 << 62, owner, _bounded(limit)))]
+
+
+def read_branch(connection: apsw.Connection, owner: str, branch_id: str) -> BranchInfo | None:
+    row = one_row(connection, f"{_BRANCH} WHERE b.owner = ? AND b.id = ?", (owner, branch_id))
+    return _branch(row) if row else None
+
+
+def read_branches(connection: apsw.Connection, task: int) -> list[BranchInfo]:
+    return [_branch(row) for row in rows(connection, f"{_BRANCH} WHERE b.task = ? ORDER BY b.branch", (task,))]
+
+
+def read_checkpoint(connection: apsw.Connection, owner: str, checkpoint_id: str) -> StoredCheckpoint | None:
+    row = one_row(connection, f"{_CHECKPOINT} WHERE c.id = ? AND c.owner = ?", (checkpoint_id, owner))
+    return _checkpoint(row) if row else None
+
+
+def read_checkpoint_number(connection: apsw.Connection, number: int) -> StoredCheckpoint | None:
+    row = one_row(connection, f"{_CHECKPOINT} WHERE c.number = ?", (number,))
+    return _checkpoint(row) if row else None
+
+
+def read_tagged(connection: apsw.Connection, task: int, tag: str) -> StoredCheckpoint | None:
+    number = connection.execute("SELECT number FROM tags WHERE task = ? AND name = ?", (task, tag)).get
+    return None if number is None else read_checkpoint_number(connection, number)
+
+
+def find_ids(connection: apsw.Connection, owner: str, prefix: str, limit: int) -> list[str]:
+    # Every text that begins with `prefix` lies between it and it followed by the last character there is.
+    sql = "SELECT id FROM checkpoints WHERE id >= ?1 AND id < ?1 || char(1114111) AND owner = ?2 LIMIT ?3"
+    return [row[0] for row in rows(connection, sql, (prefix, owner, limit))]
+
+
+def read_line(
+    connection: apsw.Connection, line: Line, before: int | None, limit: int, type_: str | None
+) -> list[StoredCheckpoint]:
+    task = line.task.number
+    below = key(task, MAX_SEQUENCE if before is None else max(0, min(before, MAX_SEQUENCE) - 1))
+    where = "c.number BETWEEN :low AND :high AND c.deleted = 0"
+    if type_ is not None:
+        where += " AND c.type = :type"
+    if line.branch is not None:
+        where += " AND c.branch = :branch"
+    sql = f"{_CHECKPOINT} WHERE {where} ORDER BY c.number DESC LIMIT :limit"
+    found: list[StoredCheckpoint] = []
+    limit = _bounded(limit)
+    for branch, newest in _segments(connection, line):
+        bindings = {"low": key(task, 0), "high": min(below, key(task, newest)), "limit": limit - len(found)}
+        found += map(_checkpoint, rows(connection, sql, {**bindings, "type": type_, "branch": branch}))
+        if len(found) >= limit:
+            break
+    return found
+
+
+def read_last_verified(connection: apsw.Connection, line: Line, type_: str | None) -> StoredCheckpoint | None:
+    sql = """SELECT number FROM checkpoints
+             WHERE branch = ?1 AND number <= ?2 AND verified = 1 AND deleted = 0 AND (?3 IS NULL OR type = ?3)
+             ORDER BY number DESC LIMIT 1"""
+    for branch, newest in _segments(connection, line):
+        number = connection.execute(sql, (branch, key(line.task.number, newest), type_)).get
+        if number is not None:
+            return read_checkpoint_number(connection, number)
+    return None
+
+
+def count_line(connection: apsw.Connection, line: Line, type_: str | None) -> int:
+    task = line.task.number
+    if type_ is None and line.branch is None:
+        total = connection.execute("SELECT checkpoints FROM tasks WHERE task = ?", (task,)).get
+    elif type_ is None:
+        sql = "SELECT own + inherited FROM branches WHERE branch = ?"
+        total = line.branch and connection.execute(sql, (line.branch.number,)).get
+    else:
+        sql = """SELECT count(*) FROM checkpoints
+                 WHERE type = ?1 AND number BETWEEN ?2 AND ?3 AND deleted = 0 AND (?4 IS NULL OR branch = ?4)"""
+        total = sum(
+            connection.execute(sql, (type_, key(task, 0), key(task, newest), branch)).get
+            for branch, newest in _segments(connection, line)
+        )
+    return int(total or 0)
+
+
+def read_blobs(connection: apsw.Connection, partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
+    sql = "SELECT digest, size, encoding, data FROM blobs WHERE partition = ? AND digest = ?"
+    found = connection.executemany(sql, ((partition, digest) for digest in digests))
+    return {row[0]: Blob(*row) for row in found.fetchall()}
+
+
+def number_of(connection: apsw.Connection, owner: str, checkpoint_id: str) -> int | None:
+    number: int | None = connection.execute(
+        "SELECT number FROM checkpoints WHERE id = ? AND owner = ?", (checkpoint_id, owner)
+    ).get
+    return number
+
+
+def read_attestations(connection: apsw.Connection, number: int) -> list[tuple[Attestation, bytes]]:
+    sql = "SELECT number, kind, at, actor, data, digest FROM attestations WHERE checkpoint = ? ORDER BY number"
+    return [
+        (Attestation(count, kind, at, actor, decode_plain(data)), digest)
+        for count, kind, at, actor, data, digest in rows(connection, sql, (number,))
+    ]
+
+
+def read_events(connection: apsw.Connection, task: int, after: int, limit: int) -> list[Event]:
+    sql = """SELECT e.number, e.kind, e.at, e.actor, coalesce(e.correlation_id, c.id, ''), coalesce(b.id, ''), c.id,
+                    e.data
+             FROM events e
+               LEFT JOIN branches b ON b.branch = e.branch
+               LEFT JOIN checkpoints c ON c.number = e.checkpoint
+             WHERE e.number > ? AND e.number <= ? ORDER BY e.number LIMIT ?"""
+    bindings = (key(task, after), key(task, MAX_SEQUENCE), _bounded(limit))
+    return [
+        Event(sequence_of(number), kind, at, actor, correlation, branch, checkpoint, decode_plain(data) if data else {})
+        for number, kind, at, actor, correlation, branch, checkpoint, data in rows(connection, sql, bindings)
+    ]
+
+
+def _segments(connection: apsw.Connection, line: Line) -> Iterator[tuple[int | None, int]]:
+    """(branch, newest sequence) from a branch back to the beginning; (None, any) for a whole task.
+
+    A branch's own checkpoints are all newer than the one it began from, so segments never overlap.
+    """
+    if line.branch is None:
+        yield None, MAX_SEQUENCE
+        return
+    branch: int | None = line.branch.number
+    newest = MAX_SEQUENCE
+    while branch is not None:
+        yield branch, newest
+        origin = "SELECT origin_branch, origin FROM branches WHERE branch = ?"
+        branch, newest = rows(connection, origin, (branch,))[0]
+
+
+def _bounded(limit: int) -> int:
+    return max(1, min(limit, MAX_PAGE))
+
+
+def _checkpoint(row: Row) -> StoredCheckpoint:
+    number, id_, owner, task_id, record, checksum, branch_id, version, last_event, placement, *rest = row
+    verified, verified_at, deleted, tags = rest
+    return StoredCheckpoint(
+        id=id_,
+        owner=owner,
+        task_id=task_id,
+        task_number=number >> SHIFT,
+        data=record,
+        checksum=checksum,
+        placement=Placement(branch_id, sequence_of(number), version, last_event),
+        placement_digest=placement,
+        verified=bool(verified),
+        verified_at=verified_at,
+        deleted=bool(deleted),
+        tags=tuple(sorted(tags.split("\n"))) if tags else (),
+    )
+
+
+def _branch(row: Row) -> BranchInfo:
+    number, id_, task_id, owner, name, description, origin_id, origin, head, head_id, checksum, *rest = row
+    version, control_state, checkpoints, created_at, created_by, metadata = rest
+    return BranchInfo(
+        number,
+        id_,
+        task_id,
+        owner,
+        name,
+        description,
+        origin_id,
+        origin,
+        Head(head_id, checksum, head, id_) if head_id is not None else None,
+        version,
+        control_state,
+        checkpoints,
+        created_at,
+        created_by,
+        decode_plain(metadata),
+    )

@@ -1,0 +1,1 @@
+"""Bytes and values, pure: canonical encoding, splitting, compression, comparison. No I/O."""

@@ -1,0 +1,195 @@
+"""Classes of the user's program whose values stand in state.
+
+A registered class comes back as it was. Any other dataclass, model, enum or subclass of a built-in is kept as
+plain data with its class's name beside it, comes back as plain data, and that is announced once. Nothing is
+ever imported by name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import warnings
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from enum import Enum
+from pathlib import PosixPath, PurePosixPath
+from typing import Any, NamedTuple, TypeVar, overload
+
+from lastgood.errors import InvalidError
+
+T = TypeVar("T")
+
+
+class PlainDataWarning(UserWarning):
+    """A value will come back as plain data, because its class is not registered."""
+
+
+class Registered(NamedTuple):
+    name: str
+    cls: type
+    to_plain: Callable[[Any], Any]
+    from_plain: Callable[[Any], Any]
+
+
+_lock = threading.Lock()
+_by_class: dict[type, Registered] = {}
+_by_name: dict[str, Registered] = {}
+_announced: set[type] = set()
+_REFUSED = object()
+"""In place of a plain value that would leave something out: attributes of its own, private fields."""
+
+
+@overload
+def register(cls: type[T], /) -> type[T]: ...
+@overload
+def register(
+    *, name: str | None = ..., to_plain: Callable[[T], Any] | None = ..., from_plain: Callable[[Any], T] | None = ...
+) -> Callable[[type[T]], type[T]]: ...
+def register(
+    cls: type[T] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    to_plain: Callable[[T], Any] | None = None,
+    from_plain: Callable[[Any], T] | None = None,
+) -> type[T] | Callable[[type[T]], type[T]]:
+    """Let values of a class come back as they were. A decorator, plain or with arguments.
+
+    `name` is what is stored, and must stay the same while stores with it exist (default: module and qualified
+    name). Dataclasses, pydantic models, enums, named tuples and subclasses of built-ins need no functions;
+    for any other class give `to_plain` and `from_plain`.
+    """
+    if cls is None:
+        return lambda cls: _register(cls, name, to_plain, from_plain)
+    return _register(cls, name, to_plain, from_plain)
+
+
+def _register(
+    cls: type[T],
+    name: str | None,
+    to_plain: Callable[[T], Any] | None,
+    from_plain: Callable[[Any], T] | None,
+) -> type[T]:
+    if not isinstance(cls, type):
+        raise InvalidError(f"only classes can be registered, not {type(cls).__name__}")
+    if (to_plain is None) != (from_plain is None):
+        raise InvalidError("to_plain and from_plain go together", hint="give both, or neither")
+    if to_plain is None or from_plain is None:
+        shape = _shape_of(cls)
+        if shape is None:
+            raise InvalidError(
+                f"{class_name(cls)} cannot be taken apart by itself", hint="give register() to_plain and from_plain"
+            )
+        to_plain, from_plain = shape, _rebuilder(cls)
+    entry = Registered(name or class_name(cls), cls, to_plain, from_plain)
+    with _lock:
+        if (other := _by_name.get(entry.name)) is not None and class_name(other.cls) != class_name(cls):
+            raise InvalidError(f"{entry.name!r} is registered for {class_name(other.cls)} already")
+        _by_name[entry.name] = _by_class[cls] = entry
+    return cls
+
+
+def class_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def registered_class(cls: type) -> Registered | None:
+    return _by_class.get(cls)
+
+
+def registered_name(name: str) -> Registered | None:
+    return _by_name.get(name)
+
+
+def take_apart(value: object) -> tuple[str, Any] | None:
+    """(class name, plain value) one level deep; None when a value of this class cannot be kept."""
+    cls = type(value)
+    if (entry := _by_class.get(cls)) is not None:
+        return entry.name, entry.to_plain(value)
+    shape = _shape_of(cls)
+    if shape is None:
+        return None
+    plain = shape(value)
+    if plain is _REFUSED:
+        return None
+    if cls not in _announced:
+        _announced.add(cls)
+        warnings.warn(
+            f"values of {class_name(cls)} are kept as plain data and come back as "
+            f"{type(plain).__name__}; lastgood.register() it, or read with task.load(Type)",
+            PlainDataWarning,
+            stacklevel=2,
+        )
+    return class_name(cls), plain
+
+
+_BASES: dict[type, Callable[[Any], Any]] = {
+    str: str.__str__,
+    int: int.__int__,
+    float: float.__float__,
+    bytes: lambda value: bytes.__getitem__(value, slice(None)),
+    bytearray: lambda value: bytearray.__getitem__(value, slice(None)),
+    list: lambda value: list.__getitem__(value, slice(None)),
+    tuple: lambda value: tuple.__getitem__(value, slice(None)),
+    dict: lambda value: dict(dict.items(value)),
+    set: lambda value: set(set.__iter__(value)),
+    frozenset: lambda value: frozenset(frozenset.__iter__(value)),
+}
+
+
+def _shape_of(cls: type) -> Callable[[Any], Any] | None:
+    """How values of `cls` become plain, one level deep."""
+    if issubclass(cls, Enum):
+        return lambda value: value.value
+    if hasattr(cls, "__pydantic_fields__"):
+        return _model_fields
+    if (names := _field_names(cls)) is not None:
+        return lambda value: {name: getattr(value, name) for name in names}
+    for base, plain in _BASES.items():
+        if issubclass(cls, base):
+            return lambda value: _REFUSED if getattr(value, "__dict__", None) else plain(value)
+    return None
+
+
+def _model_fields(model: Any) -> Any:
+    return _REFUSED if model.__pydantic_private__ else {**model.__dict__, **(model.__pydantic_extra__ or {})}
+
+
+def _field_names(cls: type) -> list[str] | None:
+    if dataclasses.is_dataclass(cls):
+        return [field.name for field in dataclasses.fields(cls)]
+    if isinstance(names := getattr(cls, "__struct_fields__", None), tuple):  # msgspec
+        return list(names)
+    attrs = getattr(cls, "__attrs_attrs__", None)
+    return None if attrs is None else [attribute.name for attribute in attrs]
+
+
+def _rebuilder(cls: type) -> Callable[[Any], Any]:
+    if hasattr(cls, "model_construct"):
+        return lambda plain: cls.model_construct(**plain)
+    if hasattr(cls, "__struct_fields__"):
+        return lambda plain: cls(**plain)
+    if _field_names(cls) is not None:
+        return lambda plain: _rebuild(cls, plain)
+    if issubclass(cls, tuple) and hasattr(cls, "_make"):
+        return cls._make  # type: ignore[no-any-return]
+    return cls
+
+
+def _rebuild(cls: type, plain: dict[str, Any]) -> Any:
+    # Not through __init__: the value comes back as it was, not as it would be made today.
+    value = object.__new__(cls)
+    for name, item in plain.items():
+        object.__setattr__(value, name, item)
+    return value
+
+
+def _deque_to_plain(value: deque[Any]) -> list[Any]:
+    return [list(value), value.maxlen]
+
+
+_register(OrderedDict, "collections.OrderedDict", dict, OrderedDict)
+_register(deque, "collections.deque", _deque_to_plain, lambda plain: deque(*plain))
+_register(PurePosixPath, "pathlib.PurePosixPath", str, PurePosixPath)
+_register(PosixPath, "pathlib.PosixPath", str, PosixPath)

@@ -1,0 +1,381 @@
+"""Large values split at content-defined boundaries, so that history costs what changed (docs/format.md).
+
+A `Splitter` remembers the value it split last. Runs of elements that still encode to the same bytes are
+taken over without hashing; the rest is split anew. The result depends on the value alone, never on what is
+remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from ormsgpack import Ext, packb, unpackb
+
+from lastgood.content import values
+from lastgood.content.values import SPLIT_LIST, SPLIT_MAP, SPLIT_TEXT, Path, array_header, map_header
+from lastgood.errors import IntegrityError, UnstorableError
+from lastgood.model.checkpoint import ValueRef
+from lastgood.model.digest import SIZE, digest
+
+INLINE = 1024  # values up to this many bytes stay where they are
+LARGE = 16_384  # elements beyond this are split themselves
+SMALL_MAP, SMALL_MAP_BYTES = 32, 4096
+PIECE, PIECE_MAX = 1024, 4096
+RUN, RUN_MIN, RUN_MAX = 12_288, 3072, 49_152
+NODE_BELOW, NODE_MAX = 16, 64
+LINE_MAX = 4096
+
+REFERENCE = 1 + SIZE
+LEVEL_BITS, HOLDS_SPLIT = 0x3F, 0x80
+
+MAX_LOOK = 16  # maps nested deeper are not looked into
+
+Fetch = Callable[[Sequence[bytes]], Mapping[bytes, bytes]]
+"""Gives the verified bytes of blobs by their digests. Raises IntegrityError when one is missing or damaged."""
+
+
+class Element(NamedTuple):
+    """One element as it is stored; `holds_split` when large parts of it are split off."""
+
+    stored: bytes
+    holds_split: bool = False
+    plain: bytes = b""
+    has_bytes: bool = False
+
+
+class Run(NamedTuple):
+    """A finished run, remembered: its elements as one list or map."""
+
+    length: int
+    plain: bytes
+    has_bytes: bool
+    reference: bytes
+
+
+class Memory(NamedTuple):
+    """What is remembered of one value: its encoding in one piece, or its runs, or its entries."""
+
+    stored: bytes = b""
+    size: int = 0
+    reached: frozenset[bytes] = frozenset()
+    plain: bytes | None = None
+    runs: tuple[Run, ...] = ()
+    entries: Mapping[str, Memory] = {}
+
+
+NOTHING = Memory()
+
+
+class Split(NamedTuple):
+    """A value ready to be stored: its root, and every blob that the value before did not have."""
+
+    ref: ValueRef
+    blobs: dict[bytes, bytes]
+
+
+class Splitter:
+    """Splits a line of values, each most likely similar to the one before. Not for several threads at once.
+
+    A split becomes what is remembered only by `keep`: a save that fails changes nothing.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._kept = self._next = NOTHING
+
+    def split(self, value: object, name: str = "state") -> Split:
+        """Raises UnstorableError, naming the path, for what cannot be kept or is too large."""
+        work = _Work(self._kept.reached)
+        memory = work.store(value, self._kept, (None, name), 0)
+        if memory.size > self._max_bytes:
+            raise UnstorableError(
+                f"{name} takes {memory.size:,} bytes, more than the {self._max_bytes:,} allowed",
+                hint="keep large content in files, or raise max_state_bytes",
+                path=name,
+            )
+        root = work.add(memory.stored)
+        self._next = memory._replace(reached=memory.reached | {root})
+        count = len(value) if type(value) is list or type(value) is dict else 0
+        return Split(ValueRef(root, memory.size, count), work.blobs)
+
+    def keep(self) -> None:
+        """The value split last is stored, and the next one continues it."""
+        self._kept = self._next
+
+    def forget(self) -> None:
+        """The next value continues something else."""
+        self._kept = self._next = NOTHING
+
+
+class _Work:
+    """One split under way: collects the blobs to be stored."""
+
+    def __init__(self, known: frozenset[bytes]) -> None:
+        self._known = known
+        self.blobs: dict[bytes, bytes] = {}
+
+    def add(self, data: bytes) -> bytes:
+        key = digest(data)
+        if key not in self._known:
+            self.blobs[key] = data
+        return key
+
+    def store(self, value: Any, memory: Memory, path: Path, depth: int) -> Memory:
+        if type(value) is dict and values.is_plain_map(value) and depth < MAX_LOOK:
+            if len(value) <= SMALL_MAP:
+                return self._store_small_map(value, memory, path, depth)
+            source: _Source = _Entries(value, path)
+        elif type(value) is list:
+            source = _Items(value, path)
+        else:
+            return self._store_text(value, memory, path)
+        taken = source.take(memory.runs)
+        if not taken:
+            plain = values.encode(value, path)
+            if len(plain) <= INLINE:
+                return Memory(plain, len(plain))
+        return self._store_many(source, taken, depth)
+
+    def _store_text(self, value: Any, memory: Memory, path: Path) -> Memory:
+        plain = values.encode(value, path)
+        if plain == memory.plain:
+            return memory
+        if len(plain) <= INLINE:
+            return Memory(plain, len(plain), plain=plain)
+        gathering = _Gathering(self)
+        for line in _lines(plain):
+            gathering.add(Element(line))
+        stored = gathering.finish(SPLIT_TEXT, len(plain))
+        return Memory(stored, len(plain), frozenset(gathering.reached), plain=plain)
+
+    def _store_small_map(self, value: dict[str, Any], memory: Memory, path: Path, depth: int) -> Memory:
+        entries = {
+            key: self.store(item, memory.entries.get(key, NOTHING), (path, f".{key}"), depth + 1)
+            for key, item in value.items()
+        }
+        parts = [values.encode(key) + entry.stored for key, entry in entries.items()]
+        stored = map_header(len(parts)) + b"".join(parts)
+        size = len(stored) + sum(entry.size - len(entry.stored) for entry in entries.values())
+        reached = frozenset[bytes]().union(*(entry.reached for entry in entries.values()))
+        if len(stored) > SMALL_MAP_BYTES:
+            gathering = _Gathering(self)
+            for part, entry in zip(parts, entries.values(), strict=True):
+                gathering.add(Element(part, bool(entry.reached)))
+            stored = gathering.finish(SPLIT_MAP, len(parts))
+            reached |= gathering.reached
+        return Memory(stored, size, reached, entries=entries)
+
+    def _store_many(self, source: _Source, taken: list[Run], depth: int) -> Memory:
+        gathering = _Gathering(self)
+        size = len(source.header(source.count))
+        for run in taken:
+            gathering.take(run)
+            size += len(run.plain) - len(source.header(run.length))
+        for key, item, path in source.rest():
+            encoded, has_bytes = values.encode_looking(item, path)
+            element = Element(key + encoded, False, key + encoded, has_bytes)
+            size += len(element.plain)
+            if len(encoded) > LARGE:
+                split = self.store(item, NOTHING, path, depth + 1)
+                gathering.reached |= split.reached
+                element = Element(key + split.stored, bool(split.reached), element.plain, has_bytes)
+            gathering.add(element)
+        stored = gathering.finish(source.code, source.count)
+        fresh = (_remember(source, elements, reference) for elements, reference in gathering.runs)
+        return Memory(stored, size, frozenset(gathering.reached), runs=(*taken, *fresh))
+
+
+def _remember(source: _Source, elements: list[Element], reference: bytes) -> Run:
+    plain = source.header(len(elements)) + b"".join(element.plain for element in elements)
+    return Run(len(elements), plain, any(element.has_bytes for element in elements), reference)
+
+
+class _Source:
+    """The elements of a list or a map: first as remembered runs, then one by one."""
+
+    code: int
+    header: Callable[[int], bytes]
+
+    def __init__(self, count: int, path: Path) -> None:
+        self.count = count
+        self._path = path
+        self._at = 0
+
+    def take(self, runs: tuple[Run, ...]) -> list[Run]:
+        """The first of `runs` that still encode to the same bytes; `rest` goes on behind them."""
+        taken: list[Run] = []
+        for run in runs:
+            if self._encode(self._at, self._at + run.length, run.has_bytes) != run.plain:
+                break
+            taken.append(run)
+            self._at += run.length
+        return taken
+
+    def _encode(self, start: int, stop: int, strictly: bool) -> bytes | None:
+        part = self.part(start, stop)
+        if not strictly:
+            return values.encode_fast(part)
+        try:
+            return values.encode_strictly(part)[0]
+        except UnstorableError:
+            return None  # `rest` will meet it, and knows its path
+
+    def part(self, start: int, stop: int) -> list[Any] | dict[str, Any]:
+        raise NotImplementedError
+
+    def rest(self) -> Iterator[tuple[bytes, Any, Path]]:
+        """(encoded key, value, path) of every element that was not taken."""
+        raise NotImplementedError
+
+
+class _Items(_Source):
+    code = SPLIT_LIST
+    header = staticmethod(array_header)
+
+    def __init__(self, items: list[Any], path: Path) -> None:
+        super().__init__(len(items), path)
+        self._items = items
+
+    def part(self, start: int, stop: int) -> list[Any]:
+        return self._items[start:stop]
+
+    def rest(self) -> Iterator[tuple[bytes, Any, Path]]:
+        for index, item in enumerate(islice(self._items, self._at, None), self._at):
+            yield b"", item, (self._path, f"[{index}]")
+
+
+class _Entries(_Source):
+    code = SPLIT_MAP
+    header = staticmethod(map_header)
+
+    def __init__(self, entries: dict[str, Any], path: Path) -> None:
+        super().__init__(len(entries), path)
+        self._entries = list(entries.items())
+
+    def part(self, start: int, stop: int) -> dict[str, Any]:
+        return dict(self._entries[start:stop])
+
+    def rest(self) -> Iterator[tuple[bytes, Any, Path]]:
+        for key, item in islice(self._entries, self._at, None):
+            yield values.encode(key), item, (self._path, f".{key}")
+
+
+class _Gathering:
+    """Elements on their way into pieces, runs and nodes."""
+
+    def __init__(self, work: _Work) -> None:
+        self._work = work
+        self._piece: list[Element] = []
+        self._pieces: list[list[Element]] = []
+        self._piece_size = self._run_size = 0
+        self._levels: list[list[bytes]] = [[]]
+        self.runs: list[tuple[list[Element], bytes]] = []
+        self.reached: set[bytes] = set()
+
+    def add(self, element: Element) -> None:
+        size, mark = len(element.stored), crc32(element.stored)
+        self._piece.append(element)
+        self._piece_size += size
+        self._run_size += size
+        if mark * PIECE < size << 32 or self._piece_size >= PIECE_MAX:
+            self._pieces.append(self._piece)
+            self._piece, self._piece_size = [], 0
+            if (mark * RUN < size << 32 and self._run_size >= RUN_MIN) or self._run_size >= RUN_MAX:
+                self._end_run()
+
+    def take(self, run: Run) -> None:
+        self.reached.add(run.reference[1:])
+        self._refer(run.reference, 0)
+
+    def finish(self, code: int, count: int) -> bytes:
+        """The split value, as it stands in place of the whole one."""
+        references = [reference for level in reversed(self._levels) for reference in level]
+        references += [self._blob(piece) for piece in self._pieces]
+        tail = b"".join(element.stored for element in self._piece)
+        return packb(Ext(code, packb([count, b"".join(references), tail])))
+
+    def _end_run(self) -> None:
+        elements = [element for piece in self._pieces for element in piece]
+        reference = self._blob(elements)
+        self.runs.append((elements, reference))
+        self._pieces, self._run_size = [], 0
+        self._refer(reference, 0)
+
+    def _blob(self, elements: list[Element]) -> bytes:
+        flag = HOLDS_SPLIT if any(element.holds_split for element in elements) else 0
+        return self._add(flag, b"".join(element.stored for element in elements))
+
+    def _add(self, flag: int, data: bytes) -> bytes:
+        key = self._work.add(data)
+        self.reached.add(key)
+        return bytes((flag,)) + key
+
+    def _refer(self, reference: bytes, level: int) -> None:
+        if level == len(self._levels):
+            self._levels.append([])
+        references = self._levels[level]
+        references.append(reference)
+        if reference[1] < NODE_BELOW or len(references) >= NODE_MAX:
+            flag = level + 1 | (HOLDS_SPLIT if any(ref[0] & HOLDS_SPLIT for ref in references) else 0)
+            self._levels[level] = []
+            self._refer(self._add(flag, b"".join(references)), level + 1)
+
+
+def _lines(data: bytes) -> Iterator[bytes]:
+    start = 0
+    while start < len(data):
+        end = data.find(b"\n", start, start + LINE_MAX) + 1 or start + LINE_MAX
+        yield data[start:end]
+        start = end
+
+
+# --- back ------------------------------------------------------------------------------------------------
+
+
+def join(root: bytes, fetch: Fetch, *, classes: bool = True) -> Any:
+    """The value whose root blob is `root`."""
+
+    def resolve(code: int, payload: bytes) -> Any:
+        count, references, tail = _read_split(payload)
+        body = b"".join(_leaves(references, fetch)) + tail
+        if code == SPLIT_TEXT:
+            if len(body) != count:
+                raise _malformed()
+            return values.decode(body, resolve, classes=classes)
+        header = array_header if code == SPLIT_LIST else map_header
+        return values.decode(header(count) + body, resolve, classes=classes)
+
+    return values.decode(root, resolve, classes=classes)
+
+
+def _leaves(references: bytes, fetch: Fetch) -> list[bytes]:
+    """The elements below `references`, in order; each level of nodes is fetched at once."""
+    refs = _cut(references)
+    while any(ref[0] & LEVEL_BITS for ref in refs):
+        nodes = fetch([ref[1:] for ref in refs if ref[0] & LEVEL_BITS])
+        refs = [inner for ref in refs for inner in (_cut(nodes[ref[1:]], ref[0]) if ref[0] & LEVEL_BITS else (ref,))]
+    leaves = fetch([ref[1:] for ref in refs])
+    return [leaves[ref[1:]] for ref in refs]
+
+
+def _cut(references: bytes, above: int | None = None) -> list[bytes]:
+    if len(references) % REFERENCE:
+        raise _malformed()
+    refs = [references[at : at + REFERENCE] for at in range(0, len(references), REFERENCE)]
+    if above is not None and any(ref[0] & LEVEL_BITS != (above & LEVEL_BITS) - 1 for ref in refs):
+        raise _malformed()
+    return refs
+
+
+def _read_split(payload: bytes) -> tuple[int, bytes, bytes]:
+    parts = unpackb(payload)
+    if type(parts) is not list or [type(part) for part in parts] != [int, bytes, bytes]:
+        raise _malformed()
+    return parts[0], parts[1], parts[2]
+
+
+def _malformed() -> IntegrityError:
+    return IntegrityError("a stored value is not well formed")

@@ -1,0 +1,359 @@
+"""Values as canonical msgpack, lossless or loud (docs/format.md, Values).
+
+`encode` goes through a C encoder with all of its own conversions off. What that encoder would refuse, or get
+silently wrong (it writes a bytearray as bytes), goes through `encode_strictly`, which walks the value, keeps
+it exactly or names the path of what cannot be kept. Both give the same bytes for the same value.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import sys
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import ormsgpack
+from ormsgpack import Ext, packb, unpackb
+
+from lastgood.content.classes import registered_name, take_apart
+from lastgood.errors import CheckpointError, IntegrityError, UnstorableError
+
+TUPLE, SET, FROZENSET, BIG_INT, DECIMAL, DATETIME, DATE, TIME, TIMEDELTA = range(1, 10)
+UUID_, COMPLEX, BYTEARRAY, MAP, CLASS, SURROGATES = range(10, 16)
+SPLIT_LIST, SPLIT_MAP, SPLIT_TEXT = 32, 33, 34
+
+MAX_DEPTH = 250  # of containers; the encoder's own limit is 254
+MAX_TAGS = 64  # of tagged values in tagged values: each costs a Python frame when read
+_FAST_TAGS = 16
+
+_MICROSECOND = dt.timedelta(microseconds=1)
+_OPTIONS = (
+    ormsgpack.OPT_PASSTHROUGH_BIG_INT
+    | ormsgpack.OPT_PASSTHROUGH_DATACLASS
+    | ormsgpack.OPT_PASSTHROUGH_DATETIME
+    | ormsgpack.OPT_PASSTHROUGH_ENUM
+    | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
+    | ormsgpack.OPT_PASSTHROUGH_TUPLE
+    | ormsgpack.OPT_PASSTHROUGH_UUID
+)
+
+Path = tuple["Path", str] | None
+"""Where a value stands, innermost first; put into words only when something is wrong."""
+
+Resolve = Callable[[int, bytes], Any]
+"""Gives the value of a split one (its code and payload)."""
+
+
+def encode(value: object, path: Path = None) -> bytes:
+    """`value` in one piece. Raises UnstorableError, naming the path."""
+    return encode_looking(value, path)[0]
+
+
+def encode_fast(value: object) -> bytes | None:
+    """As `encode`, but None for what the fast encoder refuses, and a bytearray or memoryview looks like bytes."""
+    try:
+        return packb(value, _HOOKS[0], _OPTIONS)
+    except (TypeError, RecursionError):
+        return None
+
+
+def may_hold_bytes(data: bytes) -> bool:
+    """Whether there may be bytes in `data`: one of the three marks of msgpack's bin occurs."""
+    return b"\xc4" in data or b"\xc5" in data or b"\xc6" in data
+
+
+def encode_looking(value: object, path: Path = None) -> tuple[bytes, bool]:
+    """As `encode`, and whether there are bytes in it."""
+    data = encode_fast(value)
+    if data is None or may_hold_bytes(data):
+        return encode_strictly(value, path)
+    return data, False
+
+
+def encode_strictly(value: object, path: Path = None) -> tuple[bytes, bool]:
+    """`value` in one piece, and whether there are bytes in it."""
+    walk = _Walk()
+    return walk.encode(value, path, 0, 0), walk.met_bytes
+
+
+def decode(data: bytes, resolve: Resolve | None = None, *, classes: bool = True) -> Any:
+    """The value in `data`. With `classes=False` values of registered classes stay plain data."""
+    failure: list[CheckpointError] = []
+
+    def value_of(code: int, payload: bytes) -> Any:
+        try:
+            if resolve is not None and code in (SPLIT_LIST, SPLIT_MAP, SPLIT_TEXT):
+                return resolve(code, payload)
+            return _untag(code, payload, value_of, classes)
+        except CheckpointError as error:
+            failure.append(error)
+            raise
+
+    try:
+        return unpackb(data, ext_hook=value_of)
+    except ValueError as error:
+        if failure:
+            raise failure[0] from None
+        raise IntegrityError("a stored value is not well formed") from error
+
+
+def array_header(count: int) -> bytes:
+    return _header(count, 0x90, b"\xdc", b"\xdd")
+
+
+def map_header(count: int) -> bytes:
+    return _header(count, 0x80, b"\xde", b"\xdf")
+
+
+def _header(count: int, fixed: int, short: bytes, long: bytes) -> bytes:
+    if count < 16:
+        return bytes((fixed | count,))
+    return short + count.to_bytes(2, "big") if count < 1 << 16 else long + count.to_bytes(4, "big")
+
+
+def is_plain_map(value: dict[Any, Any]) -> bool:
+    """Whether `value` is a map of msgpack: all keys are exactly `str`, and valid text."""
+    return all(type(key) is str and _is_text(key) for key in value)
+
+
+def in_words(path: Path) -> str:
+    parts: list[str] = []
+    while path is not None:
+        path, part = path
+        parts.append(part)
+    return "".join(reversed(parts)) or "state"
+
+
+# --- to msgpack -------------------------------------------------------------------------------------------
+
+
+def _tag_fast(depth: int, value: Any) -> object:
+    """What the fast encoder calls for a value it does not know. Any error here means: walk it strictly."""
+    if depth >= _FAST_TAGS:
+        raise TypeError
+    hook = _HOOKS[depth + 1]
+    tagged = _tag(value, lambda inner: packb(inner, hook, _OPTIONS))
+    if tagged is None:
+        raise TypeError
+    return tagged
+
+
+_HOOKS = [functools.partial(_tag_fast, depth) for depth in range(_FAST_TAGS + 1)]
+
+
+def _tag(value: Any, encode_inner: Callable[[Any], bytes]) -> Ext | None:
+    """`value` as an ext; None if it cannot be kept."""
+    build = _TAGGERS.get(type(value))
+    if build is not None:
+        return build(value, encode_inner)
+    parts = take_apart(value)
+    return None if parts is None else Ext(CLASS, encode_inner(list(parts)))
+
+
+def _tag_set(code: int, value: Iterable[Any], encode_inner: Callable[[Any], bytes]) -> Ext:
+    items = sorted(map(encode_inner, value))
+    return Ext(code, array_header(len(items)) + b"".join(items))
+
+
+def _tag_moment(code: int, value: dt.datetime | dt.time, encode_inner: Callable[[Any], bytes]) -> Ext | None:
+    zone = _zone(value.tzinfo)
+    if zone is _UNKNOWN_ZONE:
+        return None
+    return Ext(code, encode_inner([value.replace(tzinfo=None).isoformat(), value.fold, zone]))
+
+
+_UNKNOWN_ZONE = object()
+
+
+def _zone(zone: dt.tzinfo | None) -> object:
+    if zone is None:
+        return None
+    if type(zone) is dt.timezone:
+        offset = zone.utcoffset(None)
+        name = zone.tzname(None)
+        return offset // _MICROSECOND if name == dt.timezone(offset).tzname(None) else [offset // _MICROSECOND, name]
+    zoneinfo = sys.modules.get("zoneinfo")
+    if zoneinfo is not None and type(zone) is zoneinfo.ZoneInfo:
+        return getattr(zone, "key", None) or _UNKNOWN_ZONE
+    return _UNKNOWN_ZONE
+
+
+def _big_int_bytes(value: int) -> bytes:
+    return value.to_bytes((value + (value < 0)).bit_length() // 8 + 1, "big", signed=True)
+
+
+_TAGGERS: dict[type, Callable[[Any, Callable[[Any], bytes]], Ext | None]] = {
+    tuple: lambda value, inner: Ext(TUPLE, inner(list(value))),
+    set: lambda value, inner: _tag_set(SET, value, inner),
+    frozenset: lambda value, inner: _tag_set(FROZENSET, value, inner),
+    int: lambda value, inner: Ext(BIG_INT, _big_int_bytes(value)),
+    Decimal: lambda value, inner: Ext(DECIMAL, str(value).encode()),
+    dt.datetime: lambda value, inner: _tag_moment(DATETIME, value, inner),
+    dt.date: lambda value, inner: Ext(DATE, value.isoformat().encode()),
+    dt.time: lambda value, inner: _tag_moment(TIME, value, inner),
+    dt.timedelta: lambda value, inner: Ext(TIMEDELTA, inner([value.days, value.seconds, value.microseconds])),
+    UUID: lambda value, inner: Ext(UUID_, value.bytes),
+    complex: lambda value, inner: Ext(COMPLEX, inner([value.real, value.imag])),
+    bytearray: lambda value, inner: Ext(BYTEARRAY, bytes(value)),
+    str: lambda value, inner: Ext(SURROGATES, value.encode("utf-8", "surrogatepass")),
+}
+
+
+class _Walk:
+    """The strict way: each value is looked at, so that each problem has a path."""
+
+    def __init__(self) -> None:
+        self.met_bytes = False
+        self._open: set[int] = set()
+
+    def encode(self, value: object, path: Path, depth: int, tags: int) -> bytes:
+        try:
+            return packb(self.plain(value, path, depth, tags), None, _OPTIONS)
+        except TypeError as error:
+            if isinstance(error, CheckpointError):
+                raise
+            raise _unstorable(path, value, str(error)) from error
+
+    def plain(self, value: Any, path: Path, depth: int, tags: int) -> object:
+        """`value` with everything that msgpack does not have replaced by exts."""
+        kind = type(value)
+        if value is None or kind is bool or kind is float:
+            return value
+        if kind is int and -(1 << 63) <= value < 1 << 64:
+            return value
+        if kind is str and _is_text(value):
+            return value
+        if kind is bytes:
+            self.met_bytes = True
+            return value
+        if kind is list or kind is dict:
+            return self._container(value, path, depth, tags)
+        return self._tagged(value, path, tags)
+
+    def _container(self, value: Any, path: Path, depth: int, tags: int) -> object:
+        if depth >= MAX_DEPTH:
+            raise _unstorable(None, value, f"nested deeper than {MAX_DEPTH} levels")
+        self._enter(value, path)
+        try:
+            if type(value) is list:
+                return [self.plain(v, (path, f"[{i}]"), depth + 1, tags) for i, v in enumerate(value)]
+            if is_plain_map(value):
+                return {k: self.plain(v, (path, f".{k}"), depth + 1, tags) for k, v in value.items()}
+            flat: list[object] = []
+            for key, item in value.items():
+                flat.append(self.plain(key, (path, f" key {str(key)[:40]!r}"), depth + 1, tags + 1))
+                flat.append(self.plain(item, (path, f"[{str(key)[:40]!r}]"), depth + 1, tags + 1))
+            return Ext(MAP, packb(flat, None, _OPTIONS))
+        finally:
+            self._open.discard(id(value))
+
+    def _tagged(self, value: Any, path: Path, tags: int) -> Ext:
+        if type(value) is bytearray:
+            self.met_bytes = True
+        if tags >= MAX_TAGS:
+            raise _unstorable(None, value, f"more than {MAX_TAGS} tuples, sets or objects inside each other")
+        self._enter(value, path)
+        try:
+            tagged = _tag(value, lambda inner: self._inner(inner, path, tags + 1))
+        finally:
+            self._open.discard(id(value))
+        if tagged is None:
+            raise _unstorable(path, value, f"{type(value).__qualname__} cannot be kept")
+        return tagged
+
+    def _inner(self, value: object, path: Path, tags: int) -> bytes:
+        """The payload of a tagged value: a fresh list made by its tagger, or one element of a set."""
+        if type(value) is list:
+            plain: object = [self.plain(v, (path, f"[{i}]"), 1, tags) for i, v in enumerate(value)]
+        else:
+            plain = self.plain(value, (path, "{…}"), 0, tags)
+        return packb(plain, None, _OPTIONS)
+
+    def _enter(self, value: object, path: Path) -> None:
+        if id(value) in self._open:
+            raise _unstorable(path, value, "it contains itself")
+        self._open.add(id(value))
+
+
+def _is_text(value: str) -> bool:
+    if value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _unstorable(path: Path, value: object, why: str) -> UnstorableError:
+    where = in_words(path)
+    return UnstorableError(
+        f"{where}: {why}",
+        hint="keep plain data, or lastgood.register() the class with to_plain and from_plain",
+        path=where,
+        type=type(value).__qualname__,
+    )
+
+
+# --- from msgpack -----------------------------------------------------------------------------------------
+
+
+def _untag(code: int, payload: bytes, value_of: Callable[[int, bytes], Any], classes: bool) -> Any:
+    if (read := _READERS.get(code)) is not None:
+        return read(payload)
+    inner = unpackb(payload, ext_hook=value_of)
+    if (build := _BUILDERS.get(code)) is not None:
+        return build(inner)
+    if code == CLASS:
+        name, plain = inner
+        entry = registered_name(name) if classes else None
+        return plain if entry is None else entry.from_plain(plain)
+    raise IntegrityError(f"a stored value has the unknown ext type {code}", hint="was it written by a newer version?")
+
+
+def _moment_zone(zone: Any) -> dt.tzinfo | None:
+    if zone is None:
+        return None
+    if isinstance(zone, int):
+        return dt.timezone(zone * _MICROSECOND)
+    if isinstance(zone, list):
+        return dt.timezone(zone[0] * _MICROSECOND, zone[1])
+    from zoneinfo import ZoneInfo  # only for those who use it: it reads files when imported
+
+    try:
+        return ZoneInfo(zone)
+    except (LookupError, ValueError) as error:
+        raise UnstorableError(
+            f"the time zone {zone!r} is not known on this machine", hint="install the tzdata package"
+        ) from error
+
+
+def _read_datetime(parts: list[Any]) -> dt.datetime:
+    return dt.datetime.fromisoformat(parts[0]).replace(fold=parts[1], tzinfo=_moment_zone(parts[2]))
+
+
+def _read_time(parts: list[Any]) -> dt.time:
+    return dt.time.fromisoformat(parts[0]).replace(fold=parts[1], tzinfo=_moment_zone(parts[2]))
+
+
+_READERS: dict[int, Callable[[bytes], Any]] = {
+    BIG_INT: lambda payload: int.from_bytes(payload, "big", signed=True),
+    DECIMAL: lambda payload: Decimal(payload.decode()),
+    DATE: lambda payload: dt.date.fromisoformat(payload.decode()),
+    UUID_: lambda payload: UUID(bytes=payload),
+    BYTEARRAY: bytearray,
+    SURROGATES: lambda payload: payload.decode("utf-8", "surrogatepass"),
+}
+_BUILDERS: dict[int, Callable[[Any], Any]] = {
+    TUPLE: tuple,
+    SET: set,
+    FROZENSET: frozenset,
+    DATETIME: _read_datetime,
+    TIME: _read_time,
+    TIMEDELTA: lambda parts: dt.timedelta(*parts),
+    COMPLEX: lambda parts: complex(*parts),
+    MAP: lambda flat: dict(zip(flat[::2], flat[1::2], strict=True)),
+}

@@ -1,0 +1,1 @@
+"""The operations. The only place that joins catalog and content."""

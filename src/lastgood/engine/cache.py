@@ -1,0 +1,70 @@
+"""The most recently loaded checkpoints, as encoded bytes; never anyone's live objects (A5)."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+
+import msgspec
+
+Blobs = dict[bytes, bytes]
+
+
+class CacheFigures(msgspec.Struct, frozen=True):
+    entries: int
+    bytes: int
+    hits: int
+    misses: int
+    evictions: int
+
+
+class CheckpointCache:
+    """At most `max_entries` checkpoints. Calls `alert` once each time their bytes grow beyond `alert_bytes`."""
+
+    def __init__(self, max_entries: int, alert_bytes: int, alert: Callable[[str], None]) -> None:
+        self._max_entries = max_entries
+        self._alert_bytes = alert_bytes
+        self._alert = alert
+        self._entries: OrderedDict[tuple[str, str], Blobs] = OrderedDict()
+        self._bytes = self._hits = self._misses = self._evictions = 0
+        self._lock = threading.Lock()
+
+    def get(self, owner: str, checkpoint_id: str) -> Blobs | None:
+        with self._lock:
+            blobs = self._entries.get((owner, checkpoint_id))
+            if blobs is None:
+                self._misses += 1
+                return None
+            self._hits += 1
+            self._entries.move_to_end((owner, checkpoint_id))
+            return blobs
+
+    def put(self, owner: str, checkpoint_id: str, blobs: Blobs) -> None:
+        with self._lock:
+            self._remove((owner, checkpoint_id))
+            before = self._bytes
+            self._entries[owner, checkpoint_id] = blobs
+            self._bytes += _weight(blobs)
+            while len(self._entries) > self._max_entries:
+                self._remove(next(iter(self._entries)))
+                self._evictions += 1
+            crossed = before <= self._alert_bytes < self._bytes
+        if crossed:
+            self._alert(f"{self._bytes:,} bytes of checkpoints are held in memory, more than {self._alert_bytes:,}")
+
+    def drop(self, owner: str, checkpoint_id: str) -> None:
+        with self._lock:
+            self._remove((owner, checkpoint_id))
+
+    def figures(self) -> CacheFigures:
+        with self._lock:
+            return CacheFigures(len(self._entries), self._bytes, self._hits, self._misses, self._evictions)
+
+    def _remove(self, key: tuple[str, str]) -> None:
+        if (blobs := self._entries.pop(key, None)) is not None:
+            self._bytes -= _weight(blobs)
+
+
+def _weight(blobs: Blobs) -> int:
+    return sum(map(len, blobs.values()))

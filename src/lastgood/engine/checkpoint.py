@@ -1,0 +1,308 @@
+"""A checkpoint as users hold it: the record at hand, the state loaded when it is asked for."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, Literal, NamedTuple, Self, TypeVar
+
+from lastgood.errors import IntegrityError, InvalidError, NotFoundError
+from lastgood.model.checkpoint import Placement, Record, ValueRef
+from lastgood.model.digest import from_text, to_text
+from lastgood.model.evidence import EvidencePack
+from lastgood.model.identity import moment
+
+Status = Literal["stored", "spooled", "lost"]
+Load = Callable[[ValueRef, bool], Any]
+"""Gives a value; with False, values of registered classes as plain data."""
+
+T = TypeVar("T")
+
+
+class Skipped(NamedTuple):
+    """Something that was left out of a checkpoint, and why."""
+
+    path: str
+    reason: str
+
+
+class Checkpoint:
+    """An immutable checkpoint. Reading its metadata never touches its state.
+
+    `state` (also `snapshot_data`) is fetched, verified and decoded on first use, once per object; it is never
+    the object that was saved. `integrity_ok` is about the record; content is checked when it is read.
+    """
+
+    __slots__ = (
+        "_load",
+        "_placement",
+        "_record",
+        "_values",
+        "checksum",
+        "deleted",
+        "evidence_pack",
+        "integrity_ok",
+        "last_verified_at",
+        "skipped",
+        "status",
+        "tags",
+        "verified",
+    )
+
+    def __init__(
+        self,
+        record: Record,
+        checksum: bytes,
+        placement: Placement | None,
+        load: Load,
+        *,
+        verified: bool = False,
+        verified_at: int | None = None,
+        tags: tuple[str, ...] = (),
+        deleted: bool = False,
+        integrity_ok: bool = True,
+        status: Status = "stored",
+    ) -> None:
+        self._record = record
+        self._placement = placement
+        self._load = load
+        self._values: dict[str, Any] = {}
+        self.checksum: str = to_text(checksum)
+        self.verified = verified
+        self.last_verified_at = None if verified_at is None else moment(verified_at)
+        self.tags = tags
+        self.deleted = deleted
+        self.integrity_ok = integrity_ok
+        self.status: Status = status
+        self.skipped: tuple[Skipped, ...] = ()
+        self.evidence_pack = EvidencePack.from_claims(record.evidence) if record.evidence else EvidencePack()
+
+    @property
+    def record(self) -> Record:
+        """The immutable record, as its checksum covers it."""
+        return self._record
+
+    @property
+    def id(self) -> str:
+        return self._record.id
+
+    @property
+    def task_id(self) -> str:
+        return self._record.task_id
+
+    @property
+    def parent_id(self) -> str | None:
+        return self._record.parent_id
+
+    @property
+    def lineage(self) -> str:
+        return self._record.lineage
+
+    @property
+    def branch_description(self) -> str:
+        return self._record.branch_description
+
+    @property
+    def type(self) -> str:
+        return self._record.type
+
+    @property
+    def step_id(self) -> str:
+        return self._record.step_id
+
+    @property
+    def iteration(self) -> int:
+        return self._record.iteration
+
+    @property
+    def iteration_state(self) -> str | None:
+        return self._record.iteration_state
+
+    @property
+    def control_state(self) -> str:
+        return self._record.control_state
+
+    @property
+    def message(self) -> str:
+        return self._record.message
+
+    @property
+    def created_by(self) -> str:
+        return self._record.created_by
+
+    @property
+    def work_item_id(self) -> str | None:
+        return self._record.work_item_id
+
+    @property
+    def key(self) -> str | None:
+        return self._record.key
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return self._record.metadata
+
+    @property
+    def prompt_preview(self) -> str | None:
+        return self._record.prompt_preview
+
+    @property
+    def redacted(self) -> tuple[str, ...]:
+        return self._record.redacted
+
+    @property
+    def created_at(self) -> datetime:
+        return moment(self._record.created_at)
+
+    @property
+    def correlation_id(self) -> str:
+        return self._record.correlation_id or self._record.id
+
+    @property
+    def branch_id(self) -> str | None:
+        return self._placement.branch_id if self._placement else None
+
+    @property
+    def sequence(self) -> int | None:
+        """Its place in the task, from 1; None while it is not in the store."""
+        return self._placement.sequence if self._placement else None
+
+    @property
+    def version(self) -> int | None:
+        """How often its branch had been advanced, this one included."""
+        return self._placement.version if self._placement else None
+
+    @property
+    def last_event(self) -> int | None:
+        return self._placement.last_event if self._placement else None
+
+    @property
+    def state_size(self) -> int:
+        """Bytes of the encoded state."""
+        return self._record.state.size if self._record.state else 0
+
+    @property
+    def has_artifacts(self) -> bool:
+        return _holds_some(self._record.artifacts)
+
+    @property
+    def has_guidance(self) -> bool:
+        return _holds_some(self._record.guidance)
+
+    @property
+    def file_count(self) -> int:
+        return sum(root.file_count for root in self._record.files or ())
+
+    @property
+    def state(self) -> Any:
+        """What was saved. Raises IntegrityError rather than return damaged data."""
+        return self._value("state", self._record.state)
+
+    @property
+    def artifacts(self) -> list[Any]:
+        return self._value("artifacts", self._record.artifacts) or []
+
+    @property
+    def decisions(self) -> list[Any]:
+        return self._value("decisions", self._record.decisions) or []
+
+    @property
+    def guidance(self) -> list[Any]:
+        return self._value("guidance", self._record.guidance) or []
+
+    @property
+    def participants(self) -> list[Any]:
+        return self._value("participants", self._record.participants) or []
+
+    def load(self, into: builtins.type[T]) -> T:
+        """The state as a value of the class `into`: a dataclass, a pydantic model, a TypedDict, …"""
+        from lastgood.content.typed import as_type
+
+        ref = self._record.state
+        return as_type(None if ref is None else self._load(ref, False), into)
+
+    # The names of the evidence-first interface.
+    checkpoint_id = id  # noqa: A003
+    checkpoint_type = type  # noqa: A003
+    sequence_number = sequence
+    snapshot_data = state
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, state included, under the names of the evidence-first interface."""
+        return {
+            "checkpoint_id": self.id,
+            "task_id": self.task_id,
+            "branch_id": self.branch_id,
+            "parent_id": self.parent_id,
+            "work_item_id": self.work_item_id,
+            "checkpoint_type": self.type,
+            "sequence_number": self.sequence,
+            "message": self.message,
+            "snapshot_data": self.state,
+            "evidence_pack": self.evidence_pack.to_dict(),
+            "metadata": self.metadata,
+            "created_at": self.created_at.isoformat(),
+            "created_by": self.created_by,
+            "verified": self.verified,
+            "last_verified_at": self.last_verified_at.isoformat() if self.last_verified_at else None,
+            "checksum": self.checksum,
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """A checkpoint for looking at, apart from any store. Its checksum is what the dictionary says."""
+        try:
+            pack = EvidencePack.from_dict(data["evidence_pack"]) if data.get("evidence_pack") else EvidencePack()
+            record = Record(
+                id=data["checkpoint_id"],
+                task_id=data["task_id"],
+                parent_id=data.get("parent_id"),
+                work_item_id=data.get("work_item_id"),
+                type=data["checkpoint_type"],
+                message=data.get("message", ""),
+                metadata=data.get("metadata") or {},
+                created_at=_microseconds(data["created_at"]),
+                created_by=data.get("created_by", ""),
+            )
+            placement = Placement(data.get("branch_id") or "", data["sequence_number"], 0, 0)
+            at = data.get("last_verified_at")
+            checkpoint = cls(
+                record,
+                from_text(data["checksum"]),
+                placement,
+                _detached,
+                verified=data.get("verified", False),
+                verified_at=_microseconds(at) if at else None,
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InvalidError(f"not a checkpoint dictionary: {error}", hint="see Checkpoint.to_dict") from error
+        checkpoint.evidence_pack = pack
+        checkpoint._values["state"] = data.get("snapshot_data")
+        return checkpoint
+
+    def __repr__(self) -> str:
+        return f"<Checkpoint {self.id} {self.type} @{self.sequence} of {self.task_id!r}>"
+
+    def _value(self, name: str, ref: ValueRef | None) -> Any:
+        if not self.integrity_ok:
+            raise IntegrityError(
+                f"checkpoint {self.id} is damaged: its record does not match its checksum",
+                hint="go back to an earlier checkpoint; this one cannot be trusted",
+                checkpoint_id=self.id,
+            )
+        if name not in self._values:
+            self._values[name] = None if ref is None else self._load(ref, True)
+        return self._values[name]
+
+
+def _holds_some(ref: ValueRef | None) -> bool:
+    return ref is not None and ref.count > 0
+
+
+def _microseconds(text: str) -> int:
+    return (datetime.fromisoformat(text) - moment(0)) // timedelta(microseconds=1)
+
+
+def _detached(ref: ValueRef, classes: bool) -> Any:
+    raise NotFoundError("this checkpoint was made from a dictionary and has no store to load from")

@@ -1,0 +1,193 @@
+"""The path of a save: encode the snapshot, describe it in a record, commit both at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from lastgood.catalog.contract import Actor, Blob, Catalog, Commit, Committed, NewBranch
+from lastgood.content.compression import compress
+from lastgood.content.splitting import Split, Splitter
+from lastgood.engine.context import current_correlation
+from lastgood.errors import InvalidError
+from lastgood.model.checkpoint import PREVIEW_CHARACTERS, Head, Record, ValueRef, encode_plain, encode_record
+from lastgood.model.control import CONTROL_STATES
+from lastgood.model.digest import digest
+from lastgood.model.identity import MAX_TEXT_BYTES, check_name, check_text, check_type, new_id, now
+
+COMPANIONS = ("artifacts", "decisions", "guidance", "participants")
+"""What a snapshot holds beside the state. Left out of a save, they stay as they were."""
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller wants saved, checked field by field; nothing is stored if any is refused."""
+
+    state: Any
+    companions: Mapping[str, list[Any]] = {}
+    message: str = ""
+    type: str = "manual"
+    step_id: str = "initial"
+    iteration: int = 0
+    iteration_state: str | None = None
+    control_state: str | None = None
+    work_item_id: str | None = None
+    metadata: dict[str, Any] = {}
+    key: str | None = None
+    id: str | None = None
+
+    def __post_init__(self) -> None:
+        check_text("message", self.message)
+        check_type("type", self.type)
+        check_name("step_id", self.step_id)
+        if type(self.iteration) is not int or not 0 <= self.iteration < 1 << 63:
+            raise InvalidError("iteration is not a whole number from 0", field="iteration")
+        for field in ("iteration_state", "work_item_id", "key", "id"):
+            if (value := getattr(self, field)) is not None:
+                check_name(field, value)
+        if self.control_state is not None and self.control_state not in CONTROL_STATES:
+            raise InvalidError(
+                f"there is no control state {str(self.control_state)[:80]!r}",
+                hint=f"one of {', '.join(CONTROL_STATES)}",
+            )
+        check_metadata(self.metadata)
+        for name, value in self.companions.items():
+            if type(value) is not list:
+                raise InvalidError(f"{name} is {type(value).__name__}, not list", field=name)
+
+
+class Ground(msgspec.Struct, frozen=True):
+    """What a save stands on: the branch to advance, the head it continues, and that head's record."""
+
+    owner: str
+    task_id: str
+    branch: str | NewBranch
+    head: Head | None
+    parent: Record | None
+    only_if_active: bool
+
+
+class Splitters:
+    """One splitter for each value of a snapshot; they follow one line of checkpoints."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._splitters = {name: Splitter(max_bytes) for name in ("state", *COMPANIONS)}
+        self._head_id: str | None = None
+
+    def follow(self, head: Head | None) -> None:
+        """The next save continues `head`. What is remembered of another checkpoint is forgotten."""
+        if self._head_id != (head.id if head else None):
+            for splitter in self._splitters.values():
+                splitter.forget()
+
+    def split(self, name: str, value: object) -> Split:
+        return self._splitters[name].split(value, name)
+
+    def keep(self, names: Mapping[str, Any], head_id: str) -> None:
+        for name in names:
+            self._splitters[name].keep()
+        self._head_id = head_id
+
+
+def write_checkpoint(catalog: Catalog, ground: Ground, draft: Draft, splitters: Splitters, user: str) -> Committed:
+    """Save `draft` on `ground`."""
+    splitters.follow(ground.head)
+    splits = {name: splitters.split(name, value) for name, value in {"state": draft.state, **draft.companions}.items()}
+    correlation_id = current_correlation()
+    record = _describe(ground, draft, {name: split.ref for name, split in splits.items()}, user, correlation_id)
+    data = encode_record(record)
+    commit = Commit(
+        owner=ground.owner,
+        record=record,
+        data=data,
+        checksum=digest(data),
+        branch=ground.branch,
+        only_if_active=ground.only_if_active,
+        blobs=[_blob(key, content) for split in splits.values() for key, content in split.blobs.items()],
+    )
+    committed = catalog.commit(commit, Actor(user, correlation_id))
+    if not committed.repeated:
+        splitters.keep(splits, record.id)
+    return committed
+
+
+def check_metadata(metadata: object) -> None:
+    """Metadata is plain: what JSON has, with text keys. It lives in the record, so it is small."""
+    _check_plain("metadata", metadata, 0)
+    if type(metadata) is not dict:
+        raise InvalidError(f"metadata is {type(metadata).__name__}, not dict", field="metadata")
+    if len(encode_plain(metadata)) > MAX_TEXT_BYTES:
+        raise InvalidError(f"metadata is larger than {MAX_TEXT_BYTES} bytes", hint="keep large values in the state")
+
+
+def _check_plain(where: str, value: object, depth: int) -> None:
+    kind = type(value)
+    if depth > 32:
+        raise InvalidError(f"{where}: nested deeper than 32 levels", field="metadata")
+    if value is None or kind is bool:
+        return
+    if kind is str:
+        check_text(where, value)
+    elif isinstance(value, int) and kind is int:
+        if not -(1 << 63) <= value < 1 << 64:
+            raise InvalidError(f"{where}: an integer beyond 64 bits", hint="keep it in the state", field="metadata")
+    elif isinstance(value, float) and kind is float:
+        if value != value or value in (float("inf"), float("-inf")):
+            raise InvalidError(f"{where}: {value} is not a JSON number", hint="keep it in the state", field="metadata")
+    elif isinstance(value, list) and kind is list:
+        for index, item in enumerate(value):
+            _check_plain(f"{where}[{index}]", item, depth + 1)
+    elif isinstance(value, dict) and kind is dict:
+        for key, item in value.items():
+            check_text(f"a key of {where}", key)
+            _check_plain(f"{where}.{key}", item, depth + 1)
+    else:
+        raise InvalidError(
+            f"{where}: {kind.__name__} cannot stand in metadata", hint="keep it in the state", field="metadata"
+        )
+
+
+def _describe(ground: Ground, draft: Draft, refs: dict[str, ValueRef], user: str, correlation_id: str | None) -> Record:
+    inherited = {name: getattr(ground.parent, name) for name in COMPANIONS} if ground.parent else {}
+    new_branch = ground.branch if isinstance(ground.branch, NewBranch) else None
+    return Record(
+        id=draft.id or new_id(),
+        task_id=ground.task_id,
+        parent_id=ground.head.id if ground.head else None,
+        parent_checksum=ground.head.checksum if ground.head else None,
+        lineage="manual" if draft.type == "manual" else "automatic",
+        branch_description=new_branch.description
+        if new_branch
+        else ground.parent.branch_description
+        if ground.parent
+        else "",
+        type=draft.type,
+        step_id=draft.step_id,
+        iteration=draft.iteration,
+        iteration_state=draft.iteration_state,
+        control_state=draft.control_state or (ground.parent.control_state if ground.parent else "idle"),
+        message=draft.message,
+        created_by=user,
+        created_at=now(),
+        correlation_id=correlation_id,
+        work_item_id=draft.work_item_id,
+        metadata=draft.metadata,
+        key=draft.key,
+        prompt_preview=_preview(draft.state),
+        **{**inherited, **refs},
+    )
+
+
+def _preview(state: object) -> str | None:
+    if type(state) is not dict:
+        return None
+    prompt = state.get("current_prompt", state.get("prompt"))
+    if type(prompt) is not str:
+        return None
+    return prompt[:PREVIEW_CHARACTERS].encode("utf-8", "replace").decode()
+
+
+def _blob(key: bytes, content: bytes) -> Blob:
+    encoding, stored = compress(content)
+    return Blob(key, len(content), encoding, stored)

@@ -1,0 +1,66 @@
+"""Who acts and in which correlation, and the log line that each operation leaves (A7)."""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from lastgood.model.identity import check_name, new_id
+
+log = logging.getLogger("lastgood")
+
+_correlation: ContextVar[str | None] = ContextVar("lastgood_correlation", default=None)
+
+
+@contextmanager
+def correlation(id: str | None = None) -> Iterator[str]:
+    """Everything inside belongs together: events, records and log lines carry this id (default: a new one)."""
+    value = new_id() if id is None else check_name("correlation id", id)
+    token = _correlation.set(value)
+    try:
+        yield value
+    finally:
+        _correlation.reset(token)
+
+
+def current_correlation() -> str | None:
+    return _correlation.get()
+
+
+def operating_system_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def log_operation(
+    action: str,
+    *,
+    user: str,
+    task_id: str,
+    correlation_id: str | None,
+    prev_state: str | None = None,
+    new_state: str | None = None,
+    iteration_state: str | None = None,
+    at: int = 0,
+    **more: object,
+) -> None:
+    """One line a machine can read. The states are control states, the previous one as the store had it."""
+    if log.isEnabledFor(logging.INFO):
+        fields = {
+            "correlation_id": correlation_id,
+            "user_id": user,
+            "task_id": task_id,
+            "action": action,
+            "prev_state": prev_state,
+            "new_state": new_state,
+            "iteration_state": iteration_state,
+            "timestamp": at,
+            **more,
+        }
+        log.info("%s %s", action, task_id, extra={"lastgood": fields})

@@ -1,0 +1,113 @@
+"""Where a store is: from an argument, the environment, a `lastgood.toml` above, or the user's data directory."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lastgood.errors import InvalidError
+from lastgood.model.identity import check_name
+
+VARIABLE = "LASTGOOD_STORE"
+CONFIG = "lastgood.toml"
+FOLDER = ".lastgood"
+CATALOG = "catalog.sqlite"
+MEMORY = ":memory:"
+
+_FILE_ENDINGS = (".sqlite", ".db")
+
+
+class Location(NamedTuple):
+    """A store's place. `catalog` None: in memory."""
+
+    catalog: Path | None
+    found_by: str
+
+
+class Config(NamedTuple):
+    """What a `lastgood.toml` says, with the folder it stands in."""
+
+    folder: Path
+    store: str = FOLDER
+    task: str | None = None
+
+
+def locate(target: str | os.PathLike[str] | None = None) -> Location:
+    if target is not None:
+        return _place(os.fspath(target), Path.cwd(), "argument")
+    if value := os.environ.get(VARIABLE):
+        return _place(value, Path.cwd(), VARIABLE)
+    if (config := find_config()) is not None:
+        return _place(config.store, config.folder, str(config.folder / CONFIG))
+    return _place(str(_data_folder()), Path.cwd(), "default")
+
+
+def find_config(start: Path | None = None) -> Config | None:
+    """The nearest `lastgood.toml`, from `start` upwards."""
+    folder = (start or Path.cwd()).resolve()
+    for candidate in (folder, *folder.parents):
+        if (file := candidate / CONFIG).is_file():
+            return _read_config(file)
+    return None
+
+
+def default_task(config: Config | None) -> str:
+    """The task of the folder one stands in: what its config says, else the folder's name."""
+    folder = config.folder if config else Path.cwd()
+    return check_name("the folder's task", (config and config.task) or folder.name or "root")
+
+
+def _read_config(file: Path) -> Config:
+    try:
+        data = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidError(f"{CONFIG} cannot be read: {error}", hint=f"mend {file}") from error
+    unknown = set(data) - {"store", "task"}
+    if unknown or not all(isinstance(value, str) for value in data.values()):
+        raise InvalidError(
+            f"{CONFIG} has something unknown: {', '.join(sorted(unknown)) or 'a value that is not text'}",
+            hint='it takes store = "…" and task = "…"',
+        )
+    return Config(file.parent, **data)
+
+
+def _place(target: str, base: Path, found_by: str) -> Location:
+    if target == MEMORY:
+        return Location(None, found_by)
+    scheme, separator, _ = target.partition("://")
+    if separator:
+        raise InvalidError(f"there is no backend for {scheme}://", hint="give a path, or :memory:")
+    if not target or "\0" in target:
+        raise InvalidError("the store's path is empty or has a NUL in it", hint="give a folder or a .sqlite file")
+    path = base / Path(target).expanduser()
+    if path.suffix in _FILE_ENDINGS and not path.is_dir():
+        return Location(path, found_by)
+    if path.exists() and not path.is_dir():
+        raise InvalidError(
+            f"{path.name} is a file, not a store", hint="a store is a folder, or a file ending in .sqlite"
+        )
+    return Location(path / CATALOG, found_by)
+
+
+def _data_folder() -> Path:
+    home = Path.home()
+    if sys.platform == "darwin":
+        return home / "Library" / "Application Support" / "lastgood"
+    return Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "lastgood"
+
+
+def make_folder(folder: Path) -> None:
+    """`folder`, private if it is new. What exists is left as it is."""
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.chmod(0o700)
+
+
+def config_text(values: dict[str, Any]) -> str:
+    """A `lastgood.toml`."""
+    escape = {ord("\\"): "\\\\", ord('"'): '\\"'}
+    return "".join(f'{name} = "{value.translate(escape)}"\n' for name, value in values.items())

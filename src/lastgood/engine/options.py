@@ -1,0 +1,44 @@
+"""What can be set when a store is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import msgspec
+
+from lastgood.errors import InvalidError
+
+OnFailure = Literal["spool", "raise", "continue"]
+MEBIBYTE = 1 << 20
+
+
+class Alert(msgspec.Struct, frozen=True):
+    """Something a person should know now."""
+
+    message: str
+    task_id: str | None = None
+    error: Exception | None = None
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Defaults fit an agent on a laptop."""
+
+    on_failure: OnFailure = "spool"
+    cache_checkpoints: int = 10
+    cache_alert_bytes: int = 256 * MEBIBYTE
+    warn_state_bytes: int = MEBIBYTE
+    max_state_bytes: int = 256 * MEBIBYTE
+    on_alert: Callable[[Alert], None] | None = None
+
+    def __post_init__(self) -> None:
+        check_on_failure(self.on_failure)
+        for name in ("cache_checkpoints", "cache_alert_bytes", "warn_state_bytes", "max_state_bytes"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 0:
+                raise InvalidError(f"{name} is not a whole number from 0", field=name)
+
+
+def check_on_failure(value: object) -> None:
+    if value not in get_args(OnFailure):
+        raise InvalidError(f"on_failure cannot be {value!r}", hint=f"one of {', '.join(get_args(OnFailure))}")

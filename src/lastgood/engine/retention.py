@@ -1,0 +1,26 @@
+"""Which checkpoints may go, and which never do."""
+
+from __future__ import annotations
+
+from lastgood.catalog.contract import MAX_PAGE, Catalog, Line
+from lastgood.errors import InvalidError
+
+
+def select_old(catalog: Catalog, line: Line, keep_count: int) -> list[str]:
+    """All but the newest `keep_count`, without the active head, tagged ones and the last verified (A14)."""
+    if type(keep_count) is not int or keep_count < 0:
+        raise InvalidError("keep_count is not a whole number from 0", field="keep_count")
+    active = catalog.branch(line.task.owner, line.task.active_branch_id)
+    verified = catalog.last_verified(Line(line.task, active))
+    spared = {active.head.id} if active and active.head else set()
+    if verified is not None:
+        spared.add(verified.id)
+    old: list[str] = []
+    seen, before = 0, None
+    while page := catalog.checkpoints(line, before=before, limit=MAX_PAGE):
+        for row in page:
+            seen += 1
+            if seen > keep_count and not row.tags and row.id not in spared:
+                old.append(row.id)
+        before = page[-1].placement.sequence
+    return old

@@ -1,0 +1,83 @@
+"""The names by which people call a checkpoint."""
+
+from __future__ import annotations
+
+import re
+
+from lastgood.catalog.contract import Catalog, StoredCheckpoint
+from lastgood.errors import InvalidError, NotFoundError
+from lastgood.model.checkpoint import decode_record
+from lastgood.model.identity import check_name
+from lastgood.model.task import BranchInfo, TaskInfo
+
+HEAD = "HEAD"
+_STEPS = re.compile(r"(.+?)(~\d{0,9})+", re.DOTALL)
+_SHORTEST_PREFIX = 4
+
+
+def resolve(catalog: Catalog, owner: str, name: str, task_id: str | None = None) -> str:
+    """The id of the checkpoint called `name`: `HEAD`, `@sequence`, a tag (these of a task), an id or its beginning.
+
+    Any of them may be followed by `~n`: its n-th ancestor.
+    """
+    check_name("checkpoint", name)
+    base, steps = _steps(name)
+    stored = _find(catalog, owner, base, task_id)
+    for _ in range(steps):
+        stored = _parent(catalog, stored, name)
+    return stored.id
+
+
+def _steps(name: str) -> tuple[str, int]:
+    if not _STEPS.fullmatch(name):
+        return name, 0
+    base, _, rest = name.partition("~")
+    return base, sum(int(part or 1) for part in rest.split("~"))
+
+
+def _find(catalog: Catalog, owner: str, name: str, task_id: str | None) -> StoredCheckpoint:
+    found: StoredCheckpoint | None = None
+    task, branch = _place(catalog, owner, task_id)
+    if name == HEAD:
+        found = catalog.checkpoint(owner, branch.head.id) if branch and branch.head else None
+    elif name.startswith("@"):
+        if not name[1:].isdecimal():
+            raise InvalidError(f"{name!r} is not a sequence", hint="as in @12")
+        found = catalog.checkpoint_at(task, min(int(name[1:][:12]), (1 << 32) - 1)) if task else None
+    else:
+        found = (catalog.tagged(task, name) if task else None) or catalog.checkpoint(owner, name)
+        if found is None and len(name) >= _SHORTEST_PREFIX:
+            found = _by_prefix(catalog, owner, name)
+    if found is None:
+        raise NotFoundError(f"there is no checkpoint {name!r}", hint="`lastgood log` lists them")
+    return found
+
+
+def _by_prefix(catalog: Catalog, owner: str, prefix: str) -> StoredCheckpoint | None:
+    ids = catalog.find(owner, prefix)
+    if len(ids) > 1:
+        raise InvalidError(
+            f"several checkpoints begin with {prefix!r}", hint="give more characters, or @sequence", candidates=ids
+        )
+    return catalog.checkpoint(owner, ids[0]) if ids else None
+
+
+def _place(catalog: Catalog, owner: str, task_id: str | None) -> tuple[TaskInfo | None, BranchInfo | None]:
+    if task_id is None:
+        return None, None
+    task = catalog.task(owner, task_id)
+    branch = catalog.branch(owner, task.active_branch_id if task else task_id)
+    if task is None and branch is not None:
+        task = catalog.task(owner, branch.task_id)
+    return task, branch
+
+
+def _parent(catalog: Catalog, stored: StoredCheckpoint, name: str) -> StoredCheckpoint:
+    parent: StoredCheckpoint | None = None
+    if stored.data is not None:
+        record = decode_record(stored.data, stored.checksum, f"checkpoint {stored.id}")
+        if record.parent_id is not None:
+            parent = catalog.checkpoint(stored.owner, record.parent_id)
+    if parent is None:
+        raise NotFoundError(f"{name!r} goes back further than there are checkpoints", hint="`lastgood log` lists them")
+    return parent

@@ -1,0 +1,52 @@
+"""Encoded values out of the catalog: fetched, checked against their digests, decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lastgood.catalog.contract import Catalog, StoredCheckpoint
+from lastgood.content.compression import decompress
+from lastgood.content.splitting import join
+from lastgood.engine.cache import CheckpointCache
+from lastgood.errors import IntegrityError
+from lastgood.model.checkpoint import ValueRef
+from lastgood.model.digest import digest, to_text
+
+
+def load_value(
+    catalog: Catalog, cache: CheckpointCache, stored: StoredCheckpoint, ref: ValueRef, *, classes: bool = True
+) -> Any:
+    """The value at `ref`, every byte verified. Raises IntegrityError, naming checkpoint and blob."""
+    held = cache.get(stored.owner, stored.id)
+    blobs = {} if held is None else dict(held)
+
+    def fetch(digests: Sequence[bytes]) -> dict[bytes, bytes]:
+        wanted = [key for key in digests if key not in blobs]
+        found = catalog.blobs(stored.task_number, wanted) if wanted else {}
+        for key in wanted:
+            if key not in found:
+                raise _damaged(stored, key, "is missing")
+            blob = found[key]
+            try:
+                data = decompress(blob.encoding, blob.data, blob.size)
+            except IntegrityError as error:
+                raise _damaged(stored, key, "is damaged") from error
+            if digest(data) != key:
+                raise _damaged(stored, key, "is damaged")
+            blobs[key] = data
+        return blobs
+
+    value = join(fetch([ref.digest])[ref.digest], fetch, classes=classes)
+    if held is None or len(held) != len(blobs):
+        cache.put(stored.owner, stored.id, blobs)
+    return value
+
+
+def _damaged(stored: StoredCheckpoint, key: bytes, how: str) -> IntegrityError:
+    return IntegrityError(
+        f"checkpoint {stored.id} cannot be loaded: a part of it {how}",
+        hint="other checkpoints are not affected unless they share this part; go back to an earlier one",
+        checkpoint_id=stored.id,
+        blob=to_text(key),
+    )

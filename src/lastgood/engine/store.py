@@ -1,0 +1,272 @@
+"""The store: the one facade over everything that is kept."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from lastgood.catalog.contract import Actor, Catalog, Line, StoredCheckpoint, StoreInfo
+from lastgood.engine.cache import CacheFigures, CheckpointCache
+from lastgood.engine.checkpoint import Checkpoint
+from lastgood.engine.context import current_correlation, log, log_operation, operating_system_user
+from lastgood.engine.location import locate, make_folder
+from lastgood.engine.options import Alert, Options
+from lastgood.engine.retention import select_old
+from lastgood.engine.revision import resolve
+from lastgood.engine.task import Task
+from lastgood.engine.verify import examine
+from lastgood.errors import IntegrityError, NotFoundError
+from lastgood.model.checkpoint import Attestation, Record, ValueRef, decode_record
+from lastgood.model.event import Event
+from lastgood.model.identity import check_name, check_tag, check_type, now
+from lastgood.model.task import TaskInfo
+
+
+def open_store(target: str | os.PathLike[str] | None = None, *, user: str | None = None, **options: Any) -> Store:
+    """Open a store, creating it if it is not there.
+
+    `target` is a folder, a file ending in `.sqlite` or `.db`, or `":memory:"`. Without one: the environment's
+    `LASTGOOD_STORE`, else what the nearest `lastgood.toml` upwards names, else the user's data directory.
+    `user` is who acts (default: the operating system's user). For the rest see `Options`.
+    """
+    from lastgood.catalog.sqlite.catalog import SQLiteCatalog
+
+    settings = Options(**options)
+    name = operating_system_user() if user is None else check_name("user", user)
+    location = locate(target)
+    if location.catalog is not None:
+        make_folder(location.catalog.parent)
+    return Store(SQLiteCatalog(location.catalog), name, settings)
+
+
+class CheckpointPage(NamedTuple):
+    """Some checkpoints, newest first, and how many there are in all."""
+
+    checkpoints: list[Checkpoint]
+    total: int
+
+
+class Store:
+    """Everything that is kept, as one user sees it. Safe to use from several threads; a context manager.
+
+    Ids are unique per owner. Methods act on what the store's user owns; `owner=` names another.
+    """
+
+    def __init__(self, catalog: Catalog, user: str, options: Options | None = None) -> None:
+        self.catalog = catalog
+        self.user = user
+        self.options = options or Options()
+        self._cache = CheckpointCache(self.options.cache_checkpoints, self.options.cache_alert_bytes, self.alert)
+
+    # --- tasks ---------------------------------------------------------------------------------------------
+
+    def task(self, task_id: str, *, owner: str | None = None) -> Task:
+        """A handle on a task, or on one branch of it by that branch's id. Nothing is written before a save."""
+        return Task(self, check_name("task id", task_id), self._owner(owner))
+
+    def tasks(self, *, owner: str | None = None, after: int = 0, limit: int = 100) -> list[TaskInfo]:
+        """Newest first. `after` is the number of the last one seen; without `owner`, everybody's."""
+        return self.catalog.tasks(owner, after, limit)
+
+    def delete_task(self, task_id: str, *, owner: str | None = None) -> int:
+        """Remove a task with all of its checkpoints, for good. How many it had."""
+        count = self.catalog.delete_task(self._owner(owner), check_name("task id", task_id), self.actor())
+        self.log("delete_task", task_id)
+        return count
+
+    # --- checkpoints ---------------------------------------------------------------------------------------
+
+    def get_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> Checkpoint:
+        """One checkpoint, also when it is deleted. Raises NotFoundError; IntegrityError if its record is damaged."""
+        checkpoint = self.wrap(self._stored(checkpoint_id, owner))
+        if not checkpoint.integrity_ok:
+            raise IntegrityError(
+                f"checkpoint {checkpoint_id} is damaged: its record does not match its checksum",
+                hint="go back to an earlier checkpoint; this one cannot be trusted",
+                checkpoint_id=checkpoint_id,
+            )
+        return checkpoint
+
+    def find_checkpoint(self, name: str, task_id: str | None = None, *, owner: str | None = None) -> Checkpoint:
+        """By any name people use: an id or the beginning of one, a tag, `HEAD`, `@12`, any of them with `~2`."""
+        owner = self._owner(owner)
+        return self.get_checkpoint(resolve(self.catalog, owner, name, task_id), owner=owner)
+
+    def list_checkpoints(
+        self,
+        task_id: str,
+        limit: int = 100,
+        checkpoint_type: str | None = None,
+        *,
+        before: int | None = None,
+        owner: str | None = None,
+    ) -> list[Checkpoint]:
+        """Newest first: a task's on all branches, or by a branch's id its ancestors and its own.
+
+        At most 1,000 at a time; `before` is the sequence of the last one seen.
+        """
+        return self.page_checkpoints(task_id, limit, checkpoint_type, before=before, owner=owner).checkpoints
+
+    def page_checkpoints(
+        self,
+        task_id: str,
+        limit: int = 100,
+        checkpoint_type: str | None = None,
+        *,
+        before: int | None = None,
+        owner: str | None = None,
+    ) -> CheckpointPage:
+        """As `list_checkpoints`, with the exact total."""
+        kind = None if checkpoint_type is None else check_type("checkpoint_type", checkpoint_type)
+        line = self.line(task_id, self._owner(owner))
+        rows = self.catalog.checkpoints(line, before=before, limit=limit, type=kind)
+        return CheckpointPage([self.wrap(row) for row in rows], self.catalog.count(line, kind))
+
+    def get_last_verified_checkpoint(
+        self, task_id: str, checkpoint_type: str | None = None, *, owner: str | None = None
+    ) -> Checkpoint | None:
+        """The newest on the active branch whose last recorded verification held."""
+        kind = None if checkpoint_type is None else check_type("checkpoint_type", checkpoint_type)
+        line = self.line(task_id, self._owner(owner), active=True)
+        row = self.catalog.last_verified(line, kind)
+        return None if row is None else self.wrap(row)
+
+    def verify_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> bool:
+        """Whether every stored byte of it is what was saved: record, place, lineage, attestations, content."""
+        return not self.examine_checkpoint(checkpoint_id, owner=owner)
+
+    def examine_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> list[str]:
+        """As `verify_checkpoint`: what is wrong with it, in words; empty when it is whole."""
+        return examine(self.catalog, self._stored(checkpoint_id, owner))
+
+    def tag(self, checkpoint_id: str, name: str, *, move: bool = False, owner: str | None = None) -> None:
+        """Name a checkpoint. Tagged ones are kept by retention. One name, one checkpoint of a task."""
+        self._attest([checkpoint_id], "tag", {"name": check_tag("tag", name), "move": move}, owner)
+
+    def untag(self, checkpoint_id: str, name: str, *, owner: str | None = None) -> None:
+        self._attest([checkpoint_id], "untag", {"name": check_tag("tag", name)}, owner)
+
+    def delete_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> bool:
+        """Mark as deleted: no longer listed, still a parent. False if it was already. Refuses the active head."""
+        if self._stored(checkpoint_id, owner).deleted:
+            return False
+        self._attest([checkpoint_id], "deleted", {}, owner)
+        return True
+
+    def undelete_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> None:
+        self._attest([checkpoint_id], "undeleted", {}, owner)
+
+    def purge_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> None:
+        """Remove its record for good. A tombstone stays, so that descendants still verify and load."""
+        owner = self._owner(owner)
+        task_id = self._stored(checkpoint_id, owner).task_id
+        self.catalog.purge(owner, checkpoint_id, self.actor())
+        self._cache.drop(owner, checkpoint_id)
+        self.log("purge", task_id)
+
+    def delete_old_checkpoints(self, task_id: str, keep_count: int, *, owner: str | None = None) -> int:
+        """Delete all but the newest `keep_count`; how many. The active head, tagged ones and the last verified stay."""
+        owner = self._owner(owner)
+        with self.catalog.queue():
+            old = select_old(self.catalog, self.line(task_id, owner), keep_count)
+            self._attest(old, "deleted", {"by": "retention"}, owner)
+        return len(old)
+
+    def attestations(self, checkpoint_id: str, *, owner: str | None = None) -> list[Attestation]:
+        """What was said about a checkpoint since it was made, oldest first."""
+        return [attestation for attestation, _ in self.catalog.attestations(self._owner(owner), checkpoint_id)]
+
+    def events(self, task_id: str, *, after: int = 0, limit: int = 100, owner: str | None = None) -> list[Event]:
+        """A task's log, oldest first. `after` is the sequence of the last one seen."""
+        return self.catalog.events(self.line(task_id, self._owner(owner)).task, after=after, limit=limit)
+
+    # --- the store itself ----------------------------------------------------------------------------------
+
+    def info(self) -> StoreInfo:
+        return self.catalog.info()
+
+    def cache_figures(self) -> CacheFigures:
+        return self._cache.figures()
+
+    def size(self) -> int:
+        """Bytes on disk."""
+        return self.catalog.size()
+
+    def close(self) -> None:
+        self.catalog.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- for the rest of the engine ------------------------------------------------------------------------
+
+    def actor(self) -> Actor:
+        return Actor(self.user, current_correlation())
+
+    def line(self, id: str, owner: str, *, active: bool = False) -> Line:
+        """What a task's or a branch's id stands for. With `active`, a task stands for its active branch."""
+        task = self.catalog.task(owner, id)
+        if task is not None:
+            return Line(task, self.catalog.branch(owner, task.active_branch_id) if active else None)
+        branch = self.catalog.branch(owner, check_name("task id", id))
+        task = self.catalog.task(owner, branch.task_id) if branch else None
+        if task is None:
+            raise NotFoundError(f"there is no task {id!r}", hint="`lastgood tasks` lists them")
+        return Line(task, branch)
+
+    def wrap(self, stored: StoredCheckpoint) -> Checkpoint:
+        """A checkpoint to hold; a damaged record shows nothing but its id and place."""
+        if stored.data is None:
+            raise NotFoundError(f"checkpoint {stored.id!r} was purged", hint="its tombstone keeps the lineage whole")
+        try:
+            record = decode_record(stored.data, stored.checksum, f"checkpoint {stored.id}")
+            intact = stored.placement.digest(stored.checksum) == stored.placement_digest
+        except IntegrityError:
+            record, intact = Record(id=stored.id, task_id=stored.task_id), False
+
+        def load(ref: ValueRef, classes: bool) -> Any:
+            from lastgood.engine.states import load_value
+
+            return load_value(self.catalog, self._cache, stored, ref, classes=classes)
+
+        return Checkpoint(
+            record,
+            stored.checksum,
+            stored.placement,
+            load,
+            verified=stored.verified,
+            verified_at=stored.verified_at,
+            tags=stored.tags,
+            deleted=stored.deleted,
+            integrity_ok=intact,
+        )
+
+    def alert(self, message: str, task_id: str | None = None, error: Exception | None = None) -> None:
+        log.error("%s", message, extra={"lastgood": {"task_id": task_id, "correlation_id": current_correlation()}})
+        if self.options.on_alert is not None:
+            self.options.on_alert(Alert(message, task_id, error))
+
+    def log(self, action: str, task_id: str, **more: Any) -> None:
+        log_operation(action, user=self.user, task_id=task_id, correlation_id=current_correlation(), at=now(), **more)
+
+    def _owner(self, owner: str | None) -> str:
+        return self.user if owner is None else check_name("owner", owner)
+
+    def _stored(self, checkpoint_id: str, owner: str | None) -> StoredCheckpoint:
+        stored = self.catalog.checkpoint(self._owner(owner), check_name("checkpoint id", checkpoint_id))
+        if stored is None:
+            raise NotFoundError(f"there is no checkpoint {checkpoint_id!r}", hint="`lastgood log` lists them")
+        return stored
+
+    def _attest(self, ids: list[str], kind: str, data: dict[str, Any], owner: str | None) -> None:
+        if ids:
+            owner = self._owner(owner)
+            task_id = self._stored(ids[0], owner).task_id
+            self.catalog.attest(owner, ids, kind, data, self.actor())
+            self.log(kind, task_id, checkpoints=ids)

@@ -1,0 +1,47 @@
+"""Whether a checkpoint is what was saved, down to the last byte."""
+
+from __future__ import annotations
+
+from lastgood.catalog.contract import Catalog, StoredCheckpoint
+from lastgood.engine.cache import CheckpointCache
+from lastgood.errors import IntegrityError
+from lastgood.model.checkpoint import Record, decode_record
+
+
+def examine(catalog: Catalog, stored: StoredCheckpoint) -> list[str]:
+    """What is wrong, in words; nothing when all is well. A tombstone has only its place to be examined."""
+    problems: list[str] = []
+    if stored.placement.digest(stored.checksum) != stored.placement_digest:
+        problems.append("its place (branch, sequence) does not match its digest")
+    for attestation, digest in catalog.attestations(stored.owner, stored.id):
+        if attestation.digest(stored.checksum) != digest:
+            problems.append(f"attestation {attestation.number} ({attestation.kind}) does not match its digest")
+    if stored.data is None:
+        return problems
+    try:
+        record = decode_record(stored.data, stored.checksum, "it")
+    except IntegrityError:
+        return [*problems, "its record does not match its checksum"]
+    return problems + _examine_lineage(catalog, stored, record) + _examine_content(catalog, stored, record)
+
+
+def _examine_lineage(catalog: Catalog, stored: StoredCheckpoint, record: Record) -> list[str]:
+    if record.parent_id is None:
+        return []
+    parent = catalog.checkpoint(stored.owner, record.parent_id)
+    if parent is None:
+        return ["its parent is gone without a tombstone"]
+    return [] if parent.checksum == record.parent_checksum else ["its parent is not the one it was made from"]
+
+
+def _examine_content(catalog: Catalog, stored: StoredCheckpoint, record: Record) -> list[str]:
+    from lastgood.engine.states import load_value
+
+    fresh = CheckpointCache(0, 0, lambda message: None)  # what lies in memory proves nothing about the disk
+    problems = []
+    for ref in record.values():
+        try:
+            load_value(catalog, fresh, stored, ref, classes=False)
+        except IntegrityError as error:
+            problems.append(str(error))
+    return problems

@@ -1,0 +1,135 @@
+"""Everything that lastgood raises, and nothing else.
+
+    CheckpointError                        error            exit 1   HTTP 500
+    ├── InvalidError (ValueError)          invalid          exit 2   HTTP 422
+    │   ├── UnstorableError (TypeError)    unstorable                          state that cannot be kept exactly
+    │   └── FormatError                    format                              not a store, or one from the future
+    ├── NotFoundError (LookupError)        not_found        exit 3   HTTP 404
+    ├── ConflictError                      conflict         exit 4   HTTP 409  someone else moved the head
+    ├── IntegrityError                     integrity        exit 5   HTTP 500  damage, refused as data
+    │   └── LostCommitsError               lost_commits                        acknowledged commits are gone
+    ├── UnavailableError (ConnectionError) unavailable      exit 6   HTTP 503
+    │   ├── BusyError                      busy                      retryable
+    │   └── DiskFullError                  disk_full                 HTTP 507
+    ├── ForbiddenError (PermissionError)   forbidden        exit 7   HTTP 403
+    └── StageError                         stage            exit 8   HTTP 500
+
+`str(error)` is a sentence for people, `error.hint` says what to do next, `error.code` is stable and for
+programs. Ids and the like that a handler may want stand in `error.details`. Internals (SQL, stacks) stay in
+`__cause__` and the log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from lastgood.model.checkpoint import Head
+
+
+class CheckpointError(Exception):
+    """The root of all errors of this package."""
+
+    code: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = 1
+    http_status: ClassVar[int] = 500
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, hint: str | None = None, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.details = details
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class InvalidError(CheckpointError, ValueError):
+    """The request itself is wrong; nothing was stored."""
+
+    code = "invalid"
+    exit_code = 2
+    http_status = 422
+
+
+class UnstorableError(InvalidError, TypeError):
+    """A value that cannot be kept exactly; `details["path"]` says where it stands."""
+
+    code = "unstorable"
+
+
+class FormatError(InvalidError):
+    """Not a store, or a store in a format that this version does not read."""
+
+    code = "format"
+
+
+class NotFoundError(CheckpointError, LookupError):
+    """No such thing, or none that this user may see."""
+
+    code = "not_found"
+    exit_code = 3
+    http_status = 404
+
+
+class ConflictError(CheckpointError):
+    """The branch is not where the writer thought; `head` is where it is now (None: it has none)."""
+
+    code = "conflict"
+    exit_code = 4
+    http_status = 409
+
+    def __init__(self, message: str, *, head: Head | None = None, hint: str | None = None, **details: Any) -> None:
+        super().__init__(message, hint=hint, **details)
+        self.head = head
+
+
+class IntegrityError(CheckpointError):
+    """Stored bytes are not what was stored. They are never returned as data."""
+
+    code = "integrity"
+    exit_code = 5
+
+
+class LostCommitsError(IntegrityError):
+    """The database ends before a commit that was acknowledged."""
+
+    code = "lost_commits"
+
+
+class UnavailableError(CheckpointError, ConnectionError):
+    """The backend did not take it: an I/O error, or it is away."""
+
+    code = "unavailable"
+    exit_code = 6
+    http_status = 503
+
+
+class BusyError(UnavailableError):
+    """Others held the store for too long. Trying again is safe."""
+
+    code = "busy"
+    retryable = True
+
+
+class DiskFullError(UnavailableError):
+    """No space left. The save was rolled back whole."""
+
+    code = "disk_full"
+    http_status = 507
+
+
+class ForbiddenError(CheckpointError, PermissionError):
+    """Known, and not allowed."""
+
+    code = "forbidden"
+    exit_code = 7
+    http_status = 403
+
+
+class StageError(CheckpointError):
+    """A stage of a pipeline failed."""
+
+    code = "stage"
+    exit_code = 8

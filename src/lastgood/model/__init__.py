@@ -1,0 +1,1 @@
+"""Frozen values and pure functions: the vocabulary of lastgood. No I/O, no clocks but `identity`."""

@@ -1,0 +1,158 @@
+"""A checkpoint as values: its immutable record, where it stands, and what was attested about it later.
+
+Layouts and digests are those of docs/format.md. Bytes of a record are kept as they were written; they are
+decoded for reading and never encoded again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from lastgood.errors import IntegrityError
+from lastgood.model.digest import digest
+
+LAYOUT = 1
+PREVIEW_CHARACTERS = 200
+
+
+class ValueRef(msgspec.Struct, frozen=True, array_like=True):
+    """The root of an encoded value: its blob, its size in one piece, how many elements it has."""
+
+    digest: bytes
+    size: int
+    count: int = 0
+
+
+class FileRoot(msgspec.Struct, frozen=True, array_like=True):
+    """One captured folder."""
+
+    name: str
+    tree: bytes
+    partial: bool
+    file_count: int
+    total_size: int
+    git_head: str | None = None
+
+
+class Claim(msgspec.Struct, frozen=True, array_like=True):
+    """One piece of evidence as it was claimed, without results."""
+
+    type: str
+    description: str
+    expected: dict[str, Any]
+    metadata: dict[str, Any]
+
+
+class Claims(msgspec.Struct, frozen=True, array_like=True):
+    """An evidence pack as it was claimed."""
+
+    claims: tuple[Claim, ...]
+    require_all: bool = True
+    allow_partial: bool = False
+    min_verified: int = 0
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """Every immutable field of a checkpoint, in the fixed order that its checksum covers."""
+
+    layout: int = LAYOUT
+    id: str
+    task_id: str
+    parent_id: str | None = None
+    parent_checksum: bytes | None = None
+    lineage: str = "automatic"
+    branch_description: str = ""
+    type: str = "manual"
+    step_id: str = "initial"
+    iteration: int = 0
+    iteration_state: str | None = None
+    control_state: str = "idle"
+    message: str = ""
+    created_by: str = ""
+    created_at: int = 0
+    correlation_id: str | None = None
+    work_item_id: str | None = None
+    metadata: dict[str, Any] = {}
+    key: str | None = None
+    state: ValueRef | None = None
+    artifacts: ValueRef | None = None
+    decisions: ValueRef | None = None
+    guidance: ValueRef | None = None
+    participants: ValueRef | None = None
+    files: tuple[FileRoot, ...] | None = None
+    evidence: Claims | None = None
+    redacted: tuple[str, ...] = ()
+    prompt_preview: str | None = None
+
+    def values(self) -> list[ValueRef]:
+        """The roots of all encoded values of the snapshot."""
+        refs = (self.state, self.artifacts, self.decisions, self.guidance, self.participants)
+        return [ref for ref in refs if ref is not None]
+
+    def says_the_same_as(self, other: Record) -> bool:
+        """Whether both hold the same content, whoever saved it, when, and after what."""
+        return all(getattr(self, name) == getattr(other, name) for name in _CONTENT_FIELDS)
+
+
+_CONTENT_FIELDS = sorted(
+    set(Record.__struct_fields__)
+    - {"id", "parent_id", "parent_checksum", "created_by", "created_at", "correlation_id", "control_state"}
+)
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """Where a checkpoint stands. Assigned inside the commit, under a digest of its own."""
+
+    branch_id: str
+    sequence: int
+    version: int
+    last_event: int
+
+    def digest(self, checksum: bytes) -> bytes:
+        fields = [checksum, self.branch_id, self.sequence, self.version, self.last_event]
+        return digest(_encoder.encode(fields))
+
+
+class Head(msgspec.Struct, frozen=True):
+    """Where a branch is: its newest checkpoint."""
+
+    id: str
+    checksum: bytes
+    sequence: int
+    branch_id: str
+
+
+class Attestation(msgspec.Struct, frozen=True):
+    """Something said about a checkpoint after it was made; appended, never edited."""
+
+    number: int
+    kind: str
+    at: int
+    actor: str
+    data: dict[str, Any]
+
+    def digest(self, checksum: bytes) -> bytes:
+        fields = [checksum, self.number, self.kind, self.at, self.actor, self.data]
+        return digest(_encoder.encode(fields))
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Record)
+encode_plain = _encoder.encode
+decode_plain = msgspec.msgpack.Decoder(dict[str, Any]).decode
+
+
+def encode_record(record: Record) -> bytes:
+    return _encoder.encode(record)
+
+
+def decode_record(data: bytes, checksum: bytes, what: str) -> Record:
+    """The record in `data`, checked against its checksum. Raises IntegrityError, naming `what`."""
+    if digest(data) != checksum:
+        raise IntegrityError(
+            f"{what} is damaged: its record does not match its checksum",
+            hint="go back to an earlier checkpoint; this one cannot be trusted",
+        )
+    return _decoder.decode(data)

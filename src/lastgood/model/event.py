@@ -1,0 +1,22 @@
+"""Events: a task's append-only log, history and audit in one."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+EventKind = Literal["created", "branched", "tagged", "untagged", "verified", "deleted", "undeleted", "purged"]
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One entry: what happened, to which checkpoint, by whom, when, in which correlation."""
+
+    sequence: int
+    kind: str
+    at: int
+    actor: str
+    correlation_id: str
+    branch_id: str
+    checkpoint_id: str | None
+    data: dict[str, Any]

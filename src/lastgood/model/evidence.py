@@ -1,0 +1,136 @@
+"""Evidence: checkable claims about the world at a checkpoint, and the rule that makes a pack of them hold.
+
+Results of checking are recorded onto these values; a checkpoint's record holds the claims alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Literal, Self
+
+from lastgood.errors import InvalidError
+from lastgood.model.checkpoint import Claim, Claims
+
+VerificationStatus = Literal["pending", "verified", "failed", "stale"]
+
+
+class EvidenceType(StrEnum):
+    ARTIFACT_EXISTS = "artifact_exists"
+    FILE_SHA256 = "file_sha256"
+    COMMAND_EXIT = "command_exit"
+    DB_ROW = "db_row"
+
+
+@dataclass
+class Evidence:
+    """One claim (D2). Only the first four fields are the claim; the rest says what checking it gave."""
+
+    evidence_type: str
+    description: str
+    expected: dict[str, Any]
+    metadata: dict[str, Any] = field(default_factory=dict)
+    verified: bool = False
+    verification_status: VerificationStatus = "pending"
+    verification_error: str | None = None
+    verified_at: datetime | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "evidence_type": str(self.evidence_type),
+            "description": self.description,
+            "expected": self.expected,
+            "metadata": self.metadata,
+            "verified": self.verified,
+            "verification_status": self.verification_status,
+            "verification_error": self.verification_error,
+            "verified_at": self.verified_at.isoformat() if self.verified_at else None,
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        try:
+            at = data.get("verified_at")
+            return cls(
+                evidence_type=data["evidence_type"],
+                description=data["description"],
+                expected=data["expected"],
+                metadata=data.get("metadata") or {},
+                verified=data.get("verified", False),
+                verification_status=data.get("verification_status", "pending"),
+                verification_error=data.get("verification_error"),
+                verified_at=datetime.fromisoformat(at) if at else None,
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InvalidError(f"not an evidence dictionary: {error}", hint="see Evidence.to_dict") from error
+
+    def to_claim(self) -> Claim:
+        return Claim(str(self.evidence_type), self.description, self.expected, self.metadata)
+
+
+@dataclass
+class EvidencePack:
+    """Evidence and the rule for it (D3). An empty pack is never verified."""
+
+    evidence_list: list[Evidence] = field(default_factory=list)
+    require_all: bool = True
+    allow_partial: bool = False
+    min_verified: int = 0
+
+    def __post_init__(self) -> None:
+        if self.allow_partial and self.require_all:
+            raise InvalidError(
+                "an evidence pack cannot both require all and allow some",
+                hint="give require_all=False with allow_partial=True",
+            )
+
+    @property
+    def is_verified(self) -> bool:
+        verified = sum(evidence.verified for evidence in self.evidence_list)
+        if self.require_all:
+            return 0 < verified == len(self.evidence_list)
+        enough = verified >= max(1, self.min_verified)
+        return enough and (self.allow_partial or not any(map(_could_not_be_checked, self.evidence_list)))
+
+    def verification_summary(self) -> dict[str, Any]:
+        return {
+            "total": len(self.evidence_list),
+            "verified": sum(evidence.verified for evidence in self.evidence_list),
+            "failed": sum(evidence.verification_status == "failed" for evidence in self.evidence_list),
+            "is_verified": self.is_verified,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "evidence_list": [evidence.to_dict() for evidence in self.evidence_list],
+            "require_all": self.require_all,
+            "allow_partial": self.allow_partial,
+            "min_verified": self.min_verified,
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        return cls(
+            [Evidence.from_dict(item) for item in data.get("evidence_list", [])],
+            require_all=data.get("require_all", True),
+            allow_partial=data.get("allow_partial", False),
+            min_verified=data.get("min_verified", 0),
+        )
+
+    def to_claims(self) -> Claims:
+        claims = tuple(evidence.to_claim() for evidence in self.evidence_list)
+        return Claims(claims, self.require_all, self.allow_partial, self.min_verified)
+
+    @classmethod
+    def from_claims(cls, claims: Claims) -> Self:
+        return cls(
+            [Evidence(claim.type, claim.description, claim.expected, claim.metadata) for claim in claims.claims],
+            claims.require_all,
+            claims.allow_partial,
+            claims.min_verified,
+        )
+
+
+def _could_not_be_checked(evidence: Evidence) -> bool:
+    return (evidence.verification_error or "").startswith("check_error")

@@ -1,0 +1,90 @@
+"""Ids, names and moments: made here, and checked here when they come from outside."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from datetime import UTC, datetime, timedelta
+
+from lastgood.errors import InvalidError
+
+MAX_NAME_BYTES = 255
+MAX_TEXT_BYTES = 1 << 20
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_SNAKE_CASE = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_TAG_RESERVED = re.compile(r"^[@-]|[~:]|^HEAD$")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def new_id() -> str:
+    """A UUID version 7: ordered by time to the millisecond, random below, nothing shared across fork()."""
+    bits = int.from_bytes(os.urandom(10), "big")
+    value = (time.time_ns() // 1_000_000) << 80 | bits
+    value = value & ~(0xF << 76) & ~(0x3 << 62) | 0x7 << 76 | 0x2 << 62
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def now() -> int:
+    """This moment, in microseconds since 1970 UTC."""
+    return time.time_ns() // 1000
+
+
+def moment(at: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=at)
+
+
+def check_name(field: str, value: object) -> str:
+    """`value` as an id or a name: 1 to 255 bytes of UTF-8, no control characters, no outer spaces."""
+    text = _check_str(field, value, MAX_NAME_BYTES)
+    if not text:
+        raise InvalidError(f"{field} is empty", hint="give it at least one character", field=field)
+    if _CONTROL.search(text) or text != text.strip():
+        raise InvalidError(
+            f"{field} has a line break, a control character or outer spaces",
+            hint="use printable characters only",
+            field=field,
+        )
+    return text
+
+
+def check_type(field: str, value: object) -> str:
+    """`value` as a checkpoint type: snake_case."""
+    text = _check_str(field, value, MAX_NAME_BYTES)
+    if not _SNAKE_CASE.fullmatch(text):
+        raise InvalidError(
+            f"{field} is not snake_case: {text[:80]!r}", hint="as in tool_executed, at most 64 characters", field=field
+        )
+    return text
+
+
+def check_tag(field: str, value: object) -> str:
+    """`value` as a tag: a name that no other way of naming a checkpoint can be mistaken for."""
+    text = check_name(field, value)
+    if _TAG_RESERVED.search(text):
+        raise InvalidError(
+            f"{field} cannot be {text[:80]!r}",
+            hint="a tag is not HEAD, does not begin with @ or -, and has no ~ or :",
+            field=field,
+        )
+    return text
+
+
+def check_text(field: str, value: object) -> str:
+    """`value` as free text: any characters but lone surrogates, up to 1 MiB."""
+    return _check_str(field, value, MAX_TEXT_BYTES)
+
+
+def _check_str(field: str, value: object, limit: int) -> str:
+    if type(value) is not str:
+        raise InvalidError(f"{field} is {type(value).__name__}, not str", field=field)
+    if len(value) <= limit:
+        try:
+            size = len(value.encode())
+        except UnicodeEncodeError:
+            raise InvalidError(f"{field} has a lone surrogate", hint="it is not valid text", field=field) from None
+        if size <= limit:
+            return value
+    raise InvalidError(f"{field} is longer than {limit} bytes", hint="keep long values in the state", field=field)
