@@ -21,10 +21,7 @@ programs. Ids and the like that a handler may want stand in `error.details`. Int
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
-
-if TYPE_CHECKING:
-    from lastgood.model.checkpoint import Head
+from typing import Any, ClassVar
 
 
 class CheckpointError(Exception):
@@ -74,13 +71,13 @@ class NotFoundError(CheckpointError, LookupError):
 
 
 class ConflictError(CheckpointError):
-    """The branch is not where the writer thought; `head` is where it is now (None: it has none)."""
+    """The branch is not where the writer thought; `head` (a `Head`, or None) is where it is now."""
 
     code = "conflict"
     exit_code = 4
     http_status = 409
 
-    def __init__(self, message: str, *, head: Head | None = None, hint: str | None = None, **details: Any) -> None:
+    def __init__(self, message: str, *, head: Any = None, hint: str | None = None, **details: Any) -> None:
         super().__init__(message, hint=hint, **details)
         self.head = head
 

@@ -189,7 +189,11 @@ def _deque_to_plain(value: deque[Any]) -> list[Any]:
     return [list(value), value.maxlen]
 
 
+def _deque_from_plain(plain: list[Any]) -> deque[Any]:
+    return deque(*plain)
+
+
 _register(OrderedDict, "collections.OrderedDict", dict, OrderedDict)
-_register(deque, "collections.deque", _deque_to_plain, lambda plain: deque(*plain))
+_register(deque, "collections.deque", _deque_to_plain, _deque_from_plain)
 _register(PurePosixPath, "pathlib.PurePosixPath", str, PurePosixPath)
 _register(PosixPath, "pathlib.PosixPath", str, PosixPath)

@@ -149,8 +149,8 @@ def count_line(connection: apsw.Connection, line: Line, type_: str | None) -> in
 
 def read_blobs(connection: apsw.Connection, partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
     sql = "SELECT digest, size, encoding, data FROM blobs WHERE partition = ? AND digest = ?"
-    found = connection.executemany(sql, ((partition, digest) for digest in digests))
-    return {row[0]: Blob(*row) for row in found.fetchall()}
+    found: list[Row] = connection.executemany(sql, ((partition, digest) for digest in digests)).fetchall()
+    return {row[0]: Blob(*row) for row in found}
 
 
 def number_of(connection: apsw.Connection, owner: str, checkpoint_id: str) -> int | None:
