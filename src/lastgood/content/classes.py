@@ -179,7 +179,7 @@ def _rebuilder(cls: type) -> Callable[[Any], Any]:
 
 def _rebuild(cls: type, plain: dict[str, Any]) -> Any:
     # Not through __init__: the value comes back as it was, not as it would be made today.
-    value = object.__new__(cls)
+    value: Any = object.__new__(cls)
     for name, item in plain.items():
         object.__setattr__(value, name, item)
     return value
