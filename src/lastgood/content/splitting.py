@@ -24,8 +24,8 @@ INLINE = 1024  # values up to this many bytes stay where they are
 LARGE = 16_384  # elements beyond this are split themselves
 SMALL_MAP, SMALL_MAP_BYTES = 32, 4096
 PIECE, PIECE_MAX = 1024, 4096
-RUN, RUN_MIN, RUN_MAX = 12_288, 3072, 49_152
-NODE_BELOW, NODE_MAX = 16, 64
+RUN, RUN_MIN, RUN_MAX = 3072, 6144, 24_576
+NODE_BELOW, NODE_MIN, NODE_MAX = 64, 4, 32
 LINE_MAX = 4096
 
 REFERENCE = 1 + SIZE
@@ -51,8 +51,18 @@ class Run(NamedTuple):
 
     length: int
     plain: bytes
+    size: int
     has_bytes: bool
     reference: bytes
+
+
+class Runs(NamedTuple):
+    """All finished runs of a value, and where gathering stood behind the last of them."""
+
+    runs: tuple[Run, ...]
+    size: int
+    levels: tuple[tuple[bytes, ...], ...]
+    reached: frozenset[bytes]
 
 
 class Memory(NamedTuple):
@@ -62,7 +72,7 @@ class Memory(NamedTuple):
     size: int = 0
     reached: frozenset[bytes] = frozenset()
     plain: bytes | None = None
-    runs: tuple[Run, ...] = ()
+    runs: Runs | None = None
     entries: Mapping[str, Memory] = {}
 
 
@@ -132,12 +142,12 @@ class _Work:
             source = _Items(value, path)
         else:
             return self._store_text(value, memory, path)
-        taken = source.take(memory.runs)
-        if not taken:
+        taken = source.take(memory.runs.runs) if memory.runs else 0
+        if memory.runs is None or not taken:
             plain = values.encode(value, path)
             if len(plain) <= INLINE:
                 return Memory(plain, len(plain))
-        return self._store_many(source, taken, depth)
+        return self._store_many(source, memory.runs, taken, depth)
 
     def _store_text(self, value: Any, memory: Memory, path: Path) -> Memory:
         plain = values.encode(value, path)
@@ -168,29 +178,35 @@ class _Work:
             reached |= gathering.reached
         return Memory(stored, size, reached, entries=entries)
 
-    def _store_many(self, source: _Source, taken: list[Run], depth: int) -> Memory:
+    def _store_many(self, source: _Source, remembered: Runs | None, taken: int, depth: int) -> Memory:
+        """`taken` is how many of the remembered runs are still the same."""
         gathering = _Gathering(self)
-        size = len(source.header(source.count))
-        for run in taken:
-            gathering.take(run)
-            size += len(run.plain) - len(source.header(run.length))
+        runs = list(remembered.runs[:taken]) if remembered else []
+        if remembered and taken == len(remembered.runs):
+            size = gathering.resume(remembered)
+        else:
+            size = sum(map(gathering.take, runs))
         for key, item, path in source.rest():
             encoded, has_bytes = values.encode_looking(item, path)
             element = Element(key + encoded, False, key + encoded, has_bytes)
-            size += len(element.plain)
             if len(encoded) > LARGE:
                 split = self.store(item, NOTHING, path, depth + 1)
                 gathering.reached |= split.reached
                 element = Element(key + split.stored, bool(split.reached), element.plain, has_bytes)
-            gathering.add(element)
+            if (reference := gathering.add(element)) is not None:
+                runs.append(_remember(source, gathering.last_run, reference))
+                size += runs[-1].size
+        runs_now = gathering.remember(tuple(runs), size)
+        size += sum(len(element.plain) for element in gathering.rest())
         stored = gathering.finish(source.code, source.count)
-        fresh = (_remember(source, elements, reference) for elements, reference in gathering.runs)
-        return Memory(stored, size, frozenset(gathering.reached), runs=(*taken, *fresh))
+        size += len(source.header(source.count))
+        return Memory(stored, size, frozenset(gathering.reached), runs=runs_now)
 
 
 def _remember(source: _Source, elements: list[Element], reference: bytes) -> Run:
-    plain = source.header(len(elements)) + b"".join(element.plain for element in elements)
-    return Run(len(elements), plain, any(element.has_bytes for element in elements), reference)
+    body = b"".join(element.plain for element in elements)
+    has_bytes = any(element.has_bytes for element in elements)
+    return Run(len(elements), source.header(len(elements)) + body, len(body), has_bytes, reference)
 
 
 class _Source:
@@ -204,24 +220,16 @@ class _Source:
         self._path = path
         self._at = 0
 
-    def take(self, runs: tuple[Run, ...]) -> list[Run]:
-        """The first of `runs` that still encode to the same bytes; `rest` goes on behind them."""
-        taken: list[Run] = []
+    def take(self, runs: tuple[Run, ...]) -> int:
+        """How many of `runs` still encode to the same bytes, from the first on; `rest` goes on behind them."""
+        taken = 0
         for run in runs:
-            if self._encode(self._at, self._at + run.length, run.has_bytes) != run.plain:
+            part = self.part(self._at, self._at + run.length)
+            if (values.encode_fast(part) if not run.has_bytes else _encode_strictly(part)) != run.plain:
                 break
-            taken.append(run)
+            taken += 1
             self._at += run.length
         return taken
-
-    def _encode(self, start: int, stop: int, strictly: bool) -> bytes | None:
-        part = self.part(start, stop)
-        if not strictly:
-            return values.encode_fast(part)
-        try:
-            return values.encode_strictly(part)[0]
-        except UnstorableError:
-            return None  # `rest` will meet it, and knows its path
 
     def part(self, start: int, stop: int) -> list[Any] | dict[str, Any]:
         raise NotImplementedError
@@ -229,6 +237,13 @@ class _Source:
     def rest(self) -> Iterator[tuple[bytes, Any, Path]]:
         """(encoded key, value, path) of every element that was not taken."""
         raise NotImplementedError
+
+
+def _encode_strictly(part: object) -> bytes | None:
+    try:
+        return values.encode_strictly(part)[0]
+    except UnstorableError:
+        return None  # `rest` will meet it, and knows its path
 
 
 class _Items(_Source):
@@ -272,10 +287,11 @@ class _Gathering:
         self._pieces: list[list[Element]] = []
         self._piece_size = self._run_size = 0
         self._levels: list[list[bytes]] = [[]]
-        self.runs: list[tuple[list[Element], bytes]] = []
+        self.last_run: list[Element] = []
         self.reached: set[bytes] = set()
 
-    def add(self, element: Element) -> None:
+    def add(self, element: Element) -> bytes | None:
+        """The reference of the run that ends with this element, if one does; `last_run` has its elements."""
         size, mark = len(element.stored), crc32(element.stored)
         self._piece.append(element)
         self._piece_size += size
@@ -284,11 +300,28 @@ class _Gathering:
             self._pieces.append(self._piece)
             self._piece, self._piece_size = [], 0
             if (mark * RUN < size << 32 and self._run_size >= RUN_MIN) or self._run_size >= RUN_MAX:
-                self._end_run()
+                return self._end_run()
+        return None
 
-    def take(self, run: Run) -> None:
+    def take(self, run: Run) -> int:
+        """Go on behind a run as it was; its size."""
         self.reached.add(run.reference[1:])
         self._refer(run.reference, 0)
+        return run.size
+
+    def resume(self, runs: Runs) -> int:
+        """Go on behind all of `runs`; their size."""
+        self._levels = [list(level) for level in runs.levels]
+        self.reached |= runs.reached
+        return runs.size
+
+    def remember(self, runs: tuple[Run, ...], size: int) -> Runs:
+        return Runs(runs, size, tuple(map(tuple, self._levels)), frozenset(self.reached))
+
+    def rest(self) -> Iterator[Element]:
+        """The elements behind the last finished run."""
+        for piece in (*self._pieces, self._piece):
+            yield from piece
 
     def finish(self, code: int, count: int) -> bytes:
         """The split value, as it stands in place of the whole one."""
@@ -297,12 +330,12 @@ class _Gathering:
         tail = b"".join(element.stored for element in self._piece)
         return packb(Ext(code, packb([count, b"".join(references), tail])))
 
-    def _end_run(self) -> None:
-        elements = [element for piece in self._pieces for element in piece]
-        reference = self._blob(elements)
-        self.runs.append((elements, reference))
+    def _end_run(self) -> bytes:
+        self.last_run = [element for piece in self._pieces for element in piece]
+        reference = self._blob(self.last_run)
         self._pieces, self._run_size = [], 0
         self._refer(reference, 0)
+        return reference
 
     def _blob(self, elements: list[Element]) -> bytes:
         flag = HOLDS_SPLIT if any(element.holds_split for element in elements) else 0
@@ -318,7 +351,7 @@ class _Gathering:
             self._levels.append([])
         references = self._levels[level]
         references.append(reference)
-        if reference[1] < NODE_BELOW or len(references) >= NODE_MAX:
+        if (reference[1] < NODE_BELOW and len(references) >= NODE_MIN) or len(references) >= NODE_MAX:
             flag = level + 1 | (HOLDS_SPLIT if any(ref[0] & HOLDS_SPLIT for ref in references) else 0)
             self._levels[level] = []
             self._refer(self._add(flag, b"".join(references)), level + 1)
