@@ -54,7 +54,10 @@ class NewBranch(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """One checkpoint and all that must become visible with it."""
+    """One checkpoint and all that must become visible with it.
+
+    `may_repeat`: its id or its key was given by a caller, who may have committed it before.
+    """
 
     owner: str
     record: Record
@@ -62,6 +65,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     checksum: bytes
     branch: str | NewBranch
     only_if_active: bool = False
+    may_repeat: bool = True
     blobs: Sequence[Blob] = ()
     attestations: Sequence[tuple[str, dict[str, Any]]] = ()
 

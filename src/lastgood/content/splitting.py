@@ -134,6 +134,10 @@ class _Work:
         return key
 
     def store(self, value: Any, memory: Memory, path: Path, depth: int) -> Memory:
+        if memory.size <= INLINE:  # it was small, so it most likely is: no need to look into it
+            plain = values.encode_fast(value)
+            if plain is not None and len(plain) <= INLINE and not values.may_hold_bytes(plain):
+                return Memory(plain, len(plain), plain=plain)
         if type(value) is dict and values.is_plain_map(value) and depth < MAX_LOOK:
             if len(value) <= SMALL_MAP:
                 return self._store_small_map(value, memory, path, depth)

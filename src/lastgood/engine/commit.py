@@ -90,8 +90,10 @@ class Splitters:
         self._head_id = head_id
 
 
-def write_checkpoint(catalog: Catalog, ground: Ground, draft: Draft, splitters: Splitters, user: str) -> Committed:
-    """Save `draft` on `ground`."""
+def write_checkpoint(
+    catalog: Catalog, ground: Ground, draft: Draft, splitters: Splitters, user: str
+) -> tuple[Record, Committed]:
+    """Save `draft` on `ground`: its record, and what the commit came to."""
     splitters.follow(ground.head)
     splits = {name: splitters.split(name, value) for name, value in {"state": draft.state, **draft.companions}.items()}
     correlation_id = current_correlation()
@@ -104,12 +106,13 @@ def write_checkpoint(catalog: Catalog, ground: Ground, draft: Draft, splitters: 
         checksum=digest(data),
         branch=ground.branch,
         only_if_active=ground.only_if_active,
+        may_repeat=draft.id is not None or draft.key is not None,
         blobs=[_blob(key, content) for split in splits.values() for key, content in split.blobs.items()],
     )
     committed = catalog.commit(commit, Actor(user, correlation_id))
     if not committed.repeated:
         splitters.keep(splits, record.id)
-    return committed
+    return record, committed
 
 
 def check_metadata(metadata: object) -> None:

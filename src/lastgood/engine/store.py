@@ -230,6 +230,9 @@ class Store:
         except IntegrityError:
             record, intact = Record(id=stored.id, task_id=stored.task_id), False
 
+        return self.hold(stored, record, integrity_ok=intact)
+
+    def hold(self, stored: StoredCheckpoint, record: Record, *, integrity_ok: bool = True) -> Checkpoint:
         def load(ref: ValueRef, classes: bool) -> Any:
             from lastgood.engine.states import load_value
 
@@ -244,7 +247,7 @@ class Store:
             verified_at=stored.verified_at,
             tags=stored.tags,
             deleted=stored.deleted,
-            integrity_ok=intact,
+            integrity_ok=integrity_ok,
         )
 
     def alert(self, message: str, task_id: str | None = None, error: Exception | None = None) -> None:

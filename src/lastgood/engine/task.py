@@ -138,7 +138,9 @@ class Task:
 
     def _save(self, draft: Draft, policy: OnFailure) -> Checkpoint:
         try:
-            committed = write_checkpoint(self._store.catalog, self._ground(), draft, self._splitters, self._store.user)
+            record, committed = write_checkpoint(
+                self._store.catalog, self._ground(), draft, self._splitters, self._store.user
+            )
         except (ConflictError, InvalidError):
             raise
         except CheckpointError as error:
@@ -146,7 +148,7 @@ class Task:
             if policy == "continue":
                 return self._lost(draft)
             raise
-        saved = self._store.wrap(committed.stored)
+        saved = self._store.wrap(committed.stored) if committed.repeated else self._store.hold(committed.stored, record)
         if not committed.repeated or self._is_behind(saved):
             self._head = saved
             self._branch = committed.stored.placement.branch_id

@@ -47,13 +47,19 @@ _DESCENDANTS = """
   UPDATE branches SET inherited = inherited + ?3 WHERE branch IN heirs"""
 
 
+_LINE = """
+  SELECT t.task, b.branch, b.id, t.active_branch = b.branch, b.version, b.control_state, t.last_sequence, t.last_event,
+         b.head, c.id, c.checksum
+  FROM branches b JOIN tasks t USING (task) JOIN checkpoints c ON c.number = (b.task << 32) + b.head
+  WHERE b.owner = ? AND b.id = ? AND t.id = ?"""
+
+
 class _Line(NamedTuple):
     """A branch about to be advanced, with its task's counters."""
 
     task: int
     branch: int
     branch_id: str
-    head: Head | None
     active: bool
     version: int
     control_state: str
@@ -63,7 +69,7 @@ class _Line(NamedTuple):
 
 def commit(connection: apsw.Connection, commit: Commit, actor: Actor) -> Committed:
     record = commit.record
-    earlier = _find_earlier(connection, commit)
+    earlier = _find_earlier(connection, commit) if commit.may_repeat else None
     if earlier is not None:
         return Committed(earlier, record.control_state, repeated=True)
     line = _open_line(connection, commit)
@@ -150,35 +156,23 @@ def _find_earlier(connection: apsw.Connection, commit: Commit) -> StoredCheckpoi
 
 def _open_line(connection: apsw.Connection, commit: Commit) -> _Line:
     """The branch to advance, made if need be, with its head where the writer saw it."""
-    task = read_task(connection, commit.owner, commit.record.task_id)
     if isinstance(commit.branch, NewBranch):
         return _make_branch(connection, commit, commit.branch)
-    branch = read_branch(connection, commit.owner, commit.branch)
-    if task is None or branch is None or branch.task_id != task.id:
-        raise NotFoundError(
-            f"there is no branch {commit.branch!r} of {commit.record.task_id!r}", hint="was it deleted?"
-        )
-    active = task.active_branch_id == branch.id
-    if commit.only_if_active and not active:
+    task_id = commit.record.task_id
+    row = one_row(connection, _LINE, (commit.owner, commit.branch, task_id))
+    if row is None:
+        raise NotFoundError(f"there is no branch {commit.branch!r} of {task_id!r}", hint="was it deleted?")
+    line = _Line(*row[:8])
+    if commit.only_if_active and not line.active:
         raise ConflictError(
-            f"the active branch of {task.id!r} is another one now",
+            f"the active branch of {task_id!r} is another one now",
             hint="open the task again to go on there, or the branch by its own id",
-            head=_active_head(connection, commit.owner, task.active_branch_id),
+            head=_active_head(connection, commit.owner, task_id),
         )
-    head = branch.head
-    if (head.id if head else None) != commit.record.parent_id:
-        raise _moved(task.id, head)
-    return _Line(
-        task.number,
-        branch.number,
-        branch.id,
-        head,
-        active,
-        branch.version,
-        branch.control_state,
-        task.last_sequence,
-        task.last_event,
-    )
+    head, head_id, checksum = row[8:]
+    if head_id != commit.record.parent_id:
+        raise _moved(task_id, Head(head_id, checksum, head, line.branch_id))
+    return line
 
 
 def _make_branch(connection: apsw.Connection, commit: Commit, new: NewBranch) -> _Line:
@@ -186,7 +180,7 @@ def _make_branch(connection: apsw.Connection, commit: Commit, new: NewBranch) ->
     task = read_task(connection, commit.owner, record.task_id)
     if record.parent_id is None:
         if task is not None:
-            raise _moved(task.id, _active_head(connection, commit.owner, task.active_branch_id))
+            raise _moved(task.id, _active_head(connection, commit.owner, task.id))
         return _make_task(connection, commit, new)
     origin = read_checkpoint(connection, commit.owner, record.parent_id)
     if task is None or origin is None or origin.task_id != task.id or origin.data is None:
@@ -201,9 +195,7 @@ def _make_branch(connection: apsw.Connection, commit: Commit, new: NewBranch) ->
         (origin.placement.branch_id, key(task.number, origin.placement.sequence), commit.owner),
     )[0]
     branch = _insert_branch(connection, commit, new, task.number, origin_branch, origin, inherited)
-    return _Line(
-        task.number, branch, new.id, None, new.active, 0, record.control_state, task.last_sequence, task.last_event
-    )
+    return _Line(task.number, branch, new.id, new.active, 0, record.control_state, task.last_sequence, task.last_event)
 
 
 def _make_task(connection: apsw.Connection, commit: Commit, new: NewBranch) -> _Line:
@@ -217,7 +209,7 @@ def _make_task(connection: apsw.Connection, commit: Commit, new: NewBranch) -> _
     )
     task = connection.last_insert_rowid()
     branch = _insert_branch(connection, commit, new, task, None, None, 0)
-    return _Line(task, branch, new.id, None, True, 0, "idle", 0, 0)
+    return _Line(task, branch, new.id, True, 0, "idle", 0, 0)
 
 
 def _insert_branch(
@@ -251,8 +243,9 @@ def _insert_branch(
     return connection.last_insert_rowid()
 
 
-def _active_head(connection: apsw.Connection, owner: str, branch_id: str) -> Head | None:
-    branch = read_branch(connection, owner, branch_id)
+def _active_head(connection: apsw.Connection, owner: str, task_id: str) -> Head | None:
+    task = read_task(connection, owner, task_id)
+    branch = read_branch(connection, owner, task.active_branch_id) if task else None
     return branch.head if branch else None
 
 
