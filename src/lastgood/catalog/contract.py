@@ -56,7 +56,8 @@ class NewBranch(msgspec.Struct, frozen=True):
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """One checkpoint and all that must become visible with it.
 
-    `may_repeat`: its id or its key was given by a caller, who may have committed it before.
+    `may_repeat`: its id or its key was given by a caller, who may have committed it before. `root`: the root of
+    its state, which lies with the checkpoint, because it is small and hardly ever the same twice.
     """
 
     owner: str
@@ -66,6 +67,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     branch: str | NewBranch
     only_if_active: bool = False
     may_repeat: bool = True
+    root: Blob | None = None
     blobs: Sequence[Blob] = ()
     attestations: Sequence[tuple[str, dict[str, Any]]] = ()
 
@@ -183,6 +185,10 @@ class Catalog(ABC):
     @abstractmethod
     def count(self, line: Line, type: str | None = None) -> int:
         """How many `checkpoints` would give without a limit."""
+
+    @abstractmethod
+    def root(self, stored: StoredCheckpoint) -> Blob | None:
+        """The root of its state, its digest left empty. None when it has no state, or is purged."""
 
     @abstractmethod
     def blobs(self, partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:

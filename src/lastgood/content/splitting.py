@@ -80,9 +80,10 @@ NOTHING = Memory()
 
 
 class Split(NamedTuple):
-    """A value ready to be stored: its root, and every blob that the value before did not have."""
+    """A value ready to be stored: its root, and every other blob that the value before did not have."""
 
     ref: ValueRef
+    root: bytes
     blobs: dict[bytes, bytes]
 
 
@@ -106,10 +107,9 @@ class Splitter:
                 hint="keep large content in files, or raise max_state_bytes",
                 path=name,
             )
-        root = work.add(memory.stored)
-        self._next = memory._replace(reached=memory.reached | {root})
+        self._next = memory
         count = len(value) if type(value) is list or type(value) is dict else 0
-        return Split(ValueRef(root, memory.size, count), work.blobs)
+        return Split(ValueRef(digest(memory.stored), memory.size, count), memory.stored, work.blobs)
 
     def keep(self) -> None:
         """The value split last is stored, and the next one continues it."""

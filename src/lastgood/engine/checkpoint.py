@@ -8,14 +8,14 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from lastgood.errors import IntegrityError, InvalidError, NotFoundError
-from lastgood.model.checkpoint import Placement, Record, ValueRef
+from lastgood.model.checkpoint import Head, Placement, Record, ValueRef
 from lastgood.model.digest import from_text, to_text
 from lastgood.model.evidence import EvidencePack
 from lastgood.model.identity import moment
 
 Status = Literal["stored", "spooled", "lost"]
-Load = Callable[[ValueRef, bool], Any]
-"""Gives a value; with False, values of registered classes as plain data."""
+Load = Callable[[str, bool], Any]
+"""Gives a value by its name; with False, values of registered classes as plain data."""
 
 T = TypeVar("T")
 
@@ -35,13 +35,13 @@ class Checkpoint:
     """
 
     __slots__ = (
+        "_checksum",
+        "_evidence_pack",
         "_load",
         "_placement",
         "_record",
         "_values",
-        "checksum",
         "deleted",
-        "evidence_pack",
         "integrity_ok",
         "last_verified_at",
         "skipped",
@@ -68,7 +68,7 @@ class Checkpoint:
         self._placement = placement
         self._load = load
         self._values: dict[str, Any] = {}
-        self.checksum: str = to_text(checksum)
+        self._checksum = checksum
         self.verified = verified
         self.last_verified_at = None if verified_at is None else moment(verified_at)
         self.tags = tags
@@ -76,7 +76,7 @@ class Checkpoint:
         self.integrity_ok = integrity_ok
         self.status: Status = status
         self.skipped: tuple[Skipped, ...] = ()
-        self.evidence_pack = EvidencePack.from_claims(record.evidence) if record.evidence else EvidencePack()
+        self._evidence_pack: EvidencePack | None = None
 
     @property
     def record(self) -> Record:
@@ -152,6 +152,14 @@ class Checkpoint:
         return self._record.redacted
 
     @property
+    def checksum(self) -> str:
+        """`sha256:…` over every field of the record."""
+        return to_text(self._checksum)
+
+    def as_head(self) -> Head:
+        return Head(self.id, self._checksum, self.sequence or 0, self.branch_id or "")
+
+    @property
     def created_at(self) -> datetime:
         return moment(self._record.created_at)
 
@@ -178,6 +186,14 @@ class Checkpoint:
         return self._placement.last_event if self._placement else None
 
     @property
+    def evidence_pack(self) -> EvidencePack:
+        """What was claimed; empty when nothing was."""
+        if self._evidence_pack is None:
+            claims = self._record.evidence
+            self._evidence_pack = EvidencePack() if claims is None else EvidencePack.from_claims(claims)
+        return self._evidence_pack
+
+    @property
     def state_size(self) -> int:
         """Bytes of the encoded state."""
         return self._record.state.size if self._record.state else 0
@@ -197,30 +213,29 @@ class Checkpoint:
     @property
     def state(self) -> Any:
         """What was saved. Raises IntegrityError rather than return damaged data."""
-        return self._value("state", self._record.state)
+        return self._value("state")
 
     @property
     def artifacts(self) -> list[Any]:
-        return self._value("artifacts", self._record.artifacts) or []
+        return self._value("artifacts") or []
 
     @property
     def decisions(self) -> list[Any]:
-        return self._value("decisions", self._record.decisions) or []
+        return self._value("decisions") or []
 
     @property
     def guidance(self) -> list[Any]:
-        return self._value("guidance", self._record.guidance) or []
+        return self._value("guidance") or []
 
     @property
     def participants(self) -> list[Any]:
-        return self._value("participants", self._record.participants) or []
+        return self._value("participants") or []
 
     def load(self, into: builtins.type[T]) -> T:
         """The state as a value of the class `into`: a dataclass, a pydantic model, a TypedDict, …"""
         from lastgood.content.typed import as_type
 
-        ref = self._record.state
-        return as_type(None if ref is None else self._load(ref, False), into)
+        return as_type(self._load("state", False), into)
 
     # The names of the evidence-first interface.
     checkpoint_id = id  # noqa: A003
@@ -277,14 +292,14 @@ class Checkpoint:
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise InvalidError(f"not a checkpoint dictionary: {error}", hint="see Checkpoint.to_dict") from error
-        checkpoint.evidence_pack = pack
+        checkpoint._evidence_pack = pack
         checkpoint._values["state"] = data.get("snapshot_data")
         return checkpoint
 
     def __repr__(self) -> str:
         return f"<Checkpoint {self.id} {self.type} @{self.sequence} of {self.task_id!r}>"
 
-    def _value(self, name: str, ref: ValueRef | None) -> Any:
+    def _value(self, name: str) -> Any:
         if not self.integrity_ok:
             raise IntegrityError(
                 f"checkpoint {self.id} is damaged: its record does not match its checksum",
@@ -292,7 +307,7 @@ class Checkpoint:
                 checkpoint_id=self.id,
             )
         if name not in self._values:
-            self._values[name] = None if ref is None else self._load(ref, True)
+            self._values[name] = self._load(name, True)
         return self._values[name]
 
 
@@ -304,5 +319,5 @@ def _microseconds(text: str) -> int:
     return (datetime.fromisoformat(text) - moment(0)) // timedelta(microseconds=1)
 
 
-def _detached(ref: ValueRef, classes: bool) -> Any:
+def _detached(name: str, classes: bool) -> Any:
     raise NotFoundError("this checkpoint was made from a dictionary and has no store to load from")

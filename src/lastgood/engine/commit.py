@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -12,13 +12,19 @@ from lastgood.content.compression import compress
 from lastgood.content.splitting import Split, Splitter
 from lastgood.engine.context import current_correlation
 from lastgood.errors import InvalidError
-from lastgood.model.checkpoint import PREVIEW_CHARACTERS, Head, Record, ValueRef, encode_plain, encode_record
+from lastgood.model.checkpoint import (
+    COMPANIONS,
+    PREVIEW_CHARACTERS,
+    VALUES,
+    Head,
+    Record,
+    ValueRef,
+    encode_plain,
+    encode_record,
+)
 from lastgood.model.control import CONTROL_STATES
 from lastgood.model.digest import digest
 from lastgood.model.identity import MAX_TEXT_BYTES, check_name, check_text, check_type, new_id, now
-
-COMPANIONS = ("artifacts", "decisions", "guidance", "participants")
-"""What a snapshot holds beside the state. Left out of a save, they stay as they were."""
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +78,7 @@ class Splitters:
     """One splitter for each value of a snapshot; they follow one line of checkpoints."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._splitters = {name: Splitter(max_bytes) for name in ("state", *COMPANIONS)}
+        self._splitters = {name: Splitter(max_bytes) for name in VALUES}
         self._head_id: str | None = None
 
     def follow(self, head: Head | None) -> None:
@@ -107,7 +113,8 @@ def write_checkpoint(
         branch=ground.branch,
         only_if_active=ground.only_if_active,
         may_repeat=draft.id is not None or draft.key is not None,
-        blobs=[_blob(key, content) for split in splits.values() for key, content in split.blobs.items()],
+        root=_blob(splits["state"].ref.digest, splits["state"].root),
+        blobs=[_blob(key, content) for key, content in _contents(splits)],
     )
     committed = catalog.commit(commit, Actor(user, correlation_id))
     if not committed.repeated:
@@ -117,9 +124,11 @@ def write_checkpoint(
 
 def check_metadata(metadata: object) -> None:
     """Metadata is plain: what JSON has, with text keys. It lives in the record, so it is small."""
-    _check_plain("metadata", metadata, 0)
     if type(metadata) is not dict:
         raise InvalidError(f"metadata is {type(metadata).__name__}, not dict", field="metadata")
+    if not metadata:
+        return
+    _check_plain("metadata", metadata, 0)
     if len(encode_plain(metadata)) > MAX_TEXT_BYTES:
         raise InvalidError(f"metadata is larger than {MAX_TEXT_BYTES} bytes", hint="keep large values in the state")
 
@@ -189,6 +198,14 @@ def _preview(state: object) -> str | None:
     if type(prompt) is not str:
         return None
     return prompt[:PREVIEW_CHARACTERS].encode("utf-8", "replace").decode()
+
+
+def _contents(splits: Mapping[str, Split]) -> Iterator[tuple[bytes, bytes]]:
+    """All blobs but the state's root, which lies with the checkpoint itself."""
+    for name, split in splits.items():
+        yield from split.blobs.items()
+        if name != "state":
+            yield split.ref.digest, split.root
 
 
 def _blob(key: bytes, content: bytes) -> Blob:

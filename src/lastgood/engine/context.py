@@ -38,6 +38,10 @@ def operating_system_user() -> str:
         return str(os.getuid())
 
 
+def is_logging() -> bool:
+    return log.isEnabledFor(logging.INFO)
+
+
 def log_operation(
     action: str,
     *,
@@ -51,16 +55,15 @@ def log_operation(
     **more: object,
 ) -> None:
     """One line a machine can read. The states are control states, the previous one as the store had it."""
-    if log.isEnabledFor(logging.INFO):
-        fields = {
-            "correlation_id": correlation_id,
-            "user_id": user,
-            "task_id": task_id,
-            "action": action,
-            "prev_state": prev_state,
-            "new_state": new_state,
-            "iteration_state": iteration_state,
-            "timestamp": at,
-            **more,
-        }
-        log.info("%s %s", action, task_id, extra={"lastgood": fields})
+    fields = {
+        "correlation_id": correlation_id,
+        "user_id": user,
+        "task_id": task_id,
+        "action": action,
+        "prev_state": prev_state,
+        "new_state": new_state,
+        "iteration_state": iteration_state,
+        "timestamp": at,
+        **more,
+    }
+    log.info("%s %s", action, task_id, extra={"lastgood": fields})

@@ -5,19 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lastgood.catalog.contract import Catalog, StoredCheckpoint
+from lastgood.catalog.contract import Blob, Catalog, StoredCheckpoint
 from lastgood.content.compression import decompress
 from lastgood.content.splitting import join
 from lastgood.engine.cache import CheckpointCache
 from lastgood.errors import IntegrityError
-from lastgood.model.checkpoint import ValueRef
+from lastgood.model.checkpoint import Record, ValueRef
 from lastgood.model.digest import digest, to_text
 
 
 def load_value(
-    catalog: Catalog, cache: CheckpointCache, stored: StoredCheckpoint, ref: ValueRef, *, classes: bool = True
+    catalog: Catalog,
+    cache: CheckpointCache,
+    stored: StoredCheckpoint,
+    record: Record,
+    name: str,
+    *,
+    classes: bool = True,
 ) -> Any:
-    """The value at `ref`, every byte verified. Raises IntegrityError, naming checkpoint and blob."""
+    """The record's value called `name`, every byte verified. Raises IntegrityError, naming checkpoint and blob."""
+    ref: ValueRef | None = getattr(record, name)
+    if ref is None:
+        return None
     held = cache.get(stored.owner, stored.id)
     blobs = {} if held is None else dict(held)
 
@@ -25,22 +34,27 @@ def load_value(
         wanted = [key for key in digests if key not in blobs]
         found = catalog.blobs(stored.task_number, wanted) if wanted else {}
         for key in wanted:
-            if key not in found:
-                raise _damaged(stored, key, "is missing")
-            blob = found[key]
-            try:
-                data = decompress(blob.encoding, blob.data, blob.size)
-            except IntegrityError as error:
-                raise _damaged(stored, key, "is damaged") from error
-            if digest(data) != key:
-                raise _damaged(stored, key, "is damaged")
-            blobs[key] = data
+            blobs[key] = _unpack(stored, key, found.get(key))
         return blobs
 
+    if name == "state" and ref.digest not in blobs:
+        blobs[ref.digest] = _unpack(stored, ref.digest, catalog.root(stored))
     value = join(fetch([ref.digest])[ref.digest], fetch, classes=classes)
     if held is None or len(held) != len(blobs):
         cache.put(stored.owner, stored.id, blobs)
     return value
+
+
+def _unpack(stored: StoredCheckpoint, key: bytes, blob: Blob | None) -> bytes:
+    if blob is None:
+        raise _damaged(stored, key, "is missing")
+    try:
+        data = decompress(blob.encoding, blob.data, blob.size)
+    except IntegrityError as error:
+        raise _damaged(stored, key, "is damaged") from error
+    if digest(data) != key:
+        raise _damaged(stored, key, "is damaged")
+    return data
 
 
 def _damaged(stored: StoredCheckpoint, key: bytes, how: str) -> IntegrityError:

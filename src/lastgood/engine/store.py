@@ -17,7 +17,7 @@ from lastgood.engine.revision import resolve
 from lastgood.engine.task import Task
 from lastgood.engine.verify import examine
 from lastgood.errors import IntegrityError, NotFoundError
-from lastgood.model.checkpoint import Attestation, Record, ValueRef, decode_record
+from lastgood.model.checkpoint import Attestation, Record, decode_record
 from lastgood.model.event import Event
 from lastgood.model.identity import check_name, check_tag, check_type, now
 from lastgood.model.task import TaskInfo
@@ -233,10 +233,10 @@ class Store:
         return self.hold(stored, record, integrity_ok=intact)
 
     def hold(self, stored: StoredCheckpoint, record: Record, *, integrity_ok: bool = True) -> Checkpoint:
-        def load(ref: ValueRef, classes: bool) -> Any:
+        def load(name: str, classes: bool) -> Any:
             from lastgood.engine.states import load_value
 
-            return load_value(self.catalog, self._cache, stored, ref, classes=classes)
+            return load_value(self.catalog, self._cache, stored, record, name, classes=classes)
 
         return Checkpoint(
             record,

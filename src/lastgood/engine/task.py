@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lastgood.catalog.contract import NewBranch
 from lastgood.engine.checkpoint import Checkpoint
-from lastgood.engine.commit import COMPANIONS, Draft, Ground, Splitters, write_checkpoint
-from lastgood.engine.context import log, log_operation
+from lastgood.engine.commit import Draft, Ground, Splitters, write_checkpoint
+from lastgood.engine.context import is_logging, log, log_operation
 from lastgood.engine.options import OnFailure, check_on_failure
 from lastgood.errors import CheckpointError, ConflictError, InvalidError, NotFoundError
-from lastgood.model.checkpoint import Head, Record, ValueRef
-from lastgood.model.digest import SIZE, from_text
+from lastgood.model.checkpoint import COMPANIONS, Record
+from lastgood.model.digest import SIZE
 from lastgood.model.identity import new_id
 from lastgood.model.task import MAIN
 
@@ -160,8 +160,7 @@ class Task:
         head, only_if_active = self._head, not self._by_branch
         if head is None:
             return Ground(self._owner, self._task_id, self._branch, None, None, only_if_active)
-        at = Head(head.id, from_text(head.checksum), head.sequence or 0, head.branch_id or "")
-        return Ground(self._owner, self._task_id, self._branch, at, head.record, only_if_active)
+        return Ground(self._owner, self._task_id, self._branch, head.as_head(), head.record, only_if_active)
 
     def _is_behind(self, saved: Checkpoint) -> bool:
         return self._head is None or (self._head.sequence or 0) < (saved.sequence or 0)
@@ -171,17 +170,18 @@ class Task:
         return Checkpoint(record, bytes(SIZE), None, _never_stored, status="lost")
 
     def _say(self, saved: Checkpoint, previous: str) -> None:
-        log_operation(
-            "save",
-            user=self._store.user,
-            task_id=self._task_id,
-            correlation_id=saved.correlation_id,
-            prev_state=previous,
-            new_state=saved.control_state,
-            iteration_state=saved.iteration_state,
-            at=saved.record.created_at,
-            checkpoint_id=saved.id,
-        )
+        if is_logging():
+            log_operation(
+                "save",
+                user=self._store.user,
+                task_id=self._task_id,
+                correlation_id=saved.correlation_id,
+                prev_state=previous,
+                new_state=saved.control_state,
+                iteration_state=saved.iteration_state,
+                at=saved.record.created_at,
+                checkpoint_id=saved.id,
+            )
         limit = self._store.options.warn_state_bytes
         if saved.state_size > limit and not self._warned:
             self._warned = True
@@ -193,5 +193,5 @@ class Task:
             )
 
 
-def _never_stored(ref: ValueRef, classes: bool) -> Any:
+def _never_stored(name: str, classes: bool) -> Any:
     raise NotFoundError("this checkpoint was lost: it could not be stored", hint="save again")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lastgood.catalog.contract import Catalog, StoredCheckpoint
 from lastgood.engine.cache import CheckpointCache
 from lastgood.errors import IntegrityError
-from lastgood.model.checkpoint import Record, decode_record
+from lastgood.model.checkpoint import VALUES, Record, decode_record
 
 
 def examine(catalog: Catalog, stored: StoredCheckpoint) -> list[str]:
@@ -39,9 +39,9 @@ def _examine_content(catalog: Catalog, stored: StoredCheckpoint, record: Record)
 
     fresh = CheckpointCache(0, 0, lambda message: None)  # what lies in memory proves nothing about the disk
     problems = []
-    for ref in record.values():
+    for name in VALUES:
         try:
-            load_value(catalog, fresh, stored, ref, classes=False)
+            load_value(catalog, fresh, stored, record, name, classes=False)
         except IntegrityError as error:
             problems.append(str(error))
     return problems

@@ -15,6 +15,9 @@ from lastgood.model.digest import digest
 
 LAYOUT = 1
 PREVIEW_CHARACTERS = 200
+COMPANIONS = ("artifacts", "decisions", "guidance", "participants")
+"""What a snapshot holds beside the state."""
+VALUES = ("state", *COMPANIONS)
 
 
 class ValueRef(msgspec.Struct, frozen=True, array_like=True):
@@ -85,11 +88,6 @@ class Record(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     evidence: Claims | None = None
     redacted: tuple[str, ...] = ()
     prompt_preview: str | None = None
-
-    def values(self) -> list[ValueRef]:
-        """The roots of all encoded values of the snapshot."""
-        refs = (self.state, self.artifacts, self.decisions, self.guidance, self.participants)
-        return [ref for ref in refs if ref is not None]
 
     def says_the_same_as(self, other: Record) -> bool:
         """Whether both hold the same content, whoever saved it, when, and after what."""

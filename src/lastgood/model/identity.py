@@ -15,16 +15,15 @@ MAX_TEXT_BYTES = 1 << 20
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SNAKE_CASE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _TAG_RESERVED = re.compile(r"^[@-]|[~:]|^HEAD$")
+_VARIANTS = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def new_id() -> str:
     """A UUID version 7: ordered by time to the millisecond, random below, nothing shared across fork()."""
-    bits = int.from_bytes(os.urandom(10), "big")
-    value = (time.time_ns() // 1_000_000) << 80 | bits
-    value = value & ~(0xF << 76) & ~(0x3 << 62) | 0x7 << 76 | 0x2 << 62
-    text = f"{value:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    moment = time.time_ns() // 1_000_000
+    text = os.urandom(10).hex()
+    return f"{moment >> 16:08x}-{moment & 0xFFFF:04x}-7{text[:3]}-{_VARIANTS[text[3]]}{text[4:7]}-{text[7:19]}"
 
 
 def now() -> int:

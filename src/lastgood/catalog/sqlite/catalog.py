@@ -91,6 +91,10 @@ class SQLiteCatalog(Catalog):
         with self._database.reading() as connection:
             return reading.count_line(connection, line, type)
 
+    def root(self, stored: StoredCheckpoint) -> Blob | None:
+        with self._database.reading() as connection:
+            return reading.read_root(connection, reading.key(stored.task_number, stored.placement.sequence))
+
     def blobs(self, partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
         with self._database.reading() as connection:
             return reading.read_blobs(connection, partition, digests)

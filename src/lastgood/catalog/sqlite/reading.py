@@ -147,6 +147,11 @@ def count_line(connection: apsw.Connection, line: Line, type_: str | None) -> in
     return int(total or 0)
 
 
+def read_root(connection: apsw.Connection, number: int) -> Blob | None:
+    row = one_row(connection, "SELECT x'', root_size, encoding, root FROM checkpoints WHERE number = ?", (number,))
+    return Blob(*row) if row and row[3] is not None else None
+
+
 def read_blobs(connection: apsw.Connection, partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
     sql = "SELECT digest, size, encoding, data FROM blobs WHERE partition = ? AND digest = ?"
     found: list[Row] = connection.executemany(sql, ((partition, digest) for digest in digests)).fetchall()

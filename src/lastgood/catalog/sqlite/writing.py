@@ -35,8 +35,9 @@ _INSERT_BLOB = """
   INSERT INTO blobs (partition, digest, size, encoding, data) VALUES (?, ?, ?, ?, ?)
   ON CONFLICT (partition, digest) DO UPDATE SET condemned = NULL WHERE condemned IS NOT NULL"""
 _INSERT_CHECKPOINT = """
-  INSERT INTO checkpoints (number, branch, owner, id, type, version, last_event, checksum, placement, record)
-  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+  INSERT INTO checkpoints (number, branch, owner, id, type, version, last_event, checksum, placement, record,
+                           root_size, encoding, root)
+  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _INSERT_EVENT = """
   INSERT INTO events (number, branch, checkpoint, kind, at, actor, correlation_id, data)
   VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
@@ -92,6 +93,7 @@ def commit(connection: apsw.Connection, commit: Commit, actor: Actor) -> Committ
             commit.checksum,
             placement_digest := placement.digest(commit.checksum),
             commit.data,
+            *(commit.root[1:] if commit.root else (None, None, None)),
         ),
     )
     connection.execute(
@@ -316,7 +318,8 @@ def purge(connection: apsw.Connection, owner: str, checkpoint_id: str, actor: Ac
     connection.execute("DELETE FROM keys WHERE task = ? AND number = ?", (subject.task, subject.number))
     connection.execute("DELETE FROM attestations WHERE checkpoint = ?", (subject.number,))
     connection.execute(
-        "UPDATE checkpoints SET record = NULL, deleted = ?, verified = 0, verified_at = NULL WHERE number = ?",
+        """UPDATE checkpoints SET record = NULL, root_size = NULL, encoding = NULL, root = NULL,
+                                  deleted = ?, verified = 0, verified_at = NULL WHERE number = ?""",
         (PURGED, subject.number),
     )
     _append(connection, subject.number, subject.checksum, "purged", {}, actor)

@@ -62,7 +62,10 @@ CREATE TABLE checkpoints (
   verified_at INTEGER,                              -- derived
   checksum    BLOB NOT NULL,
   placement   BLOB NOT NULL,
-  record      BLOB                                  -- NULL: purged, this row is its tombstone
+  record      BLOB,                                 -- NULL: purged, this row is its tombstone
+  root_size   INTEGER,
+  encoding    INTEGER,
+  root        BLOB                                  -- root blob of its state, or NULL
 ) STRICT;
 
 CREATE UNIQUE INDEX checkpoints_id ON checkpoints (id, owner);
