@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 
-from lastgood.errors import IntegrityError
+from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError, frame_content_size
 
-if sys.version_info >= (3, 14):
-    from compression.zstd import ZstdCompressor, ZstdDecompressor, ZstdError
-else:
-    from backports.zstd import ZstdCompressor, ZstdDecompressor, ZstdError
+from lastgood.errors import IntegrityError
 
 RAW, ZSTD = 0, 1
 LEVEL = 3
@@ -18,10 +14,11 @@ WORTHWHILE = 64  # a frame and its header save nothing on less
 
 
 class _Tools(threading.local):
-    """Making a compressor costs as much as compressing a small blob: one per thread."""
+    """Making a context costs as much as using it on a small blob: one of each per thread."""
 
     def __init__(self) -> None:
-        self.compressor = ZstdCompressor(level=LEVEL)
+        self.compress = ZstdCompressor(level=LEVEL).compress
+        self.decompress = ZstdDecompressor().decompress
 
 
 _tools = _Tools()
@@ -30,7 +27,7 @@ _tools = _Tools()
 def compress(data: bytes) -> tuple[int, bytes]:
     """(encoding, bytes to store)."""
     if len(data) >= WORTHWHILE:
-        packed = _tools.compressor.compress(data, ZstdCompressor.FLUSH_FRAME)
+        packed = _tools.compress(data)
         if len(packed) < len(data):
             return ZSTD, packed
     return RAW, data
@@ -50,9 +47,10 @@ def decompress(encoding: int, stored: bytes, size: int) -> bytes:
 
 
 def _inflate(stored: bytes, size: int) -> bytes:
-    # The header of a frame can promise any size; only the recorded one is believed.
-    decompressor = ZstdDecompressor()
+    # The frame's own promise decides how much is allocated: it is believed only when it is the recorded one.
     try:
-        return decompressor.decompress(stored, max_length=size + 1)
+        if frame_content_size(stored) != size:
+            raise IntegrityError("a blob is not as long as it was recorded to be")
+        return _tools.decompress(stored)
     except ZstdError as error:
         raise IntegrityError("a blob does not decompress") from error

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from ormsgpack import Ext, packb, unpackb
+from ormsgpack import Ext, packb
 
 from lastgood.content import values
 from lastgood.content.values import SPLIT_LIST, SPLIT_MAP, SPLIT_TEXT, Path, array_header, map_header
@@ -25,7 +25,7 @@ LARGE = 16_384  # elements beyond this are split themselves
 SMALL_MAP, SMALL_MAP_BYTES = 32, 4096
 PIECE, PIECE_MAX = 1024, 4096
 RUN, RUN_MIN, RUN_MAX = 3072, 6144, 24_576
-NODE_BELOW, NODE_MIN, NODE_MAX = 64, 4, 32
+NODE_BELOW, NODE_MIN, NODE_MAX = 128, 2, 16
 LINE_MAX = 4096
 
 REFERENCE = 1 + SIZE
@@ -408,7 +408,7 @@ def _cut(references: bytes, above: int | None = None) -> list[bytes]:
 
 
 def _read_split(payload: bytes) -> tuple[int, bytes, bytes]:
-    parts = unpackb(payload)
+    parts = values.decode(payload)
     if type(parts) is not list or [type(part) for part in parts] != [int, bytes, bytes]:
         raise _malformed()
     return parts[0], parts[1], parts[2]

@@ -15,11 +15,12 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import ormsgpack
-from ormsgpack import Ext, packb, unpackb
+from ormsgpack import Ext, packb
 
-from lastgood.content.classes import registered_name, take_apart
-from lastgood.errors import CheckpointError, IntegrityError, UnstorableError
+from lastgood.content.classes import Registered, registered_name, take_apart
+from lastgood.errors import CheckpointError, IntegrityError, InvalidError, UnstorableError
 
 TUPLE, SET, FROZENSET, BIG_INT, DECIMAL, DATETIME, DATE, TIME, TIMEDELTA = range(1, 10)
 UUID_, COMPLEX, BYTEARRAY, MAP, CLASS, SURROGATES = range(10, 16)
@@ -81,22 +82,18 @@ def encode_strictly(value: object, path: Path = None) -> tuple[bytes, bool]:
 
 def decode(data: bytes, resolve: Resolve | None = None, *, classes: bool = True) -> Any:
     """The value in `data`. With `classes=False` values of registered classes stay plain data."""
-    failure: list[CheckpointError] = []
 
-    def value_of(code: int, payload: bytes) -> Any:
-        try:
-            if resolve is not None and code in (SPLIT_LIST, SPLIT_MAP, SPLIT_TEXT):
-                return resolve(code, payload)
-            return _untag(code, payload, value_of, classes)
-        except CheckpointError as error:
-            failure.append(error)
-            raise
+    def value_of(code: int, payload: memoryview) -> Any:
+        if resolve is not None and code in (SPLIT_LIST, SPLIT_MAP, SPLIT_TEXT):
+            return resolve(code, bytes(payload))
+        return _untag(code, bytes(payload), decoder, classes)
 
+    decoder = msgspec.msgpack.Decoder(ext_hook=value_of)
     try:
-        return unpackb(data, ext_hook=value_of)
-    except ValueError as error:
-        if failure:
-            raise failure[0] from None
+        return decoder.decode(data)
+    except CheckpointError:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
         raise IntegrityError("a stored value is not well formed") from error
 
 
@@ -301,17 +298,27 @@ def _unstorable(path: Path, value: object, why: str) -> UnstorableError:
 # --- from msgpack -----------------------------------------------------------------------------------------
 
 
-def _untag(code: int, payload: bytes, value_of: Callable[[int, bytes], Any], classes: bool) -> Any:
+def _untag(code: int, payload: bytes, decoder: msgspec.msgpack.Decoder[Any], classes: bool) -> Any:
     if (read := _READERS.get(code)) is not None:
         return read(payload)
-    inner = unpackb(payload, ext_hook=value_of)
+    inner = decoder.decode(payload)
     if (build := _BUILDERS.get(code)) is not None:
         return build(inner)
     if code == CLASS:
         name, plain = inner
         entry = registered_name(name) if classes else None
-        return plain if entry is None else entry.from_plain(plain)
+        return plain if entry is None else _rebuild(entry, plain)
     raise IntegrityError(f"a stored value has the unknown ext type {code}", hint="was it written by a newer version?")
+
+
+def _rebuild(entry: Registered, plain: Any) -> Any:
+    try:
+        return entry.from_plain(plain)
+    except Exception as error:
+        raise InvalidError(
+            f"a value of {entry.name} cannot be made from what was stored: {error}",
+            hint="mend its from_plain, or read the state with task.load(Type)",
+        ) from error
 
 
 def _moment_zone(zone: Any) -> dt.tzinfo | None:

@@ -1,0 +1,94 @@
+"""The group of all commands. A command's module is imported when that command runs, and not before."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+from lastgood import __version__
+from lastgood.cli.command import shared_options
+from lastgood.cli.failure import BROKEN_PIPE, report
+from lastgood.cli.invocation import Invocation
+
+COMMANDS = {
+    "init": "Set up a store in a folder.",
+    "save": "Save a checkpoint of a task's state.",
+    "log": "List a task's checkpoints, newest first.",
+    "show": "Show one checkpoint, or its state.",
+    "diff": "Compare the states of two checkpoints.",
+    "tag": "Name a checkpoint, list or delete names.",
+    "verify": "Check that stored bytes are what was saved.",
+    "rm": "Delete checkpoints, or bring them back.",
+    "tasks": "List tasks.",
+    "status": "Say where the store is and where the task stands.",
+    "config": "Show the configuration and where it comes from.",
+    "migrate": "Bring a store to the newest format.",
+    "repair": "Go on after acknowledged commits were lost.",
+    "completion": "Print the completion script of a shell.",
+    "demo": "Demonstrate what is promised, on a store of its own.",
+}
+
+
+class App(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"lastgood.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(BROKEN_PIPE)
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
+        """Run, and end the process with the exit code that docs/cli.md names."""
+        arguments = list(sys.argv[1:] if args is None else args)
+        call = Invocation()
+        for stream in (sys.stdout, sys.stderr):
+            if (reconfigure := getattr(stream, "reconfigure", None)) is not None:
+                reconfigure(errors="backslashreplace")
+        extra = {**extra, "standalone_mode": False, "obj": call}
+        try:
+            code = super().main(arguments, "lastgood", **extra)
+        except Exception as error:
+            code = report(error, as_json=call.json or "--json" in arguments)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+app = App(
+    name="lastgood",
+    help="Checkpoints for AI agents and long-running work.",
+    params=[
+        *shared_options(),
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            expose_value=False,
+            is_eager=True,
+            callback=lambda ctx, param, value: _say_version(ctx, value),
+            help="Show the version.",
+        ),
+    ],
+    no_args_is_help=True,
+)
+
+
+def _say_version(ctx: click.Context, wanted: bool) -> None:
+    if wanted:
+        click.echo(f"lastgood {__version__}")
+        ctx.exit()

@@ -1,0 +1,94 @@
+"""`lastgood init`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lastgood.cli.command import subcommand
+from lastgood.cli.invocation import Invocation
+from lastgood.cli.output import answer, say
+from lastgood.engine.location import CONFIG, FOLDER, VARIABLE, Config, config_text, find_config, locate
+from lastgood.engine.store import open_store
+from lastgood.errors import ConflictError, InvalidError
+from lastgood.model.identity import check_name
+
+
+@subcommand
+@click.argument("path", default=".", type=click.Path(path_type=Path))
+def command(call: Invocation, path: Path) -> None:
+    """Set up a store in the folder PATH: a lastgood.toml and the store that it names.
+
+    --store and --task are written into it. What is there already is left as it is.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    folder = path.resolve()
+    written = not (folder / CONFIG).exists()
+    config = _wanted(call, folder) if written else _existing(call, folder)
+    place = locate(folder / config.store).catalog
+    if place is None:
+        raise InvalidError("a store in memory cannot be set up", hint="give --store a folder")
+    created = not place.exists()
+    with open_store(folder / config.store, user=call.user):
+        ignored = _keep_out_of_git(place.parent, folder)
+    if written:
+        with (folder / CONFIG).open("x", encoding="utf-8") as file:
+            file.write(_text(config))
+    data = {
+        "config": str(folder / CONFIG),
+        "config_written": written,
+        "store": str(place.parent if place.name == "catalog.sqlite" else place),
+        "store_created": created,
+        "gitignore_written": ignored,
+        "task": config.task,
+    }
+    answer(call, data, _sentences(data))
+    _warn_of_variable(call)
+
+
+def _wanted(call: Invocation, folder: Path) -> Config:
+    store = FOLDER if call.store is None else call.store
+    if not store.isprintable():
+        raise InvalidError("store has a line break or a control character", hint="give another path", field="store")
+    return Config(folder, store, None if call.task is None else check_name("task", call.task))
+
+
+def _existing(call: Invocation, folder: Path) -> Config:
+    config = find_config(folder)
+    assert config is not None, "it was there a moment ago"
+    for name, wanted, present in (("store", call.store, config.store), ("task", call.task, config.task)):
+        if wanted is not None and wanted != present:
+            says = f"says {name} = {present!r}" if present is not None else f"names no {name}"
+            raise ConflictError(
+                f"{folder / CONFIG} is there already and {says}, not {wanted!r}", hint="edit it, or remove it first"
+            )
+    return config
+
+
+def _text(config: Config) -> str:
+    values = {"store": config.store}
+    return config_text(values if config.task is None else {**values, "task": config.task})
+
+
+def _keep_out_of_git(store: Path, folder: Path) -> bool:
+    """Only in a folder of the store's own, below the one that is set up."""
+    ignore = store / ".gitignore"
+    if folder not in store.parents or store.name == folder.name or ignore.exists():
+        return False
+    ignore.write_text("*\n", encoding="utf-8")
+    return True
+
+
+def _sentences(data: dict[str, object]) -> list[str]:
+    return [
+        f"{'wrote' if data['config_written'] else 'kept '} {data['config']}",
+        f"{'created' if data['store_created'] else 'kept '} {data['store']}",
+    ]
+
+
+def _warn_of_variable(call: Invocation) -> None:
+    import os
+
+    if value := os.environ.get(VARIABLE):
+        say(call, f"note: {VARIABLE} is set to {value} and wins over {CONFIG}")

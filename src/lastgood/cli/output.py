@@ -1,0 +1,105 @@
+"""What is printed: data on stdout, messages on stderr, and nothing stored that could steer a terminal."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from lastgood.cli.invocation import Invocation
+
+# Control characters (C0, C1), what reorders text (bidirectional marks), line separators, lone surrogates.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_SHORT_ID = 18  # of a UUID version 7: its millisecond and the first random digits
+
+
+def printable(text: str) -> str:
+    """`text` on one line, with everything that a terminal could obey replaced by its escape."""
+    return _UNPRINTABLE.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return {9: " ", 10: " "}.get(code) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+
+
+def json_text(value: Any, *, indent: int = 0) -> str:
+    """`value` as JSON in the tagged form of docs/cli.md; characters that a terminal could obey are escaped."""
+    import msgspec
+
+    from lastgood.cli.tagged import tagged
+
+    data = msgspec.json.encode(tagged(value))
+    text = (msgspec.json.format(data, indent=indent) if indent else data).decode()
+    return _UNPRINTABLE.sub(lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", text)
+
+
+def answer(call: Invocation, data: Any, lines: Iterable[str]) -> None:
+    """Print the result of a command: `data` for programs, or `lines` for people."""
+    if call.json:
+        click.echo(json_text(data))
+        return
+    for line in lines:
+        click.echo(line)
+
+
+def say(call: Invocation, message: str) -> None:
+    """A message for people, beside the data."""
+    if not call.json:
+        click.echo(printable(message), err=True)
+
+
+def styled(text: str, *, err: bool = False, **style: Any) -> str:
+    return click.style(text, **style) if _takes_color(err) else text
+
+
+def _takes_color(err: bool) -> bool:
+    stream = sys.stderr if err else sys.stdout
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
+
+
+def table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> list[str]:
+    """Rows in columns, the last one as wide as it is."""
+    every = [head, *rows]
+    widths = [max(len(row[column]) for row in every) for column in range(len(head))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in every]
+    return [styled(lines[0], bold=True), *lines[1:]]
+
+
+def fitted(line: str) -> str:
+    """`line`, cut to the width of the terminal if stdout is one."""
+    if not sys.stdout.isatty():
+        return line
+    try:
+        width = os.get_terminal_size(sys.stdout.fileno()).columns
+    except OSError:
+        return line
+    return shortened(line, width) if width else line
+
+
+def shortened(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: max(0, limit - 1)] + "…"
+
+
+def short_id(id: str) -> str:
+    """Enough of a generated id to name it; an id that someone gave is shown whole."""
+    return id[:_SHORT_ID] if len(id) == 36 and id.count("-") == 4 else printable(id)
+
+
+def local_time(at: datetime) -> str:
+    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def size_text(count: int) -> str:
+    size = float(count)
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"

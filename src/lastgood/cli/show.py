@@ -1,0 +1,75 @@
+"""`lastgood show`"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from lastgood.cli.command import subcommand
+from lastgood.cli.invocation import Invocation
+from lastgood.cli.output import answer, json_text, local_time, printable, shortened, size_text
+from lastgood.cli.summary import moment_text, summary
+from lastgood.engine.checkpoint import Checkpoint
+from lastgood.model.checkpoint import Attestation
+from lastgood.model.identity import moment
+
+PREVIEW = 400
+
+
+@subcommand
+@click.argument("name", default="HEAD")
+@click.option("--state", is_flag=True, help="Print the state alone, as JSON.")
+def command(call: Invocation, name: str, state: bool) -> None:
+    """Show everything about the checkpoint NAME: an id or its beginning, a tag, HEAD, @12, or any of them with ~1."""
+    with call.open() as store:
+        checkpoint = store.find_checkpoint(name, call.task_id(), owner=call.owner)
+        if state:
+            click.echo(json_text(checkpoint.state, indent=0 if call.json else 2))
+            return
+        said = store.attestations(checkpoint.id, owner=call.owner)
+        data = {
+            **summary(checkpoint),
+            "evidence": checkpoint.evidence_pack.to_dict(),
+            "attestations": [
+                {"kind": one.kind, "at": moment_text(moment(one.at)), "actor": one.actor, "data": one.data}
+                for one in said
+            ],
+        }
+        answer(call, data, _lines(checkpoint, said))
+        if not call.json:
+            click.echo(f"state        {shortened(json_text(checkpoint.state), PREVIEW)}")
+
+
+def _lines(checkpoint: Checkpoint, said: list[Attestation]) -> list[str]:
+    fields: dict[str, Any] = {
+        "checkpoint": checkpoint.id,
+        "task": checkpoint.task_id,
+        "sequence": f"@{checkpoint.sequence}",
+        "parent": checkpoint.parent_id or "none, it is the first",
+        "branch": checkpoint.branch_id,
+        "type": checkpoint.type,
+        "lineage": checkpoint.lineage,
+        "time": local_time(checkpoint.created_at),
+        "by": checkpoint.created_by,
+        "step": checkpoint.step_id,
+        "key": checkpoint.key,
+        "tags": ", ".join(checkpoint.tags),
+        "deleted": "yes" if checkpoint.deleted else "",
+        "verified": f"yes, {local_time(checkpoint.last_verified_at)}"
+        if checkpoint.verified and checkpoint.last_verified_at
+        else "no",
+        "checksum": checkpoint.checksum,
+        "size": size_text(checkpoint.state_size),
+        "metadata": json_text(checkpoint.metadata) if checkpoint.metadata else "",
+    }
+    lines = [f"{name:<12} {printable(str(value))}" for name, value in fields.items() if value]
+    lines += [f"{'message' if not i else '':<12} {printable(part)}" for i, part in enumerate(_message(checkpoint))]
+    lines += [
+        f"{one.kind:<12} {local_time(moment(one.at))} by {printable(one.actor)} {json_text(one.data)}" for one in said
+    ]
+    return lines
+
+
+def _message(checkpoint: Checkpoint) -> list[str]:
+    return checkpoint.message.split("\n") if checkpoint.message else []

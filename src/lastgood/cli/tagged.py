@@ -1,0 +1,85 @@
+"""Values as JSON has them. What JSON does not have stands in an object with one key that begins with `$`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lastgood.errors import InvalidError
+
+
+def tagged(value: Any) -> Any:
+    """`value` in plain JSON, nothing left out. Raises InvalidError for what is nested too deeply to be shown."""
+    try:
+        return _plain(value)
+    except RecursionError:
+        raise InvalidError("this is nested too deeply to be shown", hint="read it with the Python library") from None
+
+
+def _plain(value: Any) -> Any:
+    kind = type(value)
+    if value is None or kind is bool:
+        return value
+    if kind is str:
+        return value if _is_text(value) else {"$surrogates": _base64(value.encode("utf-8", "surrogatepass"))}
+    if kind is int:
+        return value if -(1 << 63) <= value < 1 << 64 else {"$int": hex(value)}
+    if kind is float:
+        return value if value - value == 0 else {"$float": str(value)}
+    if kind is list:
+        return [_plain(item) for item in value]
+    if kind is dict:
+        return _map(value)
+    return _other(value)
+
+
+def _map(value: dict[Any, Any]) -> Any:
+    if all(type(key) is str and not key.startswith("$") and _is_text(key) for key in value):
+        return {key: _plain(item) for key, item in value.items()}
+    return {"$map": [[_plain(key), _plain(item)] for key, item in value.items()]}
+
+
+def _other(value: Any) -> Any:
+    """By the name of the class, so that none of them needs to be imported here."""
+    name = type(value).__name__
+    if (build := _FORMS.get(name)) is None:
+        return {"$other": [name, str(value)]}
+    return {f"${name.lower()}": build(value)}
+
+
+def _members(value: Any) -> list[Any]:
+    import msgspec
+
+    return sorted(map(_plain, value), key=msgspec.json.encode)
+
+
+_FORMS: dict[str, Callable[[Any], Any]] = {
+    "tuple": lambda value: [_plain(item) for item in value],
+    "set": _members,
+    "frozenset": _members,
+    "bytes": lambda value: _base64(value),
+    "bytearray": lambda value: _base64(value),
+    "Decimal": str,
+    "datetime": lambda value: value.isoformat(),
+    "date": lambda value: value.isoformat(),
+    "time": lambda value: value.isoformat(),
+    "timedelta": lambda value: [value.days, value.seconds, value.microseconds],
+    "UUID": str,
+    "complex": lambda value: [_plain(value.real), _plain(value.imag)],
+}
+
+
+def _base64(data: bytes) -> str:
+    from binascii import b2a_base64
+
+    return b2a_base64(data, newline=False).decode()
+
+
+def _is_text(value: str) -> bool:
+    if value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,453 @@
+"""What every catalog must do, as tests. A backend's test file is a factory for it:
+
+    class TestMyCatalog(CatalogConformance):
+        def make_catalog(self) -> Catalog:
+            return MyCatalog(...)
+
+Works with pytest and needs nothing of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from lastgood.catalog.contract import Actor, Blob, Catalog, Commit, Committed, Line, NewBranch, StoredCheckpoint
+from lastgood.errors import CheckpointError, ConflictError, InvalidError, NotFoundError
+from lastgood.model.checkpoint import Head, Record, encode_record
+from lastgood.model.digest import digest
+from lastgood.model.identity import new_id
+from lastgood.model.task import TaskInfo
+
+ADA, BEN = "ada", "ben"
+ACTOR = Actor(ADA, "correlation-1")
+
+
+@contextmanager
+def refused(kind: type[CheckpointError]) -> Iterator[list[Any]]:
+    """The block must raise `kind`; the error is left in the list."""
+    caught: list[Any] = []
+    try:
+        yield caught
+    except kind as error:
+        caught.append(error)
+    else:
+        raise AssertionError(f"{kind.__name__} was not raised")
+
+
+class CatalogConformance:
+    """Inherit, and say how a fresh, empty catalog is made."""
+
+    catalog: Catalog
+
+    def make_catalog(self) -> Catalog:
+        raise NotImplementedError
+
+    def setup_method(self) -> None:
+        self.catalog = self.make_catalog()
+
+    def teardown_method(self) -> None:
+        self.catalog.close()
+
+    # --- means -----------------------------------------------------------------------------------------------
+
+    def save(
+        self,
+        task_id: str = "task",
+        parent: StoredCheckpoint | None = None,
+        *,
+        owner: str = ADA,
+        new: NewBranch | None = None,
+        branch: str | None = None,
+        only_if_active: bool = False,
+        root: bytes = b"root",
+        blobs: tuple[bytes, ...] = (),
+        **fields: Any,
+    ) -> Committed:
+        """Commit a checkpoint on top of `parent`, on its branch unless another is given."""
+        record = Record(
+            id=fields.pop("id", None) or new_id(),
+            task_id=task_id,
+            parent_id=parent.id if parent else None,
+            parent_checksum=parent.checksum if parent else None,
+            created_by=owner,
+            **fields,
+        )
+        data = encode_record(record)
+        if new is None and parent is None and branch is None:
+            new = NewBranch(new_id(), "main")
+        commit = Commit(
+            owner=owner,
+            record=record,
+            data=data,
+            checksum=digest(data),
+            branch=new or branch or (parent.placement.branch_id if parent else ""),
+            only_if_active=only_if_active,
+            root=Blob(b"", len(root), 0, root),
+            blobs=[Blob(digest(blob), len(blob), 0, blob) for blob in blobs],
+        )
+        return self.catalog.commit(commit, ACTOR)
+
+    def chain(self, count: int, task_id: str = "task", **fields: Any) -> list[StoredCheckpoint]:
+        """`count` checkpoints on one branch of a new task, oldest first."""
+        made: list[StoredCheckpoint] = []
+        for _ in range(count):
+            made.append(self.save(task_id, made[-1] if made else None, **fields).stored)
+        return made
+
+    def task(self, task_id: str = "task", owner: str = ADA) -> TaskInfo:
+        task = self.catalog.task(owner, task_id)
+        assert task is not None
+        return task
+
+    def whole(self, task_id: str = "task") -> Line:
+        return Line(self.task(task_id))
+
+    def along(self, branch_id: str, task_id: str = "task") -> Line:
+        branch = self.catalog.branch(ADA, branch_id)
+        assert branch is not None
+        return Line(self.task(task_id), branch)
+
+    def listed(self, line: Line, **how: Any) -> list[str]:
+        return [row.id for row in self.catalog.checkpoints(line, **how)]
+
+    # --- committing --------------------------------------------------------------------------------------------
+
+    def test_what_was_committed_comes_back_as_it_was(self) -> None:
+        done = self.save(root=b"the state", blobs=(b"one", b"two"), message="hello", metadata={"tokens_in": 5})
+        stored = self.catalog.checkpoint(ADA, done.stored.id)
+        assert stored == done.stored
+        assert stored is not None
+        assert stored.data is not None
+        assert digest(stored.data) == stored.checksum
+        assert stored.placement.digest(stored.checksum) == stored.placement_digest
+        assert self.catalog.root(stored) == Blob(b"", 9, 0, b"the state")
+        found = self.catalog.blobs(stored.task_number, [digest(b"one"), digest(b"two"), digest(b"three")])
+        assert {key: blob.data for key, blob in found.items()} == {digest(b"one"): b"one", digest(b"two"): b"two"}
+
+    def test_the_first_commit_creates_the_task_and_its_branch(self) -> None:
+        assert self.catalog.task(ADA, "task") is None
+        first = self.save().stored
+        task = self.task()
+        assert (task.owner, task.checkpoints, task.last_sequence) == (ADA, 1, 1)
+        branch = self.catalog.branch(ADA, task.active_branch_id)
+        assert branch is not None
+        assert branch.name == "main"
+        assert branch.head == Head(first.id, first.checksum, 1, branch.id)
+
+    def test_sequences_and_versions_are_dense(self) -> None:
+        made = self.chain(5)
+        assert [row.placement.sequence for row in made] == [1, 2, 3, 4, 5]
+        assert [row.placement.version for row in made] == [1, 2, 3, 4, 5]
+
+    def test_a_stale_writer_is_refused_and_told_the_head(self) -> None:
+        first, second = self.chain(2)
+        with refused(ConflictError) as caught:
+            self.save(parent=first)
+        assert caught[0].head == Head(second.id, second.checksum, 2, second.placement.branch_id)
+        assert self.task().checkpoints == 2
+
+    def test_a_task_begun_twice_is_a_conflict(self) -> None:
+        first = self.save().stored
+        with refused(ConflictError) as caught:
+            self.save()
+        assert caught[0].head.id == first.id
+        assert self.task().checkpoints == 1
+
+    def test_a_refused_commit_leaves_nothing(self) -> None:
+        first, _ = self.chain(2)
+        before = self.task()
+        with refused(ConflictError):
+            self.save(parent=first, blobs=(b"orphan",), key="k", id="refused")
+        assert self.task() == before
+        assert self.catalog.checkpoint(ADA, "refused") is None
+        assert self.catalog.blobs(first.task_number, [digest(b"orphan")]) == {}
+        assert len(self.catalog.events(before)) == 2
+
+    def test_an_unknown_branch_or_one_of_another_task_is_not_found(self) -> None:
+        first = self.save().stored
+        other = self.save("other").stored
+        for branch in ("no such branch", other.placement.branch_id):
+            with refused(NotFoundError):
+                self.save(parent=first, branch=branch)
+
+    def test_the_same_key_returns_the_stored_one_before_the_head_is_looked_at(self) -> None:
+        first = self.save(key="k", message="m").stored
+        self.save(parent=first)
+        again = self.save(key="k", message="m")
+        assert again.repeated
+        assert again.stored == self.catalog.checkpoint(ADA, first.id)
+        assert self.task().checkpoints == 2
+
+    def test_the_same_key_with_other_content_conflicts(self) -> None:
+        first = self.save(key="k", message="m").stored
+        with refused(ConflictError):
+            self.save(parent=first, key="k", message="other")
+
+    def test_keys_belong_to_their_task(self) -> None:
+        self.save(key="k", message="m")
+        assert not self.save("other", key="k", message="n").repeated
+
+    def test_the_same_id_returns_the_stored_one_or_conflicts(self) -> None:
+        first = self.save(id="mine", message="m").stored
+        assert self.save(id="mine", message="m").repeated
+        with refused(ConflictError):
+            self.save(parent=first, id="mine", message="other")
+
+    def test_the_state_before_is_told(self) -> None:
+        first = self.save(control_state="running")
+        second = self.save(parent=first.stored, control_state="paused")
+        assert (first.previous_control_state, second.previous_control_state) == ("idle", "running")
+
+    def test_one_of_many_threads_wins(self) -> None:
+        first = self.save().stored
+        won: list[str] = []
+        lost: list[str] = []
+        gate = threading.Barrier(8)
+
+        def race() -> None:
+            gate.wait()
+            try:
+                won.append(self.save(parent=first).stored.id)
+            except ConflictError as error:
+                lost.append(error.head.id)
+
+        threads = [threading.Thread(target=race) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(won) == 1
+        assert lost == won * 7
+
+    # --- owners --------------------------------------------------------------------------------------------------
+
+    def test_ids_live_in_their_owners_namespace(self) -> None:
+        self.save(id="same", owner=ADA, message="ada's")
+        self.save(id="same", owner=BEN, message="ben's")
+        assert self.catalog.checkpoint(ADA, "same") != self.catalog.checkpoint(BEN, "same")
+        assert [task.owner for task in self.catalog.tasks(None)] == [BEN, ADA]
+        assert [task.owner for task in self.catalog.tasks(ADA)] == [ADA]
+
+    def test_another_owners_things_are_not_found(self) -> None:
+        mine = self.save(id="mine-1").stored
+        assert self.catalog.task(BEN, "task") is None
+        assert self.catalog.branch(BEN, mine.placement.branch_id) is None
+        assert self.catalog.checkpoint(BEN, mine.id) is None
+        assert self.catalog.find(BEN, "mine") == []
+        for act in (
+            lambda: self.catalog.attest(BEN, [mine.id], "deleted", {}, ACTOR),
+            lambda: self.catalog.purge(BEN, mine.id, ACTOR),
+            lambda: self.catalog.delete_task(BEN, "task", ACTOR),
+            lambda: self.catalog.attestations(BEN, mine.id),
+        ):
+            with refused(NotFoundError):
+                act()
+
+    # --- branches ------------------------------------------------------------------------------------------------
+
+    def test_a_branch_lists_its_ancestors_and_its_own(self) -> None:
+        one, two, three = self.chain(3)
+        four = self.save(parent=two, new=NewBranch("side", "side", active=False)).stored
+        five = self.save(parent=three).stored
+        assert self.listed(self.along("side")) == [four.id, two.id, one.id]
+        assert self.listed(self.along(one.placement.branch_id)) == [five.id, three.id, two.id, one.id]
+        assert self.listed(self.whole()) == [five.id, four.id, three.id, two.id, one.id]
+        assert [self.catalog.count(line) for line in (self.along("side"), self.whole())] == [3, 5]
+
+    def test_a_branch_of_a_branch_sees_no_further_than_its_origin(self) -> None:
+        one, two = self.chain(2)
+        three = self.save(parent=one, new=NewBranch("b", "b")).stored
+        self.save(parent=three)
+        five = self.save(parent=three, new=NewBranch("c", "c")).stored
+        assert self.listed(self.along("c")) == [five.id, three.id, one.id]
+        assert self.catalog.count(self.along("c")) == 3
+        assert self.listed(self.along("c"), before=3) == [one.id]
+        assert two.id not in self.listed(self.along("c"))
+
+    def test_a_new_branch_becomes_active_when_asked(self) -> None:
+        first = self.save().stored
+        self.save(parent=first, new=NewBranch("quiet", "quiet", active=False))
+        assert self.task().active_branch_id == first.placement.branch_id
+        self.save(parent=first, new=NewBranch("loud", "loud", active=True))
+        assert self.task().active_branch_id == "loud"
+        with refused(ConflictError) as caught:
+            self.save(parent=first, only_if_active=True)
+        assert caught[0].head.branch_id == "loud"
+        self.save(parent=first)
+        assert self.task().active_branch_id == "loud"
+
+    def test_the_first_on_a_branch_is_version_one_and_is_logged_as_branched(self) -> None:
+        _, two = self.chain(2)
+        side = self.save(parent=two, new=NewBranch("side", "side", metadata={"isBranch": True})).stored
+        assert (side.placement.sequence, side.placement.version) == (3, 1)
+        assert [event.kind for event in self.catalog.events(self.task())] == ["created", "created", "branched"]
+        branch = self.catalog.branch(ADA, "side")
+        assert branch is not None
+        assert (branch.origin_id, branch.origin_sequence, branch.metadata) == (two.id, 2, {"isBranch": True})
+
+    def test_a_branch_name_is_used_once(self) -> None:
+        first = self.save().stored
+        with refused(ConflictError):
+            self.save(parent=first, new=NewBranch("another", "main"))
+
+    def test_a_task_cannot_take_the_id_of_a_branch(self) -> None:
+        self.save(new=NewBranch("branch-id", "main"))
+        with refused(ConflictError):
+            self.save("branch-id")
+
+    # --- listing -------------------------------------------------------------------------------------------------
+
+    def test_pages_are_newest_first_and_complete(self) -> None:
+        made = [row.id for row in self.chain(7)]
+        pages, before = [], None
+        while page := self.catalog.checkpoints(self.whole(), before=before, limit=3):
+            pages.append([row.id for row in page])
+            before = page[-1].placement.sequence
+        assert pages == [made[:3:-1], made[3:0:-1], made[:1]]
+
+    def test_lists_and_counts_by_type(self) -> None:
+        one = self.save(type="manual").stored
+        two = self.save(parent=one, type="hourly").stored
+        three = self.save(parent=two, type="manual").stored
+        side = self.save(parent=two, new=NewBranch("side", "side"), type="hourly").stored
+        assert self.listed(self.whole(), type="manual") == [three.id, one.id]
+        assert self.listed(self.along("side"), type="hourly") == [side.id, two.id]
+        assert self.catalog.count(self.whole(), "hourly") == 2
+        assert self.catalog.count(self.along(one.placement.branch_id), "hourly") == 1
+
+    def test_the_last_verified_is_the_newest_on_its_line(self) -> None:
+        one, two, three = self.chain(3, type="step")
+        for row in (one, two):
+            self.catalog.attest(ADA, [row.id], "verification", {"verified": True}, ACTOR)
+        self.catalog.attest(ADA, [three.id], "verification", {"verified": False}, ACTOR)
+        line = self.along(one.placement.branch_id)
+        last = self.catalog.last_verified(line)
+        assert last is not None
+        assert (last.id, last.verified) == (two.id, True)
+        assert self.catalog.last_verified(line, "hourly") is None
+        self.catalog.attest(ADA, [two.id], "verification", {"verified": False}, ACTOR)
+        last = self.catalog.last_verified(line, "step")
+        assert last is not None
+        assert last.id == one.id
+
+    def test_finds_ids_by_their_beginning_and_nothing_more(self) -> None:
+        self.save("a", id="abc%1")
+        self.save("b", id="abc_2")
+        self.save("c", id="abd")
+        assert self.catalog.find(ADA, "abc", 10) == ["abc%1", "abc_2"]
+        assert self.catalog.find(ADA, "abc_", 10) == ["abc_2"]
+        assert self.catalog.find(ADA, "%", 10) == []
+
+    # --- afterwards ----------------------------------------------------------------------------------------------
+
+    def test_attestations_are_appended_with_digests(self) -> None:
+        first = self.save().stored
+        self.catalog.attest(ADA, [first.id], "verification", {"verified": True}, ACTOR)
+        self.catalog.attest(ADA, [first.id], "tag", {"name": "green"}, ACTOR)
+        found = self.catalog.attestations(ADA, first.id)
+        assert [(a.number, a.kind, a.actor) for a, _ in found] == [(1, "verification", ADA), (2, "tag", ADA)]
+        assert all(attestation.digest(first.checksum) == kept for attestation, kept in found)
+        assert [event.kind for event in self.catalog.events(self.task())] == ["created", "verified", "tagged"]
+
+    def test_an_unknown_attestation_is_refused(self) -> None:
+        first = self.save().stored
+        with refused(InvalidError):
+            self.catalog.attest(ADA, [first.id], "blessed", {}, ACTOR)
+
+    def test_a_tag_names_one_checkpoint_and_moves_on_purpose(self) -> None:
+        one, two = self.chain(2)
+        self.catalog.attest(ADA, [one.id], "tag", {"name": "green"}, ACTOR)
+        self.catalog.attest(ADA, [one.id], "tag", {"name": "green"}, ACTOR)
+        with refused(ConflictError):
+            self.catalog.attest(ADA, [two.id], "tag", {"name": "green"}, ACTOR)
+        self.catalog.attest(ADA, [two.id], "tag", {"name": "green", "move": True}, ACTOR)
+        tagged = self.catalog.tagged(self.task(), "green")
+        assert tagged is not None
+        assert (tagged.id, tagged.tags) == (two.id, ("green",))
+        assert [a.kind for a, _ in self.catalog.attestations(ADA, one.id)] == ["tag", "untag"]
+        self.catalog.attest(ADA, [two.id], "untag", {"name": "green"}, ACTOR)
+        assert self.catalog.tagged(self.task(), "green") is None
+
+    def test_a_deleted_one_is_not_listed_and_still_a_parent(self) -> None:
+        one, two, three = self.chain(3)
+        self.save(parent=two, new=NewBranch("side", "side", active=False))
+        self.catalog.attest(ADA, [two.id], "deleted", {}, ACTOR)
+        self.catalog.attest(ADA, [two.id], "deleted", {}, ACTOR)
+        assert self.listed(self.whole())[1:] == [three.id, one.id]
+        assert [self.catalog.count(line) for line in (self.whole(), self.along("side"))] == [3, 2]
+        kept = self.catalog.checkpoint(ADA, two.id)
+        assert kept is not None
+        assert kept.deleted
+        self.save(parent=three)
+        self.catalog.attest(ADA, [two.id], "undeleted", {}, ACTOR)
+        assert [self.catalog.count(line) for line in (self.whole(), self.along("side"))] == [5, 3]
+
+    def test_counts_follow_deletions_through_branches_of_branches(self) -> None:
+        one, two = self.chain(2)
+        three = self.save(parent=one, new=NewBranch("b", "b")).stored
+        self.save(parent=three, new=NewBranch("c", "c"))
+        self.catalog.attest(ADA, [one.id, two.id], "deleted", {}, ACTOR)
+        for name in ("b", "c"):
+            line = self.along(name)
+            assert self.catalog.count(line) == len(self.catalog.checkpoints(line))
+        assert self.catalog.count(self.whole()) == 2
+
+    def test_the_active_head_cannot_be_deleted_or_purged(self) -> None:
+        first = self.save().stored
+        with refused(ConflictError):
+            self.catalog.attest(ADA, [first.id], "deleted", {}, ACTOR)
+        with refused(ConflictError):
+            self.catalog.purge(ADA, first.id, ACTOR)
+        assert self.listed(self.whole()) == [first.id]
+
+    def test_several_are_attested_together_or_not_at_all(self) -> None:
+        one, two = self.chain(2)
+        with refused(ConflictError):
+            self.catalog.attest(ADA, [one.id, two.id], "deleted", {}, ACTOR)
+        assert self.listed(self.whole()) == [two.id, one.id]
+
+    def test_a_purge_leaves_a_tombstone_and_nothing_else(self) -> None:
+        one, two, three = self.chain(3)
+        self.catalog.attest(ADA, [two.id], "tag", {"name": "green"}, ACTOR)
+        self.catalog.purge(ADA, two.id, ACTOR)
+        stone = self.catalog.checkpoint(ADA, two.id)
+        assert stone is not None
+        assert (stone.data, stone.checksum, stone.placement, stone.tags) == (None, two.checksum, two.placement, ())
+        assert self.catalog.root(stone) is None
+        assert self.catalog.tagged(self.task(), "green") is None
+        assert self.listed(self.whole()) == [three.id, one.id]
+        assert self.catalog.count(self.whole()) == 2
+        assert [a.kind for a, _ in self.catalog.attestations(ADA, two.id)] == ["purged"]
+        with refused(NotFoundError):
+            self.catalog.purge(ADA, two.id, ACTOR)
+        with refused(ConflictError):
+            self.save(parent=three, id=two.id)
+
+    def test_a_deleted_task_is_gone_with_everything_and_that_is_logged(self) -> None:
+        made = self.chain(3, blobs=(b"content",))
+        kept = self.save("kept").stored
+        assert self.catalog.delete_task(ADA, "task", ACTOR) == 3
+        assert self.catalog.task(ADA, "task") is None
+        assert self.catalog.checkpoint(ADA, made[0].id) is None
+        assert self.catalog.blobs(made[0].task_number, [digest(b"content")]) == {}
+        assert self.catalog.checkpoint(ADA, kept.id) == kept
+        events = self.catalog.store_events()
+        assert [(event.kind, event.actor, event.data["task_id"]) for event in events] == [("task_deleted", ADA, "task")]
+        again = self.save().stored
+        assert again.placement.sequence == 1
+        assert again.task_number != made[0].task_number
+
+    def test_events_carry_actor_and_correlation_and_are_paged(self) -> None:
+        self.chain(4)
+        events = self.catalog.events(self.task(), after=1, limit=2)
+        assert [event.sequence for event in events] == [2, 3]
+        assert {(event.actor, event.correlation_id) for event in events} == {(ADA, "correlation-1")}
+
+    def test_blobs_belong_to_their_task(self) -> None:
+        mine = self.save(blobs=(b"secret",)).stored
+        other = self.save("other").stored
+        assert self.catalog.blobs(other.task_number, [digest(b"secret")]) == {}
+        assert set(self.catalog.blobs(mine.task_number, [digest(b"secret")])) == {digest(b"secret")}
