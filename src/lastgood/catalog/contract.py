@@ -104,6 +104,15 @@ class Line(msgspec.Struct, frozen=True):
     branch: BranchInfo | None = None
 
 
+class Position(msgspec.Struct, frozen=True):
+    """Where a task is: the branch that an id stands for (a task's: its active one), and its head."""
+
+    task: TaskInfo
+    branch: BranchInfo
+    head: StoredCheckpoint
+    by_branch: bool
+
+
 class StoreInfo(msgspec.Struct, frozen=True):
     """What was fixed when the store was created, and its format as it is now."""
 
@@ -142,6 +151,10 @@ class Catalog(ABC):
 
     @abstractmethod
     def task(self, owner: str, task_id: str) -> TaskInfo | None: ...
+
+    @abstractmethod
+    def position(self, owner: str, id: str) -> Position | None:
+        """Of a task, or of a branch by its own id."""
 
     @abstractmethod
     def tasks(self, owner: str | None, after: int = 0, limit: int = 100) -> list[TaskInfo]:

@@ -36,7 +36,7 @@ def command(call: Invocation) -> None:
     claims = Claims(call)
     with tempfile.TemporaryDirectory(prefix="lastgood-demo-") as folder:
         path = Path(folder) / "store"
-        for chapter in (save_turns, kill_the_writer, refuse_a_stale_writer, flip_bits, show_sizes):
+        for chapter in CHAPTERS:
             chapter(path, claims.check)
     if call.json:
         click.echo(json_text({"claims": claims.checked}))
@@ -194,3 +194,6 @@ def _flip(file: Path, chance: random.Random) -> None:
         byte = stream.read(1)[0]
         stream.seek(place)
         stream.write(bytes([byte ^ 1 << chance.randrange(8)]))
+
+
+CHAPTERS = (save_turns, kill_the_writer, refuse_a_stale_writer, flip_bits, show_sizes)

@@ -26,11 +26,13 @@ def command(call: Invocation, path: Path) -> None:
     folder = path.resolve()
     written = not (folder / CONFIG).exists()
     config = _wanted(call, folder) if written else _existing(call, folder)
-    place = locate(folder / config.store).catalog
-    if place is None:
+    if locate(config.store).catalog is None:
         raise InvalidError("a store in memory cannot be set up", hint="give --store a folder")
+    target = folder / Path(config.store).expanduser()
+    place = locate(target).catalog
+    assert place is not None, "a path is never in memory"
     created = not place.exists()
-    with open_store(folder / config.store, user=call.user):
+    with open_store(target, user=call.user):
         ignored = _keep_out_of_git(place.parent, folder)
     if written:
         with (folder / CONFIG).open("x", encoding="utf-8") as file:

@@ -27,8 +27,17 @@ class Invocation:
         return locate(self.store)
 
     def open(self, *, create: bool = False) -> Store:
-        """The store. Only where something is to be stored is one made that is not there yet."""
+        """The store. Only where something is to be stored is one made that is not there yet.
+
+        The engine's log is kept off stderr: what people need to know of it is printed by the commands.
+        """
+        import logging
+
+        from lastgood.engine.context import log
         from lastgood.engine.store import open_store
+
+        if not log.handlers:
+            log.addHandler(logging.NullHandler())
 
         location = self.locate()
         if not create and location.catalog is not None and not location.catalog.exists():

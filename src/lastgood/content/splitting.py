@@ -23,8 +23,8 @@ from lastgood.model.digest import SIZE, digest
 INLINE = 1024  # values up to this many bytes stay where they are
 LARGE = 16_384  # elements beyond this are split themselves
 SMALL_MAP, SMALL_MAP_BYTES = 32, 4096
-PIECE, PIECE_MAX = 1024, 4096
-RUN, RUN_MIN, RUN_MAX = 3072, 6144, 24_576
+PIECE, PIECE_MAX = 512, 4096
+RUN, RUN_MIN, RUN_MAX = 3072, 20_480, 65_536
 NODE_BELOW, NODE_MIN, NODE_MAX = 128, 2, 16
 LINE_MAX = 4096
 
@@ -377,13 +377,11 @@ def join(root: bytes, fetch: Fetch, *, classes: bool = True) -> Any:
 
     def resolve(code: int, payload: bytes) -> Any:
         count, references, tail = _read_split(payload)
-        body = b"".join(_leaves(references, fetch)) + tail
-        if code == SPLIT_TEXT:
-            if len(body) != count:
-                raise _malformed()
-            return values.decode(body, resolve, classes=classes)
-        header = array_header if code == SPLIT_LIST else map_header
-        return values.decode(header(count) + body, resolve, classes=classes)
+        header = b"" if code == SPLIT_TEXT else array_header(count) if code == SPLIT_LIST else map_header(count)
+        data = b"".join((header, *_leaves(references, fetch), tail))
+        if code == SPLIT_TEXT and len(data) != count:
+            raise _malformed()
+        return values.decode(data, resolve, classes=classes)
 
     return values.decode(root, resolve, classes=classes)
 

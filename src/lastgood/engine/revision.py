@@ -8,7 +8,6 @@ from lastgood.catalog.contract import Catalog, StoredCheckpoint
 from lastgood.errors import InvalidError, NotFoundError
 from lastgood.model.checkpoint import decode_record
 from lastgood.model.identity import check_name
-from lastgood.model.task import BranchInfo, TaskInfo
 
 HEAD = "HEAD"
 _STEPS = re.compile(r"(.+?)(~\d{0,9})+", re.DOTALL)
@@ -37,9 +36,10 @@ def _steps(name: str) -> tuple[str, int]:
 
 def _find(catalog: Catalog, owner: str, name: str, task_id: str | None) -> StoredCheckpoint:
     found: StoredCheckpoint | None = None
-    task, branch = _place(catalog, owner, task_id)
+    position = None if task_id is None else catalog.position(owner, task_id)
+    task = position.task if position else None
     if name == HEAD:
-        found = catalog.checkpoint(owner, branch.head.id) if branch and branch.head else None
+        found = position.head if position else None
     elif name.startswith("@"):
         if not name[1:].isdecimal():
             raise InvalidError(f"{name!r} is not a sequence", hint="as in @12")
@@ -60,16 +60,6 @@ def _by_prefix(catalog: Catalog, owner: str, prefix: str) -> StoredCheckpoint | 
             f"several checkpoints begin with {prefix!r}", hint="give more characters, or @sequence", candidates=ids
         )
     return catalog.checkpoint(owner, ids[0]) if ids else None
-
-
-def _place(catalog: Catalog, owner: str, task_id: str | None) -> tuple[TaskInfo | None, BranchInfo | None]:
-    if task_id is None:
-        return None, None
-    task = catalog.task(owner, task_id)
-    branch = catalog.branch(owner, task.active_branch_id if task else task_id)
-    if task is None and branch is not None:
-        task = catalog.task(owner, branch.task_id)
-    return task, branch
 
 
 def _parent(catalog: Catalog, stored: StoredCheckpoint, name: str) -> StoredCheckpoint:

@@ -79,14 +79,7 @@ class Store:
 
     def get_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> Checkpoint:
         """One checkpoint, also when it is deleted. Raises NotFoundError; IntegrityError if its record is damaged."""
-        checkpoint = self.wrap(self._stored(checkpoint_id, owner))
-        if not checkpoint.integrity_ok:
-            raise IntegrityError(
-                f"checkpoint {checkpoint_id} is damaged: its record does not match its checksum",
-                hint="go back to an earlier checkpoint; this one cannot be trusted",
-                checkpoint_id=checkpoint_id,
-            )
-        return checkpoint
+        return self.wrap_intact(self._stored(checkpoint_id, owner))
 
     def find_checkpoint(self, name: str, task_id: str | None = None, *, owner: str | None = None) -> Checkpoint:
         """By any name people use: an id or the beginning of one, a tag, `HEAD`, `@12`, any of them with `~2`."""
@@ -211,14 +204,20 @@ class Store:
 
     def line(self, id: str, owner: str, *, active: bool = False) -> Line:
         """What a task's or a branch's id stands for. With `active`, a task stands for its active branch."""
-        task = self.catalog.task(owner, id)
-        if task is not None:
-            return Line(task, self.catalog.branch(owner, task.active_branch_id) if active else None)
-        branch = self.catalog.branch(owner, check_name("task id", id))
-        task = self.catalog.task(owner, branch.task_id) if branch else None
-        if task is None:
+        position = self.catalog.position(owner, check_name("task id", id))
+        if position is None:
             raise NotFoundError(f"there is no task {id!r}", hint="`lastgood tasks` lists them")
-        return Line(task, branch)
+        return Line(position.task, position.branch if active or position.by_branch else None)
+
+    def wrap_intact(self, stored: StoredCheckpoint) -> Checkpoint:
+        checkpoint = self.wrap(stored)
+        if not checkpoint.integrity_ok:
+            raise IntegrityError(
+                f"checkpoint {stored.id} is damaged: its record does not match its checksum",
+                hint="go back to an earlier checkpoint; this one cannot be trusted",
+                checkpoint_id=stored.id,
+            )
+        return checkpoint
 
     def wrap(self, stored: StoredCheckpoint) -> Checkpoint:
         """A checkpoint to hold; a damaged record shows nothing but its id and place."""

@@ -60,14 +60,11 @@ class Task:
     def refresh(self) -> Checkpoint | None:
         """Look where the task is now, and go on from there."""
         with self._lock:
-            catalog = self._store.catalog
-            task = catalog.task(self._owner, self.id)
-            branch = catalog.branch(self._owner, task.active_branch_id if task else self.id)
-            self._by_branch = task is None and branch is not None
-            self._task_id = branch.task_id if branch else self.id
-            self._branch: str | NewBranch = branch.id if branch else NewBranch(new_id(), MAIN)
-            at = branch.head if branch else None
-            self._head = self._store.get_checkpoint(at.id, owner=self._owner) if at else None
+            position = self._store.catalog.position(self._owner, self.id)
+            self._by_branch = position is not None and position.by_branch
+            self._task_id = position.task.id if position else self.id
+            self._branch: str | NewBranch = position.branch.id if position else NewBranch(new_id(), MAIN)
+            self._head = self._store.wrap_intact(position.head) if position else None
             return self._head
 
     def save(

@@ -14,6 +14,7 @@ from lastgood.catalog.contract import (
     Commit,
     Committed,
     Line,
+    Position,
     StoredCheckpoint,
     StoreInfo,
 )
@@ -48,6 +49,10 @@ class SQLiteCatalog(Catalog):
     def task(self, owner: str, task_id: str) -> TaskInfo | None:
         with self._database.reading() as connection:
             return reading.read_task(connection, owner, task_id)
+
+    def position(self, owner: str, id: str) -> Position | None:
+        with self._database.reading() as connection:
+            return reading.read_position(connection, owner, id)
 
     def tasks(self, owner: str | None, after: int = 0, limit: int = 100) -> list[TaskInfo]:
         with self._database.reading() as connection:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -60,7 +60,7 @@ class Database(ABC):
 class FileDatabase(Database):
     """A catalog file, shared by the processes of one host."""
 
-    def __init__(self, path: Path, *, known: list[Migration] | None = None) -> None:
+    def __init__(self, path: Path, *, known: Sequence[Migration] | None = None) -> None:
         self._path = path
         self._queue = Queue(path.with_name(path.name + "-lock"))
         self._local = threading.local()
@@ -211,7 +211,7 @@ def _end(connection: apsw.Connection, how: str) -> None:
             connection.execute("ROLLBACK")
 
 
-def _create(path: Path, known: list[Migration]) -> None:
+def _create(path: Path, known: Sequence[Migration]) -> None:
     """A new catalog, whole or not there at all."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,17 +26,18 @@ class Migration(NamedTuple):
 _FOLDER = Path(__file__).with_name("migrations")
 
 
-def migrations(folder: Path = _FOLDER) -> list[Migration]:
+@functools.cache
+def migrations(folder: Path = _FOLDER) -> tuple[Migration, ...]:
     found = []
     for file in sorted(folder.glob("[0-9]*.sql")):
         sql = file.read_text()
         declared = re.match(r"-- format: (\d+\.\d+)\n", sql)
         assert declared, f"{file.name} does not begin with its format"
         found.append(Migration(int(file.name[:4]), file.stem, declared[1], sql))
-    return found
+    return tuple(found)
 
 
-def pending(connection: apsw.Connection, known: list[Migration]) -> list[Migration]:
+def pending(connection: apsw.Connection, known: Sequence[Migration]) -> Sequence[Migration]:
     """The migrations still to be applied. Raises FormatError for a store that this version must not touch."""
     applied = connection.pragma("user_version")
     if applied == 0:
@@ -49,7 +52,7 @@ def pending(connection: apsw.Connection, known: list[Migration]) -> list[Migrati
     return [migration for migration in known if migration.number > applied]
 
 
-def migrate(connection: apsw.Connection, known: list[Migration]) -> list[Migration]:
+def migrate(connection: apsw.Connection, known: Sequence[Migration]) -> Sequence[Migration]:
     """Apply what is pending, one transaction each; what was applied. The caller holds the writers' queue."""
     todo = pending(connection, known)
     for migration in todo:

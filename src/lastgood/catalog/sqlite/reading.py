@@ -7,7 +7,7 @@ from typing import Any
 
 import apsw
 
-from lastgood.catalog.contract import MAX_PAGE, Blob, Line, StoredCheckpoint, StoreInfo
+from lastgood.catalog.contract import MAX_PAGE, Blob, Line, Position, StoredCheckpoint, StoreInfo
 from lastgood.model.checkpoint import Attestation, Head, Placement, decode_plain
 from lastgood.model.event import Event
 from lastgood.model.task import BranchInfo, TaskInfo
@@ -75,6 +75,16 @@ def read_branch(connection: apsw.Connection, owner: str, branch_id: str) -> Bran
 
 def read_branches(connection: apsw.Connection, task: int) -> list[BranchInfo]:
     return [_branch(row) for row in rows(connection, f"{_BRANCH} WHERE b.task = ? ORDER BY b.branch", (task,))]
+
+
+def read_position(connection: apsw.Connection, owner: str, id: str) -> Position | None:
+    task = read_task(connection, owner, id)
+    branch = read_branch(connection, owner, task.active_branch_id if task else id)
+    if branch is None or branch.head is None:
+        return None
+    found = task or read_task(connection, owner, branch.task_id)
+    head = read_checkpoint(connection, owner, branch.head.id)
+    return Position(found, branch, head, by_branch=task is None) if found and head else None
 
 
 def read_checkpoint(connection: apsw.Connection, owner: str, checkpoint_id: str) -> StoredCheckpoint | None:
