@@ -28,12 +28,32 @@ MAX_PAGE = 1000
 
 
 class Blob(NamedTuple):
-    """Bytes as they are stored: digest and size are those of the bytes before `encoding`."""
+    """Bytes as they are stored: digest and size are those of the bytes before `encoding`.
+
+    With `whole`, encoding and data are those of that blob, and this one is `size` bytes of it.
+    """
 
     digest: bytes
     size: int
     encoding: int
     data: bytes
+    whole: Whole | None = None
+
+
+class Whole(NamedTuple):
+    """The blob that another one is a part of: its digest and size, and where the part begins."""
+
+    digest: bytes
+    size: int
+    position: int
+
+
+class SliceOf(NamedTuple):
+    """A stored blob, the blob it is a part of, and where it begins there."""
+
+    digest: bytes
+    whole: bytes
+    position: int
 
 
 class Actor(NamedTuple):
@@ -57,7 +77,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """One checkpoint and all that must become visible with it.
 
     `may_repeat`: its id or its key was given by a caller, who may have committed it before. `root`: the root of
-    its state, which lies with the checkpoint, because it is small and hardly ever the same twice.
+    its state, which lies with the checkpoint, because it is small and hardly ever the same twice. `slices`: blobs
+    of the task that are parts of others now; their own bytes may go, they are read as before.
     """
 
     owner: str
@@ -69,6 +90,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     may_repeat: bool = True
     root: Blob | None = None
     blobs: Sequence[Blob] = ()
+    slices: Sequence[SliceOf] = ()
     attestations: Sequence[tuple[str, dict[str, Any]]] = ()
 
 

@@ -12,7 +12,7 @@ import click
 
 from lastgood import __version__
 from lastgood.cli.command import shared_options
-from lastgood.cli.failure import BROKEN_PIPE, report
+from lastgood.cli.failure import BROKEN_PIPE, USAGE, report
 from lastgood.cli.invocation import Invocation
 
 COMMANDS = {
@@ -47,6 +47,12 @@ class App(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            click.echo(self.get_help(ctx), err=True)
+            ctx.exit(USAGE)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -84,7 +90,7 @@ app = App(
             help="Show the version.",
         ),
     ],
-    no_args_is_help=True,
+    no_args_is_help=False,
 )
 
 

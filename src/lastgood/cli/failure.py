@@ -12,13 +12,8 @@ FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 
 def report(error: Exception, *, as_json: bool) -> int:
     """Say what went wrong; the exit code. What is not meant for people is raised again."""
-    if isinstance(error, click.exceptions.Exit):
-        return error.exit_code
     if isinstance(error, click.Abort):
         return INTERRUPTED
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        click.echo(error.format_message(), err=True)
-        return USAGE
     if isinstance(error, click.UsageError):
         command = error.ctx.command_path if error.ctx else "lastgood"
         return _say("usage", error.format_message(), f"`{command} --help` says more", USAGE, as_json)

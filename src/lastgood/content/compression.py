@@ -10,7 +10,9 @@ from lastgood.errors import IntegrityError
 
 RAW, ZSTD = 0, 1
 LEVEL = 1  # on runs of 24 KB: 4% larger than level 3, and faster both ways
-WORTHWHILE = 64  # a frame and its header save nothing on less
+SMALL = 64  # a frame and its header save nothing on less
+LARGE = 8192
+LARGE_RATIO = 0.4  # what is read most is large: it has to shrink this far to be worth the time of reading it
 
 
 class _Tools(threading.local):
@@ -26,9 +28,9 @@ _tools = _Tools()
 
 def compress(data: bytes) -> tuple[int, bytes]:
     """(encoding, bytes to store)."""
-    if len(data) >= WORTHWHILE:
+    if len(data) >= SMALL:
         packed = _tools.compress(data)
-        if len(packed) < len(data):
+        if len(packed) < (len(data) if len(data) < LARGE else len(data) * LARGE_RATIO):
             return ZSTD, packed
     return RAW, data
 

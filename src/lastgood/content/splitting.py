@@ -79,12 +79,21 @@ class Memory(NamedTuple):
 NOTHING = Memory()
 
 
+class Slice(NamedTuple):
+    """A piece that was stored by itself before, and is now a part of a finished run."""
+
+    digest: bytes
+    run: bytes
+    position: int
+
+
 class Split(NamedTuple):
-    """A value ready to be stored: its root, and every other blob that the value before did not have."""
+    """A value ready to be stored: its root, every other blob that the value before did not have, and slices."""
 
     ref: ValueRef
     root: bytes
     blobs: dict[bytes, bytes]
+    slices: list[Slice]
 
 
 class Splitter:
@@ -109,7 +118,7 @@ class Splitter:
             )
         self._next = memory
         count = len(value) if type(value) is list or type(value) is dict else 0
-        return Split(ValueRef(digest(memory.stored), memory.size, count), memory.stored, work.blobs)
+        return Split(ValueRef(digest(memory.stored), memory.size, count), memory.stored, work.blobs, work.slices)
 
     def keep(self) -> None:
         """The value split last is stored, and the next one continues it."""
@@ -126,6 +135,16 @@ class _Work:
     def __init__(self, known: frozenset[bytes]) -> None:
         self._known = known
         self.blobs: dict[bytes, bytes] = {}
+        self.slices: list[Slice] = []
+
+    def slice(self, pieces: list[bytes], run: bytes) -> None:
+        """`run` is made of `pieces`: those that are stored need not be kept twice."""
+        position = 0
+        for piece in pieces:
+            key = digest(piece)
+            if key in self._known and key != run:
+                self.slices.append(Slice(key, run, position))
+            position += len(piece)
 
     def add(self, data: bytes) -> bytes:
         key = digest(data)
@@ -337,6 +356,9 @@ class _Gathering:
     def _end_run(self) -> bytes:
         self.last_run = [element for piece in self._pieces for element in piece]
         reference = self._blob(self.last_run)
+        if reference[1:] in self._work.blobs:
+            pieces = [b"".join(element.stored for element in piece) for piece in self._pieces]
+            self._work.slice(pieces, reference[1:])
         self._pieces, self._run_size = [], 0
         self._refer(reference, 0)
         return reference

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from lastgood.catalog.contract import Actor, Blob, Catalog, Commit, Committed, NewBranch
+from lastgood.catalog.contract import Actor, Blob, Catalog, Commit, Committed, NewBranch, SliceOf
 from lastgood.content.compression import compress
 from lastgood.content.splitting import Split, Splitter
 from lastgood.engine.context import current_correlation
@@ -115,6 +115,7 @@ def write_checkpoint(
         may_repeat=draft.id is not None or draft.key is not None,
         root=_blob(splits["state"].ref.digest, splits["state"].root),
         blobs=[_blob(key, content) for key, content in _contents(splits)],
+        slices=[SliceOf(*part) for split in splits.values() for part in split.slices],
     )
     committed = catalog.commit(commit, Actor(user, correlation_id))
     if not committed.repeated:

@@ -33,23 +33,30 @@ def load_value(
     def fetch(digests: Sequence[bytes]) -> dict[bytes, bytes]:
         wanted = [key for key in digests if key not in blobs]
         found = catalog.blobs(stored.task_number, wanted) if wanted else {}
+        wholes: dict[bytes, bytes] = {}
         for key in wanted:
-            blobs[key] = _unpack(stored, key, found.get(key))
+            blobs[key] = _unpack(stored, key, found.get(key), wholes)
         return blobs
 
     if name == "state" and ref.digest not in blobs:
-        blobs[ref.digest] = _unpack(stored, ref.digest, catalog.root(stored))
+        blobs[ref.digest] = _unpack(stored, ref.digest, catalog.root(stored), {})
     value = join(fetch([ref.digest])[ref.digest], fetch, classes=classes)
     if held is None or len(held) != len(blobs):
         cache.put(stored.owner, stored.id, blobs)
     return value
 
 
-def _unpack(stored: StoredCheckpoint, key: bytes, blob: Blob | None) -> bytes:
+def _unpack(stored: StoredCheckpoint, key: bytes, blob: Blob | None, wholes: dict[bytes, bytes]) -> bytes:
+    """The bytes of `blob`, checked; `wholes` keeps the blobs that it and others are parts of."""
     if blob is None:
         raise _damaged(stored, key, "is missing")
     try:
-        data = decompress(blob.encoding, blob.data, blob.size)
+        if (whole := blob.whole) is None:
+            data = decompress(blob.encoding, blob.data, blob.size)
+        else:
+            if whole.digest not in wholes:
+                wholes[whole.digest] = decompress(blob.encoding, blob.data, whole.size)
+            data = wholes[whole.digest][whole.position : whole.position + blob.size]
     except IntegrityError as error:
         raise _damaged(stored, key, "is damaged") from error
     if digest(data) != key:

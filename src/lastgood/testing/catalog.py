@@ -10,11 +10,22 @@ Works with pytest and needs nothing of it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from lastgood.catalog.contract import Actor, Blob, Catalog, Commit, Committed, Line, NewBranch, StoredCheckpoint
+from lastgood.catalog.contract import (
+    Actor,
+    Blob,
+    Catalog,
+    Commit,
+    Committed,
+    Line,
+    NewBranch,
+    SliceOf,
+    StoredCheckpoint,
+    Whole,
+)
 from lastgood.errors import CheckpointError, ConflictError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import Head, Record, encode_record
 from lastgood.model.digest import digest
@@ -64,6 +75,7 @@ class CatalogConformance:
         only_if_active: bool = False,
         root: bytes = b"root",
         blobs: tuple[bytes, ...] = (),
+        slices: Sequence[SliceOf] = (),
         **fields: Any,
     ) -> Committed:
         """Commit a checkpoint on top of `parent`, on its branch unless another is given."""
@@ -87,6 +99,7 @@ class CatalogConformance:
             only_if_active=only_if_active,
             root=Blob(b"", len(root), 0, root),
             blobs=[Blob(digest(blob), len(blob), 0, blob) for blob in blobs],
+            slices=slices,
         )
         return self.catalog.commit(commit, ACTOR)
 
@@ -126,6 +139,19 @@ class CatalogConformance:
         assert self.catalog.root(stored) == Blob(b"", 9, 0, b"the state")
         found = self.catalog.blobs(stored.task_number, [digest(b"one"), digest(b"two"), digest(b"three")])
         assert {key: blob.data for key, blob in found.items()} == {digest(b"one"): b"one", digest(b"two"): b"two"}
+
+    def test_a_slice_reads_as_before_and_names_its_whole(self) -> None:
+        first = self.save(blobs=(b"alpha", b"beta")).stored
+        whole = digest(b"alphabetagamma")
+        slices = [SliceOf(digest(b"alpha"), whole, 0), SliceOf(digest(b"beta"), whole, 5)]
+        self.save(
+            parent=first, blobs=(b"alphabetagamma",), slices=[*slices, SliceOf(digest(b"never stored"), whole, 9)]
+        )
+        found = self.catalog.blobs(first.task_number, [digest(b"beta"), digest(b"never stored"), whole])
+        assert found.keys() == {digest(b"beta"), whole}
+        beta = found[digest(b"beta")]
+        assert (beta.size, beta.whole) == (4, Whole(whole, 14, 5))
+        assert beta.data[5:9] == b"beta"
 
     def test_the_first_commit_creates_the_task_and_its_branch(self) -> None:
         assert self.catalog.task(ADA, "task") is None

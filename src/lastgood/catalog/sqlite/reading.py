@@ -7,7 +7,7 @@ from typing import Any
 
 import apsw
 
-from lastgood.catalog.contract import MAX_PAGE, Blob, Line, Position, StoredCheckpoint, StoreInfo
+from lastgood.catalog.contract import MAX_PAGE, Blob, Line, Position, StoredCheckpoint, StoreInfo, Whole
 from lastgood.model.checkpoint import Attestation, Head, Placement, decode_plain
 from lastgood.model.event import Event
 from lastgood.model.task import BranchInfo, TaskInfo
@@ -159,13 +159,20 @@ def count_line(connection: apsw.Connection, line: Line, type_: str | None) -> in
 
 def read_root(connection: apsw.Connection, number: int) -> Blob | None:
     row = one_row(connection, "SELECT x'', root_size, encoding, root FROM checkpoints WHERE number = ?", (number,))
-    return Blob(*row) if row and row[3] is not None else None
+    return Blob(row[0], row[1], row[2], row[3]) if row and row[3] is not None else None
 
 
 def read_blobs(connection: apsw.Connection, partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
     sql = "SELECT digest, size, encoding, data FROM blobs WHERE partition = ? AND digest = ?"
-    found: list[Row] = connection.executemany(sql, ((partition, digest) for digest in digests)).fetchall()
-    return {row[0]: Blob(*row) for row in found}
+    wanted = list(digests)
+    found: list[Row] = connection.executemany(sql, ((partition, digest) for digest in wanted)).fetchall()
+    blobs = {row[0]: Blob(row[0], row[1], row[2], row[3]) for row in found}
+    sql = """SELECT s.digest, s.size, w.encoding, w.data, w.digest, w.size, s.position
+             FROM slices s JOIN blobs w ON w.blob = s.whole WHERE s.partition = ? AND s.digest = ?"""
+    found = connection.executemany(sql, ((partition, key) for key in wanted if key not in blobs)).fetchall()
+    for digest, size, encoding, data, *whole in found:
+        blobs[digest] = Blob(digest, size, encoding, data, Whole(*whole))
+    return blobs
 
 
 def number_of(connection: apsw.Connection, owner: str, checkpoint_id: str) -> int | None:

@@ -34,6 +34,9 @@ _EMPTY = encode_plain({})
 _INSERT_BLOB = """
   INSERT INTO blobs (partition, digest, size, encoding, data) VALUES (?, ?, ?, ?, ?)
   ON CONFLICT (partition, digest) DO UPDATE SET condemned = NULL WHERE condemned IS NOT NULL"""
+_INSERT_SLICE = """
+  INSERT INTO slices SELECT ?1, b.digest, b.size, w.blob, ?4 FROM blobs b, blobs w
+  WHERE b.partition = ?1 AND b.digest = ?2 AND w.partition = ?1 AND w.digest = ?3 ON CONFLICT DO NOTHING"""
 _INSERT_CHECKPOINT = """
   INSERT INTO checkpoints (number, branch, owner, id, type, version, last_event, checksum, placement, record,
                            root_size, encoding, root)
@@ -79,7 +82,14 @@ def commit(connection: apsw.Connection, commit: Commit, actor: Actor) -> Committ
         raise InvalidError("this task is full: it has 2^32 checkpoints or events", hint="begin a new task")
     placement = Placement(line.branch_id, sequence, version, event)
     number = key(line.task, sequence)
-    connection.executemany(_INSERT_BLOB, ((line.task, *blob) for blob in commit.blobs))
+    connection.executemany(_INSERT_BLOB, ((line.task, *blob[:4]) for blob in commit.blobs))
+    for part in commit.slices:
+        connection.execute(_INSERT_SLICE, (line.task, *part))
+        connection.execute(
+            "DELETE FROM blobs WHERE partition = ?1 AND digest = ?2 AND EXISTS "
+            "(SELECT 1 FROM slices WHERE partition = ?1 AND digest = ?2)",
+            (line.task, part.digest),
+        )
     connection.execute(
         _INSERT_CHECKPOINT,
         (
@@ -93,7 +103,7 @@ def commit(connection: apsw.Connection, commit: Commit, actor: Actor) -> Committ
             commit.checksum,
             placement_digest := placement.digest(commit.checksum),
             commit.data,
-            *(commit.root[1:] if commit.root else (None, None, None)),
+            *(commit.root[1:4] if commit.root else (None, None, None)),
         ),
     )
     connection.execute(
@@ -337,6 +347,7 @@ def delete_task(connection: apsw.Connection, owner: str, task_id: str, actor: Ac
         ("tags", "task"),
         ("keys", "task"),
         ("blobs", "partition"),
+        ("slices", "partition"),
         ("branches", "task"),
         ("tasks", "task"),
     ):

@@ -119,9 +119,18 @@ CREATE TABLE blobs (
   size      INTEGER NOT NULL,
   encoding  INTEGER NOT NULL,
   condemned INTEGER,                                -- when garbage collection marked it
-  pack      INTEGER,                                -- NULL: inline
-  position  INTEGER,
+  pack      INTEGER,                                -- the pack that it lies in; NULL: it lies here
+  position  INTEGER,                                -- where it begins there
   data      BLOB
 ) STRICT;
 
 CREATE UNIQUE INDEX blobs_digest ON blobs (partition, digest);
+
+CREATE TABLE slices (                               -- blobs that are parts of other blobs
+  partition INTEGER NOT NULL,
+  digest    BLOB NOT NULL,
+  size      INTEGER NOT NULL,
+  whole     INTEGER NOT NULL,                       -- blobs.blob
+  position  INTEGER NOT NULL,
+  PRIMARY KEY (partition, digest)
+) STRICT, WITHOUT ROWID;
