@@ -3,11 +3,12 @@
 The public names, and nothing else. They load when first used: `import lastgood` costs next to nothing.
 """
 
-from typing import TYPE_CHECKING, Any
-
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False  # typing's own costs as much to import as all of Python
 if TYPE_CHECKING:
+    from typing import Any
+
     from lastgood.content.classes import PlainDataWarning, register
     from lastgood.engine.checkpoint import Checkpoint, Skipped
     from lastgood.engine.context import correlation
@@ -93,7 +94,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if (home := _HOMES.get(name)) is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,0 +1,76 @@
+"""A folder to stand in, and a `lastgood` to run there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from click.testing import CliRunner, Result
+
+from lastgood.cli.app import app
+
+
+class Run(Protocol):
+    def __call__(self, *arguments: str, input: str | bytes | None = None, code: int = 0) -> Result: ...
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder called `work`, with nothing in the environment that points elsewhere."""
+    for name in ("LASTGOOD_STORE", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    place = tmp_path / "work"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    return place
+
+
+@pytest.fixture
+def run(folder: Path) -> Run:
+    """Run a command in this process; its exit code must be `code`."""
+
+    def run(*arguments: str, input: str | bytes | None = None, code: int = 0) -> Result:
+        result = CliRunner().invoke(app, arguments, input=input)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == code, (result.stdout, result.stderr)
+        return result
+
+    return run
+
+
+@pytest.fixture
+def data(run: Run) -> Callable[..., Any]:
+    """Run a command with --json; what it printed."""
+
+    def data(*arguments: str, input: str | bytes | None = None, code: int = 0) -> Any:
+        return json.loads(run(*arguments, "--json", input=input, code=code).stdout)
+
+    return data
+
+
+@pytest.fixture
+def process(folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a command in a process of its own."""
+
+    def process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "lastgood.cli.main", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=60)
+
+    return process
+
+
+@pytest.fixture
+def three(run: Run, folder: Path) -> Path:
+    """A store with three checkpoints of the task `work`."""
+    run("init")
+    for number in (1, 2, 3):
+        run("save", "--set", f"n={number}", "-m", f"number {number}")
+    return folder

@@ -1,0 +1,91 @@
+"""docs/cli.md says what the program does."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from lastgood import errors
+from lastgood.cli import failure
+from lastgood.cli.app import COMMANDS, app
+from lastgood.engine import location
+
+TEXT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+COMMON = TEXT.partition("## Commands")[0]
+
+
+def section(name: str) -> str:
+    found = re.search(rf"^### {name}\b.*?(?=^### |\Z)", TEXT, re.DOTALL | re.MULTILINE)
+    assert found, f"{name} is not documented"
+    return found[0]
+
+
+def documented_keys(text: str) -> set[str]:
+    """Every word that stands in code."""
+    return {word for code in re.findall(r"`([^`]*)`", text) for word in re.findall(r"\w+", code)}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_option_is_documented(name: str) -> None:
+    command = app.get_command(click.Context(app), name)
+    assert command is not None
+    shared = {parameter.name for parameter in app.params}
+    for parameter in command.params:
+        where = COMMON if parameter.name in shared and parameter.opts[0] in COMMON else section(name)
+        for option in parameter.opts:
+            if option.startswith("-"):
+                assert re.search(rf"`{option}\b", where), f"{name} {option}"
+
+
+def test_no_command_is_documented_that_does_not_exist() -> None:
+    documented = re.findall(r"^### (\w+)", TEXT.partition("## Commands")[2], re.MULTILINE)
+    assert sorted(documented) == sorted(COMMANDS)
+
+
+def test_the_exit_codes_are_those_of_the_errors() -> None:
+    rows = re.findall(r"^\| (\d+) \| (.*?) \|", COMMON, re.MULTILINE)
+    documented = {code: int(number) for number, codes in rows for code in re.findall(r"`(\w+)`", codes)}
+    classes = [value for value in vars(errors).values() if isinstance(value, type)]
+    raised = {one.code: one.exit_code for one in classes if issubclass(one, errors.CheckpointError)}
+    assert documented == {**raised, "usage": 2}
+    assert {str(failure.INTERRUPTED), str(failure.BROKEN_PIPE)} <= {number for number, _ in rows}
+
+
+def test_every_variable_of_the_environment_is_documented() -> None:
+    read = re.compile(r'environ(?:\.get\(|\[)"(\w+)"')
+    files = [*Path(failure.__file__).parent.glob("*.py"), Path(location.__file__)]
+    names = {name for file in files for name in read.findall(file.read_text())} | {location.VARIABLE}
+    assert {"NO_COLOR", "TERM", "XDG_DATA_HOME"} <= names
+    for name in names:
+        assert f"`{name}`" in COMMON
+
+
+def keys_of(value: Any) -> set[str]:
+    if isinstance(value, dict):
+        return set(value) | {key for item in value.values() for key in keys_of(item)}
+    if isinstance(value, list):
+        return {key for item in value for key in keys_of(item)}
+    return set()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["init"], ["save", "--set", "n=4"], ["log"], ["show"], ["diff"], ["tag"], ["tag", "HEAD", "b"],
+        ["tag", "--delete", "a"], ["verify", "--all"], ["rm", "@1"], ["rm", "--whole-task", "work", "--yes"], ["tasks"],
+        ["status"], ["config"], ["migrate"], ["repair", "--accept-loss"], ["completion", "zsh"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_every_key_of_every_answer_is_documented(run: Callable[..., Any], three: Path, arguments: list[str]) -> None:
+    run("tag", "HEAD", "a")
+    answer = json.loads(run(*arguments, "--json").stdout)
+    checkpoint = TEXT.partition("A *checkpoint* in JSON")[2].partition("### ")[0]
+    stored = {"n", "name", "move"}
+    assert keys_of(answer) - stored <= documented_keys(section(arguments[0]) + checkpoint)

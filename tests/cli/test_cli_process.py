@@ -1,0 +1,214 @@
+"""The command as a process: streams, exit codes, start-up."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lastgood
+from lastgood.cli import demo as demo_command
+from lastgood.cli.app import COMMANDS, app
+from lastgood.errors import UnavailableError
+
+Run = Callable[..., Any]
+
+
+def imported_by(*arguments: str) -> set[str]:
+    code = "import sys; from lastgood.cli.main import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
+    return set(done.stderr.splitlines()[-1].split())
+
+
+def on_a_terminal(*arguments: str, **environment: str) -> str:
+    """What a command prints where stdout is a terminal."""
+    parent, child = pty.openpty()
+    command = [sys.executable, "-m", "lastgood.cli.main", *arguments]
+    with subprocess.Popen(command, stdout=child, env={**os.environ, "TERM": "xterm", **environment}) as process:
+        os.close(child)
+        shown = b""
+        try:
+            while chunk := os.read(parent, 4096):
+                shown += chunk
+        except OSError:
+            pass  # Linux says so when the other side is closed
+        process.wait(timeout=60)
+    os.close(parent)
+    return shown.decode()
+
+
+def test_the_version_is_answered_alone_on_stdout(process: Run) -> None:
+    done = process("--version")
+    assert (done.stdout, done.stderr, done.returncode) == (f"lastgood {lastgood.__version__}\n", "", 0)
+    assert process("--json", "--version").stdout == done.stdout
+
+
+def test_the_version_imports_neither_click_nor_the_engine(folder: Path) -> None:
+    assert not {"click", "msgspec", "apsw", "lastgood.errors"} & imported_by("--version")
+
+
+def test_log_imports_nothing_that_it_does_not_need(three: Path) -> None:
+    modules = imported_by("log")
+    assert "lastgood.cli.log" in modules
+    assert not {"rich", "json", "subprocess", "lastgood.cli.save", "lastgood.cli.demo"} & modules
+
+
+def test_help_imports_no_command(folder: Path) -> None:
+    assert not {f"lastgood.cli.{name}" for name in COMMANDS} & imported_by("--help")
+
+
+def test_options_may_stand_before_or_after_the_command(run: Run, data: Run, three: Path) -> None:
+    before = json.loads(run("--json", "--task", "work", "log").stdout)
+    assert before == data("log", "--task", "work")
+
+
+def test_the_later_option_wins(run: Run, three: Path) -> None:
+    run("--task", "nothing", "log", "--task", "work")
+    run("--task", "work", "log", "--task", "nothing", code=3)
+
+
+def test_data_goes_to_stdout_and_errors_to_stderr_without_a_traceback(process: Run, three: Path) -> None:
+    good = process("log")
+    assert (good.returncode, good.stderr) == (0, "")
+    bad = process("show", "nothing")
+    assert (bad.returncode, bad.stdout) == (3, "")
+    assert bad.stderr == "error: there is no checkpoint 'nothing'\nhint: `lastgood log` lists them\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "exit_code"),
+    [
+        (["show", "nothing"], "not_found", 3),
+        (["bogus"], "usage", 2),
+        (["log", "--bogus"], "usage", 2),
+        (["log", "-n", "0"], "usage", 2),
+        (["save"], "invalid", 2),
+        (["rm", "HEAD"], "conflict", 4),
+    ],
+)
+def test_with_json_an_error_is_one_object_on_stderr(
+    run: Run, three: Path, arguments: list[str], code: str, exit_code: int
+) -> None:
+    result = run(*arguments, "--json", code=exit_code)
+    assert result.stdout == ""
+    error = json.loads(result.stderr)["error"]
+    assert error["code"] == code
+    assert error["detail"]
+    assert error["hint"]
+
+
+def test_a_hostile_name_is_quoted_harmlessly_in_errors(run: Run, three: Path) -> None:
+    for name in ("x\x1b[2J", "x\udcff", "x\x9b"):
+        for options in ([], ["--json"]):
+            assert not set(run("log", "--bogus" + name, *options, code=2).stderr) & set("\x1b\x9b\udcff")
+
+
+def test_a_failed_save_is_said_once(run: Run, three: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lastgood.catalog.sqlite.catalog import SQLiteCatalog
+
+    def refuse(*_: object) -> None:
+        raise UnavailableError("the disk reported an error", hint="look at it")
+
+    monkeypatch.setattr(SQLiteCatalog, "commit", refuse)
+    assert run("save", "--set", "n=1", code=6).stderr.count("the disk reported an error") == 1
+
+
+def test_the_engines_own_log_stays_out_of_stderr(process: Run, folder: Path) -> None:
+    big = folder / "big.json"
+    big.write_text(json.dumps("x" * (1 << 20)))
+    done = process("save", "--state", str(big), "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_path_that_cannot_be_used_is_an_error_in_words(run: Run, folder: Path) -> None:
+    (folder / "file").write_text("not a store")
+    assert "Traceback" not in run("save", "--set", "a=1", "--store", "file/below", code=6).stderr
+    run("save", "--set", "a=1", "--store", "file", code=2)
+    run("init", "file", code=6)
+
+
+def test_a_closed_pipe_is_quiet(three: Path) -> None:
+    command = [sys.executable, "-m", "lastgood.cli.main", "show", "--state"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with subprocess.Popen(command, stdout=writer, stderr=subprocess.PIPE, text=True) as process:
+        os.close(writer)
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+    assert process.returncode == 141
+
+
+def test_ctrl_c_ends_with_130(run: Run, three: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lastgood.cli.invocation import Invocation
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Invocation, "open", interrupt)
+    assert "Traceback" not in run("log", code=130).stderr
+
+
+def test_output_is_colored_on_a_terminal_only_and_never_with_no_color(process: Run, three: Path) -> None:
+    assert "\x1b[" in on_a_terminal("diff", NO_COLOR="")
+    assert "\x1b[" not in on_a_terminal("diff", NO_COLOR="1")
+    assert "\x1b[" not in on_a_terminal("diff", TERM="dumb")
+    assert "\x1b[" not in process("diff").stdout
+
+
+def test_output_survives_an_encoding_that_lacks_the_characters(process: Run, three: Path, run: Run) -> None:
+    run("save", "--set", "n=9", "-m", "done ✓")
+    done = process("log", PYTHONIOENCODING="latin-1")
+    assert done.returncode == 0
+    assert "done \\u2713" in done.stdout
+
+
+def test_without_arguments_the_help_is_shown_as_a_usage_error(run: Run) -> None:
+    result = run(code=2)
+    assert result.stdout == ""
+    assert "Commands:" in result.stderr
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish", "bash"])
+def test_completion_prints_a_script(run: Run, shell: str) -> None:
+    assert "_LASTGOOD_COMPLETE" in run("completion", shell).stdout
+
+
+def test_the_shell_is_told_the_commands(process: Run) -> None:
+    done = process(_LASTGOOD_COMPLETE="zsh_complete", COMP_WORDS="lastgood ver", COMP_CWORD="1")
+    assert "verify" in done.stdout
+
+
+def test_the_demonstration_holds(process: Run) -> None:
+    done = process("demo", "--json")
+    assert done.returncode == 0, done.stdout
+    claims = json.loads(done.stdout)["claims"]
+    assert len(claims) == 8
+    assert all(claim["holds"] for claim in claims)
+
+
+def test_the_demonstration_fails_when_a_claim_does_not_hold(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(path: Path, check: demo_command.Check) -> None:
+        check("the moon is made of cheese", False)
+
+    monkeypatch.setattr(demo_command, "CHAPTERS", (wrong,))
+    assert run("demo", code=1).stdout == "FAILED the moon is made of cheese\n"
+
+
+def test_every_command_has_the_shared_options_and_a_help(run: Run) -> None:
+    import click
+
+    context = click.Context(app)
+    for name in COMMANDS:
+        command = app.get_command(context, name)
+        assert command is not None
+        assert command.name == name
+        assert command.help
+        given = {option for parameter in command.params for option in parameter.opts}
+        assert {"--store", "--task", "--user", "--owner", "--json"} <= given

@@ -1,0 +1,138 @@
+"""init, status, config, migrate, repair, tasks."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+
+def test_init_writes_a_config_and_a_private_store_that_git_ignores(data: Run, folder: Path) -> None:
+    said = data("init")
+    assert (folder / "lastgood.toml").read_text() == 'store = ".lastgood"\n'
+    assert (folder / ".lastgood" / ".gitignore").read_text() == "*\n"
+    assert stat.S_IMODE((folder / ".lastgood").stat().st_mode) == 0o700
+    assert said["config_written"] is said["store_created"] is said["gitignore_written"] is True
+
+
+def test_init_twice_changes_nothing(data: Run, folder: Path) -> None:
+    data("init")
+    before = (folder / "lastgood.toml").stat().st_mtime_ns
+    said = data("init")
+    assert (folder / "lastgood.toml").stat().st_mtime_ns == before
+    assert said["config_written"] is said["store_created"] is said["gitignore_written"] is False
+
+
+def test_init_makes_the_folder_it_is_given_and_writes_the_task(data: Run, folder: Path) -> None:
+    data("init", "new/place", "--task", 'a "b"')
+    assert data("config", "--store", "x")["task"]["source"] == "name of the folder"
+    assert (folder / "new/place/lastgood.toml").read_text() == 'store = ".lastgood"\ntask = "a \\"b\\""\n'
+
+
+@pytest.mark.parametrize("options", [["--store", "elsewhere"], ["--task", "other"]])
+def test_init_refuses_what_an_existing_config_contradicts(run: Run, folder: Path, options: list[str]) -> None:
+    run("init")
+    before = (folder / "lastgood.toml").read_text()
+    assert "is there already" in run("init", *options, code=4).stderr
+    assert (folder / "lastgood.toml").read_text() == before
+
+
+@pytest.mark.parametrize("store", [":memory:", "redis://x", "", "a\nb"])
+def test_init_refuses_what_is_not_a_path_and_leaves_nothing(run: Run, folder: Path, store: str) -> None:
+    run("init", "--store", store, code=2)
+    assert list(folder.iterdir()) == []
+
+
+def test_init_names_the_store_that_is_then_opened(
+    run: Run, data: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(folder / "home"))
+    run("init", "place", "--store", "~/kept.sqlite")
+    monkeypatch.chdir("place")
+    said = data("status")
+    assert (said["exists"], said["store"]) == (True, str(folder / "home" / "kept.sqlite"))
+
+
+def test_init_says_that_the_variable_wins(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LASTGOOD_STORE", "/elsewhere")
+    assert "LASTGOOD_STORE is set" in run("init").stderr
+
+
+def test_status_tells_where_the_store_would_be(data: Run, folder: Path) -> None:
+    said = data("status")
+    assert said["exists"] is False
+    assert said["found_by"] == "default"
+    assert not Path(said["store"]).exists()
+
+
+def test_status_tells_how_the_store_was_found_and_where_the_task_stands(data: Run, three: Path) -> None:
+    said = data("status")
+    assert said["found_by"] == str(three / "lastgood.toml")
+    assert (said["task"], said["checkpoints"], said["head"]["sequence"]) == ("work", 3, 3)
+    assert said["format"] == "1.0"
+    assert said["size"] > 0
+
+
+@pytest.mark.parametrize("command", ["log", "show", "diff", "tag", "verify", "tasks", "migrate"])
+def test_reading_makes_no_store(run: Run, folder: Path, command: str) -> None:
+    assert "there is no store" in run(command, code=3).stderr
+    assert list(folder.iterdir()) == []
+
+
+def test_config_says_where_each_value_comes_from(data: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data("init", "--task", "mine")
+    said = data("config", "--user", "ann")
+    assert said["task"] == {"value": "mine", "source": str(folder / "lastgood.toml")}
+    assert said["user"] == {"value": "ann", "source": "--user"}
+    assert said["owner"] == {"value": "ann", "source": "user"}
+    monkeypatch.setenv("LASTGOOD_STORE", str(folder / "other"))
+    assert data("config")["store"]["source"] == "LASTGOOD_STORE"
+    assert data("config", "--store", "third")["store"]["source"] == "--store"
+
+
+def test_a_broken_config_is_named(run: Run, folder: Path) -> None:
+    (folder / "lastgood.toml").write_text("store = ")
+    assert "lastgood.toml cannot be read" in run("log", code=2).stderr
+
+
+def test_migrate_says_that_nothing_was_pending(data: Run, three: Path) -> None:
+    assert data("migrate") == {"format": "1.0", "applied": []}
+
+
+def test_repair_does_nothing_unasked(run: Run, three: Path) -> None:
+    assert "--accept-loss" in run("repair", code=2).stderr
+
+
+def test_lost_commits_are_refused_until_the_loss_is_accepted(run: Run, data: Run, three: Path) -> None:
+    wal = three / ".lastgood" / "catalog.sqlite-wal"
+    content = bytearray(wal.read_bytes())
+    content[len(content) // 2] ^= 1
+    wal.write_bytes(content)
+    (three / ".lastgood" / "catalog.sqlite-shm").unlink()
+    assert "lastgood repair --accept-loss" in run("log", code=5).stderr
+    assert run("verify", "--all", code=5).stdout == ""
+    assert data("repair", "--accept-loss")["lost"] > 0
+    assert data("log")["total"] < 3
+
+
+def test_tasks_are_listed_newest_first_for_every_owner_or_one(data: Run, folder: Path) -> None:
+    for user, task in (("ann", "one"), ("bob", "two")):
+        data("save", "--set", "a=1", "--user", user, "--task", task)
+    everybody = data("tasks")["tasks"]
+    assert [(task["id"], task["owner"], task["checkpoints"]) for task in everybody] == [
+        ("two", "bob", 1),
+        ("one", "ann", 1),
+    ]
+    assert [task["id"] for task in data("tasks", "--owner", "ann")["tasks"]] == ["one"]
+    assert [task["id"] for task in data("tasks", "--after", str(everybody[0]["number"]))["tasks"]] == ["one"]
+
+
+def test_another_owners_task_needs_the_owner(run: Run, data: Run, folder: Path) -> None:
+    run("save", "--set", "a=1", "--user", "ann", "--task", "t")
+    run("log", "--user", "bob", "--task", "t", code=3)
+    assert data("log", "--user", "bob", "--owner", "ann", "--task", "t")["total"] == 1

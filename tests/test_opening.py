@@ -1,0 +1,233 @@
+"""Where a store is found, what it refuses to open, who may read it, and how its format moves on."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import apsw
+import pytest
+
+import lastgood
+from lastgood import FormatError, InvalidError, LostCommitsError, UnavailableError
+from lastgood.catalog.sqlite import connection as connections
+from lastgood.catalog.sqlite.database import FileDatabase
+from lastgood.catalog.sqlite.migration import Migration, migrations
+from lastgood.catalog.sqlite.queue import Queue
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("LASTGOOD_STORE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    work = tmp_path / "work" / "deep"
+    work.mkdir(parents=True)
+    monkeypatch.chdir(work)
+    return tmp_path
+
+
+def test_without_anything_the_users_data_directory_is_taken(home: Path) -> None:
+    lastgood.open().close()
+    assert (home / "data" / "lastgood" / "catalog.sqlite").is_file()
+
+
+def test_a_config_above_wins_over_the_default(home: Path) -> None:
+    (home / "work" / "lastgood.toml").write_text('store = "here"\n')
+    lastgood.open().close()
+    assert (home / "work" / "here" / "catalog.sqlite").is_file()
+
+
+def test_the_environment_wins_over_the_config(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "work" / "lastgood.toml").write_text('store = "here"\n')
+    monkeypatch.setenv("LASTGOOD_STORE", str(home / "elsewhere"))
+    lastgood.open().close()
+    assert (home / "elsewhere" / "catalog.sqlite").is_file()
+    assert not (home / "work" / "here").exists()
+
+
+@pytest.mark.parametrize("name", ["registry.sqlite", "registry.db", "deep/er/registry.sqlite"])
+def test_a_path_with_a_databases_ending_is_the_catalog_itself(home: Path, name: str) -> None:
+    with lastgood.open(home / name) as store:
+        store.task("t").save({})
+    assert (home / name).is_file()
+    assert (home / f"{name}-lock").is_file()
+
+
+def test_memory_leaves_nothing_and_says_so(home: Path) -> None:
+    before = sorted(home.rglob("*"))
+    with lastgood.open(":memory:") as store:
+        store.task("t").save({"n": 1})
+        assert store.task("t").state == {"n": 1}
+        assert not store.catalog.durable
+    assert sorted(home.rglob("*")) == before
+
+
+@pytest.mark.parametrize("config", ["store = 5\n", "stores = 'x'\n", "not toml", "store = 'x'\ntask = ['a']\n"])
+def test_a_wrong_config_is_named(home: Path, config: str) -> None:
+    (home / "work" / "lastgood.toml").write_text(config)
+    with pytest.raises(InvalidError, match=r"lastgood\.toml"):
+        lastgood.open()
+
+
+@pytest.mark.parametrize("target", ["postgresql://host/db", "redis://host", "nonsense://x", "", "a\0b"])
+def test_a_target_without_a_backend_is_refused(target: str) -> None:
+    with pytest.raises(InvalidError):
+        lastgood.open(target)
+
+
+def test_a_file_that_is_no_store_is_left_alone(home: Path) -> None:
+    (home / "text.sqlite").write_text("not a database, but long enough to be looked at " * 100)
+    plain = apsw.Connection(str(home / "plain.sqlite"))
+    plain.execute("CREATE TABLE t (a)")
+    plain.close()
+    before = {name: (home / name).read_bytes() for name in ("text.sqlite", "plain.sqlite")}
+    for name in before:
+        with pytest.raises(FormatError):
+            lastgood.open(home / name)
+    assert {name: (home / name).read_bytes() for name in before} == before
+    (home / "file").write_text("x")
+    with pytest.raises(InvalidError, match="not a store"):
+        lastgood.open(home / "file")
+
+
+def test_only_the_user_may_read_whatever_the_umask(home: Path) -> None:
+    old = os.umask(0)
+    try:
+        with lastgood.open(home / "private") as store:
+            store.task("t").save({})
+            modes = {
+                path.name: stat.S_IMODE(path.stat().st_mode)
+                for path in [home / "private", *(home / "private").iterdir()]
+            }
+    finally:
+        os.umask(old)
+    assert modes.pop("private") == 0o700
+    assert len(modes) == 4
+    assert set(modes.values()) == {0o600}
+
+
+def test_an_unwritable_place_is_a_clear_error(home: Path) -> None:
+    (home / "blocked").write_text("")
+    with pytest.raises((UnavailableError, InvalidError)):
+        lastgood.open(home / "blocked" / "store")
+
+
+def test_what_is_fixed_at_creation_is_there(home: Path) -> None:
+    """A2"""
+    lastgood.open(home / "s").close()
+    connection = connections.open_connection(home / "s" / "catalog.sqlite")
+    assert connection.pragma("journal_mode") == "wal"
+    assert connection.pragma("synchronous") == 2
+    assert connection.pragma("auto_vacuum") == 2
+    assert connection.pragma("page_size") == 4096
+    assert connection.pragma("application_id") == 0x6C676F64
+    assert connection.reserve_bytes() == 8
+    assert connection.pragma("checksum_verification") == 1
+
+
+def test_other_users_of_apsw_keep_their_default_file_system(home: Path) -> None:
+    lastgood.open(home / "s").close()
+    assert apsw.vfs_names()[0] != "cksmvfs"
+
+
+def test_a_closed_store_says_so(home: Path) -> None:
+    store = lastgood.open(home / "s")
+    task = store.task("t")
+    store.close()
+    store.close()
+    with pytest.raises(UnavailableError, match="closed"):
+        task.save({})
+
+
+def test_a_store_half_created_is_created_again(home: Path) -> None:
+    (home / "s").mkdir()
+    (home / "s" / ".catalog.sqlite.123.new").write_bytes(b"half")
+    with lastgood.open(home / "s") as store:
+        store.task("t").save({})
+
+
+# --- format ------------------------------------------------------------------------------------------------------
+
+
+def _next(number: int, format: str, sql: str) -> tuple[Migration, ...]:
+    return (*migrations(), Migration(number, f"{number:04}_test", format, sql))
+
+
+def test_a_pending_migration_is_applied_on_opening_and_only_once(home: Path) -> None:
+    lastgood.open(home / "s.sqlite").close()
+    more = _next(2, "1.1", "CREATE TABLE added (a);")
+    for _ in range(2):
+        database = FileDatabase(home / "s.sqlite", known=more)
+        with database.reading() as connection:
+            rows = connection.execute("SELECT number, format FROM migrations").fetchall()
+            assert rows == [(1, "1.0"), (2, "1.1")]
+            assert connection.execute("SELECT count(*) FROM added").get == 0
+        database.close()
+
+
+def test_a_migration_that_fails_leaves_the_store_as_it_was(home: Path) -> None:
+    lastgood.open(home / "s.sqlite").close()
+    broken = _next(2, "1.1", "CREATE TABLE added (a); INSERT INTO nowhere VALUES (1);")
+    with pytest.raises(lastgood.CheckpointError):
+        FileDatabase(home / "s.sqlite", known=broken)
+    with lastgood.open(home / "s.sqlite") as store:
+        assert store.info().migration == 1
+    database = FileDatabase(home / "s.sqlite", known=_next(2, "1.1", "CREATE TABLE added (a);"))
+    database.close()
+
+
+def test_a_newer_minor_format_is_read_and_written(home: Path) -> None:
+    with lastgood.open(home / "s.sqlite") as store:
+        store.task("t").save({"n": 1})
+    FileDatabase(home / "s.sqlite", known=_next(2, "1.1", "ALTER TABLE checkpoints ADD COLUMN extra TEXT;")).close()
+    with lastgood.open(home / "s.sqlite") as store:
+        assert store.info().format == "1.1"
+        task = store.task("t")
+        assert task.state == {"n": 1}
+        task.save({"n": 2})
+
+
+def test_a_newer_major_format_is_refused_and_left_alone(home: Path) -> None:
+    lastgood.open(home / "s.sqlite").close()
+    FileDatabase(home / "s.sqlite", known=_next(2, "2.0", "CREATE TABLE future (a);")).close()
+    before = (home / "s.sqlite").read_bytes()
+    with pytest.raises(FormatError, match=r"format 2\.0") as caught:
+        lastgood.open(home / "s.sqlite")
+    assert caught.value.hint is not None
+    assert "upgrade" in caught.value.hint
+    assert (home / "s.sqlite").read_bytes() == before
+
+
+# --- witness -----------------------------------------------------------------------------------------------------
+
+
+def test_lost_commits_are_said_until_the_loss_is_accepted(home: Path) -> None:
+    with lastgood.open(home / "s.sqlite") as store:
+        store.task("t").save({"n": 1})
+    queue = Queue(home / "s.sqlite-lock")
+    with queue.turn():
+        queue.testify((queue.witness() or 0) + 3)
+    queue.close()
+    with lastgood.open(home / "s.sqlite") as store:
+        for _ in range(2):
+            with pytest.raises(LostCommitsError, match="3 acknowledged"):
+                store.task("t")
+        assert store.catalog.accept_loss() == 3
+        store.task("t").save({"n": 2})
+        assert store.task("t").state == {"n": 2}
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"LGW1" + b"\xff" * 24, b"\0" * 28])
+def test_a_witness_that_is_no_witness_proves_nothing(home: Path, content: bytes) -> None:
+    with lastgood.open(home / "s.sqlite") as store:
+        store.task("t").save({"n": 1})
+    (home / "s.sqlite-lock").write_bytes(content)
+    with lastgood.open(home / "s.sqlite") as store:
+        task = store.task("t")
+        assert task.state == {"n": 1}
+        task.save({"n": 2})
+    queue = Queue(home / "s.sqlite-lock")
+    assert queue.witness() == 2
+    queue.close()
