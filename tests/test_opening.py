@@ -124,7 +124,7 @@ def test_what_is_fixed_at_creation_is_there(home: Path) -> None:
     assert connection.pragma("page_size") == 4096
     assert connection.pragma("application_id") == 0x6C676F64
     assert connection.reserve_bytes() == 8
-    assert connection.pragma("checksum_verification") == 1
+    assert int(connection.pragma("checksum_verification")) == 1
 
 
 def test_other_users_of_apsw_keep_their_default_file_system(home: Path) -> None:

@@ -68,7 +68,7 @@ def test_the_same_key_and_content_are_stored_once_and_other_content_conflicts(ru
         ('"a"'.encode("utf-16"), "state is not UTF-8"),
         (b"[" * 100_000, "state is nested too deeply"),
         (b"9" * 5000, "too many digits"),
-        (b"[" * 300 + b"]" * 300, "deeper than 250"),
+        (b"[" * 300 + b"]" * 300, "deeper than 255"),
     ],
 )
 def test_bad_input_is_named_and_nothing_is_stored(run: Run, text: bytes, problem: str) -> None:

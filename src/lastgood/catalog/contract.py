@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from lastgood.model.checkpoint import Attestation, Placement, Record
+from lastgood.model.checkpoint import Attestation, Head, Placement, Record
 from lastgood.model.event import Event
 from lastgood.model.task import BranchInfo, TaskInfo
 
@@ -201,6 +201,10 @@ class Catalog(ABC):
 
     @abstractmethod
     def tagged(self, task: TaskInfo, tag: str) -> StoredCheckpoint | None: ...
+
+    @abstractmethod
+    def tags(self, task: TaskInfo) -> dict[str, Head]:
+        """Every tag, by name, and where the checkpoint stands that it names."""
 
     @abstractmethod
     def checkpoints(

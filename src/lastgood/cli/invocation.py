@@ -27,18 +27,11 @@ class Invocation:
         return locate(self.store)
 
     def open(self, *, create: bool = False) -> Store:
-        """The store. Only where something is to be stored is one made that is not there yet.
-
-        The engine's log is kept off stderr: what people need to know of it is printed by the commands.
-        """
-        import logging
-
-        from lastgood.engine.context import log
+        """The store. Only where something is to be stored is one made that is not there yet."""
         from lastgood.engine.store import open_store
 
-        if not log.handlers:
-            log.addHandler(logging.NullHandler())
-
+        if create:
+            _keep_log_off_stderr()
         location = self.locate()
         if not create and location.catalog is not None and not location.catalog.exists():
             raise NotFoundError(
@@ -54,3 +47,14 @@ class Invocation:
         from lastgood.engine.location import default_task, find_config
 
         return default_task(find_config())
+
+
+def _keep_log_off_stderr() -> None:
+    """What people need to know of a save is printed by the command."""
+    import logging
+
+    from lastgood.engine.context import LOGGER
+
+    logger = logging.getLogger(LOGGER)
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())

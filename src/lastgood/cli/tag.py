@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from lastgood.catalog.contract import MAX_PAGE
 from lastgood.cli.command import subcommand
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, printable, short_id, table
@@ -32,9 +31,9 @@ def command(call: Invocation, name: str | None, tag: str | None, move: bool, del
             store.tag(checkpoint_id, tag, move=move, owner=call.owner)
             _report(call, tag, checkpoint_id, "tagged")
         else:
-            found = sorted(_tags(call, store))
-            rows = [[printable(tag), f"@{sequence}", short_id(one)] for tag, sequence, one in found]
-            data = [{"tag": tag, "sequence": sequence, "checkpoint_id": one} for tag, sequence, one in found]
+            found = store.tags(call.task_id(), owner=call.owner).items()
+            rows = [[printable(tag), f"@{at.sequence}", short_id(at.id)] for tag, at in found]
+            data = [{"tag": tag, "sequence": at.sequence, "checkpoint_id": at.id} for tag, at in found]
             answer(call, {"tags": data}, table(rows, ("tag", "seq", "checkpoint")))
 
 
@@ -44,16 +43,6 @@ def _delete(call: Invocation, store: Store, tag: str) -> str:
         raise NotFoundError(f"there is no tag {tag!r}", hint="`lastgood tag` lists them")
     store.untag(stored.id, tag, owner=call.owner)
     return stored.id
-
-
-def _tags(call: Invocation, store: Store) -> list[tuple[str, int, str]]:
-    found: list[tuple[str, int, str]] = []
-    before: int | None = None
-    task_id = call.task_id()
-    while page := store.list_checkpoints(task_id, MAX_PAGE, before=before, owner=call.owner):
-        found += [(tag, one.sequence or 0, one.id) for one in page for tag in one.tags]
-        before = page[-1].sequence
-    return found
 
 
 def _report(call: Invocation, tag: str, checkpoint_id: str, action: str) -> None:

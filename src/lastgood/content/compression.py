@@ -53,6 +53,6 @@ def _inflate(stored: bytes, size: int) -> bytes:
     try:
         if frame_content_size(stored) != size:
             raise IntegrityError("a blob is not as long as it was recorded to be")
-        return _tools.decompress(stored)
+        return _tools.decompress(stored, allow_extra_data=False)
     except ZstdError as error:
         raise IntegrityError("a blob does not decompress") from error

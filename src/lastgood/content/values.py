@@ -26,7 +26,7 @@ TUPLE, SET, FROZENSET, BIG_INT, DECIMAL, DATETIME, DATE, TIME, TIMEDELTA = range
 UUID_, COMPLEX, BYTEARRAY, MAP, CLASS, SURROGATES = range(10, 16)
 SPLIT_LIST, SPLIT_MAP, SPLIT_TEXT = 32, 33, 34
 
-MAX_DEPTH = 250  # of containers; the encoder's own limit is 254
+MAX_DEPTH = 255  # of containers: what the encoder takes
 MAX_TAGS = 64  # of tagged values in tagged values: each costs a Python frame when read
 _FAST_TAGS = 16
 
@@ -93,7 +93,9 @@ def decode(data: bytes, resolve: Resolve | None = None, *, classes: bool = True)
         return decoder.decode(data)
     except CheckpointError:
         raise
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+    except RecursionError as error:
+        raise IntegrityError("a stored value is nested too deeply to be read from here") from error
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         raise IntegrityError("a stored value is not well formed") from error
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 
 from lastgood.errors import IntegrityError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import Head, Placement, Record, ValueRef
 from lastgood.model.digest import from_text, to_text
-from lastgood.model.evidence import EvidencePack
 from lastgood.model.identity import moment
+
+if TYPE_CHECKING:
+    from lastgood.model.evidence import EvidencePack
 
 Status = Literal["stored", "spooled", "lost"]
 Load = Callable[[str, bool], Any]
@@ -188,6 +190,8 @@ class Checkpoint:
     @property
     def evidence_pack(self) -> EvidencePack:
         """What was claimed; empty when nothing was."""
+        from lastgood.model.evidence import EvidencePack
+
         if self._evidence_pack is None:
             claims = self._record.evidence
             self._evidence_pack = EvidencePack() if claims is None else EvidencePack.from_claims(claims)
@@ -267,6 +271,8 @@ class Checkpoint:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """A checkpoint for looking at, apart from any store. Its checksum is what the dictionary says."""
+        from lastgood.model.evidence import EvidencePack
+
         try:
             pack = EvidencePack.from_dict(data["evidence_pack"]) if data.get("evidence_pack") else EvidencePack()
             record = Record(

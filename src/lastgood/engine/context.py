@@ -1,17 +1,19 @@
-"""Who acts and in which correlation, and the log line that each operation leaves (A7)."""
+"""Who acts and in which correlation, and the log line that each operation leaves (A7).
+
+`logging` is imported when there is something to say: a program that has not imported it does not listen.
+"""
 
 from __future__ import annotations
 
-import getpass
-import logging
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 from lastgood.model.identity import check_name, new_id
 
-log = logging.getLogger("lastgood")
+LOGGER = "lastgood"
 
 _correlation: ContextVar[str | None] = ContextVar("lastgood_correlation", default=None)
 
@@ -32,14 +34,30 @@ def current_correlation() -> str | None:
 
 
 def operating_system_user() -> str:
+    import pwd
+
+    name = os.environ.get("LOGNAME") or os.environ.get("USER")
     try:
-        return getpass.getuser()
-    except (KeyError, OSError):
+        return name or pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
         return str(os.getuid())
 
 
 def is_logging() -> bool:
-    return log.isEnabledFor(logging.INFO)
+    logging = sys.modules.get("logging")
+    return logging is not None and bool(logging.getLogger(LOGGER).isEnabledFor(logging.INFO))
+
+
+def log_error(message: str, **fields: object) -> None:
+    import logging
+
+    logging.getLogger(LOGGER).error("%s", message, extra={"lastgood": fields})
+
+
+def log_warning(message: str, **fields: object) -> None:
+    import logging
+
+    logging.getLogger(LOGGER).warning("%s", message, extra={"lastgood": fields})
 
 
 def log_operation(
@@ -66,4 +84,6 @@ def log_operation(
         "timestamp": at,
         **more,
     }
-    log.info("%s %s", action, task_id, extra={"lastgood": fields})
+    import logging
+
+    logging.getLogger(LOGGER).info("%s %s", action, task_id, extra={"lastgood": fields})

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import msgspec
 
 from lastgood.errors import InvalidError
 from lastgood.model.identity import check_name
@@ -61,6 +62,8 @@ def default_task(config: Config | None) -> str:
 
 
 def _read_config(file: Path) -> Config:
+    import tomllib
+
     try:
         data = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -109,5 +112,4 @@ def make_folder(folder: Path) -> None:
 
 def config_text(values: dict[str, Any]) -> str:
     """A `lastgood.toml`."""
-    escape = {ord("\\"): "\\\\", ord('"'): '\\"'}
-    return "".join(f'{name} = "{value.translate(escape)}"\n' for name, value in values.items())
+    return "".join(f"{name} = {msgspec.json.encode(value).decode()}\n" for name, value in values.items())

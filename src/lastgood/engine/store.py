@@ -1,26 +1,28 @@
-"""The store: the one facade over everything that is kept."""
+"""The store: the one facade over everything that is kept.
+
+Operations are imported by the methods that need them, so that a command that only lists starts at once.
+"""
 
 from __future__ import annotations
 
 import os
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from lastgood.catalog.contract import Actor, Catalog, Line, StoredCheckpoint, StoreInfo
 from lastgood.engine.cache import CacheFigures, CheckpointCache
 from lastgood.engine.checkpoint import Checkpoint
-from lastgood.engine.context import current_correlation, log, log_operation, operating_system_user
+from lastgood.engine.context import current_correlation, is_logging, log_error, log_operation, operating_system_user
 from lastgood.engine.location import locate, make_folder
 from lastgood.engine.options import Alert, Options
-from lastgood.engine.retention import select_old
-from lastgood.engine.revision import resolve
-from lastgood.engine.task import Task
-from lastgood.engine.verify import examine
-from lastgood.errors import IntegrityError, NotFoundError
-from lastgood.model.checkpoint import Attestation, Record, decode_record
+from lastgood.errors import CheckpointError, IntegrityError, NotFoundError, UnavailableError
+from lastgood.model.checkpoint import Attestation, Head, Record, decode_record
 from lastgood.model.event import Event
 from lastgood.model.identity import check_name, check_tag, check_type, now
 from lastgood.model.task import TaskInfo
+
+if TYPE_CHECKING:
+    from lastgood.engine.task import Task
 
 
 def open_store(target: str | os.PathLike[str] | None = None, *, user: str | None = None, **options: Any) -> Store:
@@ -35,9 +37,16 @@ def open_store(target: str | os.PathLike[str] | None = None, *, user: str | None
     settings = Options(**options)
     name = operating_system_user() if user is None else check_name("user", user)
     location = locate(target)
-    if location.catalog is not None:
-        make_folder(location.catalog.parent)
-    return Store(SQLiteCatalog(location.catalog), name, settings)
+    try:
+        if location.catalog is not None:
+            make_folder(location.catalog.parent)
+        return Store(SQLiteCatalog(location.catalog), name, settings)
+    except OSError as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise UnavailableError(
+            f"a store cannot be opened here: {error.strerror}", hint="look at the path and its permissions"
+        ) from error
 
 
 class CheckpointPage(NamedTuple):
@@ -63,6 +72,8 @@ class Store:
 
     def task(self, task_id: str, *, owner: str | None = None) -> Task:
         """A handle on a task, or on one branch of it by that branch's id. Nothing is written before a save."""
+        from lastgood.engine.task import Task
+
         return Task(self, check_name("task id", task_id), self._owner(owner))
 
     def tasks(self, *, owner: str | None = None, after: int = 0, limit: int = 100) -> list[TaskInfo]:
@@ -83,6 +94,8 @@ class Store:
 
     def find_checkpoint(self, name: str, task_id: str | None = None, *, owner: str | None = None) -> Checkpoint:
         """By any name people use: an id or the beginning of one, a tag, `HEAD`, `@12`, any of them with `~2`."""
+        from lastgood.engine.revision import resolve
+
         owner = self._owner(owner)
         return self.get_checkpoint(resolve(self.catalog, owner, name, task_id), owner=owner)
 
@@ -131,6 +144,8 @@ class Store:
 
     def examine_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> list[str]:
         """As `verify_checkpoint`: what is wrong with it, in words; empty when it is whole."""
+        from lastgood.engine.verify import examine
+
         return examine(self.catalog, self._stored(checkpoint_id, owner))
 
     def tag(self, checkpoint_id: str, name: str, *, move: bool = False, owner: str | None = None) -> None:
@@ -139,6 +154,10 @@ class Store:
 
     def untag(self, checkpoint_id: str, name: str, *, owner: str | None = None) -> None:
         self._attest([checkpoint_id], "untag", {"name": check_tag("tag", name)}, owner)
+
+    def tags(self, task_id: str, *, owner: str | None = None) -> dict[str, Head]:
+        """The tags of a task, and where the checkpoint stands that each names."""
+        return self.catalog.tags(self.line(task_id, self._owner(owner)).task)
 
     def delete_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> bool:
         """Mark as deleted: no longer listed, still a parent. False if it was already. Refuses the active head."""
@@ -160,6 +179,8 @@ class Store:
 
     def delete_old_checkpoints(self, task_id: str, keep_count: int, *, owner: str | None = None) -> int:
         """Delete all but the newest `keep_count`; how many. The active head, tagged ones and the last verified stay."""
+        from lastgood.engine.retention import select_old
+
         owner = self._owner(owner)
         with self.catalog.queue():
             old = select_old(self.catalog, self.line(task_id, owner), keep_count)
@@ -250,12 +271,14 @@ class Store:
         )
 
     def alert(self, message: str, task_id: str | None = None, error: Exception | None = None) -> None:
-        log.error("%s", message, extra={"lastgood": {"task_id": task_id, "correlation_id": current_correlation()}})
+        log_error(message, task_id=task_id, correlation_id=current_correlation())
         if self.options.on_alert is not None:
             self.options.on_alert(Alert(message, task_id, error))
 
     def log(self, action: str, task_id: str, **more: Any) -> None:
-        log_operation(action, user=self.user, task_id=task_id, correlation_id=current_correlation(), at=now(), **more)
+        if is_logging():
+            correlation_id = current_correlation()
+            log_operation(action, user=self.user, task_id=task_id, correlation_id=correlation_id, at=now(), **more)
 
     def _owner(self, owner: str | None) -> str:
         return self.user if owner is None else check_name("owner", owner)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lastgood.catalog.contract import NewBranch
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import Draft, Ground, Splitters, write_checkpoint
-from lastgood.engine.context import is_logging, log, log_operation
+from lastgood.engine.context import is_logging, log_operation, log_warning
 from lastgood.engine.options import OnFailure, check_on_failure
 from lastgood.errors import CheckpointError, ConflictError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import COMPANIONS, Record
@@ -182,11 +182,10 @@ class Task:
         limit = self._store.options.warn_state_bytes
         if saved.state_size > limit and not self._warned:
             self._warned = True
-            log.warning(
-                "the state of %s takes %s bytes, more than %s: keep large content in files",
-                self._task_id,
-                f"{saved.state_size:,}",
-                f"{limit:,}",
+            log_warning(
+                f"the state of {self._task_id} takes {saved.state_size:,} bytes, more than {limit:,}: "
+                "keep large content in files",
+                task_id=self._task_id,
             )
 
 

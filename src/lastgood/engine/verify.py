@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lastgood.catalog.contract import Catalog, StoredCheckpoint
 from lastgood.engine.cache import CheckpointCache
-from lastgood.errors import IntegrityError
+from lastgood.errors import IntegrityError, InvalidError
 from lastgood.model.checkpoint import VALUES, Record, decode_record
 
 
@@ -44,4 +44,6 @@ def _examine_content(catalog: Catalog, stored: StoredCheckpoint, record: Record)
             load_value(catalog, fresh, stored, record, name, classes=False)
         except IntegrityError as error:
             problems.append(str(error))
+        except InvalidError:
+            continue  # whole, but not to be made into a value here: a time zone or a class is missing
     return problems

@@ -21,7 +21,7 @@ from lastgood.catalog.contract import (
 from lastgood.catalog.sqlite import reading, writing
 from lastgood.catalog.sqlite.database import Database, FileDatabase, MemoryDatabase
 from lastgood.errors import NotFoundError
-from lastgood.model.checkpoint import Attestation
+from lastgood.model.checkpoint import Attestation, Head
 from lastgood.model.event import Event
 from lastgood.model.task import BranchInfo, TaskInfo
 
@@ -81,6 +81,10 @@ class SQLiteCatalog(Catalog):
     def tagged(self, task: TaskInfo, tag: str) -> StoredCheckpoint | None:
         with self._database.reading() as connection:
             return reading.read_tagged(connection, task.number, tag)
+
+    def tags(self, task: TaskInfo) -> dict[str, Head]:
+        with self._database.reading() as connection:
+            return reading.read_tags(connection, task.number)
 
     def checkpoints(
         self, line: Line, *, before: int | None = None, limit: int = 100, type: str | None = None

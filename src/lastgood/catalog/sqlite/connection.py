@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
@@ -28,7 +27,6 @@ BUSY_MS = 10_000
 WAL_PAGES = 1000
 FULL, INCREMENTAL = 2, 2
 
-log = logging.getLogger("lastgood")
 _vfs_lock = threading.Lock()
 _VFS = "cksmvfs"
 
@@ -126,7 +124,6 @@ def translated_errors() -> Iterator[None]:
 
 
 def translate(error: apsw.Error) -> CheckpointError:
-    log.debug("sqlite: %s", error)
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return BusyError("the store is busy", hint="another program holds it; try again")
     if isinstance(error, apsw.FullError):

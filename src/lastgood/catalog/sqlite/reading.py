@@ -8,6 +8,7 @@ from typing import Any
 import apsw
 
 from lastgood.catalog.contract import MAX_PAGE, Blob, Line, Position, StoredCheckpoint, StoreInfo, Whole
+from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import Attestation, Head, Placement, decode_plain
 from lastgood.model.event import Event
 from lastgood.model.task import BranchInfo, TaskInfo
@@ -80,11 +81,15 @@ def read_branches(connection: apsw.Connection, task: int) -> list[BranchInfo]:
 def read_position(connection: apsw.Connection, owner: str, id: str) -> Position | None:
     task = read_task(connection, owner, id)
     branch = read_branch(connection, owner, task.active_branch_id if task else id)
-    if branch is None or branch.head is None:
+    if branch is None and task is None:
         return None
-    found = task or read_task(connection, owner, branch.task_id)
-    head = read_checkpoint(connection, owner, branch.head.id)
-    return Position(found, branch, head, by_branch=task is None) if found and head else None
+    found = task or (read_task(connection, owner, branch.task_id) if branch else None)
+    head = read_checkpoint(connection, owner, branch.head.id) if branch and branch.head else None
+    if branch is None or found is None or head is None:
+        raise IntegrityError(
+            f"{id!r} has lost its head", hint="its checkpoints may be whole: `lastgood log` lists them"
+        )
+    return Position(found, branch, head, by_branch=task is None)
 
 
 def read_checkpoint(connection: apsw.Connection, owner: str, checkpoint_id: str) -> StoredCheckpoint | None:
@@ -100,6 +105,14 @@ def read_checkpoint_number(connection: apsw.Connection, number: int) -> StoredCh
 def read_tagged(connection: apsw.Connection, task: int, tag: str) -> StoredCheckpoint | None:
     number = connection.execute("SELECT number FROM tags WHERE task = ? AND name = ?", (task, tag)).get
     return None if number is None else read_checkpoint_number(connection, number)
+
+
+def read_tags(connection: apsw.Connection, task: int) -> dict[str, Head]:
+    sql = """SELECT g.name, c.id, c.checksum, c.number, b.id
+             FROM tags g JOIN checkpoints c USING (number) JOIN branches b USING (branch)
+             WHERE g.task = ? ORDER BY g.name"""
+    found = rows(connection, sql, (task,))
+    return {name: Head(id_, checksum, sequence_of(number), branch) for name, id_, checksum, number, branch in found}
 
 
 def find_ids(connection: apsw.Connection, owner: str, prefix: str, limit: int) -> list[str]:
