@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.exactly import exactly
 
 import lastgood
-from exactly import exactly
 from lastgood.errors import CheckpointError, InvalidError, NotFoundError, UnstorableError
 
 INTERNALS = re.compile(r"SELECT|INSERT INTO|UPDATE .* SET|sqlite|Traceback|\.py\b|/tmp/|/work/|/root/")

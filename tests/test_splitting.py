@@ -14,9 +14,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ormsgpack import Ext, packb
+from tests.exactly import exactly
 
-from exactly import exactly
-from lastgood.content import values
+from lastgood.content import decoding, values
 from lastgood.content.splitting import REFERENCE, Split, Splitter, join
 from lastgood.errors import CheckpointError, IntegrityError, UnstorableError
 from lastgood.model.digest import digest
@@ -37,7 +37,7 @@ def fetch_from(blobs: Blobs) -> Callable[[Sequence[bytes]], Blobs]:
 def joined(split: Split, blobs: Blobs) -> Any:
     assert digest(split.root) == split.ref.digest
     assert all(digest(data) == key for key, data in blobs.items())
-    return join(split.root, fetch_from(blobs))
+    return join(split.root, split.ref.size, fetch_from(blobs))
 
 
 # --- large values from a seed -----------------------------------------------------------------------------
@@ -227,7 +227,7 @@ def nested(depth: int) -> Any:
     return value
 
 
-@pytest.mark.parametrize("depth", [248, 249, 250, 251, 254, 255])
+@pytest.mark.parametrize("depth", [248, 249, 250, 251, 254])
 def test_whether_a_value_is_refused_does_not_depend_on_what_is_remembered(depth: int) -> None:
     """A4: the depth allowed is that of the value, whether its beginning is remembered or not."""
     log: list[Any] = [f"entry {n}" * 20 for n in range(2000)]
@@ -305,7 +305,7 @@ def test_damaged_payloads_are_refused_as_damage_and_nothing_else(seed: int) -> N
     for key in dice.sample(sorted(blobs), min(len(blobs), dice.randrange(1, 4))):
         blobs[key] = damaged(blobs[key], dice)
     with contextlib.suppress(IntegrityError):
-        join(blobs[split.ref.digest], fetch_from(blobs))
+        join(blobs[split.ref.digest], split.ref.size, fetch_from(blobs))
 
 
 @given(st.binary(max_size=200))
@@ -337,7 +337,7 @@ def test_arbitrary_bytes_are_refused_as_damage_and_nothing_else(data: bytes) -> 
     """I3, G11."""
     for root in (data, packb([data]), packb(Ext(1, data)), packb(Ext(32, data))):
         with contextlib.suppress(IntegrityError):
-            join(root, fetch_from({}))
+            join(root, len(root), fetch_from({}))
 
 
 @pytest.mark.parametrize("plain", [{}, [1], 5, None, "x", [[], [], []], [[1], "x"]])
@@ -345,7 +345,7 @@ def test_arbitrary_bytes_are_refused_as_damage_and_nothing_else(data: bytes) -> 
 def test_a_class_that_cannot_be_made_from_what_is_stored_is_refused(name: str, plain: Any) -> None:
     """I3: by an error of this package, whatever the class's own code raises."""
     with contextlib.suppress(CheckpointError):
-        values.decode(packb(Ext(14, packb([name, plain]))))
+        decoding.decode(packb(Ext(14, packb([name, plain]))))
 
 
 @pytest.mark.parametrize("code", [32, 33, 34])
@@ -372,7 +372,7 @@ def test_a_class_that_cannot_be_made_from_what_is_stored_is_refused(name: str, p
 def test_a_malformed_split_value_is_refused_as_damage(code: int, payload: Any) -> None:
     """I3: truncated references, levels without nodes, counts that are not the number of elements."""
     with pytest.raises(IntegrityError):
-        join(packb(Ext(code, packb(payload))), fetch_from({}))
+        join(packb(Ext(code, packb(payload))), ANY_SIZE, fetch_from({}))
 
 
 def test_a_node_with_references_of_a_wrong_level_is_refused() -> None:
@@ -384,7 +384,7 @@ def test_a_node_with_references_of_a_wrong_level_is_refused() -> None:
         root = packb(Ext(32, packb([1, b"\x02" + digest(node), b""])))
         if level != 1:
             with pytest.raises(IntegrityError):
-                join(root, fetch_from(blobs))
+                join(root, ANY_SIZE, fetch_from(blobs))
 
 
 def test_a_time_zone_that_this_machine_does_not_know_is_refused() -> None:
@@ -402,7 +402,7 @@ def test_a_time_zone_that_this_machine_does_not_know_is_refused() -> None:
     ):
         payload = values.encode(["2024-01-01T00:00:00", 0, zone])
         with pytest.raises(CheckpointError):
-            values.decode(packb(Ext(6, payload)))
+            decoding.decode(packb(Ext(6, payload)))
 
 
 HOSTILE = r"""
@@ -467,7 +467,7 @@ def fetch(digests):
     fetched[0] += len(digests)
     return {key: blobs[key] for key in digests}
 try:
-    join(root, fetch)
+    join(root, 100_000, fetch)
     outcome = "value"
 except BaseException as error:
     outcome = type(error).__name__
@@ -511,7 +511,7 @@ def lenient(blobs):
     return lambda digests: {key: blobs[key] for key in digests}
 def attempt(root, blobs):
     try:
-        join(root, lenient(blobs))
+        join(root, 1 << 20, lenient(blobs))
     except lastgood.CheckpointError:
         pass
 whole = {split.ref.digest: split.root, **split.blobs}

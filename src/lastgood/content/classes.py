@@ -10,9 +10,10 @@ from __future__ import annotations
 import dataclasses
 import threading
 import warnings
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from enum import Enum
+from functools import cached_property
 from pathlib import PosixPath, PurePosixPath
 from typing import Any, NamedTuple, TypeVar, overload
 
@@ -77,11 +78,12 @@ def _register(
         raise InvalidError("to_plain and from_plain go together", hint="give both, or neither")
     if to_plain is None or from_plain is None:
         shape = _shape_of(cls)
-        if shape is None:
+        rebuild = _rebuilder(cls) if shape else None
+        if shape is None or rebuild is None:
             raise InvalidError(
                 f"{class_name(cls)} cannot be taken apart by itself", hint="give register() to_plain and from_plain"
             )
-        to_plain, from_plain = shape, _rebuilder(cls)
+        to_plain, from_plain = shape, rebuild
     entry = Registered(name or class_name(cls), cls, to_plain, from_plain)
     with _lock:
         if (other := _by_name.get(entry.name)) is not None and class_name(other.cls) != class_name(cls):
@@ -114,13 +116,13 @@ def take_apart(value: object) -> tuple[str, Any] | None:
     if plain is _REFUSED:
         return None
     if cls not in _announced:
-        _announced.add(cls)
         warnings.warn(
             f"values of {class_name(cls)} are kept as plain data and come back as "
             f"{type(plain).__name__}; lastgood.register() it, or read with task.load(Type)",
             PlainDataWarning,
             stacklevel=2,
         )
+        _announced.add(cls)
     return class_name(cls), plain
 
 
@@ -132,6 +134,7 @@ _BASES: dict[type, Callable[[Any], Any]] = {
     bytearray: lambda value: bytearray.__getitem__(value, slice(None)),
     list: lambda value: list.__getitem__(value, slice(None)),
     tuple: lambda value: tuple.__getitem__(value, slice(None)),
+    OrderedDict: lambda value: dict(OrderedDict.items(value)),
     dict: lambda value: dict(dict.items(value)),
     set: lambda value: set(set.__iter__(value)),
     frozenset: lambda value: frozenset(frozenset.__iter__(value)),
@@ -142,14 +145,27 @@ def _shape_of(cls: type) -> Callable[[Any], Any] | None:
     """How values of `cls` become plain, one level deep."""
     if issubclass(cls, Enum):
         return lambda value: value.value
-    if hasattr(cls, "__pydantic_fields__"):
+    if _is_model(cls):
         return _model_fields
+    base = next((base for base in _BASES if issubclass(cls, base)), None)
     if (names := _field_names(cls)) is not None:
-        return lambda value: {name: getattr(value, name) for name in names}
-    for base, plain in _BASES.items():
-        if issubclass(cls, base):
-            return lambda value: _REFUSED if getattr(value, "__dict__", None) else plain(value)
-    return None
+        return None if base or issubclass(cls, BaseException) else lambda value: _fields(value, names)
+    if base is None:
+        return None
+    plain = _BASES[base]
+    return lambda value: _REFUSED if getattr(value, "__dict__", None) else plain(value)
+
+
+def _fields(value: object, names: list[str]) -> Any:
+    """The fields of `value`, unless it has other attributes beside them that are more than cached properties."""
+    others = vars(value).keys() - set(names) if hasattr(value, "__dict__") else ()
+    if any(not isinstance(getattr(type(value), name, None), cached_property) for name in others):
+        return _REFUSED
+    return {name: getattr(value, name) for name in names}
+
+
+def _is_model(cls: type) -> bool:
+    return hasattr(cls, "__pydantic_fields__") and hasattr(cls, "model_construct")
 
 
 def _model_fields(model: Any) -> Any:
@@ -165,16 +181,33 @@ def _field_names(cls: type) -> list[str] | None:
     return None if attrs is None else [attribute.name for attribute in attrs]
 
 
-def _rebuilder(cls: type) -> Callable[[Any], Any]:
-    if hasattr(cls, "model_construct"):
-        return lambda plain: cls.model_construct(**plain)
+def _rebuilder(cls: type) -> Callable[[Any], Any] | None:
+    """How a value of `cls` is made again; None when only the class knows."""
+    if _is_model(cls):
+        return lambda plain: _rebuild_model(cls, plain)
     if hasattr(cls, "__struct_fields__"):
         return lambda plain: cls(**plain)
     if _field_names(cls) is not None:
         return lambda plain: _rebuild(cls, plain)
     if issubclass(cls, tuple) and hasattr(cls, "_make"):
         return cls._make  # type: ignore[no-any-return]
-    return cls
+    if issubclass(cls, Enum):
+        return cls
+    base = next(base for base in _BASES if issubclass(cls, base))
+    same = all(getattr(cls, name) is getattr(base, name) for name in ("__new__", "__init__"))
+    return cls if same else None
+
+
+def _rebuild_model(cls: Any, plain: dict[str, Any]) -> Any:
+    # As _rebuild, for pydantic, whose own ways of making a model run the model's code.
+    model = cls.__new__(cls)
+    known = cls.__pydantic_fields__
+    extra = {name: item for name, item in plain.items() if name not in known}
+    object.__setattr__(model, "__dict__", {name: item for name, item in plain.items() if name in known})
+    object.__setattr__(model, "__pydantic_fields_set__", set(plain))
+    object.__setattr__(model, "__pydantic_extra__", extra if cls.model_config.get("extra") == "allow" else None)
+    object.__setattr__(model, "__pydantic_private__", None)
+    return model
 
 
 def _rebuild(cls: type, plain: dict[str, Any]) -> Any:
@@ -194,6 +227,7 @@ def _deque_from_plain(plain: list[Any]) -> deque[Any]:
 
 
 _register(OrderedDict, "collections.OrderedDict", dict, OrderedDict)
+_register(Counter, "collections.Counter", dict, Counter)
 _register(deque, "collections.deque", _deque_to_plain, _deque_from_plain)
 _register(PurePosixPath, "pathlib.PurePosixPath", str, PurePosixPath)
 _register(PosixPath, "pathlib.PosixPath", str, PosixPath)

@@ -15,7 +15,9 @@ from zlib import crc32
 from ormsgpack import Ext, packb
 
 from lastgood.content import values
-from lastgood.content.values import SPLIT_LIST, SPLIT_MAP, SPLIT_TEXT, Path, array_header, map_header
+from lastgood.content.codes import SPLIT_LIST, SPLIT_MAP, SPLIT_TEXT
+from lastgood.content.decoding import decode, visit
+from lastgood.content.values import ENTRY, ITEM, NAME, Path, array_header, map_header
 from lastgood.errors import IntegrityError, UnstorableError
 from lastgood.model.checkpoint import ValueRef
 from lastgood.model.digest import SIZE, digest
@@ -23,7 +25,7 @@ from lastgood.model.digest import SIZE, digest
 INLINE = 1024  # values up to this many bytes stay where they are
 LARGE = 16_384  # elements beyond this are split themselves
 SMALL_MAP, SMALL_MAP_BYTES = 32, 4096
-PIECE, PIECE_MAX = 512, 4096
+PIECE, PIECE_MIN, PIECE_MAX = 256, 256, 4096
 RUN, RUN_MIN, RUN_MAX = 3072, 20_480, 65_536
 NODE_BELOW, NODE_MIN, NODE_MAX = 128, 2, 16
 LINE_MAX = 4096
@@ -109,7 +111,7 @@ class Splitter:
     def split(self, value: object, name: str = "state") -> Split:
         """Raises UnstorableError, naming the path, for what cannot be kept or is too large."""
         work = _Work(self._kept.reached)
-        memory = work.store(value, self._kept, (None, name), 0)
+        memory = work.store(value, self._kept, (None, NAME, name), 0)
         if memory.size > self._max_bytes:
             raise UnstorableError(
                 f"{name} takes {memory.size:,} bytes, more than the {self._max_bytes:,} allowed",
@@ -186,7 +188,7 @@ class _Work:
 
     def _store_small_map(self, value: dict[str, Any], memory: Memory, path: Path, depth: int) -> Memory:
         entries = {
-            key: self.store(item, memory.entries.get(key, NOTHING), (path, f".{key}"), depth + 1)
+            key: self.store(item, memory.entries.get(key, NOTHING), (path, ENTRY, key), depth + 1)
             for key, item in value.items()
         }
         parts = [values.encode(key) + entry.stored for key, entry in entries.items()]
@@ -282,7 +284,7 @@ class _Items(_Source):
 
     def rest(self) -> Iterator[tuple[bytes, Any, Path]]:
         for index, item in enumerate(islice(self._items, self._at, None), self._at):
-            yield b"", item, (self._path, f"[{index}]")
+            yield b"", item, (self._path, ITEM, index)
 
 
 class _Entries(_Source):
@@ -298,7 +300,7 @@ class _Entries(_Source):
 
     def rest(self) -> Iterator[tuple[bytes, Any, Path]]:
         for key, item in islice(self._entries, self._at, None):
-            yield values.encode(key), item, (self._path, f".{key}")
+            yield values.encode(key), item, (self._path, ENTRY, key)
 
 
 class _Gathering:
@@ -319,7 +321,7 @@ class _Gathering:
         self._piece.append(element)
         self._piece_size += size
         self._run_size += size
-        if mark * PIECE < size << 32 or self._piece_size >= PIECE_MAX:
+        if (mark * PIECE < size << 32 and self._piece_size >= PIECE_MIN) or self._piece_size >= PIECE_MAX:
             self._pieces.append(self._piece)
             self._piece, self._piece_size = [], 0
             if (mark * RUN < size << 32 and self._run_size >= RUN_MIN) or self._run_size >= RUN_MAX:
@@ -394,28 +396,64 @@ def _lines(data: bytes) -> Iterator[bytes]:
 # --- back ------------------------------------------------------------------------------------------------
 
 
-def join(root: bytes, fetch: Fetch, *, classes: bool = True) -> Any:
-    """The value whose root blob is `root`."""
+def join(root: bytes, size: int, fetch: Fetch, *, classes: bool = True) -> Any:
+    """The value whose root blob is `root` and which takes `size` bytes in one piece."""
+    joining = _Joining(size, fetch)
 
     def resolve(code: int, payload: bytes) -> Any:
+        return decode(joining.whole(code, payload), resolve, classes=classes)
+
+    return decode(root, resolve, classes=classes)
+
+
+def check(root: bytes, size: int, fetch: Fetch) -> None:
+    """Fetch every blob of the value as `join` does, and make no value of them."""
+    joining = _Joining(size, fetch)
+
+    def resolve(code: int, payload: bytes) -> None:
+        visit(joining.whole(code, payload), resolve)
+
+    visit(root, resolve)
+
+
+class _Joining:
+    """One value on its way back. What it may take is bounded by the size that was recorded."""
+
+    def __init__(self, size: int, fetch: Fetch) -> None:
+        self._fetch = fetch
+        self._bytes = 2 * size + INLINE  # a split value takes a little more than what it stands for
+        self._references = self._bytes // PIECE_MIN + NODE_MAX
+
+    def whole(self, code: int, payload: bytes) -> bytes:
+        """A split value in one piece; values inside it may be split in turn."""
         count, references, tail = _read_split(payload)
         header = b"" if code == SPLIT_TEXT else array_header(count) if code == SPLIT_LIST else map_header(count)
-        data = b"".join((header, *_leaves(references, fetch), tail))
+        leaves = self._leaves(_cut(references))
+        self._bytes -= len(tail) + sum(map(len, leaves))
+        if self._bytes < 0:
+            raise _malformed()
+        data = b"".join((header, *leaves, tail))
         if code == SPLIT_TEXT and len(data) != count:
             raise _malformed()
-        return values.decode(data, resolve, classes=classes)
+        return data
 
-    return values.decode(root, resolve, classes=classes)
+    def _leaves(self, references: list[bytes]) -> list[bytes]:
+        """The elements below `references`, in order; each level of nodes is fetched at once."""
+        while any(ref[0] & LEVEL_BITS for ref in references):
+            self._spend(references)
+            nodes = self._fetch([ref[1:] for ref in references if ref[0] & LEVEL_BITS])
+            references = [
+                inner
+                for ref in references
+                for inner in (_cut(nodes[ref[1:]], ref[0]) if ref[0] & LEVEL_BITS else (ref,))
+            ]
+        self._spend(references)
+        leaves = self._fetch([ref[1:] for ref in references])
+        return [leaves[ref[1:]] for ref in references]
 
-
-def _leaves(references: bytes, fetch: Fetch) -> list[bytes]:
-    """The elements below `references`, in order; each level of nodes is fetched at once."""
-    refs = _cut(references)
-    while any(ref[0] & LEVEL_BITS for ref in refs):
-        nodes = fetch([ref[1:] for ref in refs if ref[0] & LEVEL_BITS])
-        refs = [inner for ref in refs for inner in (_cut(nodes[ref[1:]], ref[0]) if ref[0] & LEVEL_BITS else (ref,))]
-    leaves = fetch([ref[1:] for ref in refs])
-    return [leaves[ref[1:]] for ref in refs]
+    def _spend(self, references: list[bytes]) -> None:
+        if len(references) > self._references:
+            raise _malformed()
 
 
 def _cut(references: bytes, above: int | None = None) -> list[bytes]:
@@ -428,8 +466,8 @@ def _cut(references: bytes, above: int | None = None) -> list[bytes]:
 
 
 def _read_split(payload: bytes) -> tuple[int, bytes, bytes]:
-    parts = values.decode(payload)
-    if type(parts) is not list or [type(part) for part in parts] != [int, bytes, bytes]:
+    parts = decode(payload)
+    if type(parts) is not list or [type(part) for part in parts] != [int, bytes, bytes] or parts[0] >= 1 << 32:
         raise _malformed()
     return parts[0], parts[1], parts[2]
 

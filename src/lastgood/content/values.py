@@ -1,4 +1,4 @@
-"""Values as canonical msgpack, lossless or loud (docs/format.md, Values).
+"""Values to canonical msgpack, lossless or loud (docs/format.md, Values).
 
 `encode` goes through a C encoder with all of its own conversions off. What that encoder would refuse, or get
 silently wrong (it writes a bytearray as bytes), goes through `encode_strictly`, which walks the value, keeps
@@ -10,21 +10,34 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-import msgspec
 import ormsgpack
 from ormsgpack import Ext, packb
 
-from lastgood.content.classes import Registered, registered_name, take_apart
-from lastgood.errors import CheckpointError, IntegrityError, InvalidError, UnstorableError
-
-TUPLE, SET, FROZENSET, BIG_INT, DECIMAL, DATETIME, DATE, TIME, TIMEDELTA = range(1, 10)
-UUID_, COMPLEX, BYTEARRAY, MAP, CLASS, SURROGATES = range(10, 16)
-SPLIT_LIST, SPLIT_MAP, SPLIT_TEXT = 32, 33, 34
+from lastgood.content.classes import take_apart
+from lastgood.content.codes import (
+    BIG_INT,
+    BYTEARRAY,
+    CLASS,
+    COMPLEX,
+    DATE,
+    DATETIME,
+    DECIMAL,
+    FROZENSET,
+    MAP,
+    SET,
+    SURROGATES,
+    TIME,
+    TIMEDELTA,
+    TUPLE,
+    UUID_,
+)
+from lastgood.content.decoding import decode
+from lastgood.errors import CheckpointError, UnstorableError
 
 MAX_DEPTH = 255  # of containers: what the encoder takes
 MAX_TAGS = 64  # of tagged values in tagged values: each costs a Python frame when read
@@ -41,11 +54,11 @@ _OPTIONS = (
     | ormsgpack.OPT_PASSTHROUGH_UUID
 )
 
-Path = tuple["Path", str] | None
-"""Where a value stands, innermost first; put into words only when something is wrong."""
+Path = tuple["Path", str, object] | None
+"""Where a value stands, innermost first: (outer path, form, key). Put into words only when something is wrong."""
 
-Resolve = Callable[[int, bytes], Any]
-"""Gives the value of a split one (its code and payload)."""
+NAME, ENTRY, ITEM, KEYED, KEY, ELEMENT = "{}", ".{}", "[{}]", "[{!r}]", " key {!r}", "{{…}}"
+_IN_WORDS = 60  # characters of a key that an error quotes
 
 
 def encode(value: object, path: Path = None) -> bytes:
@@ -77,26 +90,7 @@ def encode_looking(value: object, path: Path = None) -> tuple[bytes, bool]:
 def encode_strictly(value: object, path: Path = None) -> tuple[bytes, bool]:
     """`value` in one piece, and whether there are bytes in it."""
     walk = _Walk()
-    return walk.encode(value, path, 0, 0), walk.met_bytes
-
-
-def decode(data: bytes, resolve: Resolve | None = None, *, classes: bool = True) -> Any:
-    """The value in `data`. With `classes=False` values of registered classes stay plain data."""
-
-    def value_of(code: int, payload: memoryview) -> Any:
-        if resolve is not None and code in (SPLIT_LIST, SPLIT_MAP, SPLIT_TEXT):
-            return resolve(code, bytes(payload))
-        return _untag(code, bytes(payload), decoder, classes)
-
-    decoder = msgspec.msgpack.Decoder(ext_hook=value_of)
-    try:
-        return decoder.decode(data)
-    except CheckpointError:
-        raise
-    except RecursionError as error:
-        raise IntegrityError("a stored value is nested too deeply to be read from here") from error
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
-        raise IntegrityError("a stored value is not well formed") from error
+    return walk.encode(value, path), walk.met_bytes
 
 
 def array_header(count: int) -> bytes:
@@ -121,9 +115,25 @@ def is_plain_map(value: dict[Any, Any]) -> bool:
 def in_words(path: Path) -> str:
     parts: list[str] = []
     while path is not None:
-        path, part = path
-        parts.append(part)
+        path, form, key = path
+        parts.append(form.format(_Quoted(key)))
     return "".join(reversed(parts)) or "state"
+
+
+class _Quoted:
+    """A key as an error may show it: short, and whatever its class does when it is put into words."""
+
+    def __init__(self, key: object) -> None:
+        self._key = key
+
+    def __format__(self, how: str) -> str:
+        key = self._key
+        if type(key) is str:
+            return key if len(key) <= _IN_WORDS else f"{key[:_IN_WORDS]}…"
+        return str(key) if type(key) is int and abs(key) < 1 << 64 else type(key).__qualname__
+
+    def __repr__(self) -> str:
+        return repr(format(self)) if type(self._key) is str else format(self)
 
 
 # --- to msgpack -------------------------------------------------------------------------------------------
@@ -132,6 +142,8 @@ def in_words(path: Path) -> str:
 def _tag_fast(depth: int, value: Any) -> object:
     """What the fast encoder calls for a value it does not know. Any error here means: walk it strictly."""
     if depth >= _FAST_TAGS:
+        raise TypeError
+    if type(value) in (set, frozenset) and _may_collide(value):
         raise TypeError
     hook = _HOOKS[depth + 1]
     tagged = _tag(value, lambda inner: packb(inner, hook, _OPTIONS))
@@ -155,6 +167,11 @@ def _tag(value: Any, encode_inner: Callable[[Any], bytes]) -> Ext | None:
 def _tag_set(code: int, value: Iterable[Any], encode_inner: Callable[[Any], bytes]) -> Ext:
     items = sorted(map(encode_inner, value))
     return Ext(code, array_header(len(items)) + b"".join(items))
+
+
+def _may_collide(keys: Iterable[Any]) -> bool:
+    """Whether values of classes may be among `keys`: as plain data they might be equal, or have no hash."""
+    return not all(type(key) in _ATOMS for key in keys)
 
 
 def _tag_moment(code: int, value: dt.datetime | dt.time, encode_inner: Callable[[Any], bytes]) -> Ext | None:
@@ -189,7 +206,7 @@ _TAGGERS: dict[type, Callable[[Any, Callable[[Any], bytes]], Ext | None]] = {
     set: lambda value, inner: _tag_set(SET, value, inner),
     frozenset: lambda value, inner: _tag_set(FROZENSET, value, inner),
     int: lambda value, inner: Ext(BIG_INT, _big_int_bytes(value)),
-    Decimal: lambda value, inner: Ext(DECIMAL, str(value).encode()),
+    Decimal: lambda value, inner: Ext(DECIMAL, str(value).upper().encode()),  # the context may write e or E
     dt.datetime: lambda value, inner: _tag_moment(DATETIME, value, inner),
     dt.date: lambda value, inner: Ext(DATE, value.isoformat().encode()),
     dt.time: lambda value, inner: _tag_moment(TIME, value, inner),
@@ -201,6 +218,14 @@ _TAGGERS: dict[type, Callable[[Any, Callable[[Any], bytes]], Ext | None]] = {
 }
 
 
+_ATOMS = {type(None), bool, int, float, str, bytes, Decimal, UUID, complex} | {
+    dt.datetime,
+    dt.date,
+    dt.time,
+    dt.timedelta,
+}
+
+
 class _Walk:
     """The strict way: each value is looked at, so that each problem has a path."""
 
@@ -208,12 +233,14 @@ class _Walk:
         self.met_bytes = False
         self._open: set[int] = set()
 
-    def encode(self, value: object, path: Path, depth: int, tags: int) -> bytes:
+    def encode(self, value: object, path: Path) -> bytes:
         try:
-            return packb(self.plain(value, path, depth, tags), None, _OPTIONS)
+            return packb(self.plain(value, path, 0, 0), None, _OPTIONS)
+        except CheckpointError:
+            raise
+        except RecursionError:
+            raise _unstorable(path, value, "nested too deeply") from None
         except TypeError as error:
-            if isinstance(error, CheckpointError):
-                raise
             raise _unstorable(path, value, str(error)) from error
 
     def plain(self, value: Any, path: Path, depth: int, tags: int) -> object:
@@ -238,16 +265,21 @@ class _Walk:
         self._enter(value, path)
         try:
             if type(value) is list:
-                return [self.plain(v, (path, f"[{i}]"), depth + 1, tags) for i, v in enumerate(value)]
+                return [self.plain(v, (path, ITEM, i), depth + 1, tags) for i, v in enumerate(value)]
             if is_plain_map(value):
-                return {k: self.plain(v, (path, f".{k}"), depth + 1, tags) for k, v in value.items()}
-            flat: list[object] = []
-            for key, item in value.items():
-                flat.append(self.plain(key, (path, f" key {str(key)[:40]!r}"), depth + 1, tags + 1))
-                flat.append(self.plain(item, (path, f"[{str(key)[:40]!r}]"), depth + 1, tags + 1))
-            return Ext(MAP, packb(flat, None, _OPTIONS))
+                return {k: self.plain(v, (path, ENTRY, k), depth + 1, tags) for k, v in value.items()}
+            return self._odd_map(value, path, depth, tags)
         finally:
             self._open.discard(id(value))
+
+    def _odd_map(self, value: dict[Any, Any], path: Path, depth: int, tags: int) -> Ext:
+        flat: list[object] = []
+        for key, item in value.items():
+            flat.append(self.plain(key, (path, KEY, key), depth + 1, tags + 1))
+            flat.append(self.plain(item, (path, KEYED, key), depth + 1, tags + 1))
+        if _may_collide(value):
+            self._refuse_collisions(value, [packb(key, None, _OPTIONS) for key in flat[::2]], path)
+        return Ext(MAP, packb(flat, None, _OPTIONS))
 
     def _tagged(self, value: Any, path: Path, tags: int) -> Ext:
         if type(value) is bytearray:
@@ -257,6 +289,12 @@ class _Walk:
         self._enter(value, path)
         try:
             tagged = _tag(value, lambda inner: self._inner(inner, path, tags + 1))
+            if type(value) in (set, frozenset) and _may_collide(value):
+                self._refuse_collisions(value, [self._inner(item, path, tags + 1) for item in value], path)
+        except (CheckpointError, Warning, RecursionError):
+            raise
+        except Exception as error:  # from the class's own code
+            raise _unstorable(path, value, f"{type(value).__qualname__} cannot be taken apart: {error}") from error
         finally:
             self._open.discard(id(value))
         if tagged is None:
@@ -266,10 +304,19 @@ class _Walk:
     def _inner(self, value: object, path: Path, tags: int) -> bytes:
         """The payload of a tagged value: a fresh list made by its tagger, or one element of a set."""
         if type(value) is list:
-            plain: object = [self.plain(v, (path, f"[{i}]"), 1, tags) for i, v in enumerate(value)]
+            plain: object = [self.plain(v, (path, ITEM, i), 1, tags) for i, v in enumerate(value)]
         else:
-            plain = self.plain(value, (path, "{…}"), 0, tags)
+            plain = self.plain(value, (path, ELEMENT, None), 0, tags)
         return packb(plain, None, _OPTIONS)
+
+    def _refuse_collisions(self, value: Collection[Any], encoded: list[bytes], path: Path) -> None:
+        """Values of classes that are not registered come back as plain data: as keys, they must still differ."""
+        try:
+            back = {decode(key) for key in encoded}
+        except CheckpointError:
+            back = set()
+        if len(back) != len(value):
+            raise _unstorable(path, value, "values of classes that are not registered cannot be told apart here")
 
     def _enter(self, value: object, path: Path) -> None:
         if id(value) in self._open:
@@ -295,74 +342,3 @@ def _unstorable(path: Path, value: object, why: str) -> UnstorableError:
         path=where,
         type=type(value).__qualname__,
     )
-
-
-# --- from msgpack -----------------------------------------------------------------------------------------
-
-
-def _untag(code: int, payload: bytes, decoder: msgspec.msgpack.Decoder[Any], classes: bool) -> Any:
-    if (read := _READERS.get(code)) is not None:
-        return read(payload)
-    inner = decoder.decode(payload)
-    if (build := _BUILDERS.get(code)) is not None:
-        return build(inner)
-    if code == CLASS:
-        name, plain = inner
-        entry = registered_name(name) if classes else None
-        return plain if entry is None else _rebuild(entry, plain)
-    raise IntegrityError(f"a stored value has the unknown ext type {code}", hint="was it written by a newer version?")
-
-
-def _rebuild(entry: Registered, plain: Any) -> Any:
-    try:
-        return entry.from_plain(plain)
-    except Exception as error:
-        raise InvalidError(
-            f"a value of {entry.name} cannot be made from what was stored: {error}",
-            hint="mend its from_plain, or read the state with task.load(Type)",
-        ) from error
-
-
-def _moment_zone(zone: Any) -> dt.tzinfo | None:
-    if zone is None:
-        return None
-    if isinstance(zone, int):
-        return dt.timezone(zone * _MICROSECOND)
-    if isinstance(zone, list):
-        return dt.timezone(zone[0] * _MICROSECOND, zone[1])
-    from zoneinfo import ZoneInfo  # only for those who use it: it reads files when imported
-
-    try:
-        return ZoneInfo(zone)
-    except (LookupError, ValueError) as error:
-        raise UnstorableError(
-            f"the time zone {zone!r} is not known on this machine", hint="install the tzdata package"
-        ) from error
-
-
-def _read_datetime(parts: list[Any]) -> dt.datetime:
-    return dt.datetime.fromisoformat(parts[0]).replace(fold=parts[1], tzinfo=_moment_zone(parts[2]))
-
-
-def _read_time(parts: list[Any]) -> dt.time:
-    return dt.time.fromisoformat(parts[0]).replace(fold=parts[1], tzinfo=_moment_zone(parts[2]))
-
-
-_READERS: dict[int, Callable[[bytes], Any]] = {
-    BIG_INT: lambda payload: int.from_bytes(payload, "big", signed=True),
-    DECIMAL: lambda payload: Decimal(payload.decode()),
-    DATE: lambda payload: dt.date.fromisoformat(payload.decode()),
-    UUID_: lambda payload: UUID(bytes=payload),
-    BYTEARRAY: bytearray,
-    SURROGATES: lambda payload: payload.decode("utf-8", "surrogatepass"),
-}
-_BUILDERS: dict[int, Callable[[Any], Any]] = {
-    TUPLE: tuple,
-    SET: set,
-    FROZENSET: frozenset,
-    DATETIME: _read_datetime,
-    TIME: _read_time,
-    TIMEDELTA: lambda parts: dt.timedelta(*parts),
-    COMPLEX: lambda parts: complex(*parts),
-    MAP: lambda flat: dict(zip(flat[::2], flat[1::2], strict=True)),
-}

@@ -239,6 +239,7 @@ class Checkpoint:
         """The state as a value of the class `into`: a dataclass, a pydantic model, a TypedDict, …"""
         from lastgood.content.typed import as_type
 
+        self._require_intact()
         return as_type(self._load("state", False), into)
 
     # The names of the evidence-first interface.
@@ -306,15 +307,18 @@ class Checkpoint:
         return f"<Checkpoint {self.id} {self.type} @{self.sequence} of {self.task_id!r}>"
 
     def _value(self, name: str) -> Any:
+        self._require_intact()
+        if name not in self._values:
+            self._values[name] = self._load(name, True)
+        return self._values[name]
+
+    def _require_intact(self) -> None:
         if not self.integrity_ok:
             raise IntegrityError(
                 f"checkpoint {self.id} is damaged: its record does not match its checksum",
                 hint="go back to an earlier checkpoint; this one cannot be trusted",
                 checkpoint_id=self.id,
             )
-        if name not in self._values:
-            self._values[name] = self._load(name, True)
-        return self._values[name]
 
 
 def _holds_some(ref: ValueRef | None) -> bool:

@@ -19,12 +19,13 @@ from lastgood.model.checkpoint import (
     Head,
     Record,
     ValueRef,
+    decode_plain,
     encode_plain,
     encode_record,
 )
 from lastgood.model.control import CONTROL_STATES
 from lastgood.model.digest import digest
-from lastgood.model.identity import MAX_TEXT_BYTES, check_name, check_text, check_type, new_id, now
+from lastgood.model.identity import MAX_TEXT_BYTES, check_name, check_number, check_text, check_type, new_id, now
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +48,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
         check_text("message", self.message)
         check_type("type", self.type)
         check_name("step_id", self.step_id)
-        if type(self.iteration) is not int or not 0 <= self.iteration < 1 << 63:
-            raise InvalidError("iteration is not a whole number from 0", field="iteration")
+        check_number("iteration", self.iteration)
         for field in ("iteration_state", "work_item_id", "key", "id"):
             if (value := getattr(self, field)) is not None:
                 check_name(field, value)
@@ -154,7 +154,7 @@ def _check_plain(where: str, value: object, depth: int) -> None:
     elif isinstance(value, dict) and kind is dict:
         for key, item in value.items():
             check_text(f"a key of {where}", key)
-            _check_plain(f"{where}.{key}", item, depth + 1)
+            _check_plain(f"{where}.{key[:40]}", item, depth + 1)
     else:
         raise InvalidError(
             f"{where}: {kind.__name__} cannot stand in metadata", hint="keep it in the state", field="metadata"
@@ -185,7 +185,7 @@ def _describe(ground: Ground, draft: Draft, refs: dict[str, ValueRef], user: str
         created_at=now(),
         correlation_id=correlation_id,
         work_item_id=draft.work_item_id,
-        metadata=draft.metadata,
+        metadata=decode_plain(encode_plain(draft.metadata)) if draft.metadata else {},
         key=draft.key,
         prompt_preview=_preview(draft.state),
         **{**inherited, **refs},

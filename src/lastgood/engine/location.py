@@ -38,7 +38,10 @@ class Config(NamedTuple):
 
 def locate(target: str | os.PathLike[str] | None = None) -> Location:
     if target is not None:
-        return _place(os.fspath(target), Path.cwd(), "argument")
+        try:
+            return _place(os.fspath(target), Path.cwd(), "argument")
+        except TypeError as error:
+            raise InvalidError(f"a store cannot be {type(target).__name__}", hint="give a path, or :memory:") from error
     if value := os.environ.get(VARIABLE):
         return _place(value, Path.cwd(), VARIABLE)
     if (config := find_config()) is not None:
@@ -85,7 +88,10 @@ def _place(target: str, base: Path, found_by: str) -> Location:
         raise InvalidError(f"there is no backend for {scheme}://", hint="give a path, or :memory:")
     if not target or "\0" in target:
         raise InvalidError("the store's path is empty or has a NUL in it", hint="give a folder or a .sqlite file")
-    path = base / Path(target).expanduser()
+    try:
+        path = base / Path(target).expanduser()
+    except RuntimeError as error:
+        raise InvalidError(f"there is no home for {target.split('/')[0]!r}", hint="give another path") from error
     if path.suffix in _FILE_ENDINGS and not path.is_dir():
         return Location(path, found_by)
     if path.exists() and not path.is_dir():

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import msgspec
 
 from lastgood.errors import InvalidError
+from lastgood.model.identity import check_number
 
 OnFailure = Literal["spool", "raise", "continue"]
 MEBIBYTE = 1 << 20
@@ -34,9 +35,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_on_failure(self.on_failure)
         for name in ("cache_checkpoints", "cache_alert_bytes", "warn_state_bytes", "max_state_bytes"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 0:
-                raise InvalidError(f"{name} is not a whole number from 0", field=name)
+            check_number(name, getattr(self, name))
+        if self.on_alert is not None and not callable(self.on_alert):
+            raise InvalidError("on_alert cannot be called", hint="give a function of one argument", field="on_alert")
 
 
 def check_on_failure(value: object) -> None:

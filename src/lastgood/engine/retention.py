@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from lastgood.catalog.contract import MAX_PAGE, Catalog, Line
-from lastgood.errors import InvalidError
+from lastgood.model.identity import check_number
 
 
 def select_old(catalog: Catalog, line: Line, keep_count: int) -> list[str]:
     """All but the newest `keep_count`, without the active head, tagged ones and the last verified (A14)."""
-    if type(keep_count) is not int or keep_count < 0:
-        raise InvalidError("keep_count is not a whole number from 0", field="keep_count")
+    check_number("keep_count", keep_count)
     active = catalog.branch(line.task.owner, line.task.active_branch_id)
     verified = catalog.last_verified(Line(line.task, active))
     spared = {active.head.id} if active and active.head else set()

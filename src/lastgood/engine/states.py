@@ -7,7 +7,7 @@ from typing import Any
 
 from lastgood.catalog.contract import Blob, Catalog, StoredCheckpoint
 from lastgood.content.compression import decompress
-from lastgood.content.splitting import join
+from lastgood.content.splitting import check, join
 from lastgood.engine.cache import CheckpointCache
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import Record, ValueRef
@@ -28,27 +28,47 @@ def load_value(
     if ref is None:
         return None
     held = cache.get(stored.owner, stored.id)
-    blobs = {} if held is None else dict(held)
+    reader = _Reader(catalog, stored, {} if held is None else dict(held))
+    value = join(reader.root(name, ref), ref.size, reader.fetch, classes=classes)
+    if held is None or len(held) != len(reader.blobs):
+        cache.put(stored.owner, stored.id, reader.blobs)
+    return value
 
-    def fetch(digests: Sequence[bytes]) -> dict[bytes, bytes]:
-        wanted = [key for key in digests if key not in blobs]
-        found = catalog.blobs(stored.task_number, wanted) if wanted else {}
+
+def check_value(catalog: Catalog, stored: StoredCheckpoint, record: Record, name: str) -> None:
+    """Read every byte that `load_value` would, past all memory, and make no value of them."""
+    ref: ValueRef | None = getattr(record, name)
+    if ref is not None:
+        reader = _Reader(catalog, stored, {})
+        check(reader.root(name, ref), ref.size, reader.fetch)
+
+
+class _Reader:
+    """Blobs of one checkpoint, checked as they are read, and kept."""
+
+    def __init__(self, catalog: Catalog, stored: StoredCheckpoint, blobs: dict[bytes, bytes]) -> None:
+        self._catalog = catalog
+        self._stored = stored
+        self.blobs = blobs
+
+    def root(self, name: str, ref: ValueRef) -> bytes:
+        """The root of a value; that of the state lies with the checkpoint itself."""
+        if name == "state" and ref.digest not in self.blobs:
+            self.blobs[ref.digest] = _unpack(self._stored, ref.digest, self._catalog.root(self._stored), {})
+        return self.fetch([ref.digest])[ref.digest]
+
+    def fetch(self, digests: Sequence[bytes]) -> dict[bytes, bytes]:
+        wanted = [key for key in dict.fromkeys(digests) if key not in self.blobs]
+        found = self._catalog.blobs(self._stored.task_number, wanted) if wanted else {}
         wholes: dict[bytes, bytes] = {}
         for key in wanted:
-            blobs[key] = _unpack(stored, key, found.get(key), wholes)
-        return blobs
-
-    if name == "state" and ref.digest not in blobs:
-        blobs[ref.digest] = _unpack(stored, ref.digest, catalog.root(stored), {})
-    value = join(fetch([ref.digest])[ref.digest], fetch, classes=classes)
-    if held is None or len(held) != len(blobs):
-        cache.put(stored.owner, stored.id, blobs)
-    return value
+            self.blobs[key] = _unpack(self._stored, key, found.get(key), wholes)
+        return self.blobs
 
 
 def _unpack(stored: StoredCheckpoint, key: bytes, blob: Blob | None, wholes: dict[bytes, bytes]) -> bytes:
     """The bytes of `blob`, checked; `wholes` keeps the blobs that it and others are parts of."""
-    if blob is None:
+    if blob is None or type(blob.data) is not bytes:
         raise _damaged(stored, key, "is missing")
     try:
         if (whole := blob.whole) is None:

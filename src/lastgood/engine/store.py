@@ -15,10 +15,10 @@ from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.context import current_correlation, is_logging, log_error, log_operation, operating_system_user
 from lastgood.engine.location import locate, make_folder
 from lastgood.engine.options import Alert, Options
-from lastgood.errors import CheckpointError, IntegrityError, NotFoundError, UnavailableError
+from lastgood.errors import CheckpointError, IntegrityError, InvalidError, NotFoundError, UnavailableError
 from lastgood.model.checkpoint import Attestation, Head, Record, decode_record
 from lastgood.model.event import Event
-from lastgood.model.identity import check_name, check_tag, check_type, now
+from lastgood.model.identity import check_flag, check_name, check_number, check_tag, check_type, now
 from lastgood.model.task import TaskInfo
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def open_store(target: str | os.PathLike[str] | None = None, *, user: str | None
 
     settings = Options(**options)
     name = operating_system_user() if user is None else check_name("user", user)
-    location = locate(target)
     try:
+        location = locate(target)
         if location.catalog is not None:
             make_folder(location.catalog.parent)
         return Store(SQLiteCatalog(location.catalog), name, settings)
@@ -47,6 +47,8 @@ def open_store(target: str | os.PathLike[str] | None = None, *, user: str | None
         raise UnavailableError(
             f"a store cannot be opened here: {error.strerror}", hint="look at the path and its permissions"
         ) from error
+    except UnicodeError as error:
+        raise InvalidError("the store's path is not valid text", hint="give it a name in UTF-8") from error
 
 
 class CheckpointPage(NamedTuple):
@@ -78,7 +80,8 @@ class Store:
 
     def tasks(self, *, owner: str | None = None, after: int = 0, limit: int = 100) -> list[TaskInfo]:
         """Newest first. `after` is the number of the last one seen; without `owner`, everybody's."""
-        return self.catalog.tasks(owner, after, limit)
+        owner = None if owner is None else check_name("owner", owner)
+        return self.catalog.tasks(owner, check_number("after", after), check_number("limit", limit, low=1))
 
     def delete_task(self, task_id: str, *, owner: str | None = None) -> int:
         """Remove a task with all of its checkpoints, for good. How many it had."""
@@ -97,6 +100,7 @@ class Store:
         from lastgood.engine.revision import resolve
 
         owner = self._owner(owner)
+        task_id = None if task_id is None else check_name("task id", task_id)
         return self.get_checkpoint(resolve(self.catalog, owner, name, task_id), owner=owner)
 
     def list_checkpoints(
@@ -126,7 +130,8 @@ class Store:
         """As `list_checkpoints`, with the exact total."""
         kind = None if checkpoint_type is None else check_type("checkpoint_type", checkpoint_type)
         line = self.line(task_id, self._owner(owner))
-        rows = self.catalog.checkpoints(line, before=before, limit=limit, type=kind)
+        before = None if before is None else check_number("before", before)
+        rows = self.catalog.checkpoints(line, before=before, limit=check_number("limit", limit, low=1), type=kind)
         return CheckpointPage([self.wrap(row) for row in rows], self.catalog.count(line, kind))
 
     def get_last_verified_checkpoint(
@@ -150,7 +155,7 @@ class Store:
 
     def tag(self, checkpoint_id: str, name: str, *, move: bool = False, owner: str | None = None) -> None:
         """Name a checkpoint. Tagged ones are kept by retention. One name, one checkpoint of a task."""
-        self._attest([checkpoint_id], "tag", {"name": check_tag("tag", name), "move": move}, owner)
+        self._attest([checkpoint_id], "tag", {"name": check_tag("tag", name), "move": check_flag("move", move)}, owner)
 
     def untag(self, checkpoint_id: str, name: str, *, owner: str | None = None) -> None:
         self._attest([checkpoint_id], "untag", {"name": check_tag("tag", name)}, owner)
@@ -193,7 +198,8 @@ class Store:
 
     def events(self, task_id: str, *, after: int = 0, limit: int = 100, owner: str | None = None) -> list[Event]:
         """A task's log, oldest first. `after` is the sequence of the last one seen."""
-        return self.catalog.events(self.line(task_id, self._owner(owner)).task, after=after, limit=limit)
+        task = self.line(task_id, self._owner(owner)).task
+        return self.catalog.events(task, after=check_number("after", after), limit=check_number("limit", limit, low=1))
 
     # --- the store itself ----------------------------------------------------------------------------------
 

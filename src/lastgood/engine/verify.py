@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from lastgood.catalog.contract import Catalog, StoredCheckpoint
-from lastgood.engine.cache import CheckpointCache
-from lastgood.errors import IntegrityError, InvalidError
+from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import VALUES, Record, decode_record
 
 
@@ -13,9 +12,7 @@ def examine(catalog: Catalog, stored: StoredCheckpoint) -> list[str]:
     problems: list[str] = []
     if stored.placement.digest(stored.checksum) != stored.placement_digest:
         problems.append("its place (branch, sequence) does not match its digest")
-    for attestation, digest in catalog.attestations(stored.owner, stored.id):
-        if attestation.digest(stored.checksum) != digest:
-            problems.append(f"attestation {attestation.number} ({attestation.kind}) does not match its digest")
+    problems += _examine_attestations(catalog, stored)
     if stored.data is None:
         return problems
     try:
@@ -23,6 +20,18 @@ def examine(catalog: Catalog, stored: StoredCheckpoint) -> list[str]:
     except IntegrityError:
         return [*problems, "its record does not match its checksum"]
     return problems + _examine_lineage(catalog, stored, record) + _examine_content(catalog, stored, record)
+
+
+def _examine_attestations(catalog: Catalog, stored: StoredCheckpoint) -> list[str]:
+    try:
+        found = catalog.attestations(stored.owner, stored.id)
+    except IntegrityError as error:
+        return [str(error)]
+    return [
+        f"attestation {attestation.number} ({attestation.kind}) does not match its digest"
+        for attestation, digest in found
+        if attestation.digest(stored.checksum) != digest
+    ]
 
 
 def _examine_lineage(catalog: Catalog, stored: StoredCheckpoint, record: Record) -> list[str]:
@@ -35,15 +44,12 @@ def _examine_lineage(catalog: Catalog, stored: StoredCheckpoint, record: Record)
 
 
 def _examine_content(catalog: Catalog, stored: StoredCheckpoint, record: Record) -> list[str]:
-    from lastgood.engine.states import load_value
+    from lastgood.engine.states import check_value
 
-    fresh = CheckpointCache(0, 0, lambda message: None)  # what lies in memory proves nothing about the disk
     problems = []
     for name in VALUES:
         try:
-            load_value(catalog, fresh, stored, record, name, classes=False)
+            check_value(catalog, stored, record, name)
         except IntegrityError as error:
             problems.append(str(error))
-        except InvalidError:
-            continue  # whole, but not to be made into a value here: a time zone or a class is missing
     return problems

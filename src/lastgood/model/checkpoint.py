@@ -139,7 +139,14 @@ class Attestation(msgspec.Struct, frozen=True):
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)
 encode_plain = _encoder.encode
-decode_plain = msgspec.msgpack.Decoder(dict[str, Any]).decode
+_plain_decoder = msgspec.msgpack.Decoder(dict[str, Any])
+
+
+def decode_plain(data: bytes) -> dict[str, Any]:
+    try:
+        return _plain_decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise IntegrityError("what was said about a checkpoint is damaged") from error
 
 
 def encode_record(record: Record) -> bytes:
@@ -153,4 +160,9 @@ def decode_record(data: bytes, checksum: bytes, what: str) -> Record:
             f"{what} is damaged: its record does not match its checksum",
             hint="go back to an earlier checkpoint; this one cannot be trusted",
         )
-    return _decoder.decode(data)
+    try:
+        return _decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise IntegrityError(
+            f"{what} has a record that cannot be read", hint="was it written by a newer version?"
+        ) from error

@@ -49,6 +49,19 @@ def check_name(field: str, value: object) -> str:
     return text
 
 
+def check_number(field: str, value: object, *, low: int = 0, high: int = (1 << 63) - 1) -> int:
+    """`value` as a whole number between `low` and `high`."""
+    if type(value) is not int or not low <= value <= high:
+        raise InvalidError(f"{field} is not a whole number from {low}", field=field)
+    return value
+
+
+def check_flag(field: str, value: object) -> bool:
+    if type(value) is not bool:
+        raise InvalidError(f"{field} is {type(value).__name__}, not bool", field=field)
+    return value
+
+
 def check_type(field: str, value: object) -> str:
     """`value` as a checkpoint type: snake_case."""
     text = _check_str(field, value, MAX_NAME_BYTES)

@@ -40,7 +40,11 @@ def open_connection(path: Path) -> apsw.Connection:
         if connection.pragma("application_id") != APPLICATION_ID:
             raise FormatError(f"{path.name} is not a lastgood store", hint="give another path, or `lastgood init` one")
         _require("journal_mode", connection.pragma("journal_mode"), "wal")
-        _require("reserve_bytes", connection.reserve_bytes(), RESERVE_BYTES)
+        if connection.reserve_bytes() != RESERVE_BYTES:
+            raise IntegrityError(
+                "the store's pages have no room for checksums, so it is damaged or was rewritten by another program",
+                hint="bring it back from a copy",
+            )
     return connection
 
 

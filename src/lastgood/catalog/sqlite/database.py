@@ -9,7 +9,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import apsw
@@ -79,9 +79,9 @@ class FileDatabase(Database):
 
     @contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
+        connection = self._connection()
         # The witness first: a snapshot begun after it was read must hold that commit.
         witness = self._queue.witness()
-        connection = self._connection()
         try:
             connection.execute("BEGIN")
             try:
@@ -94,8 +94,8 @@ class FileDatabase(Database):
 
     @contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
+        connection = self._connection()
         with self._queue.turn():
-            connection = self._connection()
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 number = connection.execute(_NEXT_COMMIT).get
@@ -113,6 +113,7 @@ class FileDatabase(Database):
             self._commits += 1
 
     def queue(self) -> AbstractContextManager[None]:
+        self._connection()
         return self._queue.turn()
 
     def size(self) -> int:
@@ -137,15 +138,13 @@ class FileDatabase(Database):
         self._queue.close()
 
     def _tidy(self) -> None:
-        try:
-            with self._queue.turn():
-                self._connection().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        except (apsw.Error, CheckpointError):
-            pass  # someone is reading; the WAL is as good as the file
+        # When someone is reading, or something is wrong, the WAL is as good as the file.
+        with suppress(apsw.Error, CheckpointError), self._queue.turn():
+            self._connection().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
     def _connection(self) -> apsw.Connection:
         if self._closed:
-            raise UnavailableError("this store was closed", hint="open it again")
+            raise _closed()
         owner = os.getpid(), self._generation
         if getattr(self._local, "owner", None) != owner:
             old = getattr(self._local, "connection", None)
@@ -172,19 +171,22 @@ class MemoryDatabase(Database):
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._connection = open_memory()
+        self._closed = False
         migrate(self._connection, migrations())
         _describe(self._connection)
 
     @contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
         with self._lock, translated_errors():
+            if self._closed:
+                raise _closed()
             yield self._connection
 
     @contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
-        with self._lock, translated_errors(), self._connection:
-            self._connection.execute(_NEXT_COMMIT)
-            yield self._connection
+        with self.reading() as connection, connection:
+            connection.execute(_NEXT_COMMIT)
+            yield connection
 
     @contextmanager
     def queue(self) -> Iterator[None]:
@@ -199,16 +201,21 @@ class MemoryDatabase(Database):
         return 0
 
     def close(self) -> None:
-        self._connection.close()
+        with self._lock:
+            self._closed = True
+            self._connection.close()
+
+
+def _closed() -> UnavailableError:
+    return UnavailableError("this store was closed", hint="open it again")
 
 
 def _end(connection: apsw.Connection, how: str) -> None:
     """End a transaction without masking what ended it: SQLite may have rolled back by itself."""
-    if connection.in_transaction:
-        try:
-            connection.execute(how)
-        except apsw.Error:
-            connection.execute("ROLLBACK")
+    for statement in (how, "ROLLBACK"):
+        if connection.in_transaction:
+            with suppress(apsw.Error):
+                connection.execute(statement)
 
 
 def _create(path: Path, known: Sequence[Migration]) -> None:

@@ -210,7 +210,7 @@ def read_events(connection: apsw.Connection, task: int, after: int, limit: int) 
                LEFT JOIN branches b ON b.branch = e.branch
                LEFT JOIN checkpoints c ON c.number = e.checkpoint
              WHERE e.number > ? AND e.number <= ? ORDER BY e.number LIMIT ?"""
-    bindings = (key(task, after), key(task, MAX_SEQUENCE), _bounded(limit))
+    bindings = (key(task, max(0, min(after, MAX_SEQUENCE))), key(task, MAX_SEQUENCE), _bounded(limit))
     return [
         Event(sequence_of(number), kind, at, actor, correlation, branch, checkpoint, decode_plain(data) if data else {})
         for number, kind, at, actor, correlation, branch, checkpoint, data in rows(connection, sql, bindings)
