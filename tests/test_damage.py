@@ -246,11 +246,8 @@ def test_a_database_that_was_cut_off_is_detected(in_database: Truth, tmp_path: P
     assert _examine(folder, in_database).detected
 
 
-@pytest.mark.parametrize("how", ["zeroed", "copied over"])
-def test_a_page_zeroed_or_in_the_wrong_place_is_detected_or_harmless(
-    in_database: Truth, tmp_path: Path, how: str
-) -> None:
-    """I3, G6: both have a page checksum that fits: a lost or misdirected write of the disk."""
+def test_a_zeroed_page_is_detected_or_harmless(in_database: Truth, tmp_path: Path) -> None:
+    """I3, G6: it has a page checksum that fits: a lost write of the disk."""
     data = (in_database.folder / CATALOG).read_bytes()
     pages = len(data) // 4096
     total = sum(map(len, in_database.rows.values()))
@@ -259,11 +256,9 @@ def test_a_page_zeroed_or_in_the_wrong_place_is_detected_or_harmless(
     for n in range(40):
         folder = tmp_path / f"copy {n}"
         shutil.copytree(in_database.folder, folder)
-        one, other = dice.sample(range(1, pages), 2)
+        one = dice.randrange(1, pages)
         changed = bytearray(data)
-        changed[one * 4096 : one * 4096 + 4096] = (
-            bytes(4096) if how == "zeroed" else data[other * 4096 : other * 4096 + 4096]
-        )
+        changed[one * 4096 : one * 4096 + 4096] = bytes(4096)
         (folder / CATALOG).write_bytes(changed)
         try:
             outcome = _examine(folder, in_database)

@@ -164,9 +164,9 @@ def _tag(value: Any, encode_inner: Callable[[Any], bytes]) -> Ext | None:
     return None if parts is None else Ext(CLASS, encode_inner(list(parts)))
 
 
-def _tag_set(code: int, value: Iterable[Any], encode_inner: Callable[[Any], bytes]) -> Ext:
-    items = sorted(map(encode_inner, value))
-    return Ext(code, array_header(len(items)) + b"".join(items))
+def _sorted_set(code: int, items: Iterable[bytes]) -> Ext:
+    ordered = sorted(items)
+    return Ext(code, array_header(len(ordered)) + b"".join(ordered))
 
 
 def _may_collide(keys: Iterable[Any]) -> bool:
@@ -203,8 +203,8 @@ def _big_int_bytes(value: int) -> bytes:
 
 _TAGGERS: dict[type, Callable[[Any, Callable[[Any], bytes]], Ext | None]] = {
     tuple: lambda value, inner: Ext(TUPLE, inner(list(value))),
-    set: lambda value, inner: _tag_set(SET, value, inner),
-    frozenset: lambda value, inner: _tag_set(FROZENSET, value, inner),
+    set: lambda value, inner: _sorted_set(SET, map(inner, value)),
+    frozenset: lambda value, inner: _sorted_set(FROZENSET, map(inner, value)),
     int: lambda value, inner: Ext(BIG_INT, _big_int_bytes(value)),
     Decimal: lambda value, inner: Ext(DECIMAL, str(value).upper().encode()),  # the context may write e or E
     dt.datetime: lambda value, inner: _tag_moment(DATETIME, value, inner),
@@ -288,9 +288,10 @@ class _Walk:
             raise _unstorable(None, value, f"more than {MAX_TAGS} tuples, sets or objects inside each other")
         self._enter(value, path)
         try:
-            tagged = _tag(value, lambda inner: self._inner(inner, path, tags + 1))
-            if type(value) in (set, frozenset) and _may_collide(value):
-                self._refuse_collisions(value, [self._inner(item, path, tags + 1) for item in value], path)
+            if type(value) is set or type(value) is frozenset:
+                tagged: Ext | None = self._set(value, path, tags)
+            else:
+                tagged = _tag(value, lambda inner: self._inner(inner, path, tags + 1))
         except (CheckpointError, Warning, RecursionError):
             raise
         except Exception as error:  # from the class's own code
@@ -300,6 +301,12 @@ class _Walk:
         if tagged is None:
             raise _unstorable(path, value, f"{type(value).__qualname__} cannot be kept")
         return tagged
+
+    def _set(self, value: Collection[Any], path: Path, tags: int) -> Ext:
+        items = [self._inner(item, path, tags + 1) for item in value]
+        if _may_collide(value):
+            self._refuse_collisions(value, items, path)
+        return _sorted_set(SET if type(value) is set else FROZENSET, items)
 
     def _inner(self, value: object, path: Path, tags: int) -> bytes:
         """The payload of a tagged value: a fresh list made by its tagger, or one element of a set."""
