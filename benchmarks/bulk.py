@@ -16,7 +16,7 @@ import apsw
 
 from benchmarks.measure import say
 from lastgood.catalog.contract import Actor, Catalog, Commit, Committed, NewBranch
-from lastgood.catalog.sqlite import writing
+from lastgood.catalog.sqlite import commits
 from lastgood.catalog.sqlite.database import FileDatabase
 from lastgood.engine.commit import Draft, Ground, Splitters, write_checkpoint
 from lastgood.engine.location import locate, make_folder
@@ -134,11 +134,11 @@ class _Bulk:
 
     def commit(self, commit: Commit, actor: Actor) -> Committed:
         self.record = commit.record
-        self.committed = writing.commit(self._connection, commit, actor)
+        self.committed = commits.commit(self._connection, commit, actor)
         return self.committed
 
     def verify(self, checkpoint_id: str) -> None:
-        writing.attest(self._connection, USER, checkpoint_id, "verification", {"verified": True}, Actor(USER))
+        commits.attest(self._connection, USER, checkpoint_id, "verification", {"verified": True}, Actor(USER))
 
 
 def _rate(start: float, made: int) -> str:

@@ -17,7 +17,8 @@ from ormsgpack import Ext, packb
 from tests.exactly import exactly
 
 from lastgood.content import decoding, values
-from lastgood.content.splitting import REFERENCE, Split, Splitter, join
+from lastgood.content.joining import join
+from lastgood.content.splitting import REFERENCE, Split, Splitter
 from lastgood.errors import CheckpointError, IntegrityError, UnstorableError
 from lastgood.model.digest import digest
 
@@ -408,7 +409,7 @@ def test_a_time_zone_that_this_machine_does_not_know_is_refused() -> None:
 HOSTILE = r"""
 import json, resource, sys
 from ormsgpack import Ext, packb
-from lastgood.content.splitting import join
+from lastgood.content.joining import join
 from lastgood.model.digest import digest
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
 
@@ -497,7 +498,8 @@ import json, os, random, sys
 from ormsgpack import Ext, packb
 import lastgood
 from lastgood.content import values
-from lastgood.content.splitting import Splitter, join
+from lastgood.content.joining import join
+from lastgood.content.splitting import Splitter
 import lastgood.engine.states, decimal, datetime, uuid
 names = ["os.system", "builtins.eval", "builtins.exec", "subprocess.Popen", "posix.system", "importlib.import_module",
          "pathlib.PosixPath", "collections.deque", "collections.OrderedDict", "lastgood.open", "antigravity", "this"]

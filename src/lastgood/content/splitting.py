@@ -7,7 +7,7 @@ remembered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -16,9 +16,8 @@ from ormsgpack import Ext, packb
 
 from lastgood.content import values
 from lastgood.content.codes import SPLIT_LIST, SPLIT_MAP, SPLIT_TEXT
-from lastgood.content.decoding import decode, visit
 from lastgood.content.values import ENTRY, ITEM, NAME, Path, array_header, map_header
-from lastgood.errors import IntegrityError, UnstorableError
+from lastgood.errors import UnstorableError
 from lastgood.model.checkpoint import ValueRef
 from lastgood.model.digest import SIZE, digest
 
@@ -34,9 +33,6 @@ REFERENCE = 1 + SIZE
 LEVEL_BITS, HOLDS_SPLIT = 0x3F, 0x80
 
 MAX_LOOK = 16  # maps nested deeper are not looked into
-
-Fetch = Callable[[Sequence[bytes]], Mapping[bytes, bytes]]
-"""Gives the verified bytes of blobs by their digests. Raises IntegrityError when one is missing or damaged."""
 
 
 class Element(NamedTuple):
@@ -391,86 +387,3 @@ def _lines(data: bytes) -> Iterator[bytes]:
         end = data.find(b"\n", start, start + LINE_MAX) + 1 or start + LINE_MAX
         yield data[start:end]
         start = end
-
-
-# --- back ------------------------------------------------------------------------------------------------
-
-
-def join(root: bytes, size: int, fetch: Fetch, *, classes: bool = True) -> Any:
-    """The value whose root blob is `root` and which takes `size` bytes in one piece."""
-    joining = _Joining(size, fetch)
-
-    def resolve(code: int, payload: bytes) -> Any:
-        return decode(joining.whole(code, payload), resolve, classes=classes)
-
-    return decode(root, resolve, classes=classes)
-
-
-def check(root: bytes, size: int, fetch: Fetch) -> None:
-    """Fetch every blob of the value as `join` does, and make no value of them."""
-    joining = _Joining(size, fetch)
-
-    def resolve(code: int, payload: bytes) -> None:
-        visit(joining.whole(code, payload), resolve)
-
-    visit(root, resolve)
-
-
-class _Joining:
-    """One value on its way back. What it may take is bounded by the size that was recorded."""
-
-    def __init__(self, size: int, fetch: Fetch) -> None:
-        self._fetch = fetch
-        self._bytes = 2 * size + INLINE  # a split value takes a little more than what it stands for
-        self._references = self._bytes // PIECE_MIN + NODE_MAX
-
-    def whole(self, code: int, payload: bytes) -> bytes:
-        """A split value in one piece; values inside it may be split in turn."""
-        count, references, tail = _read_split(payload)
-        header = b"" if code == SPLIT_TEXT else array_header(count) if code == SPLIT_LIST else map_header(count)
-        leaves = self._leaves(_cut(references))
-        self._bytes -= len(tail) + sum(map(len, leaves))
-        if self._bytes < 0:
-            raise _malformed()
-        data = b"".join((header, *leaves, tail))
-        if code == SPLIT_TEXT and len(data) != count:
-            raise _malformed()
-        return data
-
-    def _leaves(self, references: list[bytes]) -> list[bytes]:
-        """The elements below `references`, in order; each level of nodes is fetched at once."""
-        while any(ref[0] & LEVEL_BITS for ref in references):
-            self._spend(references)
-            nodes = self._fetch([ref[1:] for ref in references if ref[0] & LEVEL_BITS])
-            references = [
-                inner
-                for ref in references
-                for inner in (_cut(nodes[ref[1:]], ref[0]) if ref[0] & LEVEL_BITS else (ref,))
-            ]
-        self._spend(references)
-        leaves = self._fetch([ref[1:] for ref in references])
-        return [leaves[ref[1:]] for ref in references]
-
-    def _spend(self, references: list[bytes]) -> None:
-        if len(references) > self._references:
-            raise _malformed()
-
-
-def _cut(references: bytes, above: int | None = None) -> list[bytes]:
-    if len(references) % REFERENCE:
-        raise _malformed()
-    refs = [references[at : at + REFERENCE] for at in range(0, len(references), REFERENCE)]
-    if above is not None and any(ref[0] & LEVEL_BITS != (above & LEVEL_BITS) - 1 for ref in refs):
-        raise _malformed()
-    return refs
-
-
-def _read_split(payload: bytes) -> tuple[int, bytes, bytes]:
-    parts = decode(payload)
-    if type(parts) is not list or [type(part) for part in parts] != [int, bytes, bytes] or parts[0] >= 1 << 32:
-        raise _malformed()
-    return parts[0], parts[1], parts[2]
-
-
-def _malformed() -> IntegrityError:
-    return IntegrityError("a stored value is not well formed")

@@ -7,7 +7,7 @@ from typing import Any
 
 from lastgood.catalog.contract import Blob, Catalog, StoredCheckpoint
 from lastgood.content.compression import decompress
-from lastgood.content.splitting import check, join
+from lastgood.content.joining import check, join
 from lastgood.engine.cache import CheckpointCache
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import Record, ValueRef

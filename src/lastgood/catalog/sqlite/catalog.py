@@ -18,7 +18,7 @@ from lastgood.catalog.contract import (
     StoredCheckpoint,
     StoreInfo,
 )
-from lastgood.catalog.sqlite import reading, writing
+from lastgood.catalog.sqlite import attestations, commits, reading
 from lastgood.catalog.sqlite.database import Database, FileDatabase, MemoryDatabase
 from lastgood.errors import NotFoundError
 from lastgood.model.checkpoint import Attestation, Head
@@ -41,7 +41,7 @@ class SQLiteCatalog(Catalog):
 
     def commit(self, commit: Commit, actor: Actor) -> Committed:
         with self._database.writing() as connection:
-            return writing.commit(connection, commit, actor)
+            return commits.commit(connection, commit, actor)
 
     def queue(self) -> AbstractContextManager[None]:
         return self._database.queue()
@@ -112,7 +112,7 @@ class SQLiteCatalog(Catalog):
         self, owner: str, checkpoint_ids: Sequence[str], kind: str, data: dict[str, Any], actor: Actor
     ) -> list[Attestation]:
         with self._database.writing() as connection:
-            return [writing.attest(connection, owner, id_, kind, data, actor) for id_ in checkpoint_ids]
+            return [attestations.attest(connection, owner, id_, kind, data, actor) for id_ in checkpoint_ids]
 
     def attestations(self, owner: str, checkpoint_id: str) -> list[tuple[Attestation, bytes]]:
         with self._database.reading() as connection:
@@ -131,11 +131,11 @@ class SQLiteCatalog(Catalog):
 
     def purge(self, owner: str, checkpoint_id: str, actor: Actor) -> None:
         with self._database.writing() as connection:
-            writing.purge(connection, owner, checkpoint_id, actor)
+            attestations.purge(connection, owner, checkpoint_id, actor)
 
     def delete_task(self, owner: str, task_id: str, actor: Actor) -> int:
         with self._database.writing() as connection:
-            return writing.delete_task(connection, owner, task_id, actor)
+            return attestations.delete_task(connection, owner, task_id, actor)
 
     def size(self) -> int:
         return self._database.size()

@@ -1,17 +1,17 @@
-"""What changes a catalog: commit, attestations, purge, removal. Each function runs inside a writing transaction."""
+"""Committing a checkpoint with all that becomes visible with it. Runs inside a writing transaction."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import apsw
 
 from lastgood.catalog.contract import Actor, Commit, Committed, NewBranch, StoredCheckpoint
+from lastgood.catalog.sqlite.attestations import INSERT_EVENT, append
 from lastgood.catalog.sqlite.reading import (
     MAX_SEQUENCE,
     key,
     one_row,
-    read_attestations,
     read_branch,
     read_checkpoint,
     read_checkpoint_number,
@@ -20,15 +20,12 @@ from lastgood.catalog.sqlite.reading import (
 )
 from lastgood.errors import ConflictError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import (
-    Attestation,
     Head,
     Placement,
     decode_record,
     encode_plain,
 )
-from lastgood.model.identity import now
 
-DELETED, PURGED = 1, 2
 _EMPTY = encode_plain({})
 
 _INSERT_BLOB = """
@@ -41,16 +38,6 @@ _INSERT_CHECKPOINT = """
   INSERT INTO checkpoints (number, branch, owner, id, type, version, last_event, checksum, placement, record,
                            root_size, encoding, root)
   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-_INSERT_EVENT = """
-  INSERT INTO events (number, branch, checkpoint, kind, at, actor, correlation_id, data)
-  VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
-_DESCENDANTS = """
-  WITH RECURSIVE heirs (branch) AS (
-    SELECT branch FROM branches WHERE origin_branch = ?1 AND origin >= ?2
-    UNION ALL SELECT b.branch FROM branches b JOIN heirs h ON b.origin_branch = h.branch)
-  UPDATE branches SET inherited = inherited + ?3 WHERE branch IN heirs"""
-
-
 _LINE = """
   SELECT t.task, b.branch, b.id, t.active_branch = b.branch, b.version, b.control_state, t.last_sequence, t.last_event,
          b.head, c.id, c.checksum
@@ -117,13 +104,13 @@ def commit(connection: apsw.Connection, commit: Commit, actor: Actor) -> Committ
     )
     kind = "branched" if isinstance(commit.branch, NewBranch) and record.parent_id else "created"
     connection.execute(
-        _INSERT_EVENT,
+        INSERT_EVENT,
         (key(line.task, event), line.branch, number, kind, record.created_at, actor.user, actor.correlation_id, None),
     )
     if record.key is not None:
         connection.execute("INSERT INTO keys VALUES (?, ?, ?)", (line.task, record.key, number))
     for kind, data in commit.attestations:
-        _append(connection, number, commit.checksum, kind, data, actor)
+        append(connection, number, commit.checksum, kind, data, actor)
     stored = StoredCheckpoint(
         id=record.id,
         owner=commit.owner,
@@ -266,195 +253,4 @@ def _moved(task_id: str, head: Head | None) -> ConflictError:
         f"{task_id!r} has moved on since this handle last saw it",
         hint="look at error.head, then task.refresh() and save again on top of it",
         head=head,
-    )
-
-
-# --- afterwards --------------------------------------------------------------------------------------------
-
-
-class _Subject(NamedTuple):
-    """The checkpoint that something is said about."""
-
-    number: int
-    task: int
-    branch: int
-    id: str
-    checksum: bytes
-    deleted: int
-    is_active_head: int
-
-
-_EVENT_OF = {
-    "tag": "tagged",
-    "untag": "untagged",
-    "verification": "verified",
-    "deleted": "deleted",
-    "undeleted": "undeleted",
-}
-
-
-def attest(
-    connection: apsw.Connection, owner: str, checkpoint_id: str, kind: str, data: dict[str, Any], actor: Actor
-) -> Attestation:
-    subject = _subject(connection, owner, checkpoint_id)
-    if kind not in _EVENT_OF:
-        raise InvalidError(f"there is no attestation {kind!r}")
-    if subject.deleted and kind in ("tag", "verification"):
-        raise NotFoundError(f"checkpoint {checkpoint_id!r} was deleted", hint="undelete it first")
-    if _holds_already(connection, subject, kind, data):
-        last = [a for a, _ in read_attestations(connection, subject.number) if a.kind == kind]
-        return last[-1] if last else Attestation(0, kind, now(), actor.user, data)
-    if kind == "tag":
-        _move_tag(connection, subject, data, actor)
-    elif kind == "untag":
-        connection.execute("DELETE FROM tags WHERE task = ? AND name = ?", (subject.task, data["name"]))
-    elif kind == "deleted":
-        _refuse_active_head(subject)
-        _hide(connection, subject, DELETED)
-    elif kind == "undeleted":
-        _count(connection, subject, 1)
-        connection.execute("UPDATE checkpoints SET deleted = 0 WHERE number = ?", (subject.number,))
-    attestation = _append(connection, subject.number, subject.checksum, kind, data, actor)
-    _log(connection, subject, _EVENT_OF[kind], actor, data)
-    return attestation
-
-
-def purge(connection: apsw.Connection, owner: str, checkpoint_id: str, actor: Actor) -> None:
-    subject = _subject(connection, owner, checkpoint_id)
-    _refuse_active_head(subject)
-    if subject.deleted == 0:
-        _hide(connection, subject, PURGED)
-    connection.execute("DELETE FROM tags WHERE number = ?", (subject.number,))
-    connection.execute("DELETE FROM keys WHERE task = ? AND number = ?", (subject.task, subject.number))
-    connection.execute("DELETE FROM attestations WHERE checkpoint = ?", (subject.number,))
-    connection.execute(
-        """UPDATE checkpoints SET record = NULL, root_size = NULL, encoding = NULL, root = NULL,
-                                  deleted = ?, verified = 0, verified_at = NULL WHERE number = ?""",
-        (PURGED, subject.number),
-    )
-    _append(connection, subject.number, subject.checksum, "purged", {}, actor)
-    _log(connection, subject, "purged", actor, {})
-
-
-def delete_task(connection: apsw.Connection, owner: str, task_id: str, actor: Actor) -> int:
-    task = read_task(connection, owner, task_id)
-    if task is None:
-        raise NotFoundError(f"there is no task {task_id!r}", hint="`lastgood tasks` lists them")
-    low, high = key(task.number, 0), key(task.number, MAX_SEQUENCE)
-    for table, column in (("checkpoints", "number"), ("events", "number"), ("attestations", "checkpoint")):
-        connection.execute(f"DELETE FROM {table} WHERE {column} BETWEEN ? AND ?", (low, high))
-    for table, column in (
-        ("tags", "task"),
-        ("keys", "task"),
-        ("blobs", "partition"),
-        ("slices", "partition"),
-        ("branches", "task"),
-        ("tasks", "task"),
-    ):
-        connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (task.number,))
-    last = connection.execute("SELECT max(number) FROM events WHERE number <= ?", (MAX_SEQUENCE,)).get or 0
-    data = encode_plain({"task_id": task_id, "owner": owner, "checkpoints": task.checkpoints})
-    connection.execute(
-        _INSERT_EVENT, (last + 1, None, None, "task_deleted", now(), actor.user, actor.correlation_id, data)
-    )
-    return task.checkpoints
-
-
-def _subject(connection: apsw.Connection, owner: str, checkpoint_id: str) -> _Subject:
-    row = one_row(
-        connection,
-        """SELECT c.number, b.task, c.branch, c.id, c.checksum, c.deleted,
-                  t.active_branch = c.branch AND b.head = c.number & 4294967295
-           FROM checkpoints c JOIN branches b USING (branch) JOIN tasks t USING (task)
-           WHERE c.id = ? AND c.owner = ? AND c.record IS NOT NULL""",
-        (checkpoint_id, owner),
-    )
-    if row is None:
-        raise NotFoundError(f"there is no checkpoint {checkpoint_id!r}", hint="`lastgood log` lists them")
-    return _Subject(*row)
-
-
-def _refuse_active_head(subject: _Subject) -> None:
-    if subject.is_active_head:
-        raise ConflictError(
-            "this is the newest checkpoint of the active branch; the work stands on it",
-            hint="save or restore another one first, or delete the whole task",
-        )
-
-
-def _holds_already(connection: apsw.Connection, subject: _Subject, kind: str, data: dict[str, Any]) -> bool:
-    if kind in ("deleted", "undeleted"):
-        return bool(subject.deleted) == (kind == "deleted")
-    if kind in ("tag", "untag"):
-        at = connection.execute("SELECT number FROM tags WHERE task = ? AND name = ?", (subject.task, data["name"])).get
-        return bool(at == subject.number) == (kind == "tag")
-    return False
-
-
-def _move_tag(connection: apsw.Connection, subject: _Subject, data: dict[str, Any], actor: Actor) -> None:
-    name = data["name"]
-    other = connection.execute("SELECT number FROM tags WHERE task = ? AND name = ?", (subject.task, name)).get
-    if other is not None:
-        if not data.get("move"):
-            raise ConflictError(
-                f"another checkpoint is tagged {name!r}", hint="move the tag on purpose (move=True, --move)"
-            )
-        checksum = connection.execute("SELECT checksum FROM checkpoints WHERE number = ?", (other,)).get
-        _append(connection, other, checksum, "untag", {"name": name}, actor)
-    connection.execute("INSERT OR REPLACE INTO tags VALUES (?, ?, ?)", (subject.task, name, subject.number))
-
-
-def _hide(connection: apsw.Connection, subject: _Subject, how: int) -> None:
-    connection.execute("UPDATE checkpoints SET deleted = ? WHERE number = ?", (how, subject.number))
-    _count(connection, subject, -1)
-
-
-def _count(connection: apsw.Connection, subject: _Subject, change: int) -> None:
-    """Keep every total that counts this checkpoint: its task's, its branch's, and those of branches from it."""
-    connection.execute("UPDATE tasks SET checkpoints = checkpoints + ? WHERE task = ?", (change, subject.task))
-    connection.execute("UPDATE branches SET own = own + ? WHERE branch = ?", (change, subject.branch))
-    connection.execute(_DESCENDANTS, (subject.branch, subject.number & MAX_SEQUENCE, change))
-
-
-def _append(
-    connection: apsw.Connection, number: int, checksum: bytes, kind: str, data: dict[str, Any], actor: Actor
-) -> Attestation:
-    last = connection.execute("SELECT max(number) FROM attestations WHERE checkpoint = ?", (number,)).get or 0
-    attestation = Attestation(last + 1, kind, now(), actor.user, data)
-    connection.execute(
-        "INSERT INTO attestations (checkpoint, number, kind, at, actor, data, digest) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (
-            number,
-            attestation.number,
-            kind,
-            attestation.at,
-            actor.user,
-            encode_plain(data),
-            attestation.digest(checksum),
-        ),
-    )
-    if kind == "verification":
-        connection.execute(
-            "UPDATE checkpoints SET verified = ?, verified_at = ? WHERE number = ?",
-            (bool(data.get("verified")), attestation.at, number),
-        )
-    return attestation
-
-
-def _log(connection: apsw.Connection, subject: _Subject, kind: str, actor: Actor, data: dict[str, Any]) -> None:
-    event = connection.execute(
-        "UPDATE tasks SET last_event = last_event + 1 WHERE task = ? RETURNING last_event", (subject.task,)
-    ).get
-    connection.execute(
-        _INSERT_EVENT,
-        (
-            key(subject.task, event),
-            subject.branch,
-            subject.number,
-            kind,
-            now(),
-            actor.user,
-            actor.correlation_id,
-            encode_plain(data) if data else None,
-        ),
     )
