@@ -16,7 +16,7 @@ import apsw
 
 from benchmarks.measure import say
 from lastgood.catalog.contract import Actor, Catalog, Commit, Committed, NewBranch
-from lastgood.catalog.sqlite import commits
+from lastgood.catalog.sqlite import attestations, commits
 from lastgood.catalog.sqlite.database import FileDatabase
 from lastgood.engine.commit import Draft, Ground, Splitters, write_checkpoint
 from lastgood.engine.location import locate, make_folder
@@ -138,7 +138,7 @@ class _Bulk:
         return self.committed
 
     def verify(self, checkpoint_id: str) -> None:
-        commits.attest(self._connection, USER, checkpoint_id, "verification", {"verified": True}, Actor(USER))
+        attestations.attest(self._connection, USER, checkpoint_id, "verification", {"verified": True}, Actor(USER))
 
 
 def _rate(start: float, made: int) -> str:
