@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import apsw
 from ormsgpack import packb
+from zstandard import ZstdCompressor
 
 from benchmarks.bulk import TASK, USER, make_store, small_state
 from benchmarks.conversation import Message, conversation
@@ -51,9 +52,9 @@ from lastgood.engine.store import Store, open_store
 from lastgood.engine.task import Task
 
 if sys.version_info >= (3, 14):
-    from compression import zstd
+    pass
 else:
-    from backports import zstd
+    pass
 
 TURNS, CHECKPOINTS, FEW = 1000, 1_000_000, 1000
 FULL, PAGE, WAL_BYTES = 2, 4096, 4096 * 1000
@@ -103,7 +104,7 @@ def measure_conversation(settings: Settings) -> Findings:
     theirs.mkdir()
     messages = conversation(settings.turns)
     packed = packb(messages)
-    ratio = len(packed) / len(zstd.compress(packed, 3))
+    ratio = len(packed) / len(ZstdCompressor(level=3).compress(packed))
     note = (
         f"The conversation: {len(messages):,} messages, {size(len(packed))}; zstd -3 of it as one piece: {ratio:.2f}x."
     )
