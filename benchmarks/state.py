@@ -51,11 +51,6 @@ from lastgood.engine.location import CONFIG, config_text
 from lastgood.engine.store import Store, open_store
 from lastgood.engine.task import Task
 
-if sys.version_info >= (3, 14):
-    pass
-else:
-    pass
-
 TURNS, CHECKPOINTS, FEW = 1000, 1_000_000, 1000
 FULL, PAGE, WAL_BYTES = 2, 4096, 4096 * 1000
 SAVE_PAGES = 12  # about what one save of ours writes to the WAL

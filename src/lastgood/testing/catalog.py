@@ -85,6 +85,7 @@ class CatalogConformance:
             parent_id=parent.id if parent else None,
             parent_checksum=parent.checksum if parent else None,
             created_by=owner,
+            correlation_id=ACTOR.correlation_id,
             **fields,
         )
         data = encode_record(record)
@@ -471,6 +472,23 @@ class CatalogConformance:
         events = self.catalog.events(self.task(), after=1, limit=2)
         assert [event.sequence for event in events] == [2, 3]
         assert {(event.actor, event.correlation_id) for event in events} == {(ADA, "correlation-1")}
+
+    def test_events_are_dense_and_in_order_and_outlive_a_purge(self) -> None:
+        one, two, three = self.chain(3)
+        self.catalog.attest(ADA, [one.id, two.id], "verification", {"verified": True}, ACTOR)
+        self.save(parent=three, new=NewBranch("side", "side"))
+        self.catalog.attest(ADA, [one.id], "deleted", {}, ACTOR)
+        self.catalog.purge(ADA, two.id, ACTOR)
+        events, after = [], 0
+        while page := self.catalog.events(self.task(), after=after, limit=2):
+            events += page
+            after = page[-1].sequence
+        assert [event.sequence for event in events] == list(range(1, 9))
+        kinds = ["created", "created", "created", "verified", "verified", "branched", "deleted", "purged"]
+        assert [event.kind for event in events] == kinds
+        assert [event.checkpoint_id for event in events][:3] == [one.id, two.id, three.id]
+        assert {event.actor for event in events} == {ADA}
+        assert self.catalog.events(self.task(), after=4, limit=100) == events[4:]
 
     def test_blobs_belong_to_their_task(self) -> None:
         mine = self.save(blobs=(b"secret",)).stored

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import apsw
 
 from lastgood.catalog.contract import Actor
-from lastgood.catalog.sqlite.reading import MAX_SEQUENCE, key, one_row, read_attestations, read_task
+from lastgood.catalog.sqlite.reading import MAX_SEQUENCE, key, one_row, read_attestations, read_creation, read_task
 from lastgood.errors import ConflictError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import Attestation, encode_plain
 from lastgood.model.identity import now
 
 DELETED, PURGED = 1, 2
 
-INSERT_EVENT = """
+_INSERT_EVENT = """
   INSERT INTO events (number, branch, checkpoint, kind, at, actor, correlation_id, data)
   VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
 _DESCENDANTS = """
@@ -79,6 +79,7 @@ def purge(connection: apsw.Connection, owner: str, checkpoint_id: str, actor: Ac
     _refuse_active_head(subject)
     if subject.deleted == 0:
         _hide(connection, subject, PURGED)
+    _keep_creation(connection, subject)
     connection.execute("DELETE FROM tags WHERE number = ?", (subject.number,))
     connection.execute("DELETE FROM keys WHERE task = ? AND number = ?", (subject.task, subject.number))
     connection.execute("DELETE FROM attestations WHERE checkpoint = ?", (subject.number,))
@@ -89,6 +90,13 @@ def purge(connection: apsw.Connection, owner: str, checkpoint_id: str, actor: Ac
     )
     append(connection, subject.number, subject.checksum, "purged", {}, actor)
     _log(connection, subject, "purged", actor, {})
+
+
+def _keep_creation(connection: apsw.Connection, subject: _Subject) -> None:
+    """The row that tells when and by whom it was made is about to go: write that into the log."""
+    event = read_creation(connection, subject.number)
+    values = (event.kind, event.at, event.actor, event.correlation_id, None)
+    connection.execute(_INSERT_EVENT, (key(subject.task, event.sequence), subject.branch, subject.number, *values))
 
 
 def delete_task(connection: apsw.Connection, owner: str, task_id: str, actor: Actor) -> int:
@@ -107,11 +115,9 @@ def delete_task(connection: apsw.Connection, owner: str, task_id: str, actor: Ac
         ("tasks", "task"),
     ):
         connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (task.number,))
-    last = connection.execute("SELECT max(number) FROM events WHERE number <= ?", (MAX_SEQUENCE,)).get or 0
+    last = connection.execute("UPDATE tasks SET last_event = last_event + 1 WHERE task = 0 RETURNING last_event").get
     data = encode_plain({"task_id": task_id, "owner": owner, "checkpoints": task.checkpoints})
-    connection.execute(
-        INSERT_EVENT, (last + 1, None, None, "task_deleted", now(), actor.user, actor.correlation_id, data)
-    )
+    connection.execute(_INSERT_EVENT, (last, None, None, "task_deleted", now(), actor.user, actor.correlation_id, data))
     return task.checkpoints
 
 
@@ -201,7 +207,7 @@ def _log(connection: apsw.Connection, subject: _Subject, kind: str, actor: Actor
         "UPDATE tasks SET last_event = last_event + 1 WHERE task = ? RETURNING last_event", (subject.task,)
     ).get
     connection.execute(
-        INSERT_EVENT,
+        _INSERT_EVENT,
         (
             key(subject.task, event),
             subject.branch,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import apsw
 
 from lastgood.catalog.contract import Actor, Commit, Committed, NewBranch, StoredCheckpoint
-from lastgood.catalog.sqlite.attestations import INSERT_EVENT, append
+from lastgood.catalog.sqlite.attestations import append
 from lastgood.catalog.sqlite.reading import (
     MAX_SEQUENCE,
     key,
@@ -101,11 +101,6 @@ def commit(connection: apsw.Connection, commit: Commit, actor: Actor) -> Committ
         """UPDATE tasks SET last_sequence = ?, last_event = ?, checkpoints = checkpoints + 1,
                             active_branch = iif(?, ?, active_branch) WHERE task = ?""",
         (sequence, event, line.active, line.branch, line.task),
-    )
-    kind = "branched" if isinstance(commit.branch, NewBranch) and record.parent_id else "created"
-    connection.execute(
-        INSERT_EVENT,
-        (key(line.task, event), line.branch, number, kind, record.created_at, actor.user, actor.correlation_id, None),
     )
     if record.key is not None:
         connection.execute("INSERT INTO keys VALUES (?, ?, ?)", (line.task, record.key, number))

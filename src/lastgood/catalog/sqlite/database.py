@@ -27,8 +27,8 @@ from lastgood.errors import CheckpointError, LostCommitsError, UnavailableError
 from lastgood.model.digest import ALGORITHM
 from lastgood.model.identity import new_id, now
 
-_NEXT_COMMIT = "UPDATE meta SET value = value + 1 WHERE key = 'commits' RETURNING value"
-_LAST_COMMIT = "SELECT value FROM meta WHERE key = 'commits'"
+_NEXT_COMMIT = "UPDATE tasks SET last_sequence = last_sequence + 1 WHERE task = 0 RETURNING last_sequence"
+_LAST_COMMIT = "SELECT last_sequence FROM tasks WHERE task = 0"
 LONG_LIVED_COMMITS = 64  # who wrote this much may spend an fsync or two on tidying the WAL when it closes
 
 _orphans: list[apsw.Connection] = []
@@ -240,9 +240,10 @@ def _create(path: Path, known: Sequence[Migration]) -> None:
 
 
 def _describe(connection: apsw.Connection) -> None:
-    facts = {"store_id": new_id(), "created_at": now(), "blob_id": ALGORITHM, "commits": 0}
+    facts = {"store_id": new_id(), "created_at": now(), "blob_id": ALGORITHM}
     with connection:
         connection.executemany("INSERT INTO meta VALUES (?, ?)", facts.items())
+        connection.execute("INSERT INTO tasks VALUES (0, '', '', ?, 0, 0, 0, 0)", (facts["created_at"],))
 
 
 def _sync(path: Path) -> None:

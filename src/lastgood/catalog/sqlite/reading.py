@@ -9,7 +9,7 @@ import apsw
 
 from lastgood.catalog.contract import MAX_PAGE, Blob, Line, Position, StoredCheckpoint, StoreInfo, Whole
 from lastgood.errors import IntegrityError
-from lastgood.model.checkpoint import Attestation, Head, Placement, decode_plain
+from lastgood.model.checkpoint import Attestation, Head, Placement, decode_plain, decode_record
 from lastgood.model.event import Event
 from lastgood.model.task import BranchInfo, TaskInfo
 
@@ -41,6 +41,10 @@ _CHECKPOINT = """
          c.verified, c.verified_at, c.deleted,
          (SELECT group_concat(name, char(10)) FROM tags WHERE tags.number = c.number)
   FROM checkpoints c JOIN branches b USING (branch) JOIN tasks t USING (task)"""
+
+_CREATION = """
+  SELECT c.last_event, c.version, b.origin_branch, b.id, c.id, c.checksum, c.record
+  FROM checkpoints c JOIN branches b USING (branch)"""
 
 
 def key(task: int, sequence: int) -> int:
@@ -204,17 +208,47 @@ def read_attestations(connection: apsw.Connection, number: int) -> list[tuple[At
 
 
 def read_events(connection: apsw.Connection, task: int, after: int, limit: int) -> list[Event]:
+    """What the log says, and what the checkpoints themselves tell of how they were made, in one order."""
+    after, limit = max(0, min(after, MAX_SEQUENCE)), _bounded(limit)
     sql = """SELECT e.number, e.kind, e.at, e.actor, coalesce(e.correlation_id, c.id, ''), coalesce(b.id, ''), c.id,
                     e.data
              FROM events e
                LEFT JOIN branches b ON b.branch = e.branch
                LEFT JOIN checkpoints c ON c.number = e.checkpoint
              WHERE e.number > ? AND e.number <= ? ORDER BY e.number LIMIT ?"""
-    bindings = (key(task, max(0, min(after, MAX_SEQUENCE))), key(task, MAX_SEQUENCE), _bounded(limit))
-    return [
+    logged = [
         Event(sequence_of(number), kind, at, actor, correlation, branch, checkpoint, decode_plain(data) if data else {})
-        for number, kind, at, actor, correlation, branch, checkpoint, data in rows(connection, sql, bindings)
+        for number, kind, at, actor, correlation, branch, checkpoint, data in rows(
+            connection, sql, (key(task, after), key(task, MAX_SEQUENCE), limit)
+        )
     ]
+    where = "c.number BETWEEN ? AND ? AND c.record IS NOT NULL ORDER BY c.number LIMIT ?"
+    first = key(task, _first_after(connection, task, after))
+    made = map(_creation, rows(connection, f"{_CREATION} WHERE {where}", (first, key(task, MAX_SEQUENCE), limit)))
+    return sorted([*logged, *made], key=lambda event: event.sequence)[:limit]
+
+
+def read_creation(connection: apsw.Connection, number: int) -> Event:
+    return _creation(rows(connection, f"{_CREATION} WHERE c.number = ?", (number,))[0])
+
+
+def _creation(row: Row) -> Event:
+    last_event, version, origin, branch_id, checkpoint_id, checksum, data = row
+    record = decode_record(data, checksum, f"checkpoint {checkpoint_id}")
+    kind = "branched" if version == 1 and origin is not None else "created"
+    correlation = record.correlation_id or record.id
+    return Event(last_event, kind, record.created_at, record.created_by, correlation, branch_id, checkpoint_id, {})
+
+
+def _first_after(connection: apsw.Connection, task: int, event: int) -> int:
+    """The first sequence whose checkpoint came after `event`: both only ever grow, so halve the interval."""
+    sql = "SELECT last_event FROM checkpoints WHERE number = ?"
+    low, high = 1, event + 1
+    while low < high:
+        middle = (low + high) // 2
+        at = connection.execute(sql, (key(task, middle),)).get
+        low, high = (low, middle) if at is None or at > event else (middle + 1, high)
+    return low
 
 
 def _segments(connection: apsw.Connection, line: Line) -> Iterator[tuple[int | None, int]]:

@@ -14,7 +14,7 @@ CREATE TABLE migrations (
 ) STRICT;
 
 CREATE TABLE tasks (
-  task          INTEGER PRIMARY KEY AUTOINCREMENT,  -- a number is never used again
+  task          INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used again; 0 is the store: its commits and its own log
   owner         TEXT NOT NULL,
   id            TEXT NOT NULL,
   created_at    INTEGER NOT NULL,
@@ -101,8 +101,8 @@ CREATE TABLE attestations (
   UNIQUE (checkpoint, number)
 ) STRICT;
 
-CREATE TABLE events (
-  number         INTEGER PRIMARY KEY,               -- task 0: the store's own log
+CREATE TABLE events (                               -- all but those that a checkpoint's own row tells: created, branched
+  number         INTEGER PRIMARY KEY,
   branch         INTEGER,
   checkpoint     INTEGER,
   kind           TEXT NOT NULL,
