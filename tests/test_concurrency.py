@@ -261,14 +261,19 @@ def test_a_fork_inside_a_writers_turn_does_not_share_the_turn(store: lastgood.St
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_fork_while_another_thread_reads_does_not_hang_the_child(store: lastgood.Store) -> None:
+@pytest.mark.parametrize("busy", ["reading", "saving"])
+def test_a_fork_while_another_thread_is_busy_does_not_hang_the_child(store: lastgood.Store, busy: str) -> None:
     """A lock that a thread of the parent held when it forked is never given back in the child."""
     task = store.task("t")
     saved = task.save({"n": 1})
     held, done = threading.Event(), threading.Event()
 
+    def work() -> None:
+        assert store.get_checkpoint(saved.id).state == {"n": 1}
+        task.save({"n": 2})
+
     def hold() -> None:
-        with store._cache._lock:
+        with store._cache._lock if busy == "reading" else task._lock:
             held.set()
             done.wait(60)
 
@@ -276,9 +281,7 @@ def test_a_fork_while_another_thread_reads_does_not_hang_the_child(store: lastgo
     thread.start()
     held.wait(60)
     try:
-        child = multiprocessing.get_context("fork").Process(
-            target=_ending, args=(lambda: store.get_checkpoint(saved.id).state,)
-        )
+        child = multiprocessing.get_context("fork").Process(target=_ending, args=(work,))
         child.start()
         child.join(5)
         alive = child.is_alive()

@@ -148,6 +148,34 @@ def test_a_store_half_created_is_created_again(home: Path) -> None:
         store.task("t").save({})
 
 
+def test_a_new_database_is_not_put_beside_the_remains_of_an_old_one(home: Path) -> None:
+    """The old log would be replayed into the new file."""
+    with lastgood.open(home / "s.sqlite") as store:
+        store.task("t").save({})
+    (home / "s.sqlite").unlink()
+    for _ in range(2):
+        with pytest.raises(lastgood.IntegrityError, match="is gone"):
+            lastgood.open(home / "s.sqlite")
+    assert not (home / "s.sqlite").exists()
+    for remains in home.glob("s.sqlite-*"):
+        remains.unlink()
+    lastgood.open(home / "s.sqlite").close()
+
+
+def test_a_witness_that_cannot_be_written_does_not_fail_a_stored_save(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "no space")
+
+    with lastgood.open(home / "s") as store:
+        task = store.task("t")
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwrite", full)
+            assert task.save({"n": 1}).status == "stored"
+        task.save({"n": 2})
+
+
 # --- format ------------------------------------------------------------------------------------------------------
 
 

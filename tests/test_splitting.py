@@ -406,6 +406,26 @@ def test_a_time_zone_that_this_machine_does_not_know_is_refused() -> None:
             decoding.decode(packb(Ext(6, payload)))
 
 
+@pytest.mark.parametrize("depth", [10, 20, 150, 240])
+def test_a_long_text_in_nested_lists_comes_back(depth: int) -> None:
+    """I1: however many levels there are, what was split is joined within its bounds."""
+    value: Any = "word " * 4000
+    for _ in range(depth):
+        value = [value]
+    split = Splitter(ANY_SIZE).split(value)
+    assert joined(split, split.blobs) == value
+
+
+def test_what_is_stored_does_not_depend_on_a_large_element_that_is_gone() -> None:
+    """A4: the same value, the same root, whatever was there before."""
+    splitter = Splitter(ANY_SIZE)
+    filler = {f"key {n}": "x" * 200 for n in range(25)}
+    splitter.split({**filler, "list": ["y" * 20_000]})
+    splitter.keep()
+    value = {**filler, "list": ["z" * 50 for _ in range(30)]}
+    assert splitter.split(value).ref == Splitter(ANY_SIZE).split(value).ref
+
+
 HOSTILE = r"""
 import json, resource, sys
 from ormsgpack import Ext, packb

@@ -11,7 +11,9 @@ import pytest
 
 import lastgood
 from lastgood import Alert, ConflictError, InvalidError, NotFoundError, Store, UnavailableError
-from lastgood.model.digest import from_text
+from lastgood.catalog.contract import Actor, Commit, NewBranch
+from lastgood.model.checkpoint import Record, encode_record
+from lastgood.model.digest import digest, from_text
 
 
 @pytest.fixture
@@ -115,9 +117,6 @@ def test_every_field_of_the_record_is_under_the_checksum(store: Store) -> None:
     """A4: a change of any one field changes the checksum."""
     import msgspec
 
-    from lastgood.model.checkpoint import encode_record
-    from lastgood.model.digest import digest
-
     record = store.task("t").save({"n": 1}).record
     changed: dict[str, Any] = {"layout": 2, "iteration": 9, "created_at": 1, "metadata": {"x": 1}, "redacted": ("a",)}
     for name in record.__struct_fields__:
@@ -195,6 +194,55 @@ def test_a_branch_id_is_accepted_where_a_task_id_is(store: Store) -> None:
     assert [c.state["n"] for c in store.list_checkpoints(saved.branch_id)] == [2, 1]
     assert by_branch.head is not None
     assert by_branch.head.task_id == "t"
+
+
+def test_a_handle_forgets_what_it_saved_when_its_task_was_made_anew(store: Store) -> None:
+    """The new task has none of the old one's blobs, even where ids are the same."""
+    big = {"messages": [f"message {n} " * 100 for n in range(60)]}
+    old = store.task("t")
+    old.save(big, id="c1")
+    store.delete_task("t")
+    store.task("t").save({}, id="c1")
+    old.append(big)
+    assert store.task("t").state == big
+
+
+def test_a_repeated_key_does_not_move_a_handle_to_another_branch(store: Store) -> None:
+    main = store.task("t")
+    first = main.save({"n": 1})
+    store.catalog.commit(_branch_from(first), Actor("ada"))
+    side = store.task("side")
+    main.save({"n": 2}, key="k")
+    assert side.save({"n": 2}, key="k").branch_id == first.branch_id
+    assert side.save({"n": 3}).branch_id == "side"
+
+
+def test_what_is_inherited_does_not_count_when_a_key_is_used_again(store: Store) -> None:
+    task = store.task("t")
+    task.save({}, artifacts=[1])
+    saved = task.save({"n": 1}, key="k")
+    task.save({}, artifacts=[2], control_state="paused")
+    assert task.save({"n": 1}, key="k").id == saved.id
+
+
+@pytest.mark.parametrize(
+    "other", [{"metadata": {"x": True}}, {"control_state": "completed"}, {"artifacts": [2]}, {"message": "m"}]
+)
+def test_what_is_given_counts_when_a_key_is_used_again(store: Store, other: dict[str, Any]) -> None:
+    task = store.task("t")
+    given = {"metadata": {"x": 1}, "control_state": "running", "artifacts": [1]}
+    task.save({"n": 1}, key="k", **given)  # type: ignore[arg-type]
+    with pytest.raises(ConflictError):
+        task.save({"n": 1}, key="k", **{**given, **other})
+
+
+def _branch_from(parent: lastgood.Checkpoint) -> Commit:
+    record = Record(
+        id="on-side", task_id=parent.task_id, parent_id=parent.id, parent_checksum=from_text(parent.checksum)
+    )
+    data = encode_record(record)
+    new = NewBranch("side", "side", active=False)
+    return Commit(owner="ada", record=record, data=data, checksum=digest(data), branch=new)
 
 
 # --- naming ------------------------------------------------------------------------------------------------------
@@ -301,6 +349,32 @@ def test_old_checkpoints_go_and_protected_ones_stay(store: Store) -> None:
     assert [c.state["n"] for c in store.list_checkpoints("t")] == [9, 3, 0]
     with pytest.raises(InvalidError):
         store.delete_old_checkpoints("t", -1)
+
+
+def test_retention_of_a_branch_spares_its_last_verified(store: Store) -> None:
+    """A14"""
+    task = store.task("t")
+    first = task.save({"n": 1})
+    store.catalog.commit(_branch_from(first), Actor("ada"))
+    side = store.task("side")
+    good = side.save({"n": 2})
+    side.save({"n": 3})
+    side.save({"n": 4})
+    store.catalog.attest("ada", [good.id], "verification", {"verified": True}, store.actor())
+    store.delete_old_checkpoints("side", 1)
+    assert [c.id for c in store.list_checkpoints("side")][1:] == [good.id, first.id]  # first: the active head
+
+
+def test_one_damaged_record_stops_neither_the_log_nor_its_own_purge(store: Store) -> None:
+    task = store.task("t")
+    made = [task.save({"n": n}) for n in range(3)]
+    database = store.catalog._database  # type: ignore[attr-defined]
+    with database.writing() as connection:
+        connection.execute("UPDATE checkpoints SET record = x'90' WHERE id = ?", (made[1].id,))
+    assert [event.kind for event in store.events("t")] == ["created"] * 3
+    assert [c.integrity_ok for c in store.list_checkpoints("t")] == [True, False, True]
+    store.purge_checkpoint(made[1].id)
+    assert [event.kind for event in store.events("t")] == ["created"] * 3 + ["purged"]
 
 
 def test_a_deleted_task_is_gone(store: Store) -> None:

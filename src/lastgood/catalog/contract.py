@@ -76,7 +76,8 @@ class NewBranch(msgspec.Struct, frozen=True):
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """One checkpoint and all that must become visible with it.
 
-    `may_repeat`: its id or its key was given by a caller, who may have committed it before. `root`: the root of
+    `may_repeat`: its id or its key was given by a caller, who may have committed it before; `inherited`:
+    the fields that do not count then, because the caller left them as they were. `root`: the root of
     its state, which lies with the checkpoint, because it is small and hardly ever the same twice. `slices`: blobs
     of the task that are parts of others now; their own bytes may go, they are read as before.
     """
@@ -88,6 +89,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     branch: str | NewBranch
     only_if_active: bool = False
     may_repeat: bool = True
+    inherited: Sequence[str] = ()
     root: Blob | None = None
     blobs: Sequence[Blob] = ()
     slices: Sequence[SliceOf] = ()

@@ -7,7 +7,7 @@ from typing import Any
 
 from lastgood.content.codes import SPLIT_LIST, SPLIT_TEXT
 from lastgood.content.decoding import decode, visit
-from lastgood.content.splitting import INLINE, LEVEL_BITS, NODE_MAX, PIECE_MIN, REFERENCE
+from lastgood.content.splitting import INLINE, LEVEL_BITS, MAX_LOOK, NODE_MAX, PIECE_MIN, REFERENCE
 from lastgood.content.values import array_header, map_header
 from lastgood.errors import IntegrityError
 
@@ -40,7 +40,8 @@ class _Joining:
 
     def __init__(self, size: int, fetch: Fetch) -> None:
         self._fetch = fetch
-        self._bytes = 2 * size + INLINE  # a split value takes a little more than what it stands for
+        # Each level may hold all of it once, and a split value takes a little more than what it stands for.
+        self._bytes = (MAX_LOOK + 2) * (size + INLINE)
         self._references = self._bytes // PIECE_MIN + NODE_MAX
 
     def whole(self, code: int, payload: bytes) -> bytes:

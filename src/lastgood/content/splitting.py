@@ -32,7 +32,7 @@ LINE_MAX = 4096
 REFERENCE = 1 + SIZE
 LEVEL_BITS, HOLDS_SPLIT = 0x3F, 0x80
 
-MAX_LOOK = 16  # maps nested deeper are not looked into
+MAX_LOOK = 16  # what is nested deeper is not looked into
 
 
 class Element(NamedTuple):
@@ -159,7 +159,7 @@ class _Work:
             if len(value) <= SMALL_MAP:
                 return self._store_small_map(value, memory, path, depth)
             source: _Source = _Entries(value, path)
-        elif type(value) is list:
+        elif type(value) is list and depth < MAX_LOOK:
             source = _Items(value, path)
         else:
             return self._store_text(value, memory, path)
@@ -203,10 +203,11 @@ class _Work:
         """`taken` is how many of the remembered runs are still the same."""
         gathering = _Gathering(self)
         runs = list(remembered.runs[:taken]) if remembered else []
-        if remembered and taken == len(remembered.runs):
+        if remembered and taken and taken == len(remembered.runs):
             size = gathering.resume(remembered)
         else:
             size = sum(map(gathering.take, runs))
+        finished = frozenset(gathering.reached)
         for key, item, path in source.rest():
             encoded, has_bytes = values.encode_looking(item, path)
             element = Element(key + encoded, False, key + encoded, has_bytes)
@@ -217,7 +218,8 @@ class _Work:
             if (reference := gathering.add(element)) is not None:
                 runs.append(_remember(source, gathering.last_run, reference))
                 size += runs[-1].size
-        runs_now = gathering.remember(tuple(runs), size)
+                finished = frozenset(gathering.reached)
+        runs_now = gathering.remember(tuple(runs), size, finished)
         size += sum(len(element.plain) for element in gathering.rest())
         stored = gathering.finish(source.code, source.count)
         size += len(source.header(source.count))
@@ -336,8 +338,8 @@ class _Gathering:
         self.reached |= runs.reached
         return runs.size
 
-    def remember(self, runs: tuple[Run, ...], size: int) -> Runs:
-        return Runs(runs, size, tuple(map(tuple, self._levels)), frozenset(self.reached))
+    def remember(self, runs: tuple[Run, ...], size: int, reached: frozenset[bytes]) -> Runs:
+        return Runs(runs, size, tuple(map(tuple, self._levels)), reached)
 
     def rest(self) -> Iterator[Element]:
         """The elements behind the last finished run."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 
 import msgspec
 
-Blobs = dict[bytes, bytes]
+from lastgood.model.forking import renew_after_fork
 
-_caches: weakref.WeakSet[CheckpointCache] = weakref.WeakSet()
+Blobs = dict[bytes, bytes]
 
 
 class CacheFigures(msgspec.Struct, frozen=True):
@@ -32,10 +30,10 @@ class CheckpointCache:
         self._alert = alert
         self._entries: OrderedDict[tuple[str, str], Blobs] = OrderedDict()
         self._bytes = self._hits = self._misses = self._evictions = 0
-        self._renew_lock()
-        _caches.add(self)
+        self.renew_locks()
+        renew_after_fork(self)
 
-    def _renew_lock(self) -> None:
+    def renew_locks(self) -> None:
         self._lock = threading.Lock()
 
     def get(self, owner: str, checkpoint_id: str) -> Blobs | None:
@@ -76,12 +74,3 @@ class CheckpointCache:
 
 def _weight(blobs: Blobs) -> int:
     return sum(map(len, blobs.values()))
-
-
-def _renew_locks() -> None:
-    """A thread that held a lock when its process forked is not there to give it back in the child."""
-    for cache in _caches:
-        cache._renew_lock()
-
-
-os.register_at_fork(after_in_child=_renew_locks)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from lastgood.catalog.contract import Actor, Blob, Catalog, Commit, Committed, NewBranch, SliceOf
+from lastgood.catalog.contract import Actor, Blob, Catalog, Commit, Committed, NewBranch, SliceOf, StoredCheckpoint
 from lastgood.content.compression import compress
 from lastgood.content.splitting import Split, Splitter
 from lastgood.engine.context import current_correlation
@@ -46,8 +46,10 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_text("message", self.message)
-        check_type("type", self.type)
-        check_name("step_id", self.step_id)
+        if self.type != "manual":
+            check_type("type", self.type)
+        if self.step_id != "initial":
+            check_name("step_id", self.step_id)
         check_number("iteration", self.iteration)
         for field in ("iteration_state", "work_item_id", "key", "id"):
             if (value := getattr(self, field)) is not None:
@@ -79,21 +81,21 @@ class Splitters:
 
     def __init__(self, max_bytes: int) -> None:
         self._splitters = {name: Splitter(max_bytes) for name in VALUES}
-        self._head_id: str | None = None
+        self._kept: tuple[str, bytes] | None = None
 
     def follow(self, head: Head | None) -> None:
         """The next save continues `head`. What is remembered of another checkpoint is forgotten."""
-        if self._head_id != (head.id if head else None):
+        if self._kept != ((head.branch_id, head.checksum) if head else None):
             for splitter in self._splitters.values():
                 splitter.forget()
 
     def split(self, name: str, value: object) -> Split:
         return self._splitters[name].split(value, name)
 
-    def keep(self, names: Mapping[str, Any], head_id: str) -> None:
+    def keep(self, names: Mapping[str, Any], stored: StoredCheckpoint) -> None:
         for name in names:
             self._splitters[name].keep()
-        self._head_id = head_id
+        self._kept = stored.placement.branch_id, stored.checksum
 
 
 def write_checkpoint(
@@ -113,13 +115,14 @@ def write_checkpoint(
         branch=ground.branch,
         only_if_active=ground.only_if_active,
         may_repeat=draft.id is not None or draft.key is not None,
+        inherited=_inherited(draft),
         root=_blob(splits["state"].ref.digest, splits["state"].root),
         blobs=[_blob(key, content) for key, content in _contents(splits)],
         slices=[SliceOf(*part) for split in splits.values() for part in split.slices],
     )
     committed = catalog.commit(commit, Actor(user, correlation_id))
     if not committed.repeated:
-        splitters.keep(splits, record.id)
+        splitters.keep(splits, committed.stored)
     return record, committed
 
 
@@ -159,6 +162,12 @@ def _check_plain(where: str, value: object, depth: int) -> None:
         raise InvalidError(
             f"{where}: {kind.__name__} cannot stand in metadata", hint="keep it in the state", field="metadata"
         )
+
+
+def _inherited(draft: Draft) -> tuple[str, ...]:
+    """The fields that the caller left as they were."""
+    names = tuple(name for name in COMPANIONS if name not in draft.companions)
+    return names if draft.control_state is not None else (*names, "control_state")
 
 
 def _describe(ground: Ground, draft: Draft, refs: dict[str, ValueRef], user: str, correlation_id: str | None) -> Record:

@@ -44,8 +44,11 @@ def operating_system_user() -> str:
 
 
 def is_logging() -> bool:
-    logging = sys.modules.get("logging")
-    return logging is not None and bool(logging.getLogger(LOGGER).isEnabledFor(logging.INFO))
+    if "logging" not in sys.modules:
+        return False
+    import logging  # waits for whoever is importing it just now
+
+    return logging.getLogger(LOGGER).isEnabledFor(logging.INFO)
 
 
 def log_error(message: str, **fields: object) -> None:

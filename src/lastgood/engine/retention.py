@@ -10,10 +10,11 @@ def select_old(catalog: Catalog, line: Line, keep_count: int) -> list[str]:
     """All but the newest `keep_count`, without the active head, tagged ones and the last verified (A14)."""
     check_number("keep_count", keep_count)
     active = catalog.branch(line.task.owner, line.task.active_branch_id)
-    verified = catalog.last_verified(Line(line.task, active))
     spared = {active.head.id} if active and active.head else set()
-    if verified is not None:
-        spared.add(verified.id)
+    for branch in (active, line.branch):
+        verified = catalog.last_verified(Line(line.task, branch)) if branch else None
+        if verified is not None:
+            spared.add(verified.id)
     old: list[str] = []
     seen, before = 0, None
     while page := catalog.checkpoints(line, before=before, limit=MAX_PAGE):

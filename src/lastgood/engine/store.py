@@ -252,7 +252,8 @@ class Store:
             raise NotFoundError(f"checkpoint {stored.id!r} was purged", hint="its tombstone keeps the lineage whole")
         try:
             record = decode_record(stored.data, stored.checksum, f"checkpoint {stored.id}")
-            intact = stored.placement.digest(stored.checksum) == stored.placement_digest
+            intact = (record.id, record.task_id) == (stored.id, stored.task_id)
+            intact = intact and stored.placement.digest(stored.checksum) == stored.placement_digest
         except IntegrityError:
             record, intact = Record(id=stored.id, task_id=stored.task_id), False
 

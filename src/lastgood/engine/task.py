@@ -13,6 +13,7 @@ from lastgood.engine.options import OnFailure, check_on_failure
 from lastgood.errors import CheckpointError, ConflictError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import COMPANIONS, Record
 from lastgood.model.digest import SIZE
+from lastgood.model.forking import renew_after_fork
 from lastgood.model.identity import new_id
 from lastgood.model.task import MAIN
 
@@ -33,7 +34,8 @@ class Task:
     def __init__(self, store: Store, id: str, owner: str) -> None:
         self._store = store
         self._owner = owner
-        self._lock = threading.RLock()
+        self.renew_locks()
+        renew_after_fork(self)
         self._splitters = Splitters(store.options.max_state_bytes)
         self._warned = False
         self.id = id
@@ -95,10 +97,10 @@ class Task:
         other failures as `on_failure` says: "raise" and "spool" raise, "continue" returns a checkpoint whose
         status is "lost".
         """
-        given = dict(zip(COMPANIONS, (artifacts, decisions, guidance, participants), strict=True))
+        given = zip(COMPANIONS, (artifacts, decisions, guidance, participants), strict=True)
         draft = Draft(
             state=state,
-            companions={name: value for name, value in given.items() if value is not None},
+            companions={name: value for name, value in given if value is not None},
             message=message,
             type=type,
             step_id=step_id,
@@ -130,6 +132,9 @@ class Task:
         """A checkpoint of this task by any name people use: `HEAD~1`, a tag, `@12`, the beginning of an id."""
         return self._store.find_checkpoint(name, self.id, owner=self._owner)
 
+    def renew_locks(self) -> None:
+        self._lock = threading.RLock()
+
     def __repr__(self) -> str:
         return f"<Task {self.id!r} at {self._head!r}>"
 
@@ -160,7 +165,11 @@ class Task:
         return Ground(self._owner, self._task_id, self._branch, head.as_head(), head.record, only_if_active)
 
     def _is_behind(self, saved: Checkpoint) -> bool:
-        return self._head is None or (self._head.sequence or 0) < (saved.sequence or 0)
+        """Whether `saved`, which had been stored before, lies further on the line that this handle is on."""
+        if saved.deleted:
+            return False
+        head = self._head
+        return head is None or (head.branch_id == saved.branch_id and (head.sequence or 0) < (saved.sequence or 0))
 
     def _lost(self, draft: Draft) -> Checkpoint:
         record = Record(id=draft.id or new_id(), task_id=self._task_id, type=draft.type, message=draft.message)

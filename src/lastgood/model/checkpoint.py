@@ -6,6 +6,7 @@ decoded for reading and never encoded again.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -89,14 +90,16 @@ class Record(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     redacted: tuple[str, ...] = ()
     prompt_preview: str | None = None
 
-    def says_the_same_as(self, other: Record) -> bool:
+    def says_the_same_as(self, other: Record, ignoring: Collection[str]) -> bool:
         """Whether both hold the same content, whoever saved it, when, and after what."""
-        return all(getattr(self, name) == getattr(other, name) for name in _CONTENT_FIELDS)
+        names = [name for name in _CONTENT_FIELDS if name not in ignoring]
+        mine, others = ([getattr(record, name) for name in names] for record in (self, other))
+        return _encoder.encode(mine) == _encoder.encode(others)
 
 
 _CONTENT_FIELDS = sorted(
     set(Record.__struct_fields__)
-    - {"id", "parent_id", "parent_checksum", "created_by", "created_at", "correlation_id", "control_state"}
+    - {"id", "parent_id", "parent_checksum", "branch_description", "created_by", "created_at", "correlation_id"}
 )
 
 

@@ -154,6 +154,15 @@ class CatalogConformance:
         assert (beta.size, beta.whole) == (4, Whole(whole, 14, 5))
         assert beta.data[5:9] == b"beta"
 
+    def test_a_blob_that_has_slices_stays_whole(self) -> None:
+        first = self.save(blobs=(b"ab",)).stored
+        second = self.save(parent=first, blobs=(b"abcd",), slices=[SliceOf(digest(b"ab"), digest(b"abcd"), 0)]).stored
+        whole = digest(b"abcdefgh")
+        self.save(parent=second, blobs=(b"abcdefgh",), slices=[SliceOf(digest(b"abcd"), whole, 0)])
+        found = self.catalog.blobs(first.task_number, [digest(b"ab"), digest(b"abcd"), whole])
+        assert found.keys() == {digest(b"ab"), digest(b"abcd"), whole}
+        assert found[digest(b"ab")].data.startswith(b"ab")
+
     def test_the_first_commit_creates_the_task_and_its_branch(self) -> None:
         assert self.catalog.task(ADA, "task") is None
         first = self.save().stored

@@ -33,7 +33,8 @@ _INSERT_BLOB = """
   ON CONFLICT (partition, digest) DO UPDATE SET condemned = NULL WHERE condemned IS NOT NULL"""
 _INSERT_SLICE = """
   INSERT INTO slices SELECT ?1, b.digest, b.size, w.blob, ?4 FROM blobs b, blobs w
-  WHERE b.partition = ?1 AND b.digest = ?2 AND w.partition = ?1 AND w.digest = ?3 ON CONFLICT DO NOTHING"""
+  WHERE b.partition = ?1 AND b.digest = ?2 AND w.partition = ?1 AND w.digest = ?3
+    AND NOT EXISTS (SELECT 1 FROM slices WHERE whole = b.blob) ON CONFLICT DO NOTHING"""
 _INSERT_CHECKPOINT = """
   INSERT INTO checkpoints (number, branch, owner, id, type, version, last_event, checksum, placement, record,
                            root_size, encoding, root)
@@ -72,11 +73,8 @@ def commit(connection: apsw.Connection, commit: Commit, actor: Actor) -> Committ
     connection.executemany(_INSERT_BLOB, ((line.task, *blob[:4]) for blob in commit.blobs))
     for part in commit.slices:
         connection.execute(_INSERT_SLICE, (line.task, *part))
-        connection.execute(
-            "DELETE FROM blobs WHERE partition = ?1 AND digest = ?2 AND EXISTS "
-            "(SELECT 1 FROM slices WHERE partition = ?1 AND digest = ?2)",
-            (line.task, part.digest),
-        )
+        if connection.changes():
+            connection.execute("DELETE FROM blobs WHERE partition = ? AND digest = ?", (line.task, part.digest))
     connection.execute(
         _INSERT_CHECKPOINT,
         (
@@ -139,7 +137,7 @@ def _find_earlier(connection: apsw.Connection, commit: Commit) -> StoredCheckpoi
         return None
     if earlier.data is not None:
         stored = decode_record(earlier.data, earlier.checksum, f"checkpoint {earlier.id}")
-        if stored.says_the_same_as(record):
+        if stored.says_the_same_as(record, commit.inherited):
             return earlier
     raise ConflictError(
         f"{what} is taken by a checkpoint with other content",

@@ -23,8 +23,9 @@ from lastgood.catalog.sqlite.connection import (
 )
 from lastgood.catalog.sqlite.migration import Migration, migrate, migrations, pending
 from lastgood.catalog.sqlite.queue import Queue
-from lastgood.errors import CheckpointError, LostCommitsError, UnavailableError
+from lastgood.errors import CheckpointError, IntegrityError, LostCommitsError, UnavailableError
 from lastgood.model.digest import ALGORITHM
+from lastgood.model.forking import renew_after_fork
 from lastgood.model.identity import new_id, now
 
 _NEXT_COMMIT = "UPDATE tasks SET last_sequence = last_sequence + 1 WHERE task = 0 RETURNING last_sequence"
@@ -70,6 +71,7 @@ class FileDatabase(Database):
         known = migrations() if known is None else known
         with self._queue.turn():
             if not path.exists():
+                self._refuse_remains()
                 _create(path, known)
         connection = self._connection()
         with translated_errors():
@@ -94,8 +96,9 @@ class FileDatabase(Database):
 
     @contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
-        connection = self._connection()
+        self._require_open()
         with self._queue.turn():
+            connection = self._connection()
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 number = connection.execute(_NEXT_COMMIT).get
@@ -113,7 +116,6 @@ class FileDatabase(Database):
             self._commits += 1
 
     def queue(self) -> AbstractContextManager[None]:
-        self._connection()
         return self._queue.turn()
 
     def size(self) -> int:
@@ -143,17 +145,29 @@ class FileDatabase(Database):
             self._connection().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
     def _connection(self) -> apsw.Connection:
+        self._require_open()
+        local, owner = self._local, (os.getpid(), self._generation)
+        if getattr(local, "owner", None) != owner:
+            old = getattr(local, "connection", None)
+            if old is not None and local.owner[0] != owner[0]:
+                _orphans.append(old)
+            local.connection = open_connection(self._path)
+            local.owner = owner
+        connection: apsw.Connection = local.connection
+        return connection
+
+    def _require_open(self) -> None:
         if self._closed:
             raise _closed()
-        owner = os.getpid(), self._generation
-        if getattr(self._local, "owner", None) != owner:
-            old = getattr(self._local, "connection", None)
-            if old is not None and self._local.owner[0] != owner[0]:
-                _orphans.append(old)
-            self._local.connection = open_connection(self._path)
-            self._local.owner = owner
-        connection: apsw.Connection = self._local.connection
-        return connection
+
+    def _refuse_remains(self) -> None:
+        """A new database beside what is left of an old one would take its log for its own."""
+        log = self._path.with_name(self._path.name + "-wal")
+        if self._queue.witness() or (log.exists() and log.stat().st_size > 0):
+            raise IntegrityError(
+                f"the store's database {self._path.name} is gone, and files that belong to it are still here",
+                hint=f"bring it back from a copy; or, to begin anew, remove {self._path.name}-wal, -shm and -lock",
+            )
 
     @staticmethod
     def _compare(last: int, witness: int | None) -> None:
@@ -169,11 +183,15 @@ class MemoryDatabase(Database):
     """A catalog that lives as long as the process: one connection, one at a time."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self.renew_locks()
+        renew_after_fork(self)
         self._connection = open_memory()
         self._closed = False
         migrate(self._connection, migrations())
         _describe(self._connection)
+
+    def renew_locks(self) -> None:
+        self._lock = threading.RLock()
 
     @contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
@@ -220,7 +238,7 @@ def _end(connection: apsw.Connection, how: str) -> None:
 
 def _create(path: Path, known: Sequence[Migration]) -> None:
     """A new catalog, whole or not there at all."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+    fresh = path.with_name(f".{path.name}.{new_id()}.new")
     try:
         connection = create_connection(fresh)
         with translated_errors():

@@ -7,12 +7,16 @@ import os
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from zlib import crc32
 
+from lastgood.errors import UnavailableError
+from lastgood.model.forking import renew_after_fork
+
 _WITNESS = struct.Struct("<4sQ12xI")
 _MAGIC = b"LGW1"
+_CLOSED = -1
 
 
 class Queue:
@@ -24,48 +28,68 @@ class Queue:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._thread = threading.RLock()
-        self._fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        self._pid = os.getpid()
         self._depth = 0
+        self._fd = self._open()
+        renew_after_fork(self)
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        descriptor = self._descriptor()
         with self._thread:
-            if self._depth == 0:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            self._depth += 1
+            descriptor, outermost = self._descriptor(), self._depth == 0
             try:
+                self._depth += 1
+                if outermost:
+                    with _os_errors():
+                        fcntl.flock(descriptor, fcntl.LOCK_EX)
                 yield
             finally:
-                self._depth -= 1
-                if self._depth == 0:
-                    fcntl.flock(self._fd, fcntl.LOCK_UN)
+                if self._fd == descriptor:  # else it was closed, or this is a child that has its own now
+                    self._depth -= 1
+                    if outermost:
+                        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
     def witness(self) -> int | None:
         """The number of the last acknowledged commit; None when there is no (whole) witness."""
-        data = os.pread(self._descriptor(), _WITNESS.size, 0)
+        with _os_errors():
+            data = os.pread(self._descriptor(), _WITNESS.size, 0)
         if len(data) != _WITNESS.size:
             return None
         magic, number, check = _WITNESS.unpack(data)
         return number if magic == _MAGIC and check == crc32(data[:-4]) else None
 
     def testify(self, number: int) -> None:
-        """Write the witness; only inside a turn, only after the commit is durable."""
+        """Write the witness; only inside a turn, only after the commit is durable. One that is behind is no harm."""
         body = _WITNESS.pack(_MAGIC, number, 0)[:-4]
-        os.pwrite(self._fd, body + crc32(body).to_bytes(4, "little"), 0)
+        with suppress(OSError):
+            os.pwrite(self._fd, body + crc32(body).to_bytes(4, "little"), 0)
 
     def close(self) -> None:
         with self._thread:
-            if self._pid == os.getpid():
+            if self._fd != _CLOSED:
                 os.close(self._fd)
-                self._pid, self._fd = 0, -1
+                self._fd, self._depth = _CLOSED, 0
+
+    def renew_locks(self) -> None:
+        """In a child: a descriptor that is shared with the parent shares its lock, too."""
+        self._thread, self._depth = threading.RLock(), 0
+        if self._fd != _CLOSED:
+            inherited, self._fd = self._fd, self._open()
+            os.close(inherited)
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
 
     def _descriptor(self) -> int:
-        if self._pid != os.getpid():
-            # A descriptor shared with a parent process would share its lock, too; and a lock that one of the
-            # parent's threads held when it forked would never be given back.
-            self._thread, self._depth = threading.RLock(), 0
-            self._fd = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            self._pid = os.getpid()
+        if self._fd == _CLOSED:
+            raise UnavailableError("this store was closed", hint="open it again")
         return self._fd
+
+
+@contextmanager
+def _os_errors() -> Iterator[None]:
+    try:
+        yield
+    except UnavailableError:
+        raise
+    except OSError as error:
+        raise UnavailableError("the store's lock file cannot be used", hint="look at the disk and the log") from error

@@ -234,8 +234,11 @@ def read_creation(connection: apsw.Connection, number: int) -> Event:
 
 def _creation(row: Row) -> Event:
     last_event, version, origin, branch_id, checkpoint_id, checksum, data = row
-    record = decode_record(data, checksum, f"checkpoint {checkpoint_id}")
     kind = "branched" if version == 1 and origin is not None else "created"
+    try:
+        record = decode_record(data, checksum, f"checkpoint {checkpoint_id}")
+    except IntegrityError:  # when and by whom is not known any more; that it was made is
+        return Event(last_event, kind, 0, "", checkpoint_id, branch_id, checkpoint_id, {"damaged": True})
     correlation = record.correlation_id or record.id
     return Event(last_event, kind, record.created_at, record.created_by, correlation, branch_id, checkpoint_id, {})
 

@@ -134,3 +134,5 @@ CREATE TABLE slices (                               -- blobs that are parts of o
   position  INTEGER NOT NULL,
   PRIMARY KEY (partition, digest)
 ) STRICT, WITHOUT ROWID;
+
+CREATE INDEX slices_whole ON slices (whole);
