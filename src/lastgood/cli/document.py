@@ -67,7 +67,7 @@ def parse(field: str, text: str) -> Any:
             f"{field} is not JSON: {error.msg} ({where})", hint='text needs quotes: "like this"', field=field
         ) from error
     except RecursionError:
-        raise InvalidError(f"{field} is nested too deeply", hint="at most 250 levels are kept", field=field) from None
+        raise InvalidError(f"{field} is nested too deeply", hint="at most 255 levels are kept", field=field) from None
     except ValueError as error:
         if isinstance(error, InvalidError):
             raise
