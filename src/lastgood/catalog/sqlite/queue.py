@@ -39,8 +39,7 @@ class Queue:
             try:
                 self._depth += 1
                 if outermost:
-                    with _os_errors():
-                        fcntl.flock(descriptor, fcntl.LOCK_EX)
+                    _lock(descriptor)
                 yield
             finally:
                 if self._fd == descriptor:  # else it was closed, or this is a child that has its own now
@@ -50,8 +49,11 @@ class Queue:
 
     def witness(self) -> int | None:
         """The number of the last acknowledged commit; None when there is no (whole) witness."""
-        with _os_errors():
-            data = os.pread(self._descriptor(), _WITNESS.size, 0)
+        descriptor = self._descriptor()
+        try:
+            data = os.pread(descriptor, _WITNESS.size, 0)
+        except OSError as error:
+            raise _unusable() from error
         if len(data) != _WITNESS.size:
             return None
         magic, number, check = _WITNESS.unpack(data)
@@ -85,11 +87,12 @@ class Queue:
         return self._fd
 
 
-@contextmanager
-def _os_errors() -> Iterator[None]:
+def _lock(descriptor: int) -> None:
     try:
-        yield
-    except UnavailableError:
-        raise
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError as error:
-        raise UnavailableError("the store's lock file cannot be used", hint="look at the disk and the log") from error
+        raise _unusable() from error
+
+
+def _unusable() -> UnavailableError:
+    return UnavailableError("the store's lock file cannot be used", hint="look at the disk and the log")
