@@ -19,7 +19,7 @@ from tests.exactly import exactly
 import lastgood
 from lastgood.errors import CheckpointError, InvalidError, NotFoundError, UnstorableError
 
-INTERNALS = re.compile(r"SELECT|INSERT INTO|UPDATE .* SET|sqlite|Traceback|\.py\b|/tmp/|/work/|/root/")
+INTERNALS = re.compile(r"SELECT|INSERT INTO|UPDATE .* SET|sqlite|Traceback|\.py\b|(?<![\w.])/\w+/")
 
 
 @contextmanager

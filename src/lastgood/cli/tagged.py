@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lastgood.errors import InvalidError
+from lastgood.model.identity import is_text
 
 
 def tagged(value: Any) -> Any:
@@ -21,7 +22,7 @@ def _plain(value: Any) -> Any:
     if value is None or kind is bool:
         return value
     if kind is str:
-        return value if _is_text(value) else {"$surrogates": _base64(value.encode("utf-8", "surrogatepass"))}
+        return value if is_text(value) else {"$surrogates": _base64(value.encode("utf-8", "surrogatepass"))}
     if kind is int:
         return value if -(1 << 63) <= value < 1 << 64 else {"$int": hex(value)}
     if kind is float:
@@ -34,7 +35,7 @@ def _plain(value: Any) -> Any:
 
 
 def _map(value: dict[Any, Any]) -> Any:
-    if all(type(key) is str and not key.startswith("$") and _is_text(key) for key in value):
+    if all(type(key) is str and not key.startswith("$") and is_text(key) for key in value):
         return {key: _plain(item) for key, item in value.items()}
     return {"$map": [[_plain(key), _plain(item)] for key, item in value.items()]}
 
@@ -73,13 +74,3 @@ def _base64(data: bytes) -> str:
     from binascii import b2a_base64
 
     return b2a_base64(data, newline=False).decode()
-
-
-def _is_text(value: str) -> bool:
-    if value.isascii():
-        return True
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -38,6 +38,7 @@ from lastgood.content.codes import (
 )
 from lastgood.content.decoding import decode
 from lastgood.errors import CheckpointError, UnstorableError
+from lastgood.model.identity import is_text
 
 MAX_DEPTH = 255  # of containers: what the encoder takes
 MAX_TAGS = 64  # of tagged values in tagged values: each costs a Python frame when read
@@ -109,7 +110,7 @@ def _header(count: int, fixed: int, short: bytes, long: bytes) -> bytes:
 
 def is_plain_map(value: dict[Any, Any]) -> bool:
     """Whether `value` is a map of msgpack: all keys are exactly `str`, and valid text."""
-    return all(type(key) is str and _is_text(key) for key in value)
+    return all(type(key) is str and is_text(key) for key in value)
 
 
 def in_words(path: Path) -> str:
@@ -250,7 +251,7 @@ class _Walk:
             return value
         if kind is int and -(1 << 63) <= value < 1 << 64:
             return value
-        if kind is str and _is_text(value):
+        if kind is str and is_text(value):
             return value
         if kind is bytes:
             self.met_bytes = True
@@ -329,16 +330,6 @@ class _Walk:
         if id(value) in self._open:
             raise _unstorable(path, value, "it contains itself")
         self._open.add(id(value))
-
-
-def _is_text(value: str) -> bool:
-    if value.isascii():
-        return True
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _unstorable(path: Path, value: object, why: str) -> UnstorableError:

@@ -84,6 +84,17 @@ def check_tag(field: str, value: object) -> str:
     return text
 
 
+def is_text(value: str) -> bool:
+    """Whether UTF-8 has it: no lone surrogates."""
+    if value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def check_text(field: str, value: object) -> str:
     """`value` as free text: any characters but lone surrogates, up to 1 MiB."""
     return _check_str(field, value, MAX_TEXT_BYTES)
