@@ -406,3 +406,19 @@ def test_a_damaged_witness_proves_nothing_and_hides_nothing(in_wal: Truth, tmp_p
         with _flipped(in_wal, tmp_path / "scratch", f"{CATALOG}-lock", bit) as folder:
             total = sum(map(len, in_wal.rows.values()))
             assert _examine(folder, in_wal) == Outcome(False, total, False)
+
+
+def test_a_list_with_holes_is_refused_and_the_pages_beside_them_are_not(store: lastgood.Store) -> None:
+    """I3: never silently fewer rows. A row that is gone leaves its sequence and its count behind."""
+    task = store.task("t")
+    made = [task.save({"n": n}) for n in range(30)]
+    database = store.catalog._database  # type: ignore[attr-defined]
+    with database.writing() as connection:
+        connection.execute("DELETE FROM checkpoints WHERE id = ?", (made[14].id,))
+    for listed in ("t", str(made[0].branch_id)):
+        with pytest.raises(IntegrityError, match="holes"):
+            store.list_checkpoints(listed)
+    assert len(store.list_checkpoints("t", 10)) == 10
+    assert len(store.list_checkpoints("t", 10, before=15)) == 10
+    with pytest.raises(IntegrityError):
+        store.list_checkpoints("t", 10, before=20)

@@ -143,7 +143,31 @@ def read_line(
         found += map(_checkpoint, rows(connection, sql, {**bindings, "type": type_, "branch": branch}))
         if len(found) >= limit:
             break
+    if type_ is None and not _is_complete(connection, line, before, found, limit):
+        raise IntegrityError(
+            f"the list of {line.task.id!r} has holes: checkpoints that were stored are not found",
+            hint="the database is damaged; bring it back from a copy",
+        )
     return found
+
+
+def _is_complete(
+    connection: apsw.Connection, line: Line, before: int | None, found: list[StoredCheckpoint], limit: int
+) -> bool:
+    """Whether what was found can be all there is: a page that the disk wrote in the wrong place fits its checksum.
+
+    Sequences are dense, deleted ones included; and who lists a branch to its end finds as many as are counted.
+    """
+    at_end = len(found) < limit
+    if line.branch is not None:
+        return not at_end or before is not None or len(found) == count_line(connection, line, None)
+    task = line.task.number
+    last = connection.execute("SELECT last_sequence FROM tasks WHERE task = ?", (task,)).get or 0
+    high = last if before is None else min(last, before - 1)
+    low = 1 if at_end else found[-1].placement.sequence
+    sql = "SELECT count(*) FROM checkpoints WHERE number BETWEEN ? AND ?"
+    there = connection.execute(sql, (key(task, low), key(task, high))).get if low <= high else 0
+    return bool(there == max(0, high - low + 1))
 
 
 def read_last_verified(connection: apsw.Connection, line: Line, type_: str | None) -> StoredCheckpoint | None:
