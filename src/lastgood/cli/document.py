@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -54,8 +55,8 @@ def parse(field: str, text: str) -> Any:
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         built = dict(pairs)
         if len(built) != len(pairs):
-            seen: set[str] = set()
-            repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+            times = Counter(key for key, _ in pairs)
+            repeated = next(key for key in times if times[key] > 1)
             raise InvalidError(f"{field}: the key {repeated[:80]!r} stands there twice", hint="keep one", field=field)
         return built
 
