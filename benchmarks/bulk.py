@@ -6,6 +6,7 @@ and its witness move once for each transaction, as the database does it.
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import time
@@ -23,6 +24,7 @@ from lastgood.engine.location import locate, make_folder
 from lastgood.engine.options import Options
 from lastgood.model.checkpoint import Head, Record
 from lastgood.model.identity import new_id
+from lastgood.model.redaction import Redaction
 from lastgood.model.task import MAIN
 
 TASK, USER = "work", "bench"
@@ -58,9 +60,8 @@ def make_store(folder: Path, checkpoints: int, seed: int = 1) -> float:
     maker = _Maker(connection, checkpoints, random.Random(seed))
     start = said = time.perf_counter()
     for done in range(0, checkpoints, BATCH):
-        with database.writing():
-            for _ in range(min(BATCH, checkpoints - done)):
-                maker.commit()
+        count = min(BATCH, checkpoints - done)
+        database.write(functools.partial(maker.commit_many, count))
         if time.perf_counter() - said > 10:
             said = time.perf_counter()
             say(f"  made {maker.made:,} of {checkpoints:,} checkpoints, {_rate(start, maker.made)} each")
@@ -95,6 +96,10 @@ class _Maker:
         self._branches = [_Branch(new_id())]
         self.made = 0
 
+    def commit_many(self, count: int, _: apsw.Connection) -> None:
+        for _index in range(count):
+            self.commit()
+
     def commit(self) -> None:
         branch = self._choose()
         self.made += 1
@@ -106,7 +111,7 @@ class _Maker:
             iteration=self.made,
         )
         ground = Ground(USER, TASK, branch.id, branch.head, branch.record, False)
-        write_checkpoint(cast(Catalog, self._catalog), ground, draft, branch.splitters, USER)
+        write_checkpoint(cast(Catalog, self._catalog), ground, draft, branch.splitters, USER, Redaction())
         branch.advance(self._catalog.committed, self._catalog.record)
         if self.made % VERIFIED_EVERY == 0:
             self._catalog.verify(self._catalog.record.id)

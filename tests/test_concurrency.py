@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import multiprocessing
 import os
@@ -13,9 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 import lastgood
+from lastgood.catalog.sqlite.database import FileDatabase
 from lastgood.errors import ConflictError
 
 RACER = r"""
@@ -273,7 +276,7 @@ def test_a_fork_while_another_thread_is_busy_does_not_hang_the_child(store: last
         task.save({"n": 2})
 
     def hold() -> None:
-        with store._cache._lock if busy == "reading" else task._lock:
+        with store._cache._lock if busy == "reading" else task._cursor.lock:
             held.set()
             done.wait(60)
 
@@ -291,3 +294,114 @@ def test_a_fork_while_another_thread_is_busy_does_not_hang_the_child(store: last
         done.set()
         thread.join()
     assert not alive
+
+
+# --- threads that commit together ------------------------------------------------------------------------------------
+
+
+class _Line:
+    """Threads that write to one store, made to wait until all of them stand in its line."""
+
+    def __init__(self, store: lastgood.Store) -> None:
+        self.database: FileDatabase = store.catalog._database  # type: ignore[attr-defined]
+        self.outcomes: dict[int, object] = {}
+
+    def run(self, *works: Callable[[], object]) -> int:
+        """Have each work done by a thread of its own, in this order in the line; how many commits that took."""
+        before = self._commits()
+        threads = []
+        with self.database.queue():
+            for index, work in enumerate(works):
+                threads.append(threading.Thread(target=self._do, args=(index, work)))
+                threads[-1].start()
+                while len(self.database._group._line) <= index and threads[-1].is_alive():
+                    threads[-1].join(0.001)
+        for thread in threads:
+            thread.join(60)
+        return self._commits() - before
+
+    def _do(self, index: int, work: Callable[[], object]) -> None:
+        try:
+            self.outcomes[index] = work()
+        except BaseException as error:
+            self.outcomes[index] = error
+
+    def _commits(self) -> int:
+        with self.database.reading() as connection:
+            return int(connection.execute("SELECT last_sequence FROM tasks WHERE task = 0").get)
+
+
+def test_threads_that_wait_together_share_one_commit(store: lastgood.Store) -> None:
+    tasks = [store.task(f"t{n}") for n in range(8)]
+    line = _Line(store)
+    assert line.run(*(functools.partial(task.save, {"n": n}) for n, task in enumerate(tasks))) == 1
+    assert [store.task(f"t{n}").state for n in range(8)] == [{"n": n} for n in range(8)]
+    assert [task.head for task in tasks] == [line.outcomes[n] for n in range(8)]
+
+
+def test_one_that_conflicts_fails_alone(store: lastgood.Store) -> None:
+    store.task("t").save({"n": 0})
+    handles = [store.task("t") for _ in range(4)]
+    other = store.task("other")
+    line = _Line(store)
+    works = [functools.partial(handle.save, {"n": n}) for n, handle in enumerate(handles, 1)]
+    assert line.run(*works, functools.partial(other.save, {"n": 9})) == 1
+    assert store.task("t").state == {"n": 1}
+    assert other.state == {"n": 9}
+    assert [type(line.outcomes[n]) for n in range(4)] == [lastgood.Checkpoint, *[lastgood.ConflictError] * 3]
+    conflict = line.outcomes[1]
+    assert isinstance(conflict, lastgood.ConflictError)
+    assert conflict.head.id == handles[0].head.id  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("interrupted", range(3))
+def test_an_interrupt_in_a_group_fails_nobody_else(store: lastgood.Store, interrupted: int) -> None:
+    tasks = [store.task(f"t{n}") for n in range(3)]
+    line = _Line(store)
+    pending = [True]
+
+    def interrupt_once(connection: apsw.Connection) -> None:
+        if pending and pending.pop():
+            raise KeyboardInterrupt
+
+    works: list[Callable[[], object]] = [functools.partial(task.save, {"n": n}) for n, task in enumerate(tasks)]
+    works.insert(interrupted, lambda: line.database.write(interrupt_once))
+    line.run(*works)
+    raised = [index for index, outcome in line.outcomes.items() if isinstance(outcome, BaseException)]
+    assert raised == [0]  # whoever led when it came
+    assert isinstance(line.outcomes[0], KeyboardInterrupt)
+    missing = [] if interrupted == 0 else ["t0"]
+    assert [task.id for task in tasks if task.refresh() is None] == missing
+    tasks[0].save({"n": "goes on"})
+
+
+def test_a_disk_that_fails_fails_the_whole_group_and_nothing_is_acknowledged(store: lastgood.Store) -> None:
+    tasks = [store.task(f"t{n}") for n in range(3)]
+    line = _Line(store)
+
+    def fail(connection: apsw.Connection) -> None:
+        raise apsw.IOError("planted")
+
+    works: list[Callable[[], object]] = [functools.partial(task.save, {"n": 1}) for task in tasks]
+    assert line.run(*works, lambda: line.database.write(fail)) == 0
+    assert [type(outcome) for outcome in line.outcomes.values()] == [lastgood.UnavailableError] * 4
+    assert store.tasks() == []
+    for task in tasks:
+        task.save({"n": 2})
+
+
+def test_beginning_a_step_waits_for_no_disk_and_leaves_the_connection_durable(store: lastgood.Store) -> None:
+    task = store.task("t")
+    task.save({"n": 1})
+    database: FileDatabase = store.catalog._database  # type: ignore[attr-defined]
+    levels: list[int] = []
+    database.write(lambda connection: levels.append(connection.pragma("synchronous")), durable=False)
+    database.write(lambda connection: levels.append(connection.pragma("synchronous")))
+    assert levels == [1, 2]
+    line = _Line(store)
+    step = task.step("work").begin()
+    before = line._commits()
+    task.step("more").begin()
+    assert line._commits() == before  # the witness counts what is durable
+    step.commit()
+    assert line._commits() == before + 1

@@ -179,39 +179,53 @@ def test_a_witness_that_cannot_be_written_does_not_fail_a_stored_save(
 # --- format ------------------------------------------------------------------------------------------------------
 
 
-def _next(number: int, format: str, sql: str) -> tuple[Migration, ...]:
-    return (*migrations(), Migration(number, f"{number:04}_test", format, sql))
+NEXT = len(migrations()) + 1
+
+
+def _next(format: str, sql: str) -> tuple[Migration, ...]:
+    return (*migrations(), Migration(NEXT, f"{NEXT:04}_test", format, sql))
+
+
+def test_a_store_of_the_first_format_is_migrated_to_what_a_fresh_one_is(home: Path) -> None:
+    FileDatabase(home / "old.sqlite", known=migrations()[:1]).close()
+    schemas = []
+    for name in ("old.sqlite", "new.sqlite"):
+        with lastgood.open(home / name) as store:
+            store.task("t").save({"n": 1})
+            with store.catalog._database.reading() as connection:  # type: ignore[attr-defined]
+                schemas.append(connection.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY name").fetchall())
+    assert schemas[0] == schemas[1]
 
 
 def test_a_pending_migration_is_applied_on_opening_and_only_once(home: Path) -> None:
     lastgood.open(home / "s.sqlite").close()
-    more = _next(2, "1.1", "CREATE TABLE added (a);")
+    more = _next("1.9", "CREATE TABLE added (a);")
     for _ in range(2):
         database = FileDatabase(home / "s.sqlite", known=more)
         with database.reading() as connection:
-            rows = connection.execute("SELECT number, format FROM migrations").fetchall()
-            assert rows == [(1, "1.0"), (2, "1.1")]
+            newest = connection.execute("SELECT number, format FROM migrations").fetchall()[-1]
+            assert newest == (NEXT, "1.9")
             assert connection.execute("SELECT count(*) FROM added").get == 0
         database.close()
 
 
 def test_a_migration_that_fails_leaves_the_store_as_it_was(home: Path) -> None:
     lastgood.open(home / "s.sqlite").close()
-    broken = _next(2, "1.1", "CREATE TABLE added (a); INSERT INTO nowhere VALUES (1);")
+    broken = _next("1.1", "CREATE TABLE added (a); INSERT INTO nowhere VALUES (1);")
     with pytest.raises(lastgood.CheckpointError):
         FileDatabase(home / "s.sqlite", known=broken)
     with lastgood.open(home / "s.sqlite") as store:
-        assert store.info().migration == 1
-    database = FileDatabase(home / "s.sqlite", known=_next(2, "1.1", "CREATE TABLE added (a);"))
+        assert store.info().migration == NEXT - 1
+    database = FileDatabase(home / "s.sqlite", known=_next("1.1", "CREATE TABLE added (a);"))
     database.close()
 
 
 def test_a_newer_minor_format_is_read_and_written(home: Path) -> None:
     with lastgood.open(home / "s.sqlite") as store:
         store.task("t").save({"n": 1})
-    FileDatabase(home / "s.sqlite", known=_next(2, "1.1", "ALTER TABLE checkpoints ADD COLUMN extra TEXT;")).close()
+    FileDatabase(home / "s.sqlite", known=_next("1.9", "ALTER TABLE checkpoints ADD COLUMN extra TEXT;")).close()
     with lastgood.open(home / "s.sqlite") as store:
-        assert store.info().format == "1.1"
+        assert store.info().format == "1.9"
         task = store.task("t")
         assert task.state == {"n": 1}
         task.save({"n": 2})
@@ -219,7 +233,7 @@ def test_a_newer_minor_format_is_read_and_written(home: Path) -> None:
 
 def test_a_newer_major_format_is_refused_and_left_alone(home: Path) -> None:
     lastgood.open(home / "s.sqlite").close()
-    FileDatabase(home / "s.sqlite", known=_next(2, "2.0", "CREATE TABLE future (a);")).close()
+    FileDatabase(home / "s.sqlite", known=_next("2.0", "CREATE TABLE future (a);")).close()
     before = (home / "s.sqlite").read_bytes()
     with pytest.raises(FormatError, match=r"format 2\.0") as caught:
         lastgood.open(home / "s.sqlite")

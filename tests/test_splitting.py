@@ -17,8 +17,9 @@ from ormsgpack import Ext, packb
 from tests.exactly import exactly
 
 from lastgood.content import decoding, values
+from lastgood.content.gathering import REFERENCE
 from lastgood.content.joining import join
-from lastgood.content.splitting import REFERENCE, Split, Splitter
+from lastgood.content.splitting import Split, Splitter
 from lastgood.errors import CheckpointError, IntegrityError, UnstorableError
 from lastgood.model.digest import digest
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import apsw
 import msgspec
 import pytest
 from zstandard import ZstdCompressor
@@ -18,9 +19,11 @@ LARGE = {"messages": [f"message {n} " * 60 for n in range(80)]}
 
 
 def change(store: lastgood.Store, sql: str, *bindings: Any) -> None:
-    with store.catalog._database.writing() as connection:  # type: ignore[attr-defined]
+    def work(connection: apsw.Connection) -> None:
         connection.execute(sql, bindings)
         assert connection.changes() > 0
+
+    store.catalog._database.write(work)  # type: ignore[attr-defined]
 
 
 def test_a_well_formed_record_that_is_not_the_one_saved_is_refused(store: lastgood.Store) -> None:
@@ -31,7 +34,7 @@ def test_a_well_formed_record_that_is_not_the_one_saved_is_refused(store: lastgo
         store.get_checkpoint(saved.id)
     (listed,) = store.list_checkpoints("t")
     assert (listed.integrity_ok, listed.message) == (False, "")
-    assert not store.verify_checkpoint(saved.id)
+    assert store.examine_checkpoint(saved.id)
 
 
 @pytest.mark.parametrize("table", ["blobs", "checkpoints"])
@@ -42,7 +45,7 @@ def test_content_of_the_right_size_that_is_not_what_was_saved_is_refused(store: 
     with pytest.raises(IntegrityError) as caught:
         _ = store.get_checkpoint(saved.id).state
     assert caught.value.details["checkpoint_id"] == saved.id
-    assert not store.verify_checkpoint(saved.id)
+    assert store.examine_checkpoint(saved.id)
 
 
 def test_a_parent_that_was_made_anew_is_noticed_by_its_child(store: lastgood.Store) -> None:

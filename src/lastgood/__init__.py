@@ -9,18 +9,27 @@ TYPE_CHECKING = False  # typing's own costs as much to import as all of Python
 if TYPE_CHECKING:
     from typing import Any
 
+    from lastgood.content.appending import AppendList
     from lastgood.content.classes import PlainDataWarning, register
+    from lastgood.content.redacted import Redacted
     from lastgood.engine.checkpoint import Checkpoint, Skipped
     from lastgood.engine.context import correlation
+    from lastgood.engine.history import Entry
+    from lastgood.engine.manager import CheckpointManager
     from lastgood.engine.options import Alert, Options
+    from lastgood.engine.recovery import Recovery
+    from lastgood.engine.restore import Restored
+    from lastgood.engine.step import Step
     from lastgood.engine.store import CheckpointPage, Store
     from lastgood.engine.store import open_store as open  # noqa: A004
     from lastgood.engine.task import Task
+    from lastgood.engine.verification import Verification
     from lastgood.errors import (
         BusyError,
         CheckpointError,
         ConflictError,
         DiskFullError,
+        EvidenceError,
         ForbiddenError,
         FormatError,
         IntegrityError,
@@ -31,66 +40,101 @@ if TYPE_CHECKING:
         UnavailableError,
         UnstorableError,
     )
+    from lastgood.evidence.registry import register_evidence
+    from lastgood.evidence.verifier import EvidenceVerifier
     from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
+    from lastgood.model.redaction import Redaction
+    from lastgood.model.step import OpenStep
+    from lastgood.model.task import BranchInfo, TaskInfo
 
 __all__ = [
     "Alert",
+    "AppendList",
+    "BranchInfo",
     "BusyError",
     "Checkpoint",
     "CheckpointError",
+    "CheckpointManager",
     "CheckpointPage",
     "ConflictError",
     "DiskFullError",
+    "Entry",
     "Evidence",
+    "EvidenceError",
     "EvidencePack",
     "EvidenceType",
+    "EvidenceVerifier",
     "ForbiddenError",
     "FormatError",
     "IntegrityError",
     "InvalidError",
     "LostCommitsError",
     "NotFoundError",
+    "OpenStep",
     "Options",
     "PlainDataWarning",
+    "Recovery",
+    "Redacted",
+    "Redaction",
+    "Restored",
     "Skipped",
     "StageError",
+    "Step",
     "Store",
     "Task",
+    "TaskInfo",
     "UnavailableError",
     "UnstorableError",
+    "Verification",
     "correlation",
     "open",
     "register",
+    "register_evidence",
 ]
 
 _HOMES = {
     "Alert": "lastgood.engine.options",
+    "AppendList": "lastgood.content.appending",
+    "BranchInfo": "lastgood.model.task",
     "BusyError": "lastgood.errors",
     "Checkpoint": "lastgood.engine.checkpoint",
     "CheckpointError": "lastgood.errors",
+    "CheckpointManager": "lastgood.engine.manager",
     "CheckpointPage": "lastgood.engine.store",
     "ConflictError": "lastgood.errors",
     "DiskFullError": "lastgood.errors",
+    "Entry": "lastgood.engine.history",
     "Evidence": "lastgood.model.evidence",
+    "EvidenceError": "lastgood.errors",
     "EvidencePack": "lastgood.model.evidence",
     "EvidenceType": "lastgood.model.evidence",
+    "EvidenceVerifier": "lastgood.evidence.verifier",
     "ForbiddenError": "lastgood.errors",
     "FormatError": "lastgood.errors",
     "IntegrityError": "lastgood.errors",
     "InvalidError": "lastgood.errors",
     "LostCommitsError": "lastgood.errors",
     "NotFoundError": "lastgood.errors",
+    "OpenStep": "lastgood.model.step",
     "Options": "lastgood.engine.options",
     "PlainDataWarning": "lastgood.content.classes",
+    "Recovery": "lastgood.engine.recovery",
+    "Redacted": "lastgood.content.redacted",
+    "Redaction": "lastgood.model.redaction",
+    "Restored": "lastgood.engine.restore",
     "Skipped": "lastgood.engine.checkpoint",
     "StageError": "lastgood.errors",
+    "Step": "lastgood.engine.step",
     "Store": "lastgood.engine.store",
     "Task": "lastgood.engine.task",
+    "TaskInfo": "lastgood.model.task",
     "UnavailableError": "lastgood.errors",
     "UnstorableError": "lastgood.errors",
+    "Verification": "lastgood.engine.verification",
     "correlation": "lastgood.engine.context",
     "open": "lastgood.engine.store",
     "register": "lastgood.content.classes",
+    "register_evidence": "lastgood.evidence.registry",
 }
 
 

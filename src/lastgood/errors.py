@@ -12,7 +12,8 @@
     │   ├── BusyError                      busy                      retryable
     │   └── DiskFullError                  disk_full                 HTTP 507
     ├── ForbiddenError (PermissionError)   forbidden        exit 7   HTTP 403
-    └── StageError                         stage            exit 8   HTTP 500
+    ├── StageError                         stage            exit 8   HTTP 500
+    └── EvidenceError                      evidence         exit 9   HTTP 409  what a checkpoint claims does not hold
 
 `str(error)` is a sentence for people, `error.hint` says what to do next, `error.code` is stable and for
 programs. Ids and the like that a handler may want stand in `error.details`. Internals (SQL, stacks) stay in
@@ -130,3 +131,11 @@ class StageError(CheckpointError):
 
     code = "stage"
     exit_code = 8
+
+
+class EvidenceError(CheckpointError):
+    """A checkpoint that should be gone back to claims something that does not hold, or claims nothing."""
+
+    code = "evidence"
+    exit_code = 9
+    http_status = 409

@@ -74,7 +74,7 @@ def test_status_tells_how_the_store_was_found_and_where_the_task_stands(data: Ru
     said = data("status")
     assert said["found_by"] == str(three / "lastgood.toml")
     assert (said["task"], said["checkpoints"], said["head"]["sequence"]) == ("work", 3, 3)
-    assert said["format"] == "1.0"
+    assert said["format"] == "1.1"
     assert said["size"] > 0
 
 
@@ -101,7 +101,7 @@ def test_a_broken_config_is_named(run: Run, folder: Path) -> None:
 
 
 def test_migrate_says_that_nothing_was_pending(data: Run, three: Path) -> None:
-    assert data("migrate") == {"format": "1.0", "applied": []}
+    assert data("migrate") == {"format": "1.1", "applied": []}
 
 
 def test_repair_does_nothing_unasked(run: Run, three: Path) -> None:

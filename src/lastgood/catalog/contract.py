@@ -16,12 +16,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from lastgood.model.checkpoint import Attestation, Head, Placement, Record
-from lastgood.model.event import Event
+from lastgood.model.event import Event, EventKind
+from lastgood.model.step import OpenStep
 from lastgood.model.task import BranchInfo, TaskInfo
 
 MAX_PAGE = 1000
@@ -64,13 +66,28 @@ class Actor(NamedTuple):
 
 
 class NewBranch(msgspec.Struct, frozen=True):
-    """A branch to be made by a commit. The commit's parent is its origin; without one it begins the task."""
+    """A branch to be made by a commit. The commit's parent is its origin; without one it begins the task.
+
+    With `may_rename` a name that is taken gets a number behind it. An `active` one becomes the task's active
+    branch; then `expects` is the head of the branch that was active as the writer saw it (None: whatever it is).
+    """
 
     id: str
     name: str
     description: str = ""
     metadata: dict[str, Any] = {}
     active: bool = True
+    may_rename: bool = False
+    expects: str | None = None
+
+
+class Note(NamedTuple):
+    """An entry for the log that comes with a commit: about a branch, and a checkpoint of the task."""
+
+    kind: EventKind
+    branch_id: str
+    checkpoint_id: str | None
+    data: dict[str, Any]
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,8 +95,10 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
     `may_repeat`: its id or its key was given by a caller, who may have committed it before; `inherited`:
     the fields that do not count then, because the caller left them as they were. `root`: the root of
-    its state, which lies with the checkpoint, because it is small and hardly ever the same twice. `slices`: blobs
-    of the task that are parts of others now; their own bytes may go, they are read as before.
+    its state, which lies with the checkpoint, because it is small and hardly ever the same twice; `keep_root`: it
+    is the parent's, because the state is. `slices`: blobs
+    of the task that are parts of others now; their own bytes may go, they are read as before. `step`: the open
+    step that ends with this commit. `notes` stand in the log before the checkpoint itself.
     """
 
     owner: str
@@ -91,9 +110,12 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     may_repeat: bool = True
     inherited: Sequence[str] = ()
     root: Blob | None = None
+    keep_root: bool = False
     blobs: Sequence[Blob] = ()
     slices: Sequence[SliceOf] = ()
     attestations: Sequence[tuple[str, dict[str, Any]]] = ()
+    step: str | None = None
+    notes: Sequence[Note] = ()
 
 
 class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,6 +178,9 @@ class Catalog(ABC):
     shared: bool
     """Several hosts may use it at once."""
 
+    file: Path | None
+    """The SQLite file that it is, if it is one."""
+
     @abstractmethod
     def info(self) -> StoreInfo: ...
 
@@ -167,6 +192,7 @@ class Catalog(ABC):
         `only_if_active` its branch must be the task's active one. The first commit of a task creates it. A key
         or an id that is already stored is found before the head is looked at: with the same content the
         stored one is returned as `repeated` and nothing changes, with other content it is a ConflictError.
+        A step that is not open any more is a ConflictError, too.
         """
 
     @abstractmethod
@@ -189,7 +215,48 @@ class Catalog(ABC):
 
     @abstractmethod
     def branches(self, task: TaskInfo) -> list[BranchInfo]:
-        """Oldest first."""
+        """Oldest first; deleted ones only as far as others descend from what is left of them."""
+
+    @abstractmethod
+    def activate(self, owner: str, branch_id: str, actor: Actor, *, expects: str | None = None) -> Position:
+        """Make it the task's active branch; logs `switched`. `expects` as in NewBranch. Undoable."""
+
+    @abstractmethod
+    def undo(self, owner: str, task_id: str, actor: Actor, *, expects: str | None = None) -> Position:
+        """Take back the last move of the active branch that was not taken back; logs `undone`.
+
+        ConflictError when there is none, or the branch to go back to is gone.
+        """
+
+    @abstractmethod
+    def redo(self, owner: str, task_id: str, actor: Actor, *, expects: str | None = None) -> Position:
+        """Make the move again that was taken back last; logs `redone`.
+
+        ConflictError when there is none, or the branch that undo went back to has moved on since.
+        """
+
+    @abstractmethod
+    def delete_branch(self, owner: str, branch_id: str, actor: Actor) -> int:
+        """Mark a branch and what only it has as deleted; how many checkpoints. Its name is free again.
+
+        What others descend from stays, and so do tagged checkpoints. Refuses the active branch.
+        """
+
+    @abstractmethod
+    def begin_step(self, step: OpenStep, snapshot: Blob | None) -> None:
+        """Survives the process at once, and power loss from the next durable write on."""
+
+    @abstractmethod
+    def open_step(self, owner: str, step_id: str) -> tuple[OpenStep, Blob | None] | None:
+        """A step that is open, and the snapshot it was begun with (its digest left empty)."""
+
+    @abstractmethod
+    def open_steps(self, owner: str | None, task_id: str | None = None) -> list[OpenStep]:
+        """Oldest first. None: of every owner, of every task."""
+
+    @abstractmethod
+    def end_step(self, owner: str, step_id: str, kind: EventKind, data: dict[str, Any], actor: Actor) -> None:
+        """End a step without a checkpoint, and log why: in its task's log, or in the store's if there is no task."""
 
     @abstractmethod
     def checkpoint(self, owner: str, checkpoint_id: str) -> StoredCheckpoint | None: ...
@@ -252,6 +319,13 @@ class Catalog(ABC):
     @abstractmethod
     def events(self, task: TaskInfo, *, after: int = 0, limit: int = 100) -> list[Event]:
         """Oldest first, those with a sequence above `after`."""
+
+    @abstractmethod
+    def history(self, line: Line, *, before: int | None = None, limit: int = 100) -> list[Event]:
+        """Newest first, those with a sequence below `before`.
+
+        Of a branch: what its ancestors' logs said when it began, and its own.
+        """
 
     @abstractmethod
     def purge(self, owner: str, checkpoint_id: str, actor: Actor) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -12,6 +12,7 @@ import msgspec
 
 from lastgood.content.classes import Registered, registered_name
 from lastgood.content.codes import (
+    APPEND_LIST,
     BIG_INT,
     BYTEARRAY,
     CLASS,
@@ -21,6 +22,7 @@ from lastgood.content.codes import (
     DECIMAL,
     FROZENSET,
     MAP,
+    REDACTED,
     SET,
     SPLITS,
     SURROGATES,
@@ -29,6 +31,7 @@ from lastgood.content.codes import (
     TUPLE,
     UUID_,
 )
+from lastgood.content.redacted import read_redacted
 from lastgood.errors import CheckpointError, IntegrityError, InvalidError, UnstorableError
 
 Resolve = Callable[[int, bytes], Any]
@@ -40,6 +43,21 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 def decode(data: bytes, resolve: Resolve | None = None, *, classes: bool = True) -> Any:
     """The value in `data`. With `classes=False` values of registered classes stay plain data."""
     return _decoded(_Reading(resolve, classes).decoder, data)
+
+
+def decode_each(elements: Iterable[bytes]) -> Iterator[Any]:
+    """The values of `elements`, each made when it is asked for."""
+    decoder = _Reading(None, True).decoder
+    for element in elements:
+        yield _decoded(decoder, element)
+
+
+def cut(array: bytes) -> list[bytes]:
+    """The elements of an encoded list, as they are; what is in them is not looked at."""
+    return [bytes(element) for element in _decoded(_CUTTER, array)]
+
+
+_CUTTER = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 def visit(data: bytes, resolve: Resolve) -> None:
@@ -77,6 +95,8 @@ class _Reading:
             return self._resolve(code, bytes(payload))
         if (read := _READERS.get(code)) is not None:
             return read(bytes(payload))
+        if code == APPEND_LIST and self._classes:
+            return _append_list(bytes(payload))
         inner = self.decoder.decode(payload)
         if (build := _BUILDERS.get(code)) is not None:
             return build(inner)
@@ -118,6 +138,12 @@ def _rebuild(entry: Registered, plain: Any) -> Any:
         ) from error
 
 
+def _append_list(payload: bytes) -> Any:
+    from lastgood.content.appending import append_list_of  # it builds on this module
+
+    return append_list_of(cut(payload))
+
+
 def _moment_zone(zone: Any) -> dt.tzinfo | None:
     if zone is None:
         return None
@@ -150,9 +176,11 @@ _READERS: dict[int, Callable[[bytes], Any]] = {
     UUID_: lambda payload: UUID(bytes=payload),
     BYTEARRAY: bytearray,
     SURROGATES: lambda payload: payload.decode("utf-8", "surrogatepass"),
+    REDACTED: read_redacted,
 }
 _BUILDERS: dict[int, Callable[[Any], Any]] = {
     TUPLE: tuple,
+    APPEND_LIST: list,
     DATETIME: _read_datetime,
     TIME: _read_time,
     TIMEDELTA: lambda parts: dt.timedelta(*parts),

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
+from lastgood.content.appending import AppendList
+
 Kind = Literal["added", "removed", "changed"]
 Trail = tuple["Trail", Any] | None
 """Where a value stands, innermost first; made into a path only for what differs."""
@@ -14,7 +16,7 @@ _EXACT = (str, int, bool, bytes, bytearray, type(None))
 
 
 class Change(NamedTuple):
-    """One difference. `path` leads to it: keys of maps, indexes of lists and tuples.
+    """One difference. `path` leads to it: keys of maps, indexes of lists, AppendLists and tuples.
 
     The index of something removed is its place in the value before; of something added, in the value after.
     """
@@ -40,6 +42,8 @@ def compare(before: Any, after: Any) -> list[Change]:
             changes.append(step)
             continue
         trail, old, new = step
+        if type(old) is type(new) is AppendList:
+            old, new = list(old), list(new)
         if type(old) is type(new) is dict and (parts := _compare_maps(trail, old, new)) is not None:
             todo.extend(reversed(parts))
         elif type(old) is type(new) and type(old) in (list, tuple):
@@ -57,6 +61,8 @@ def same(one: Any, other: Any) -> bool:
         kind = type(one)
         if kind is not type(other):
             return False
+        if kind is AppendList:
+            one, other, kind = list(one), list(other), list
         if kind in _EXACT:
             if one != other:
                 return False
@@ -130,7 +136,7 @@ def _mark(value: Any) -> Any:
         return value
     if kind in _EXACT:
         return kind, bytes(value) if kind is bytearray else value
-    if kind is tuple or kind is list:
+    if kind is tuple or kind is list or kind is AppendList:
         return kind, tuple(map(_mark, value))
     if kind is set or kind is frozenset:
         return kind, frozenset(Counter(map(_mark, value)).items())

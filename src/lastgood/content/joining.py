@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lastgood.content.codes import SPLIT_LIST, SPLIT_TEXT
-from lastgood.content.decoding import decode, visit
-from lastgood.content.splitting import INLINE, LEVEL_BITS, MAX_LOOK, NODE_MAX, PIECE_MIN, REFERENCE
+from lastgood.content.appending import append_list_of
+from lastgood.content.codes import SPLIT_APPEND, SPLIT_MAP, SPLIT_TEXT
+from lastgood.content.decoding import cut, decode, visit
+from lastgood.content.elements import join_element
+from lastgood.content.gathering import HOLDS_SPLIT, LEVEL_BITS, NODE_MAX, PIECE_MIN, REFERENCE
+from lastgood.content.splitting import INLINE, MAX_LOOK
 from lastgood.content.values import array_header, map_header
 from lastgood.errors import IntegrityError
 
@@ -20,6 +23,8 @@ def join(root: bytes, size: int, fetch: Fetch, *, classes: bool = True) -> Any:
     joining = _Joining(size, fetch)
 
     def resolve(code: int, payload: bytes) -> Any:
+        if code == SPLIT_APPEND and classes:
+            return append_list_of(joining.elements(payload))
         return decode(joining.whole(code, payload), resolve, classes=classes)
 
     return decode(root, resolve, classes=classes)
@@ -46,18 +51,44 @@ class _Joining:
 
     def whole(self, code: int, payload: bytes) -> bytes:
         """A split value in one piece; values inside it may be split in turn."""
-        count, references, tail = _read_split(payload)
-        header = b"" if code == SPLIT_TEXT else array_header(count) if code == SPLIT_LIST else map_header(count)
-        leaves = self._leaves(_cut(references))
-        self._bytes -= len(tail) + sum(map(len, leaves))
-        if self._bytes < 0:
-            raise _malformed()
-        data = b"".join((header, *leaves, tail))
+        count, parts = self._parts(payload)
+        header = b"" if code == SPLIT_TEXT else map_header(count) if code == SPLIT_MAP else array_header(count)
+        data = b"".join((header, *(part for part, _ in parts)))
         if code == SPLIT_TEXT and len(data) != count:
             raise _malformed()
         return data
 
-    def _leaves(self, references: list[bytes]) -> list[bytes]:
+    def elements(self, payload: bytes) -> list[bytes]:
+        """The elements of a split AppendList, each in one piece."""
+        count, parts = self._parts(payload)
+        elements = cut(b"".join((array_header(count), *(part for part, _ in parts))))
+        at = 0
+        for part, may_hold_split in parts:
+            end = len(part)
+            while end > 0:
+                end -= len(elements[at])
+                if may_hold_split:
+                    elements[at] = join_element(elements[at], self._whole_part)
+                at += 1
+            if end:
+                raise _malformed()
+        return elements
+
+    def _whole_part(self, code: int, payload: bytes) -> bytes:
+        if code == SPLIT_APPEND:  # an AppendList in an element is a part of it, and never split by itself
+            raise _malformed()
+        return self.whole(code, payload)
+
+    def _parts(self, payload: bytes) -> tuple[int, list[tuple[bytes, bool]]]:
+        """How many elements there are, and they themselves in parts: whether one may hold split values."""
+        count, references, tail = _read_split(payload)
+        parts = [*self._leaves(_cut(references)), (tail, True)]
+        self._bytes -= sum(len(part) for part, _ in parts)
+        if self._bytes < 0:
+            raise _malformed()
+        return count, parts
+
+    def _leaves(self, references: list[bytes]) -> list[tuple[bytes, bool]]:
         """The elements below `references`, in order; each level of nodes is fetched at once."""
         while any(ref[0] & LEVEL_BITS for ref in references):
             self._spend(references)
@@ -69,7 +100,7 @@ class _Joining:
             ]
         self._spend(references)
         leaves = self._fetch([ref[1:] for ref in references])
-        return [leaves[ref[1:]] for ref in references]
+        return [(leaves[ref[1:]], bool(ref[0] & HOLDS_SPLIT)) for ref in references]
 
     def _spend(self, references: list[bytes]) -> None:
         if len(references) > self._references:

@@ -1,8 +1,8 @@
 """Large values split at content-defined boundaries, so that history costs what changed (docs/format.md).
 
 A `Splitter` remembers the value it split last. Runs of elements that still encode to the same bytes are
-taken over without hashing; the rest is split anew. The result depends on the value alone, never on what is
-remembered.
+taken over without hashing; the rest is split anew. An AppendList goes on where it was, and what it had then is
+not looked at. The result depends on the value alone, never on what is remembered.
 """
 
 from __future__ import annotations
@@ -10,38 +10,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
-from zlib import crc32
-
-from ormsgpack import Ext, packb
 
 from lastgood.content import values
-from lastgood.content.codes import SPLIT_LIST, SPLIT_MAP, SPLIT_TEXT
+from lastgood.content.appending import AppendList, encoded_elements
+from lastgood.content.codes import SPLIT_APPEND, SPLIT_LIST, SPLIT_MAP, SPLIT_TEXT
+from lastgood.content.elements import append_list_size, encode_append_list, open_element
+from lastgood.content.gathering import START, Gathering, NewBlobs, Slice, Standing
 from lastgood.content.values import ENTRY, ITEM, NAME, Path, array_header, map_header
 from lastgood.errors import UnstorableError
 from lastgood.model.checkpoint import ValueRef
-from lastgood.model.digest import SIZE, digest
+from lastgood.model.digest import digest
 
 INLINE = 1024  # values up to this many bytes stay where they are
 LARGE = 16_384  # elements beyond this are split themselves
 SMALL_MAP, SMALL_MAP_BYTES = 32, 4096
-PIECE, PIECE_MIN, PIECE_MAX = 256, 256, 4096
-RUN, RUN_MIN, RUN_MAX = 3072, 20_480, 65_536
-NODE_BELOW, NODE_MIN, NODE_MAX = 128, 2, 16
 LINE_MAX = 4096
-
-REFERENCE = 1 + SIZE
-LEVEL_BITS, HOLDS_SPLIT = 0x3F, 0x80
 
 MAX_LOOK = 16  # what is nested deeper is not looked into
 
 
 class Element(NamedTuple):
-    """One element as it is stored; `holds_split` when large parts of it are split off."""
+    """One element behind the last finished run, in one piece."""
 
-    stored: bytes
-    holds_split: bool = False
-    plain: bytes = b""
-    has_bytes: bool = False
+    plain: bytes
+    has_bytes: bool
 
 
 class Run(NamedTuple):
@@ -58,31 +50,39 @@ class Runs(NamedTuple):
     """All finished runs of a value, and where gathering stood behind the last of them."""
 
     runs: tuple[Run, ...]
-    size: int
     levels: tuple[tuple[bytes, ...], ...]
     reached: frozenset[bytes]
 
 
+class Appended(NamedTuple):
+    """An AppendList as far as it was gathered. Its list of elements is the live one: it only ever grows."""
+
+    elements: list[bytes]
+    length: int
+    size: int
+    standing: Standing
+
+
 class Memory(NamedTuple):
-    """What is remembered of one value: its encoding in one piece, or its runs, or its entries."""
+    """What is remembered of one value: its encoding in one piece, or its runs, or its entries, or its standing.
+
+    `reached` has blobs that are stored with it: all of them, but of an AppendList only those it refers to itself.
+    `holds_split` says whether there are any.
+    """
 
     stored: bytes = b""
     size: int = 0
     reached: frozenset[bytes] = frozenset()
+    holds_split: bool = False
     plain: bytes | None = None
     runs: Runs | None = None
     entries: Mapping[str, Memory] = {}
+    length: int = 0
+    appended: Appended | None = None
 
 
 NOTHING = Memory()
-
-
-class Slice(NamedTuple):
-    """A piece that was stored by itself before, and is now a part of a finished run."""
-
-    digest: bytes
-    run: bytes
-    position: int
+NONE_APPENDED = Appended([], 0, 0, START)
 
 
 class Split(NamedTuple):
@@ -115,8 +115,9 @@ class Splitter:
                 path=name,
             )
         self._next = memory
-        count = len(value) if type(value) is list or type(value) is dict else 0
-        return Split(ValueRef(digest(memory.stored), memory.size, count), memory.stored, work.blobs, work.slices)
+        count = len(value) if type(value) is list or type(value) is dict else memory.length
+        ref = ValueRef(digest(memory.stored), memory.size, count)
+        return Split(ref, memory.stored, work.new.blobs, work.new.slices)
 
     def keep(self) -> None:
         """The value split last is stored, and the next one continues it."""
@@ -131,26 +132,11 @@ class _Work:
     """One split under way: collects the blobs to be stored."""
 
     def __init__(self, known: frozenset[bytes]) -> None:
-        self._known = known
-        self.blobs: dict[bytes, bytes] = {}
-        self.slices: list[Slice] = []
-
-    def slice(self, pieces: list[bytes], run: bytes) -> None:
-        """`run` is made of `pieces`: those that are stored need not be kept twice."""
-        position = 0
-        for piece in pieces:
-            key = digest(piece)
-            if key in self._known and key != run:
-                self.slices.append(Slice(key, run, position))
-            position += len(piece)
-
-    def add(self, data: bytes) -> bytes:
-        key = digest(data)
-        if key not in self._known:
-            self.blobs[key] = data
-        return key
+        self.new = NewBlobs(known)
 
     def store(self, value: Any, memory: Memory, path: Path, depth: int) -> Memory:
+        if type(value) is AppendList and depth < MAX_LOOK:
+            return self._store_appended(value, memory.appended or NONE_APPENDED, depth)
         if memory.size <= INLINE:  # it was small, so it most likely is: no need to look into it
             plain = values.encode_fast(value)
             if plain is not None and len(plain) <= INLINE and not values.may_hold_bytes(plain):
@@ -176,11 +162,11 @@ class _Work:
             return memory
         if len(plain) <= INLINE:
             return Memory(plain, len(plain), plain=plain)
-        gathering = _Gathering(self)
+        gathering = Gathering(self.new)
         for line in _lines(plain):
-            gathering.add(Element(line))
+            gathering.add(line)
         stored = gathering.finish(SPLIT_TEXT, len(plain))
-        return Memory(stored, len(plain), frozenset(gathering.reached), plain=plain)
+        return Memory(stored, len(plain), frozenset(gathering.reached), gathering.holds_split, plain=plain)
 
     def _store_small_map(self, value: dict[str, Any], memory: Memory, path: Path, depth: int) -> Memory:
         entries = {
@@ -191,39 +177,77 @@ class _Work:
         stored = map_header(len(parts)) + b"".join(parts)
         size = len(stored) + sum(entry.size - len(entry.stored) for entry in entries.values())
         reached = frozenset[bytes]().union(*(entry.reached for entry in entries.values()))
+        holds_split = any(entry.holds_split for entry in entries.values())
         if len(stored) > SMALL_MAP_BYTES:
-            gathering = _Gathering(self)
+            gathering = Gathering(self.new)
             for part, entry in zip(parts, entries.values(), strict=True):
-                gathering.add(Element(part, bool(entry.reached)))
+                gathering.add(part, entry.holds_split)
             stored = gathering.finish(SPLIT_MAP, len(parts))
             reached |= gathering.reached
-        return Memory(stored, size, reached, entries=entries)
+            holds_split = gathering.holds_split
+        return Memory(stored, size, reached, holds_split, entries=entries)
 
     def _store_many(self, source: _Source, remembered: Runs | None, taken: int, depth: int) -> Memory:
         """`taken` is how many of the remembered runs are still the same."""
-        gathering = _Gathering(self)
         runs = list(remembered.runs[:taken]) if remembered else []
         if remembered and taken and taken == len(remembered.runs):
-            size = gathering.resume(remembered)
+            gathering = Gathering(self.new, Standing(levels=remembered.levels, holds_split=True))
+            gathering.reached |= remembered.reached
         else:
-            size = sum(map(gathering.take, runs))
+            gathering = Gathering(self.new)
+            for run in runs:
+                gathering.take(run.reference)
+        size = sum(run.size for run in runs)
         finished = frozenset(gathering.reached)
+        behind: list[Element] = []
         for key, item, path in source.rest():
             encoded, has_bytes = values.encode_looking(item, path)
-            element = Element(key + encoded, False, key + encoded, has_bytes)
+            plain = key + encoded
+            stored, holds_split = plain, False
             if len(encoded) > LARGE:
                 split = self.store(item, NOTHING, path, depth + 1)
                 gathering.reached |= split.reached
-                element = Element(key + split.stored, bool(split.reached), element.plain, has_bytes)
-            if (reference := gathering.add(element)) is not None:
-                runs.append(_remember(source, gathering.last_run, reference))
+                stored, holds_split = key + split.stored, split.holds_split
+            behind.append(Element(plain, has_bytes))
+            if (reference := gathering.add(stored, holds_split)) is not None:
+                runs.append(_remember(source, behind, reference))
                 size += runs[-1].size
                 finished = frozenset(gathering.reached)
-        runs_now = gathering.remember(tuple(runs), size, finished)
-        size += sum(len(element.plain) for element in gathering.rest())
+                behind = []
+        runs_now = Runs(tuple(runs), gathering.levels(), finished)
+        size += sum(len(element.plain) for element in behind) + len(source.header(source.count))
         stored = gathering.finish(source.code, source.count)
-        size += len(source.header(source.count))
-        return Memory(stored, size, frozenset(gathering.reached), runs=runs_now)
+        return Memory(stored, size, frozenset(gathering.reached), gathering.holds_split, runs=runs_now)
+
+    def _store_appended(self, value: AppendList, before: Appended, depth: int) -> Memory:
+        """Only what was appended since `before` is looked at, if the list is the one that was gathered then."""
+        elements = encoded_elements(value)
+        if not _continues(elements, before):
+            before = NONE_APPENDED
+        fresh = elements[before.length :]  # another thread may append meanwhile: from here on only this counts
+        length = before.length + len(fresh)
+        size = before.size + sum(map(len, fresh))
+        whole = append_list_size(length, size)
+        if whole <= INLINE:
+            return Memory(encode_append_list(fresh), whole, length=length)
+        gathering = Gathering(self.new, before.standing)
+        for element in fresh:
+            if len(element) > LARGE:
+                split = self.store(open_element(element), NOTHING, None, depth + 1)
+                gathering.add(split.stored, split.holds_split)
+            else:
+                gathering.add(element)
+        stored = gathering.finish(SPLIT_APPEND, length)
+        reached = frozenset(reference[1:] for reference in gathering.references())
+        appended = Appended(elements, length, size, gathering.standing())
+        return Memory(stored, whole, reached, gathering.holds_split, length=length, appended=appended)
+
+
+def _continues(elements: list[bytes], before: Appended) -> bool:
+    """Whether `elements` begins with those gathered before: as the same list, or one loaded or copied since."""
+    if elements is before.elements:
+        return True
+    return len(elements) >= before.length and elements[: before.length] == before.elements[: before.length]
 
 
 def _remember(source: _Source, elements: list[Element], reference: bytes) -> Run:
@@ -299,88 +323,6 @@ class _Entries(_Source):
     def rest(self) -> Iterator[tuple[bytes, Any, Path]]:
         for key, item in islice(self._entries, self._at, None):
             yield values.encode(key), item, (self._path, ENTRY, key)
-
-
-class _Gathering:
-    """Elements on their way into pieces, runs and nodes."""
-
-    def __init__(self, work: _Work) -> None:
-        self._work = work
-        self._piece: list[Element] = []
-        self._pieces: list[list[Element]] = []
-        self._piece_size = self._run_size = 0
-        self._levels: list[list[bytes]] = [[]]
-        self.last_run: list[Element] = []
-        self.reached: set[bytes] = set()
-
-    def add(self, element: Element) -> bytes | None:
-        """The reference of the run that ends with this element, if one does; `last_run` has its elements."""
-        size, mark = len(element.stored), crc32(element.stored)
-        self._piece.append(element)
-        self._piece_size += size
-        self._run_size += size
-        if (mark * PIECE < size << 32 and self._piece_size >= PIECE_MIN) or self._piece_size >= PIECE_MAX:
-            self._pieces.append(self._piece)
-            self._piece, self._piece_size = [], 0
-            if (mark * RUN < size << 32 and self._run_size >= RUN_MIN) or self._run_size >= RUN_MAX:
-                return self._end_run()
-        return None
-
-    def take(self, run: Run) -> int:
-        """Go on behind a run as it was; its size."""
-        self.reached.add(run.reference[1:])
-        self._refer(run.reference, 0)
-        return run.size
-
-    def resume(self, runs: Runs) -> int:
-        """Go on behind all of `runs`; their size."""
-        self._levels = [list(level) for level in runs.levels]
-        self.reached |= runs.reached
-        return runs.size
-
-    def remember(self, runs: tuple[Run, ...], size: int, reached: frozenset[bytes]) -> Runs:
-        return Runs(runs, size, tuple(map(tuple, self._levels)), reached)
-
-    def rest(self) -> Iterator[Element]:
-        """The elements behind the last finished run."""
-        for piece in (*self._pieces, self._piece):
-            yield from piece
-
-    def finish(self, code: int, count: int) -> bytes:
-        """The split value, as it stands in place of the whole one."""
-        references = [reference for level in reversed(self._levels) for reference in level]
-        references += [self._blob(piece) for piece in self._pieces]
-        tail = b"".join(element.stored for element in self._piece)
-        return packb(Ext(code, packb([count, b"".join(references), tail])))
-
-    def _end_run(self) -> bytes:
-        self.last_run = [element for piece in self._pieces for element in piece]
-        reference = self._blob(self.last_run)
-        if reference[1:] in self._work.blobs:
-            pieces = [b"".join(element.stored for element in piece) for piece in self._pieces]
-            self._work.slice(pieces, reference[1:])
-        self._pieces, self._run_size = [], 0
-        self._refer(reference, 0)
-        return reference
-
-    def _blob(self, elements: list[Element]) -> bytes:
-        flag = HOLDS_SPLIT if any(element.holds_split for element in elements) else 0
-        return self._add(flag, b"".join(element.stored for element in elements))
-
-    def _add(self, flag: int, data: bytes) -> bytes:
-        key = self._work.add(data)
-        self.reached.add(key)
-        return bytes((flag,)) + key
-
-    def _refer(self, reference: bytes, level: int) -> None:
-        if level == len(self._levels):
-            self._levels.append([])
-        references = self._levels[level]
-        references.append(reference)
-        if (reference[1] < NODE_BELOW and len(references) >= NODE_MIN) or len(references) >= NODE_MAX:
-            flag = level + 1 | (HOLDS_SPLIT if any(ref[0] & HOLDS_SPLIT for ref in references) else 0)
-            self._levels[level] = []
-            self._refer(self._add(flag, b"".join(references)), level + 1)
 
 
 def _lines(data: bytes) -> Iterator[bytes]:

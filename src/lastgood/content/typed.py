@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from lastgood.content.appending import AppendList
 from lastgood.content.classes import class_name, registered_class
 from lastgood.errors import InvalidError
 
@@ -27,6 +28,8 @@ def as_type(plain: Any, type: type[T]) -> T:
 def _from_plain(type: Any, plain: Any) -> Any:
     if hasattr(type, "model_validate"):
         return type.model_validate(plain)
+    if type is AppendList:
+        return AppendList(plain)
     if (entry := registered_class(type)) is not None:
         return entry.from_plain(plain)
     if isinstance(plain, type):

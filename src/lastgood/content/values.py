@@ -12,7 +12,7 @@ import functools
 import sys
 from collections.abc import Callable, Collection, Iterable
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import ormsgpack
@@ -29,6 +29,7 @@ from lastgood.content.codes import (
     DECIMAL,
     FROZENSET,
     MAP,
+    REDACTED,
     SET,
     SURROGATES,
     TIME,
@@ -37,8 +38,11 @@ from lastgood.content.codes import (
     UUID_,
 )
 from lastgood.content.decoding import decode
+from lastgood.content.redacted import Redacted
 from lastgood.errors import CheckpointError, UnstorableError
 from lastgood.model.identity import is_text
+
+T = TypeVar("T")
 
 MAX_DEPTH = 255  # of containers: what the encoder takes
 MAX_TAGS = 64  # of tagged values in tagged values: each costs a Python frame when read
@@ -92,6 +96,11 @@ def encode_strictly(value: object, path: Path = None) -> tuple[bytes, bool]:
     """`value` in one piece, and whether there are bytes in it."""
     walk = _Walk()
     return walk.encode(value, path), walk.met_bytes
+
+
+def add_tagger(cls: type[T], tag: Callable[[T], Ext]) -> None:
+    """Let values of a class of this package, whose module builds on this one, be encoded."""
+    _TAGGERS[cls] = lambda value, inner: tag(value)
 
 
 def array_header(count: int) -> bytes:
@@ -216,6 +225,7 @@ _TAGGERS: dict[type, Callable[[Any, Callable[[Any], bytes]], Ext | None]] = {
     complex: lambda value, inner: Ext(COMPLEX, inner([value.real, value.imag])),
     bytearray: lambda value, inner: Ext(BYTEARRAY, bytes(value)),
     str: lambda value, inner: Ext(SURROGATES, value.encode("utf-8", "surrogatepass")),
+    Redacted: lambda value, inner: Ext(REDACTED, b""),
 }
 
 
@@ -258,6 +268,8 @@ class _Walk:
             return value
         if kind is list or kind is dict:
             return self._container(value, path, depth, tags)
+        if kind is Ext:  # in an element of an AppendList: encoded already
+            return value
         return self._tagged(value, path, tags)
 
     def _container(self, value: Any, path: Path, depth: int, tags: int) -> object:

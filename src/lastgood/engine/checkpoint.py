@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from lastgood.errors import IntegrityError, InvalidError, NotFoundError
-from lastgood.model.checkpoint import Head, Placement, Record, ValueRef
+from lastgood.model.checkpoint import Attestation, Head, Placement, Record, ValueRef
 from lastgood.model.digest import from_text, to_text
 from lastgood.model.identity import moment
 
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from lastgood.model.evidence import EvidencePack
 
 Status = Literal["stored", "spooled", "lost"]
-Load = Callable[[str, bool], Any]
-"""Gives a value by its name; with False, values of registered classes as plain data."""
 
 T = TypeVar("T")
 
@@ -27,6 +24,16 @@ class Skipped(NamedTuple):
 
     path: str
     reason: str
+
+
+class Source(Protocol):
+    """Where a checkpoint's content comes from."""
+
+    def load(self, name: str, classes: bool) -> Any:
+        """A value by its name; with `classes` False, values of registered classes as plain data."""
+
+    def verification(self) -> Attestation | None:
+        """What was recorded last about its evidence."""
 
 
 class Checkpoint:
@@ -39,9 +46,9 @@ class Checkpoint:
     __slots__ = (
         "_checksum",
         "_evidence_pack",
-        "_load",
         "_placement",
         "_record",
+        "_source",
         "_values",
         "deleted",
         "integrity_ok",
@@ -57,7 +64,7 @@ class Checkpoint:
         record: Record,
         checksum: bytes,
         placement: Placement | None,
-        load: Load,
+        source: Source,
         *,
         verified: bool = False,
         verified_at: int | None = None,
@@ -65,10 +72,11 @@ class Checkpoint:
         deleted: bool = False,
         integrity_ok: bool = True,
         status: Status = "stored",
+        evidence_pack: EvidencePack | None = None,
     ) -> None:
         self._record = record
         self._placement = placement
-        self._load = load
+        self._source = source
         self._values: dict[str, Any] = {}
         self._checksum = checksum
         self.verified = verified
@@ -78,7 +86,7 @@ class Checkpoint:
         self.integrity_ok = integrity_ok
         self.status: Status = status
         self.skipped: tuple[Skipped, ...] = ()
-        self._evidence_pack: EvidencePack | None = None
+        self._evidence_pack = evidence_pack
 
     @property
     def record(self) -> Record:
@@ -189,12 +197,9 @@ class Checkpoint:
 
     @property
     def evidence_pack(self) -> EvidencePack:
-        """What was claimed; empty when nothing was."""
-        from lastgood.model.evidence import EvidencePack
-
+        """What was claimed, and what checking it gave when it was last recorded; empty when nothing was claimed."""
         if self._evidence_pack is None:
-            claims = self._record.evidence
-            self._evidence_pack = EvidencePack() if claims is None else EvidencePack.from_claims(claims)
+            self._evidence_pack = self._read_evidence()
         return self._evidence_pack
 
     @property
@@ -239,8 +244,17 @@ class Checkpoint:
         """The state as a value of the class `into`: a dataclass, a pydantic model, a TypedDict, …"""
         from lastgood.content.typed import as_type
 
+        return as_type(self.plain_state(), into)
+
+    def fresh_state(self) -> Any:
+        """The state, decoded anew: a copy that nobody else has."""
         self._require_intact()
-        return as_type(self._load("state", False), into)
+        return self._source.load("state", True)
+
+    def plain_state(self) -> Any:
+        """The state with values of registered classes as plain data, decoded anew."""
+        self._require_intact()
+        return self._source.load("state", False)
 
     # The names of the evidence-first interface.
     checkpoint_id = id  # noqa: A003
@@ -293,7 +307,7 @@ class Checkpoint:
                 record,
                 from_text(data["checksum"]),
                 placement,
-                _detached,
+                _Detached(),
                 verified=data.get("verified", False),
                 verified_at=_microseconds(at) if at else None,
             )
@@ -309,8 +323,19 @@ class Checkpoint:
     def _value(self, name: str) -> Any:
         self._require_intact()
         if name not in self._values:
-            self._values[name] = self._load(name, True)
+            self._values[name] = self._source.load(name, True)
         return self._values[name]
+
+    def _read_evidence(self) -> EvidencePack:
+        from lastgood.model.evidence import EvidencePack
+
+        claims = self._record.evidence
+        pack = EvidencePack() if claims is None else EvidencePack.from_claims(claims)
+        if pack.evidence_list and (attestation := self._source.verification()) is not None:
+            from lastgood.engine.verification import apply_data
+
+            apply_data(pack, attestation)
+        return pack
 
     def _require_intact(self) -> None:
         if not self.integrity_ok:
@@ -329,5 +354,9 @@ def _microseconds(text: str) -> int:
     return (datetime.fromisoformat(text) - moment(0)) // timedelta(microseconds=1)
 
 
-def _detached(name: str, classes: bool) -> Any:
-    raise NotFoundError("this checkpoint was made from a dictionary and has no store to load from")
+class _Detached:
+    def load(self, name: str, classes: bool) -> Any:
+        raise NotFoundError("this checkpoint was made from a dictionary and has no store to load from")
+
+    def verification(self) -> None:
+        return None

@@ -7,8 +7,19 @@ from typing import Any
 
 import msgspec
 
-from lastgood.catalog.contract import Actor, Blob, Catalog, Commit, Committed, NewBranch, SliceOf, StoredCheckpoint
+from lastgood.catalog.contract import (
+    Actor,
+    Blob,
+    Catalog,
+    Commit,
+    Committed,
+    NewBranch,
+    Note,
+    SliceOf,
+    StoredCheckpoint,
+)
 from lastgood.content.compression import compress
+from lastgood.content.redacted import redact_state
 from lastgood.content.splitting import Split, Splitter
 from lastgood.engine.context import current_correlation
 from lastgood.errors import InvalidError
@@ -16,6 +27,7 @@ from lastgood.model.checkpoint import (
     COMPANIONS,
     PREVIEW_CHARACTERS,
     VALUES,
+    Claims,
     Head,
     Record,
     ValueRef,
@@ -23,15 +35,35 @@ from lastgood.model.checkpoint import (
     encode_plain,
     encode_record,
 )
-from lastgood.model.control import CONTROL_STATES
+from lastgood.model.control import CONTROL_STATES, Lineage
 from lastgood.model.digest import digest
 from lastgood.model.identity import MAX_TEXT_BYTES, check_name, check_number, check_text, check_type, new_id, now
+from lastgood.model.redaction import Redaction
+
+
+class _Kept:
+    """The state that the parent has, whatever it is."""
+
+    def __repr__(self) -> str:
+        return "KEPT"
+
+
+KEPT = _Kept()
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller wants saved, checked field by field; nothing is stored if any is refused."""
+    """What a caller wants saved, checked field by field; nothing is stored if any is refused.
+
+    `state` KEPT: the parent's. `evidence` is what is claimed, `verification` what checking it gave. `step` is the
+    open step that this ends; `notes` come into the log with it.
+    """
 
     state: Any
+    lineage: Lineage | None = None
+    evidence: Claims | None = None
+    verification: dict[str, Any] | None = None
+    step: str | None = None
+    notes: tuple[Note, ...] = ()
     companions: Mapping[str, list[Any]] = {}
     message: str = ""
     type: str = "manual"
@@ -99,13 +131,16 @@ class Splitters:
 
 
 def write_checkpoint(
-    catalog: Catalog, ground: Ground, draft: Draft, splitters: Splitters, user: str
+    catalog: Catalog, ground: Ground, draft: Draft, splitters: Splitters, user: str, redaction: Redaction
 ) -> tuple[Record, Committed]:
     """Save `draft` on `ground`: its record, and what the commit came to."""
     splitters.follow(ground.head)
-    splits = {name: splitters.split(name, value) for name, value in {"state": draft.state, **draft.companions}.items()}
+    draft, redacted = _redact(ground, draft, redaction)
+    given = {"state": draft.state, **draft.companions}
+    splits = {name: splitters.split(name, value) for name, value in given.items() if value is not KEPT}
     correlation_id = current_correlation()
-    record = _describe(ground, draft, {name: split.ref for name, split in splits.items()}, user, correlation_id)
+    refs = {name: split.ref for name, split in splits.items()}
+    record = _describe(ground, draft, refs, redacted, user, correlation_id)
     data = encode_record(record)
     commit = Commit(
         owner=ground.owner,
@@ -114,11 +149,15 @@ def write_checkpoint(
         checksum=digest(data),
         branch=ground.branch,
         only_if_active=ground.only_if_active,
-        may_repeat=draft.id is not None or draft.key is not None,
+        may_repeat=draft.key is not None or draft.id not in (None, draft.step),
         inherited=_inherited(draft),
-        root=_blob(splits["state"].ref.digest, splits["state"].root),
+        root=_blob(splits["state"].ref.digest, splits["state"].root) if "state" in splits else None,
+        keep_root="state" not in splits,
         blobs=[_blob(key, content) for key, content in _contents(splits)],
         slices=[SliceOf(*part) for split in splits.values() for part in split.slices],
+        attestations=[("verification", draft.verification)] if draft.verification is not None else [],
+        step=draft.step,
+        notes=draft.notes,
     )
     committed = catalog.commit(commit, Actor(user, correlation_id))
     if not committed.repeated:
@@ -166,19 +205,42 @@ def _check_plain(where: str, value: object, depth: int) -> None:
 
 def _inherited(draft: Draft) -> tuple[str, ...]:
     """The fields that the caller left as they were."""
-    names = tuple(name for name in COMPANIONS if name not in draft.companions)
-    return names if draft.control_state is not None else (*names, "control_state")
+    names = [name for name in COMPANIONS if name not in draft.companions]
+    if draft.control_state is None:
+        names.append("control_state")
+    if draft.state is KEPT:
+        names += ("state", "prompt_preview", "redacted")
+    return tuple(names)
 
 
-def _describe(ground: Ground, draft: Draft, refs: dict[str, ValueRef], user: str, correlation_id: str | None) -> Record:
-    inherited = {name: getattr(ground.parent, name) for name in COMPANIONS} if ground.parent else {}
+def _redact(ground: Ground, draft: Draft, redaction: Redaction) -> tuple[Draft, tuple[str, ...]]:
+    """The draft without what must not be stored, and the paths in its state where something was left out."""
+    if draft.metadata:
+        draft = msgspec.structs.replace(draft, metadata=redaction.plain(draft.metadata))
+    if draft.state is KEPT:
+        return draft, ground.parent.redacted if ground.parent else ()
+    if not redaction.state:
+        return draft, ()
+    state, paths = redact_state(draft.state, redaction.paths)
+    return msgspec.structs.replace(draft, state=state), paths
+
+
+def _describe(
+    ground: Ground,
+    draft: Draft,
+    refs: dict[str, ValueRef],
+    redacted: tuple[str, ...],
+    user: str,
+    correlation_id: str | None,
+) -> Record:
+    inherited = {name: getattr(ground.parent, name) for name in VALUES} if ground.parent else {}
     new_branch = ground.branch if isinstance(ground.branch, NewBranch) else None
     return Record(
         id=draft.id or new_id(),
         task_id=ground.task_id,
         parent_id=ground.head.id if ground.head else None,
         parent_checksum=ground.head.checksum if ground.head else None,
-        lineage="manual" if draft.type == "manual" else "automatic",
+        lineage=draft.lineage or ("manual" if draft.type == "manual" else "automatic"),
         branch_description=new_branch.description
         if new_branch
         else ground.parent.branch_description
@@ -196,12 +258,16 @@ def _describe(ground: Ground, draft: Draft, refs: dict[str, ValueRef], user: str
         work_item_id=draft.work_item_id,
         metadata=decode_plain(encode_plain(draft.metadata)) if draft.metadata else {},
         key=draft.key,
-        prompt_preview=_preview(draft.state),
+        evidence=draft.evidence,
+        redacted=redacted,
+        prompt_preview=_preview(draft.state, ground.parent),
         **{**inherited, **refs},
     )
 
 
-def _preview(state: object) -> str | None:
+def _preview(state: object, parent: Record | None) -> str | None:
+    if state is KEPT:
+        return parent.prompt_preview if parent else None
     if type(state) is not dict:
         return None
     prompt = state.get("current_prompt", state.get("prompt"))

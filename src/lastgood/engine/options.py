@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Literal, get_args
 
 import msgspec
 
 from lastgood.errors import InvalidError
-from lastgood.model.identity import check_number
+from lastgood.model.identity import check_flag, check_number
+from lastgood.model.redaction import Redaction
 
 OnFailure = Literal["spool", "raise", "continue"]
 MEBIBYTE = 1 << 20
@@ -23,7 +25,11 @@ class Alert(msgspec.Struct, frozen=True):
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Defaults fit an agent on a laptop."""
+    """Defaults fit an agent on a laptop.
+
+    `base_path` is where the relative paths of evidence begin (default: the working directory); without
+    `auto_verify` evidence is only checked when asked for. `redaction` says what counts as a secret.
+    """
 
     on_failure: OnFailure = "spool"
     cache_checkpoints: int = 10
@@ -31,11 +37,19 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     warn_state_bytes: int = MEBIBYTE
     max_state_bytes: int = 256 * MEBIBYTE
     on_alert: Callable[[Alert], None] | None = None
+    base_path: str | os.PathLike[str] | None = None
+    auto_verify: bool = True
+    redaction: Redaction = Redaction()
 
     def __post_init__(self) -> None:
         check_on_failure(self.on_failure)
         for name in ("cache_checkpoints", "cache_alert_bytes", "warn_state_bytes", "max_state_bytes"):
             check_number(name, getattr(self, name))
+        check_flag("auto_verify", self.auto_verify)
+        if not isinstance(self.redaction, Redaction):
+            raise InvalidError("redaction is not a Redaction", hint="as in Redaction(keys=('pin',))", field="redaction")
+        if not isinstance(self.base_path, str | os.PathLike | None):
+            raise InvalidError("base_path is not a path", hint="give a folder", field="base_path")
         if self.on_alert is not None and not callable(self.on_alert):
             raise InvalidError("on_alert cannot be called", hint="give a function of one argument", field="on_alert")
 

@@ -6,23 +6,39 @@ Operations are imported by the methods that need them, so that a command that on
 from __future__ import annotations
 
 import os
+import threading
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from lastgood.catalog.contract import Actor, Catalog, Line, StoredCheckpoint, StoreInfo
 from lastgood.engine.cache import CacheFigures, CheckpointCache
 from lastgood.engine.checkpoint import Checkpoint
-from lastgood.engine.context import current_correlation, is_logging, log_error, log_operation, operating_system_user
+from lastgood.engine.context import (
+    current_correlation,
+    is_logging,
+    log_error,
+    log_operation,
+    log_warning,
+    operating_system_user,
+)
 from lastgood.engine.location import locate, make_folder
 from lastgood.engine.options import Alert, Options
 from lastgood.errors import CheckpointError, IntegrityError, InvalidError, NotFoundError, UnavailableError
 from lastgood.model.checkpoint import Attestation, Head, Record, decode_record
-from lastgood.model.event import Event
-from lastgood.model.identity import check_flag, check_name, check_number, check_tag, check_type, now
-from lastgood.model.task import TaskInfo
+from lastgood.model.event import Event, EventKind
+from lastgood.model.forking import renew_after_fork
+from lastgood.model.identity import check_flag, check_name, check_number, check_tag, check_text, check_type, now
+from lastgood.model.step import OpenStep
+from lastgood.model.task import BranchInfo, TaskInfo
 
 if TYPE_CHECKING:
+    from lastgood.engine.history import Entry
+    from lastgood.engine.recovery import Recovery
     from lastgood.engine.task import Task
+    from lastgood.engine.verification import Verification
+    from lastgood.evidence.verifier import EvidenceVerifier
+    from lastgood.model.evidence import EvidencePack
 
 
 def open_store(target: str | os.PathLike[str] | None = None, *, user: str | None = None, **options: Any) -> Store:
@@ -30,17 +46,28 @@ def open_store(target: str | os.PathLike[str] | None = None, *, user: str | None
 
     `target` is a folder, a file ending in `.sqlite` or `.db`, or `":memory:"`. Without one: the environment's
     `LASTGOOD_STORE`, else what the nearest `lastgood.toml` upwards names, else the user's data directory.
-    `user` is who acts (default: the operating system's user). For the rest see `Options`.
+    `user` is who acts (default: the operating system's user). For the rest see `Options`. Steps that were in
+    flight when their process ended are said in the log; `store.recovery(task_id)` says what to do.
     """
+    settings = Options(**options)
+    store = Store(open_catalog(target), user_or_default(user), settings)
+    store.announce_interrupted()
+    return store
+
+
+def user_or_default(user: str | None) -> str:
+    return operating_system_user() if user is None else check_name("user", user)
+
+
+def open_catalog(target: str | os.PathLike[str] | None) -> Catalog:
+    """The catalog of the store that `target` names; made if it is not there."""
     from lastgood.catalog.sqlite.catalog import SQLiteCatalog
 
-    settings = Options(**options)
-    name = operating_system_user() if user is None else check_name("user", user)
     try:
         location = locate(target)
         if location.catalog is not None:
             make_folder(location.catalog.parent)
-        return Store(SQLiteCatalog(location.catalog), name, settings)
+        return SQLiteCatalog(location.catalog)
     except OSError as error:
         if isinstance(error, CheckpointError):
             raise
@@ -69,6 +96,9 @@ class Store:
         self.user = user
         self.options = options or Options()
         self._cache = CheckpointCache(self.options.cache_checkpoints, self.options.cache_alert_bytes, self.alert)
+        self._verifier: EvidenceVerifier | None = None
+        self.renew_locks()
+        renew_after_fork(self)
 
     # --- tasks ---------------------------------------------------------------------------------------------
 
@@ -93,7 +123,7 @@ class Store:
 
     def get_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> Checkpoint:
         """One checkpoint, also when it is deleted. Raises NotFoundError; IntegrityError if its record is damaged."""
-        return self.wrap_intact(self._stored(checkpoint_id, owner))
+        return self.wrap_intact(self.stored(checkpoint_id, self._owner(owner)))
 
     def find_checkpoint(self, name: str, task_id: str | None = None, *, owner: str | None = None) -> Checkpoint:
         """By any name people use: an id or the beginning of one, a tag, `HEAD`, `@12`, any of them with `~2`."""
@@ -143,15 +173,48 @@ class Store:
         row = self.catalog.last_verified(line, kind)
         return None if row is None else self.wrap(row)
 
+    def last_good(
+        self,
+        task_id: str,
+        *,
+        verified: bool = False,
+        checkpoint_type: str | None = None,
+        owner: str | None = None,
+    ) -> Checkpoint | None:
+        """The newest on the active branch that is intact and whose evidence holds now. See `Task.last_good`."""
+        from lastgood.engine.recovery import find_last_good
+
+        kind = None if checkpoint_type is None else check_type("checkpoint_type", checkpoint_type)
+        line = self.line(task_id, self._owner(owner), active=True)
+        return find_last_good(self, line, verified=check_flag("verified", verified), type=kind)
+
     def verify_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> bool:
-        """Whether every stored byte of it is what was saved: record, place, lineage, attestations, content."""
-        return not self.examine_checkpoint(checkpoint_id, owner=owner)
+        """Whether it is verified now: every stored byte is what was saved, there is evidence, and it holds.
+
+        What checking gave is recorded. One without evidence is never verified; see `check_checkpoint`.
+        """
+        return self.check_checkpoint(checkpoint_id, owner=owner).verified
+
+    def check_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> Verification:
+        """As `verify_checkpoint`, with all that was found: damage in words, and each piece of evidence."""
+        from lastgood.engine.verification import verify_stored
+
+        return verify_stored(self, self.stored(checkpoint_id, self._owner(owner)), always_record=True)
 
     def examine_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> list[str]:
-        """As `verify_checkpoint`: what is wrong with it, in words; empty when it is whole."""
+        """What is wrong with its stored bytes (record, place, lineage, attestations, content), in words."""
         from lastgood.engine.verify import examine
 
-        return examine(self.catalog, self._stored(checkpoint_id, owner))
+        return examine(self.catalog, self.stored(checkpoint_id, self._owner(owner)))
+
+    def rollback_to_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> Any:
+        """Go back to a checkpoint that verifies: its state. The task's next checkpoint continues from there.
+
+        Raises EvidenceError or IntegrityError (both are CheckpointErrors) if it does not verify. Touches no files.
+        """
+        owner = self._owner(owner)
+        chosen = self.get_checkpoint(checkpoint_id, owner=owner)
+        return self.task(chosen.task_id, owner=owner).roll_back(chosen).state
 
     def tag(self, checkpoint_id: str, name: str, *, move: bool = False, owner: str | None = None) -> None:
         """Name a checkpoint. Tagged ones are kept by retention. One name, one checkpoint of a task."""
@@ -166,7 +229,7 @@ class Store:
 
     def delete_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> bool:
         """Mark as deleted: no longer listed, still a parent. False if it was already. Refuses the active head."""
-        if self._stored(checkpoint_id, owner).deleted:
+        if self.stored(checkpoint_id, self._owner(owner)).deleted:
             return False
         self._attest([checkpoint_id], "deleted", {}, owner)
         return True
@@ -177,7 +240,7 @@ class Store:
     def purge_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> None:
         """Remove its record for good. A tombstone stays, so that descendants still verify and load."""
         owner = self._owner(owner)
-        task_id = self._stored(checkpoint_id, owner).task_id
+        task_id = self.stored(checkpoint_id, self._owner(owner)).task_id
         self.catalog.purge(owner, checkpoint_id, self.actor())
         self._cache.drop(owner, checkpoint_id)
         self.log("purge", task_id)
@@ -201,6 +264,47 @@ class Store:
         task = self.line(task_id, self._owner(owner)).task
         return self.catalog.events(task, after=check_number("after", after), limit=check_number("limit", limit, low=1))
 
+    def history(
+        self, task_id: str, *, before: int | None = None, limit: int = 100, owner: str | None = None, **wanted: Any
+    ) -> list[Entry]:
+        """All that happened to a task, newest first; by a branch's id, what its ancestors knew and its own.
+
+        `kinds`, `types`, `actor`, `checkpoint_id`, `iteration`, `since` and `until` narrow it down; `before` is the
+        sequence of the last entry seen. At most 1,000 at a time.
+        """
+        from lastgood.engine.history import filter_of, read_history
+
+        line = self.line(task_id, self._owner(owner))
+        return read_history(self.catalog, line, filter_of(wanted), before=before, limit=limit)
+
+    # --- branches and steps --------------------------------------------------------------------------------
+
+    def branches(self, task_id: str, *, owner: str | None = None) -> list[BranchInfo]:
+        """Of a task, oldest first. Deleted ones are told as such, while others descend from what is left of them."""
+        return self.catalog.branches(self.line(task_id, self._owner(owner)).task)
+
+    def delete_branch(self, branch_id: str, *, owner: str | None = None) -> int:
+        """Delete a branch and what only it has; how many checkpoints. Tagged ones stay. Refuses the active branch."""
+        owner = self._owner(owner)
+        count = self.catalog.delete_branch(owner, check_name("branch id", branch_id), self.actor())
+        self.log("delete_branch", branch_id, checkpoints=count)
+        return count
+
+    def open_steps(self, task_id: str | None = None, *, owner: str | None = None) -> list[OpenStep]:
+        """Steps that were begun and not ended, oldest first; also those whose process is gone."""
+        task_id = None if task_id is None else check_name("task id", task_id)
+        return self.catalog.open_steps(self._owner(owner), task_id)
+
+    def abandon_step(self, step_id: str, reason: str = "", *, owner: str | None = None) -> None:
+        """Give up a step that will not be committed; the log keeps it."""
+        self.end_step(step_id, "step_abandoned", self.options.redaction.text(check_text("reason", reason)), owner=owner)
+
+    def recovery(self, task_id: str, *, owner: str | None = None) -> Recovery:
+        """What was in flight, what is the last good checkpoint, and what to do."""
+        from lastgood.engine.recovery import examine_task
+
+        return examine_task(self, check_name("task id", task_id), self._owner(owner))
+
     # --- the store itself ----------------------------------------------------------------------------------
 
     def info(self) -> StoreInfo:
@@ -214,6 +318,10 @@ class Store:
         return self.catalog.size()
 
     def close(self) -> None:
+        with self._verifier_lock:
+            verifier, self._verifier = self._verifier, None
+        if verifier is not None:
+            verifier.close()
         self.catalog.close()
 
     def __enter__(self) -> Self:
@@ -259,25 +367,67 @@ class Store:
 
         return self.hold(stored, record, integrity_ok=intact)
 
-    def hold(self, stored: StoredCheckpoint, record: Record, *, integrity_ok: bool = True) -> Checkpoint:
-        def load(name: str, classes: bool) -> Any:
-            from lastgood.engine.states import load_value
-
-            return load_value(self.catalog, self._cache, stored, record, name, classes=classes)
-
+    def hold(
+        self,
+        stored: StoredCheckpoint,
+        record: Record,
+        *,
+        integrity_ok: bool = True,
+        evidence_pack: EvidencePack | None = None,
+    ) -> Checkpoint:
         return Checkpoint(
             record,
             stored.checksum,
             stored.placement,
-            load,
+            _Stored(self.catalog, self._cache, stored, record),
             verified=stored.verified,
             verified_at=stored.verified_at,
             tags=stored.tags,
             deleted=stored.deleted,
             integrity_ok=integrity_ok,
+            evidence_pack=evidence_pack,
         )
 
+    def verifier(self) -> EvidenceVerifier:
+        """One for all of this store's evidence: it keeps hashes and a helper process."""
+        with self._verifier_lock:
+            if self._verifier is None:
+                from lastgood.evidence.verifier import EvidenceVerifier
+
+                self._verifier = EvidenceVerifier(self.options.base_path, database=self.catalog.file)
+            return self._verifier
+
+    def end_step(self, step_id: str, kind: EventKind, reason: str, *, owner: str | None) -> None:
+        owner = self._owner(owner)
+        self.catalog.end_step(owner, check_name("step id", step_id), kind, {"reason": reason}, self.actor())
+        self.log(kind, step_id)
+
+    def announce_interrupted(self) -> None:
+        """Say in the log which steps were in flight when their process ended (A16)."""
+        with suppress(CheckpointError):  # what is wrong with the store is said by whoever reads from it
+            steps = self.catalog.open_steps(None)
+            if not steps:
+                return
+            from lastgood.engine.recovery import interrupted_steps
+
+            for step in interrupted_steps(steps):
+                log_warning(
+                    f"the step {step.name!r} of {step.task_id!r} was in flight when its process ended",
+                    task_id=step.task_id,
+                    step_id=step.id,
+                )
+
+    def stored(self, checkpoint_id: str, owner: str) -> StoredCheckpoint:
+        stored = self.catalog.checkpoint(owner, check_name("checkpoint id", checkpoint_id))
+        if stored is None:
+            raise NotFoundError(f"there is no checkpoint {checkpoint_id!r}", hint="`lastgood log` lists them")
+        return stored
+
+    def renew_locks(self) -> None:
+        self._verifier_lock = threading.Lock()
+
     def alert(self, message: str, task_id: str | None = None, error: Exception | None = None) -> None:
+        message = self.options.redaction.text(message)
         log_error(message, task_id=task_id, correlation_id=current_correlation())
         if self.options.on_alert is not None:
             self.options.on_alert(Alert(message, task_id, error))
@@ -290,15 +440,33 @@ class Store:
     def _owner(self, owner: str | None) -> str:
         return self.user if owner is None else check_name("owner", owner)
 
-    def _stored(self, checkpoint_id: str, owner: str | None) -> StoredCheckpoint:
-        stored = self.catalog.checkpoint(self._owner(owner), check_name("checkpoint id", checkpoint_id))
-        if stored is None:
-            raise NotFoundError(f"there is no checkpoint {checkpoint_id!r}", hint="`lastgood log` lists them")
-        return stored
-
     def _attest(self, ids: list[str], kind: str, data: dict[str, Any], owner: str | None) -> None:
         if ids:
             owner = self._owner(owner)
-            task_id = self._stored(ids[0], owner).task_id
+            task_id = self.stored(ids[0], owner).task_id
             self.catalog.attest(owner, ids, kind, data, self.actor())
             self.log(kind, task_id, checkpoints=ids)
+
+
+class _Stored:
+    """The source of a checkpoint that lies in a catalog."""
+
+    __slots__ = ("_cache", "_catalog", "_record", "_stored")
+
+    def __init__(self, catalog: Catalog, cache: CheckpointCache, stored: StoredCheckpoint, record: Record) -> None:
+        self._catalog = catalog
+        self._cache = cache
+        self._stored = stored
+        self._record = record
+
+    def load(self, name: str, classes: bool) -> Any:
+        from lastgood.engine.states import load_value
+
+        return load_value(self._catalog, self._cache, self._stored, self._record, name, classes=classes)
+
+    def verification(self) -> Attestation | None:
+        found = self._catalog.attestations(self._stored.owner, self._stored.id)
+        for attestation, digest in reversed(found):
+            if attestation.kind == "verification":
+                return attestation if attestation.digest(self._stored.checksum) == digest else None
+        return None

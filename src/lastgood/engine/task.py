@@ -1,26 +1,30 @@
-"""A handle on a task: where it stands, and how it goes on."""
+"""A handle on a task: what people do with one line of work."""
 
 from __future__ import annotations
 
-import threading
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from lastgood.catalog.contract import NewBranch
 from lastgood.engine.checkpoint import Checkpoint
-from lastgood.engine.commit import Draft, Ground, Splitters, write_checkpoint
-from lastgood.engine.context import is_logging, log_operation, log_warning
+from lastgood.engine.commit import KEPT, Draft
+from lastgood.engine.cursor import Cursor
 from lastgood.engine.options import OnFailure, check_on_failure
-from lastgood.errors import CheckpointError, ConflictError, InvalidError, NotFoundError
-from lastgood.model.checkpoint import COMPANIONS, Record
-from lastgood.model.digest import SIZE
-from lastgood.model.forking import renew_after_fork
-from lastgood.model.identity import new_id
-from lastgood.model.task import MAIN
+from lastgood.errors import InvalidError, NotFoundError
+from lastgood.model.checkpoint import COMPANIONS
+from lastgood.model.identity import check_flag
+from lastgood.model.task import BranchInfo
 
 if TYPE_CHECKING:
+    from lastgood.engine.history import Entry
+    from lastgood.engine.recovery import Recovery
+    from lastgood.engine.restore import Restored, Way, What
+    from lastgood.engine.step import Step
     from lastgood.engine.store import Store
+    from lastgood.evidence.verifier import EvidenceVerifier
+    from lastgood.model.evidence import EvidencePack
+    from lastgood.model.step import OpenStep
 
 T = TypeVar("T")
+_UNSET: Any = object()
 
 
 class Task:
@@ -33,41 +37,72 @@ class Task:
 
     def __init__(self, store: Store, id: str, owner: str) -> None:
         self._store = store
-        self._owner = owner
-        self.renew_locks()
-        renew_after_fork(self)
-        self._splitters = Splitters(store.options.max_state_bytes)
-        self._warned = False
-        self.id = id
-        self.refresh()
+        self._cursor = Cursor(store, id, owner)
+
+    # --- where it stands -----------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """What it was opened by: the task's id, or a branch's."""
+        return self._cursor.id
+
+    @property
+    def task_id(self) -> str:
+        """The task's own id, also on a handle that was opened by a branch's."""
+        return self._cursor.task_id
+
+    @property
+    def branch_id(self) -> str | None:
+        """The branch that this handle is on; None before the first checkpoint."""
+        return self._cursor.branch if isinstance(self._cursor.branch, str) else None
+
+    @property
+    def owner(self) -> str:
+        return self._cursor.owner
 
     @property
     def head(self) -> Checkpoint | None:
         """The checkpoint that this handle goes on from; None before the first."""
-        return self._head
+        return self._cursor.head
 
     @property
     def state(self) -> Any:
         """The head's state: a fresh copy for each head, never the object that was saved."""
-        if self._head is None:
-            raise NotFoundError(f"{self.id!r} has no checkpoint yet", hint="ask `if task.head` first")
-        return self._head.state
+        return self._cursor.require_head().state
 
     def load(self, into: type[T]) -> T:
         """The head's state as a value of the class `into`."""
-        if self._head is None:
-            raise NotFoundError(f"{self.id!r} has no checkpoint yet", hint="ask `if task.head` first")
-        return self._head.load(into)
+        return self._cursor.require_head().load(into)
 
     def refresh(self) -> Checkpoint | None:
         """Look where the task is now, and go on from there."""
-        with self._lock:
-            position = self._store.catalog.position(self._owner, self.id)
-            self._by_branch = position is not None and position.by_branch
-            self._task_id = position.task.id if position else self.id
-            self._branch: str | NewBranch = position.branch.id if position else NewBranch(new_id(), MAIN)
-            self._head = self._store.wrap_intact(position.head) if position else None
-            return self._head
+        return self._cursor.refresh()
+
+    def find(self, name: str) -> Checkpoint:
+        """A checkpoint of this task by any name people use: `HEAD~1`, a tag, `@12`, the beginning of an id."""
+        return self._store.find_checkpoint(name, self.id, owner=self.owner)
+
+    def last_good(self, *, verified: bool = False, type: str | None = None) -> Checkpoint | None:
+        """The newest on this branch that is intact and whose evidence holds now; None: there is none.
+
+        One without evidence is not known to be bad, and will do; `verified=True` demands evidence. Checkpoints of
+        failed stages, of cancelled work and of what a restore left behind are passed over.
+        """
+        branch = self._cursor.require_head().branch_id or ""
+        return self._store.last_good(branch, verified=verified, checkpoint_type=type, owner=self.owner)
+
+    def history(self, *, all: bool = False, **wanted: Any) -> list[Entry]:
+        """What happened on this branch and before it began; with `all`, on every branch. See `Store.history`."""
+        if self.head is None:
+            return []
+        line = self.task_id if check_flag("all", all) else self.head.branch_id
+        return self._store.history(line or "", owner=self.owner, **wanted)
+
+    def recovery(self) -> Recovery:
+        """What was in flight, what is the last good checkpoint, and what to do."""
+        return self._store.recovery(self.id, owner=self.owner)
+
+    # --- going on ------------------------------------------------------------------------------------------
 
     def save(
         self,
@@ -87,15 +122,16 @@ class Task:
         decisions: list[Any] | None = None,
         guidance: list[Any] | None = None,
         participants: list[Any] | None = None,
+        evidence: EvidencePack | None = None,
         on_failure: OnFailure | None = None,
     ) -> Checkpoint:
         """Save the whole state as one checkpoint on top of the head.
 
         Artifacts, decisions, guidance and participants stay as they were unless given. `key` makes the save
         idempotent: the same key with the same content returns the checkpoint that is stored, with other content
-        it conflicts; `id` names the checkpoint and does the same. Raises ConflictError and UnstorableError always;
-        other failures as `on_failure` says: "raise" and "spool" raise, "continue" returns a checkpoint whose
-        status is "lost".
+        it conflicts; `id` names the checkpoint and does the same. `evidence` is checked first, and stored with
+        what checking gave, whatever that is. Raises ConflictError and UnstorableError always; other failures as
+        `on_failure` says: "raise" and "spool" raise, "continue" returns a checkpoint whose status is "lost".
         """
         given = zip(COMPANIONS, (artifacts, decisions, guidance, participants), strict=True)
         draft = Draft(
@@ -112,91 +148,190 @@ class Task:
             key=key,
             id=id,
         )
-        policy = on_failure or self._store.options.on_failure
-        check_on_failure(policy)
-        with self._lock:
-            return self._save(draft, policy)
+        if on_failure is not None:
+            check_on_failure(on_failure)
+        draft, pack = self._cursor.prove(draft, evidence)
+        return self._cursor.save(draft, pack, on_failure)
 
     def append(self, state: Any, **fields: Any) -> Checkpoint:
         """As `save`, on top of whatever the head is at that moment: for one-shot writers that read nothing."""
-        with self._lock, self._store.catalog.queue():
+        with self._cursor.lock, self._store.catalog.queue():
             self.refresh()
             return self.save(state, **fields)
+
+    def step(self, name: str, *, type: str = "step", **fields: Any) -> Step:
+        """One piece of work that ends in a checkpoint, or is recorded as failed: `with task.step("edit") as step:`.
+
+        Takes the fields of `save` that describe a checkpoint (message, metadata, iteration, work_item_id, …).
+        """
+        from lastgood.engine.step import Step, check_fields
+
+        return Step(self, name, type, check_fields(fields))
 
     def tag(self, checkpoint: Checkpoint | str, name: str, *, move: bool = False) -> None:
         """Name a checkpoint of this task."""
         checkpoint_id = checkpoint if isinstance(checkpoint, str) else checkpoint.id
-        self._store.tag(checkpoint_id, name, move=move, owner=self._owner)
+        self._store.tag(checkpoint_id, name, move=move, owner=self.owner)
 
-    def find(self, name: str) -> Checkpoint:
-        """A checkpoint of this task by any name people use: `HEAD~1`, a tag, `@12`, the beginning of an id."""
-        return self._store.find_checkpoint(name, self.id, owner=self._owner)
+    # --- going back, and aside -----------------------------------------------------------------------------
 
-    def renew_locks(self) -> None:
-        self._lock = threading.RLock()
+    def restore(
+        self,
+        checkpoint: Checkpoint | str,
+        what: What = "both",
+        *,
+        present: Any = _UNSET,
+        verify: bool = True,
+        message: str = "",
+    ) -> Restored:
+        """Go back: a new branch begins at `checkpoint`, becomes the active one, and this handle goes on there.
+
+        Its evidence must hold, unless `verify=False`. `present` is the program's state as it is now; if it is not
+        what was saved last, it is saved first on the branch that is left (`result.before`). Nothing is lost:
+        `undo()` goes back to where it was. Raises ConflictError when the head is another one than this handle saw.
+        """
+        from lastgood.engine.restore import check_what
+
+        check_what(what)
+        with self._cursor.lock:
+            chosen = self._choose(checkpoint)
+            return self._go_back(
+                chosen, "restore", present=present, verify=check_flag("verify", verify), message=message
+            )
+
+    def fork(
+        self,
+        checkpoint: Checkpoint | str = "HEAD",
+        *,
+        name: str | None = None,
+        description: str = "",
+        metadata: dict[str, Any] | None = None,
+        paused: bool = False,
+        verify: bool = True,
+    ) -> Task:
+        """A new branch that begins at `checkpoint`, and a handle on it. Everything else stays as it is."""
+        from lastgood.engine.restore import draft_restored, plan_branch, require_restorable
+
+        with self._cursor.lock:
+            chosen = self._choose(checkpoint)
+            require_restorable(self._store, chosen, self.owner, evidence=check_flag("verify", verify), demanded=False)
+            new = plan_branch(
+                self._store,
+                chosen,
+                self.owner,
+                name=name,
+                description=description,
+                metadata=metadata,
+                active=False,
+            )
+            state = "paused" if check_flag("paused", paused) else None
+            draft = draft_restored(chosen, new, chosen.branch_id or "", "fork", control_state=state)
+            made = self._cursor.begin_branch(chosen, new, draft, follow=False)
+        return self._store.task(made.branch_id or "", owner=self.owner)
+
+    def undo(self) -> Checkpoint:
+        """Take back the last restore (or switch), any number of times; the head that is gone on from now."""
+        return self._move("undo")
+
+    def redo(self) -> Checkpoint:
+        """Restore again what `undo` took back. A save in between ends that."""
+        return self._move("redo")
+
+    def switch(self, branch: str) -> Checkpoint:
+        """Make a branch, by its name or its id, the task's active one, and go on there."""
+        cursor, chosen = self._cursor, self._branch_named(branch)
+        with cursor.lock:
+            expects = cursor.expected()
+            position = self._store.catalog.activate(self.owner, chosen.id, self._store.actor(), expects=expects)
+            cursor.id = cursor.task_id
+            return cursor.adopt(position)
+
+    def branches(self) -> list[BranchInfo]:
+        """Oldest first."""
+        return self._store.branches(self.task_id, owner=self.owner) if self.head else []
+
+    def delete_branch(self, branch: str) -> int:
+        """Delete a branch, by its name or its id, and what only it has; how many checkpoints. Not the active one."""
+        return self._store.delete_branch(self._branch_named(branch).id, owner=self.owner)
+
+    # --- for the rest of the engine ------------------------------------------------------------------------
+
+    @property
+    def user(self) -> str:
+        return self._store.user
+
+    def verifier(self) -> EvidenceVerifier:
+        return self._store.verifier()
+
+    def begin(self, step: OpenStep) -> None:
+        self._store.catalog.begin_step(step, None)
+
+    def commit_step(self, step: Step, state: Any, begun: Checkpoint | None, fields: dict[str, Any]) -> Checkpoint:
+        """The checkpoint of a step: on top of whatever is there if its state is the head's, else where it began."""
+        if state is KEPT and self.head is None and self.refresh() is None:
+            state = {}
+        fields = dict(fields)
+        companions = {name: fields.pop(name) for name in COMPANIONS if fields.get(name) is not None}
+        draft = Draft(
+            state=state, companions=companions, type=step.type, step_id=step.name, id=step.id, step=step.id, **fields
+        )
+        draft, pack = self._cursor.prove(draft, step.evidence)
+        if draft.state is KEPT:
+            return self._cursor.save_on_top(draft, pack)
+        return self._cursor.save_from(draft, pack, begun)
+
+    def fail_step(self, step: Step, reason: str) -> None:
+        told = self._store.options.redaction.text(reason)
+        self._store.end_step(step.id, "step_failed", told, owner=self.owner)
+
+    def append_draft(self, draft: Draft, evidence: EvidencePack | None) -> Checkpoint:
+        draft, pack = self._cursor.prove(draft, evidence)
+        return self._cursor.save_on_top(draft, pack)
+
+    def roll_back(self, chosen: Checkpoint) -> Restored:
+        """As `restore` of the state, for one-shot callers: evidence is demanded, and the head may be any."""
+        return self._go_back(chosen, "rollback", present=_UNSET, verify=True, message="")
 
     def __repr__(self) -> str:
-        return f"<Task {self.id!r} at {self._head!r}>"
+        return f"<Task {self.id!r} at {self.head!r}>"
 
-    def _save(self, draft: Draft, policy: OnFailure) -> Checkpoint:
-        try:
-            record, committed = write_checkpoint(
-                self._store.catalog, self._ground(), draft, self._splitters, self._store.user
-            )
-        except (ConflictError, InvalidError):
-            raise
-        except CheckpointError as error:
-            self._store.alert(f"a checkpoint of {self._task_id!r} was not saved: {error}", self._task_id, error)
-            if policy == "continue":
-                return self._lost(draft)
-            raise
-        saved = self._store.wrap(committed.stored) if committed.repeated else self._store.hold(committed.stored, record)
-        if not committed.repeated or self._is_behind(saved):
-            self._head = saved
-            self._branch = committed.stored.placement.branch_id
-        if not committed.repeated:
-            self._say(saved, committed.previous_control_state)
-        return saved
+    def _go_back(self, chosen: Checkpoint, way: Way, *, present: Any, verify: bool, message: str) -> Restored:
+        from lastgood.engine.restore import Restored, draft_restored, plan_branch, require_restorable
 
-    def _ground(self) -> Ground:
-        head, only_if_active = self._head, not self._by_branch
-        if head is None:
-            return Ground(self._owner, self._task_id, self._branch, None, None, only_if_active)
-        return Ground(self._owner, self._task_id, self._branch, head.as_head(), head.record, only_if_active)
+        cursor = self._cursor
+        require_restorable(self._store, chosen, self.owner, evidence=verify, demanded=way == "rollback")
+        if present is not _UNSET and not (cursor.head and cursor.is_unchanged(present, cursor.head)):
+            cursor.save(Draft(state=present, type="before_restore", message=f"before restoring {chosen.id}"))
+        before = cursor.head
+        new = plan_branch(
+            self._store,
+            chosen,
+            self.owner,
+            active=cursor.is_active,
+            expects=None if way == "rollback" else cursor.expected(),
+        )
+        draft = draft_restored(chosen, new, self.branch_id or "", way, message=message)
+        return Restored(chosen.id, cursor.begin_branch(chosen, new, draft, follow=True), before)
 
-    def _is_behind(self, saved: Checkpoint) -> bool:
-        """Whether `saved`, which had been stored before, lies further on the line that this handle is on."""
-        if saved.deleted:
-            return False
-        head = self._head
-        return head is None or (head.branch_id == saved.branch_id and (head.sequence or 0) < (saved.sequence or 0))
+    def _move(self, way: Literal["undo", "redo"]) -> Checkpoint:
+        cursor, catalog = self._cursor, self._store.catalog
+        if cursor.by_branch:
+            raise InvalidError(f"{way} moves a whole task", hint=f"open it by its id: store.task({self.task_id!r})")
+        with cursor.lock:
+            cursor.require_head()
+            move = catalog.undo if way == "undo" else catalog.redo
+            head = cursor.adopt(move(self.owner, self.task_id, self._store.actor(), expects=cursor.expected()))
+            cursor.say(way, head, head.control_state)
+            return head
 
-    def _lost(self, draft: Draft) -> Checkpoint:
-        record = Record(id=draft.id or new_id(), task_id=self._task_id, type=draft.type, message=draft.message)
-        return Checkpoint(record, bytes(SIZE), None, _never_stored, status="lost")
+    def _choose(self, checkpoint: Checkpoint | str) -> Checkpoint:
+        chosen = self.find(checkpoint) if isinstance(checkpoint, str) else checkpoint
+        if chosen.task_id != self.task_id:
+            raise InvalidError(f"checkpoint {chosen.id} belongs to another task", hint=f"open {chosen.task_id!r}")
+        return chosen
 
-    def _say(self, saved: Checkpoint, previous: str) -> None:
-        if is_logging():
-            log_operation(
-                "save",
-                user=self._store.user,
-                task_id=self._task_id,
-                correlation_id=saved.correlation_id,
-                prev_state=previous,
-                new_state=saved.control_state,
-                iteration_state=saved.iteration_state,
-                at=saved.record.created_at,
-                checkpoint_id=saved.id,
-            )
-        limit = self._store.options.warn_state_bytes
-        if saved.state_size > limit and not self._warned:
-            self._warned = True
-            log_warning(
-                f"the state of {self._task_id} takes {saved.state_size:,} bytes, more than {limit:,}: "
-                "keep large content in files",
-                task_id=self._task_id,
-            )
-
-
-def _never_stored(name: str, classes: bool) -> Any:
-    raise NotFoundError("this checkpoint was lost: it could not be stored", hint="save again")
+    def _branch_named(self, branch: str) -> BranchInfo:
+        found = [info for info in self.branches() if branch in (info.id, info.name) and not info.deleted]
+        if not found:
+            raise NotFoundError(f"{self.task_id!r} has no branch {branch!r}", hint="task.branches() lists them")
+        return found[0]

@@ -6,7 +6,24 @@ from typing import Any, Literal
 
 import msgspec
 
-EventKind = Literal["created", "branched", "tagged", "untagged", "verified", "deleted", "undeleted", "purged"]
+EventKind = Literal[
+    "created",
+    "branched",
+    "restored",
+    "switched",
+    "undone",
+    "redone",
+    "branch_deleted",
+    "step_failed",
+    "step_abandoned",
+    "tagged",
+    "untagged",
+    "verified",
+    "deleted",
+    "undeleted",
+    "purged",
+    "task_deleted",
+]
 
 
 class Event(msgspec.Struct, frozen=True):

@@ -57,12 +57,12 @@ class Evidence:
                 description=data["description"],
                 expected=data["expected"],
                 metadata=data.get("metadata") or {},
-                verified=data.get("verified", False),
+                verified=data.get("verified") is True,
                 verification_status=data.get("verification_status", "pending"),
                 verification_error=data.get("verification_error"),
                 verified_at=datetime.fromisoformat(at) if at else None,
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidError(f"not an evidence dictionary: {error}", hint="see Evidence.to_dict") from error
 
     def to_claim(self) -> Claim:
@@ -84,6 +84,10 @@ class EvidencePack:
                 "an evidence pack cannot both require all and allow some",
                 hint="give require_all=False with allow_partial=True",
             )
+        if not isinstance(self.evidence_list, list):
+            raise InvalidError("the evidence of a pack is a list")
+        if not _is_count(self.min_verified):
+            raise InvalidError("min_verified is how many pieces of evidence must hold: 0, 1, 2, ...")
 
     @property
     def is_verified(self) -> bool:
@@ -111,6 +115,8 @@ class EvidencePack:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
+        if not _is_pack(data):
+            raise InvalidError("not an evidence pack's dictionary", hint="see EvidencePack.to_dict")
         return cls(
             [Evidence.from_dict(item) for item in data.get("evidence_list", [])],
             require_all=data.get("require_all", True),
@@ -134,3 +140,11 @@ class EvidencePack:
 
 def _could_not_be_checked(evidence: Evidence) -> bool:
     return (evidence.verification_error or "").startswith("check_error")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_pack(value: object) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("evidence_list", []), list)

@@ -42,3 +42,4 @@ class BranchInfo(msgspec.Struct, frozen=True):
     created_at: int
     created_by: str
     metadata: dict[str, Any]
+    deleted: bool = False

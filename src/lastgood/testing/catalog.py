@@ -22,6 +22,7 @@ from lastgood.catalog.contract import (
     Committed,
     Line,
     NewBranch,
+    Note,
     SliceOf,
     StoredCheckpoint,
     Whole,
@@ -30,6 +31,7 @@ from lastgood.errors import CheckpointError, ConflictError, InvalidError, NotFou
 from lastgood.model.checkpoint import Head, Record, encode_record
 from lastgood.model.digest import digest
 from lastgood.model.identity import new_id
+from lastgood.model.step import OpenStep, Process
 from lastgood.model.task import TaskInfo
 
 ADA, BEN = "ada", "ben"
@@ -76,6 +78,9 @@ class CatalogConformance:
         root: bytes = b"root",
         blobs: tuple[bytes, ...] = (),
         slices: Sequence[SliceOf] = (),
+        keep_root: bool = False,
+        step: str | None = None,
+        notes: Sequence[Note] = (),
         **fields: Any,
     ) -> Committed:
         """Commit a checkpoint on top of `parent`, on its branch unless another is given."""
@@ -98,9 +103,12 @@ class CatalogConformance:
             checksum=digest(data),
             branch=new or branch or (parent.placement.branch_id if parent else ""),
             only_if_active=only_if_active,
-            root=Blob(b"", len(root), 0, root),
+            root=None if keep_root else Blob(b"", len(root), 0, root),
+            keep_root=keep_root,
             blobs=[Blob(digest(blob), len(blob), 0, blob) for blob in blobs],
             slices=slices,
+            step=step,
+            notes=notes,
         )
         return self.catalog.commit(commit, ACTOR)
 
@@ -328,6 +336,218 @@ class CatalogConformance:
         first = self.save().stored
         with refused(ConflictError):
             self.save(parent=first, new=NewBranch("another", "main"))
+
+    def test_a_name_that_is_taken_gets_a_number_when_it_may(self) -> None:
+        (first,) = self.chain(1)
+        for _ in range(3):
+            self.save(parent=first, new=NewBranch(new_id(), "again", active=False, may_rename=True))
+        assert [branch.name for branch in self.catalog.branches(self.task())] == ["main", "again", "again 2", "again 3"]
+
+    def test_a_kept_root_is_the_parents(self) -> None:
+        (first,) = self.chain(1, root=b"kept")
+        on = self.save(parent=first, keep_root=True).stored
+        side = self.save(parent=first, keep_root=True, new=NewBranch(new_id(), "side", active=False)).stored
+        for stored in (on, side):
+            root = self.catalog.root(stored)
+            assert root is not None
+            assert root.data == b"kept"
+
+    def test_notes_stand_in_the_log_before_their_checkpoint(self) -> None:
+        (first,) = self.chain(1)
+        note = Note("restored", first.placement.branch_id, first.id, {"by": "test"})
+        new = self.save(parent=first, new=NewBranch(new_id(), "side"), notes=[note]).stored
+        events = self.catalog.events(self.task())
+        assert [event.kind for event in events] == ["created", "restored", "branched"]
+        assert [event.sequence for event in events] == [1, 2, 3]
+        assert (events[1].branch_id, events[1].checkpoint_id, events[1].data) == (
+            first.placement.branch_id,
+            first.id,
+            {"by": "test"},
+        )
+        assert new.placement.last_event == 3
+
+    # --- the active branch -----------------------------------------------------------------------------------
+
+    def restore(self, origin: StoredCheckpoint, name: str, expects: str | None = None) -> StoredCheckpoint:
+        return self.save(parent=origin, new=NewBranch(new_id(), name, expects=expects)).stored
+
+    def active(self) -> str:
+        position = self.catalog.position(ADA, "task")
+        assert position is not None
+        return position.head.id
+
+    def test_a_restore_that_expects_another_head_is_refused(self) -> None:
+        first, second = self.chain(2)
+        with refused(ConflictError) as caught:
+            self.restore(first, "back", expects=first.id)
+        assert caught[0].head.id == second.id
+        assert self.active() == second.id
+        back = self.restore(first, "back", expects=second.id)
+        assert self.active() == back.id
+
+    def test_moves_are_undone_and_redone_in_order(self) -> None:
+        first, second = self.chain(2)
+        back = self.restore(first, "back")
+        on = self.save(parent=back).stored
+        again = self.restore(second, "again")
+        assert [self.catalog.undo(ADA, "task", ACTOR).head.id for _ in range(2)] == [on.id, second.id]
+        with refused(ConflictError):
+            self.catalog.undo(ADA, "task", ACTOR)
+        assert [self.catalog.redo(ADA, "task", ACTOR).head.id for _ in range(2)] == [on.id, again.id]
+        with refused(ConflictError):
+            self.catalog.redo(ADA, "task", ACTOR)
+        kinds = [event.kind for event in self.catalog.events(self.task(), after=5)]
+        assert kinds == ["undone", "undone", "redone", "redone"]
+
+    def test_a_commit_after_an_undo_ends_redoing(self) -> None:
+        first, second = self.chain(2)
+        self.restore(first, "back")
+        self.catalog.undo(ADA, "task", ACTOR)
+        third = self.save(parent=second).stored
+        with refused(ConflictError):
+            self.catalog.redo(ADA, "task", ACTOR)
+        assert self.active() == third.id
+
+    def test_a_commit_on_another_branch_does_not_end_redoing(self) -> None:
+        first, _ = self.chain(2)
+        side = self.save(parent=first, new=NewBranch(new_id(), "side", active=False)).stored
+        back = self.restore(first, "back")
+        self.catalog.undo(ADA, "task", ACTOR)
+        self.save(parent=side)
+        assert self.catalog.redo(ADA, "task", ACTOR).head.id == back.id
+
+    def test_a_new_move_ends_redoing(self) -> None:
+        first, _ = self.chain(2)
+        self.restore(first, "one")
+        self.catalog.undo(ADA, "task", ACTOR)
+        self.restore(first, "two")
+        with refused(ConflictError):
+            self.catalog.redo(ADA, "task", ACTOR)
+
+    def test_undo_and_redo_expect_the_head_that_the_writer_saw(self) -> None:
+        first, second = self.chain(2)
+        back = self.restore(first, "back")
+        with refused(ConflictError):
+            self.catalog.undo(ADA, "task", ACTOR, expects=second.id)
+        self.catalog.undo(ADA, "task", ACTOR, expects=back.id)
+        with refused(ConflictError):
+            self.catalog.redo(ADA, "task", ACTOR, expects=back.id)
+        assert self.active() == second.id
+
+    def test_another_branch_is_made_active_and_that_can_be_undone(self) -> None:
+        first, second = self.chain(2)
+        side = self.save(parent=first, new=NewBranch(new_id(), "side", active=False)).stored
+        assert self.catalog.activate(ADA, side.placement.branch_id, ACTOR).head.id == side.id
+        assert self.catalog.activate(ADA, side.placement.branch_id, ACTOR).head.id == side.id  # the same again: nothing
+        assert self.catalog.undo(ADA, "task", ACTOR).head.id == second.id
+
+    def test_a_deleted_branch_leaves_what_others_descend_from(self) -> None:
+        first, _ = self.chain(2)
+        side = self.save(parent=first, new=NewBranch(new_id(), "side", active=False)).stored
+        kept = self.save(parent=side).stored
+        tagged = self.save(parent=kept).stored
+        last = self.save(parent=tagged).stored
+        heir = self.save(parent=kept, new=NewBranch(new_id(), "heir", active=False)).stored
+        self.catalog.attest(ADA, [tagged.id], "tag", {"name": "green"}, ACTOR)
+        branch_id = side.placement.branch_id
+        assert self.catalog.delete_branch(ADA, branch_id, ACTOR) == 1
+        assert self.catalog.branch(ADA, branch_id) is None
+        assert self.catalog.position(ADA, branch_id) is None
+        there = {row.id for row in self.catalog.checkpoints(self.whole())}
+        assert {side.id, kept.id, tagged.id, heir.id} <= there
+        assert last.id not in there
+        assert [branch.name for branch in self.catalog.branches(self.task()) if not branch.deleted] == ["main", "heir"]
+        assert [branch.id for branch in self.catalog.branches(self.task()) if branch.deleted] == [branch_id]
+        self.save(parent=first, new=NewBranch(new_id(), "side", active=False))  # the name is free
+        with refused(NotFoundError):
+            self.save(parent=last)
+        with refused(NotFoundError):
+            self.catalog.delete_branch(ADA, branch_id, ACTOR)
+
+    def test_the_active_branch_cannot_be_deleted_and_a_deleted_one_is_not_gone_back_to(self) -> None:
+        first, _ = self.chain(2)
+        back = self.restore(first, "back")
+        with refused(ConflictError):
+            self.catalog.delete_branch(ADA, back.placement.branch_id, ACTOR)
+        self.catalog.delete_branch(ADA, first.placement.branch_id, ACTOR)
+        with refused(ConflictError):
+            self.catalog.undo(ADA, "task", ACTOR)
+        assert self.active() == back.id
+
+    def test_the_history_of_a_branch_is_what_its_ancestors_knew_and_its_own(self) -> None:
+        first, second = self.chain(2)
+        side = self.save(parent=first, new=NewBranch(new_id(), "side", active=False)).stored
+        self.catalog.attest(ADA, [first.id], "tag", {"name": "late"}, ACTOR)  # after the branch began
+        branch = self.catalog.branch(ADA, side.placement.branch_id)
+        own = self.catalog.history(Line(self.task(), branch))
+        assert [(event.kind, event.checkpoint_id) for event in own] == [("branched", side.id), ("created", first.id)]
+        whole = self.catalog.history(self.whole())
+        assert [(event.kind, event.checkpoint_id) for event in whole] == [
+            ("tagged", first.id),
+            ("branched", side.id),
+            ("created", second.id),
+            ("created", first.id),
+        ]
+        paged = self.catalog.history(self.whole(), limit=2) + self.catalog.history(self.whole(), before=3, limit=2)
+        assert paged == whole
+
+    # --- steps -----------------------------------------------------------------------------------------------
+
+    def begin(self, task_id: str = "task", owner: str = ADA) -> str:
+        step = OpenStep(
+            id=new_id(),
+            owner=owner,
+            task_id=task_id,
+            name="work",
+            type="step",
+            began_at=1 + len(self.catalog.open_steps(None)),
+            began_by=owner,
+            process=Process("host", 1),
+        )
+        self.catalog.begin_step(step, Blob(b"", 4, 0, b"snap"))
+        return step.id
+
+    def test_a_step_is_open_until_its_commit(self) -> None:
+        step = self.begin()
+        other = self.begin("another")
+        assert [found.id for found in self.catalog.open_steps(ADA)] == [step, other]
+        assert [found.id for found in self.catalog.open_steps(ADA, "task")] == [step]
+        assert [found.id for found in self.catalog.open_steps(None)] == [step, other]
+        assert self.catalog.open_steps(BEN) == []
+        found = self.catalog.open_step(ADA, step)
+        assert found is not None
+        assert found[1] == Blob(b"", 4, 0, b"snap")
+        first = self.save(step=step).stored
+        assert self.catalog.open_step(ADA, step) is None
+        with refused(ConflictError):
+            self.save(parent=first, step=step)
+        assert self.active() == first.id
+
+    def test_a_refused_commit_leaves_its_step_open(self) -> None:
+        first, _ = self.chain(2)
+        step = self.begin()
+        with refused(ConflictError):
+            self.save(parent=first, step=step)
+        assert [found.id for found in self.catalog.open_steps(ADA)] == [step]
+
+    def test_a_step_that_ends_otherwise_is_logged(self) -> None:
+        early = self.begin()
+        self.catalog.end_step(ADA, early, "step_failed", {"reason": "no task yet"}, ACTOR)
+        (event,) = self.catalog.store_events()
+        assert (event.kind, event.data["task_id"], event.data["reason"]) == ("step_failed", "task", "no task yet")
+        self.chain(1)
+        late = self.begin()
+        self.catalog.end_step(ADA, late, "step_abandoned", {}, ACTOR)
+        assert [event.kind for event in self.catalog.events(self.task())] == ["created", "step_abandoned"]
+        with refused(ConflictError):
+            self.catalog.end_step(ADA, late, "step_abandoned", {}, ACTOR)
+        assert self.catalog.open_steps(ADA) == []
+
+    def test_open_steps_go_with_their_task(self) -> None:
+        self.chain(1)
+        self.begin()
+        self.catalog.delete_task(ADA, "task", ACTOR)
+        assert self.catalog.open_steps(ADA) == []
 
     def test_a_task_cannot_take_the_id_of_a_branch(self) -> None:
         self.save(new=NewBranch("branch-id", "main"))

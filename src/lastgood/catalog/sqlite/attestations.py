@@ -16,8 +16,10 @@ from lastgood.model.checkpoint import Attestation, encode_plain
 from lastgood.model.identity import now
 
 DELETED, PURGED = 1, 2
+STORE = 0
+"""The task that is the store itself."""
 
-_INSERT_EVENT = """
+INSERT_EVENT = """
   INSERT INTO events (number, branch, checkpoint, kind, at, actor, correlation_id, data)
   VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
 _DESCENDANTS = """
@@ -27,7 +29,7 @@ _DESCENDANTS = """
   UPDATE branches SET inherited = inherited + ?3 WHERE branch IN heirs"""
 
 
-class _Subject(NamedTuple):
+class Subject(NamedTuple):
     """The checkpoint that something is said about."""
 
     number: int
@@ -51,7 +53,7 @@ _EVENT_OF = {
 def attest(
     connection: apsw.Connection, owner: str, checkpoint_id: str, kind: str, data: dict[str, Any], actor: Actor
 ) -> Attestation:
-    subject = _subject(connection, owner, checkpoint_id)
+    subject = read_subject(connection, owner, checkpoint_id)
     if kind not in _EVENT_OF:
         raise InvalidError(f"there is no attestation {kind!r}")
     if subject.deleted and kind in ("tag", "verification"):
@@ -65,20 +67,21 @@ def attest(
         connection.execute("DELETE FROM tags WHERE task = ? AND name = ?", (subject.task, data["name"]))
     elif kind == "deleted":
         _refuse_active_head(subject)
-        _hide(connection, subject, DELETED)
+        hide(connection, subject, DELETED)
     elif kind == "undeleted":
         _count(connection, subject, 1)
         connection.execute("UPDATE checkpoints SET deleted = 0 WHERE number = ?", (subject.number,))
     attestation = append(connection, subject.number, subject.checksum, kind, data, actor)
-    _log(connection, subject, _EVENT_OF[kind], actor, data)
+    told = data if kind != "verification" else {"verified": bool(data.get("verified"))}
+    log(connection, subject.task, subject.branch, subject.number, _EVENT_OF[kind], actor, told)
     return attestation
 
 
 def purge(connection: apsw.Connection, owner: str, checkpoint_id: str, actor: Actor) -> None:
-    subject = _subject(connection, owner, checkpoint_id)
+    subject = read_subject(connection, owner, checkpoint_id)
     _refuse_active_head(subject)
     if subject.deleted == 0:
-        _hide(connection, subject, PURGED)
+        hide(connection, subject, PURGED)
     _keep_creation(connection, subject)
     connection.execute("DELETE FROM tags WHERE number = ?", (subject.number,))
     connection.execute("DELETE FROM keys WHERE task = ? AND number = ?", (subject.task, subject.number))
@@ -89,14 +92,15 @@ def purge(connection: apsw.Connection, owner: str, checkpoint_id: str, actor: Ac
         (PURGED, subject.number),
     )
     append(connection, subject.number, subject.checksum, "purged", {}, actor)
-    _log(connection, subject, "purged", actor, {})
+    log(connection, subject.task, subject.branch, subject.number, "purged", actor, {})
 
 
-def _keep_creation(connection: apsw.Connection, subject: _Subject) -> None:
-    """The row that tells when and by whom it was made is about to go: write that into the log."""
+def _keep_creation(connection: apsw.Connection, subject: Subject) -> None:
+    """The row that tells when and by whom it was made is about to go: write that into the log, and no more."""
     event = read_creation(connection, subject.number)
-    values = (event.kind, event.at, event.actor, event.correlation_id, None)
-    connection.execute(_INSERT_EVENT, (key(subject.task, event.sequence), subject.branch, subject.number, *values))
+    about = {"type": event.data["type"]} if "type" in event.data else {}
+    values = (event.kind, event.at, event.actor, event.correlation_id, encode_plain(about))
+    connection.execute(INSERT_EVENT, (key(subject.task, event.sequence), subject.branch, subject.number, *values))
 
 
 def delete_task(connection: apsw.Connection, owner: str, task_id: str, actor: Actor) -> int:
@@ -111,17 +115,18 @@ def delete_task(connection: apsw.Connection, owner: str, task_id: str, actor: Ac
         ("keys", "task"),
         ("blobs", "partition"),
         ("slices", "partition"),
+        ("moves", "task"),
         ("branches", "task"),
         ("tasks", "task"),
     ):
         connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (task.number,))
-    last = connection.execute("UPDATE tasks SET last_event = last_event + 1 WHERE task = 0 RETURNING last_event").get
-    data = encode_plain({"task_id": task_id, "owner": owner, "checkpoints": task.checkpoints})
-    connection.execute(_INSERT_EVENT, (last, None, None, "task_deleted", now(), actor.user, actor.correlation_id, data))
+    connection.execute("DELETE FROM steps WHERE owner = ? AND task_id = ?", (owner, task_id))
+    data = {"task_id": task_id, "owner": owner, "checkpoints": task.checkpoints}
+    log(connection, STORE, None, None, "task_deleted", actor, data)
     return task.checkpoints
 
 
-def _subject(connection: apsw.Connection, owner: str, checkpoint_id: str) -> _Subject:
+def read_subject(connection: apsw.Connection, owner: str, checkpoint_id: str) -> Subject:
     row = one_row(
         connection,
         """SELECT c.number, b.task, c.branch, c.id, c.checksum, c.deleted,
@@ -132,10 +137,10 @@ def _subject(connection: apsw.Connection, owner: str, checkpoint_id: str) -> _Su
     )
     if row is None:
         raise NotFoundError(f"there is no checkpoint {checkpoint_id!r}", hint="`lastgood log` lists them")
-    return _Subject(*row)
+    return Subject(*row)
 
 
-def _refuse_active_head(subject: _Subject) -> None:
+def _refuse_active_head(subject: Subject) -> None:
     if subject.is_active_head:
         raise ConflictError(
             "this is the newest checkpoint of the active branch; the work stands on it",
@@ -143,7 +148,7 @@ def _refuse_active_head(subject: _Subject) -> None:
         )
 
 
-def _holds_already(connection: apsw.Connection, subject: _Subject, kind: str, data: dict[str, Any]) -> bool:
+def _holds_already(connection: apsw.Connection, subject: Subject, kind: str, data: dict[str, Any]) -> bool:
     if kind in ("deleted", "undeleted"):
         return bool(subject.deleted) == (kind == "deleted")
     if kind in ("tag", "untag"):
@@ -152,7 +157,7 @@ def _holds_already(connection: apsw.Connection, subject: _Subject, kind: str, da
     return False
 
 
-def _move_tag(connection: apsw.Connection, subject: _Subject, data: dict[str, Any], actor: Actor) -> None:
+def _move_tag(connection: apsw.Connection, subject: Subject, data: dict[str, Any], actor: Actor) -> None:
     name = data["name"]
     other = connection.execute("SELECT number FROM tags WHERE task = ? AND name = ?", (subject.task, name)).get
     if other is not None:
@@ -165,12 +170,12 @@ def _move_tag(connection: apsw.Connection, subject: _Subject, data: dict[str, An
     connection.execute("INSERT OR REPLACE INTO tags VALUES (?, ?, ?)", (subject.task, name, subject.number))
 
 
-def _hide(connection: apsw.Connection, subject: _Subject, how: int) -> None:
+def hide(connection: apsw.Connection, subject: Subject, how: int) -> None:
     connection.execute("UPDATE checkpoints SET deleted = ? WHERE number = ?", (how, subject.number))
     _count(connection, subject, -1)
 
 
-def _count(connection: apsw.Connection, subject: _Subject, change: int) -> None:
+def _count(connection: apsw.Connection, subject: Subject, change: int) -> None:
     """Keep every total that counts this checkpoint: its task's, its branch's, and those of branches from it."""
     connection.execute("UPDATE tasks SET checkpoints = checkpoints + ? WHERE task = ?", (change, subject.task))
     connection.execute("UPDATE branches SET own = own + ? WHERE branch = ?", (change, subject.branch))
@@ -202,20 +207,20 @@ def append(
     return attestation
 
 
-def _log(connection: apsw.Connection, subject: _Subject, kind: str, actor: Actor, data: dict[str, Any]) -> None:
+def log(
+    connection: apsw.Connection,
+    task: int,
+    branch: int | None,
+    checkpoint: int | None,
+    kind: str,
+    actor: Actor,
+    data: dict[str, Any],
+) -> None:
+    """Append to a task's log."""
     event = connection.execute(
-        "UPDATE tasks SET last_event = last_event + 1 WHERE task = ? RETURNING last_event", (subject.task,)
+        "UPDATE tasks SET last_event = last_event + 1 WHERE task = ? RETURNING last_event", (task,)
     ).get
+    about = encode_plain(data) if data else None
     connection.execute(
-        _INSERT_EVENT,
-        (
-            key(subject.task, event),
-            subject.branch,
-            subject.number,
-            kind,
-            now(),
-            actor.user,
-            actor.correlation_id,
-            encode_plain(data) if data else None,
-        ),
+        INSERT_EVENT, (key(task, event), branch, checkpoint, kind, now(), actor.user, actor.correlation_id, about)
     )

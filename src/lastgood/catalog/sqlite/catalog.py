@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import apsw
+
 from lastgood.catalog.contract import (
     Actor,
     Blob,
@@ -18,11 +20,12 @@ from lastgood.catalog.contract import (
     StoredCheckpoint,
     StoreInfo,
 )
-from lastgood.catalog.sqlite import attestations, commits, reading
+from lastgood.catalog.sqlite import attestations, branches, commits, reading, steps
 from lastgood.catalog.sqlite.database import Database, FileDatabase, MemoryDatabase
 from lastgood.errors import NotFoundError
 from lastgood.model.checkpoint import Attestation, Head
-from lastgood.model.event import Event
+from lastgood.model.event import Event, EventKind
+from lastgood.model.step import OpenStep
 from lastgood.model.task import BranchInfo, TaskInfo
 
 
@@ -33,6 +36,7 @@ class SQLiteCatalog(Catalog):
 
     def __init__(self, path: Path | None) -> None:
         self.durable = path is not None
+        self.file = path
         self._database: Database = MemoryDatabase() if path is None else FileDatabase(path)
 
     def info(self) -> StoreInfo:
@@ -40,8 +44,7 @@ class SQLiteCatalog(Catalog):
             return reading.read_info(connection)
 
     def commit(self, commit: Commit, actor: Actor) -> Committed:
-        with self._database.writing() as connection:
-            return commits.commit(connection, commit, actor)
+        return self._database.write(lambda connection: commits.commit(connection, commit, actor))
 
     def queue(self) -> AbstractContextManager[None]:
         return self._database.queue()
@@ -65,6 +68,32 @@ class SQLiteCatalog(Catalog):
     def branches(self, task: TaskInfo) -> list[BranchInfo]:
         with self._database.reading() as connection:
             return reading.read_branches(connection, task.number)
+
+    def activate(self, owner: str, branch_id: str, actor: Actor, *, expects: str | None = None) -> Position:
+        return self._database.write(lambda connection: branches.activate(connection, owner, branch_id, actor, expects))
+
+    def undo(self, owner: str, task_id: str, actor: Actor, *, expects: str | None = None) -> Position:
+        return self._database.write(lambda connection: branches.undo(connection, owner, task_id, actor, expects))
+
+    def redo(self, owner: str, task_id: str, actor: Actor, *, expects: str | None = None) -> Position:
+        return self._database.write(lambda connection: branches.redo(connection, owner, task_id, actor, expects))
+
+    def delete_branch(self, owner: str, branch_id: str, actor: Actor) -> int:
+        return self._database.write(lambda connection: branches.delete_branch(connection, owner, branch_id, actor))
+
+    def begin_step(self, step: OpenStep, snapshot: Blob | None) -> None:
+        self._database.write(lambda connection: steps.begin_step(connection, step, snapshot), durable=False)
+
+    def open_step(self, owner: str, step_id: str) -> tuple[OpenStep, Blob | None] | None:
+        with self._database.reading() as connection:
+            return steps.read_step(connection, owner, step_id)
+
+    def open_steps(self, owner: str | None, task_id: str | None = None) -> list[OpenStep]:
+        with self._database.reading() as connection:
+            return steps.read_steps(connection, owner, task_id)
+
+    def end_step(self, owner: str, step_id: str, kind: EventKind, data: dict[str, Any], actor: Actor) -> None:
+        self._database.write(lambda connection: steps.end_step(connection, owner, step_id, kind, data, actor))
 
     def checkpoint(self, owner: str, checkpoint_id: str) -> StoredCheckpoint | None:
         with self._database.reading() as connection:
@@ -111,8 +140,10 @@ class SQLiteCatalog(Catalog):
     def attest(
         self, owner: str, checkpoint_ids: Sequence[str], kind: str, data: dict[str, Any], actor: Actor
     ) -> list[Attestation]:
-        with self._database.writing() as connection:
+        def attest_each(connection: apsw.Connection) -> list[Attestation]:
             return [attestations.attest(connection, owner, id_, kind, data, actor) for id_ in checkpoint_ids]
+
+        return self._database.write(attest_each)
 
     def attestations(self, owner: str, checkpoint_id: str) -> list[tuple[Attestation, bytes]]:
         with self._database.reading() as connection:
@@ -125,17 +156,19 @@ class SQLiteCatalog(Catalog):
         with self._database.reading() as connection:
             return reading.read_events(connection, task.number, after, limit)
 
+    def history(self, line: Line, *, before: int | None = None, limit: int = 100) -> list[Event]:
+        with self._database.reading() as connection:
+            return reading.read_history(connection, line, before, limit)
+
     def store_events(self, *, after: int = 0, limit: int = 100) -> list[Event]:
         with self._database.reading() as connection:
             return reading.read_events(connection, 0, after, limit)
 
     def purge(self, owner: str, checkpoint_id: str, actor: Actor) -> None:
-        with self._database.writing() as connection:
-            attestations.purge(connection, owner, checkpoint_id, actor)
+        self._database.write(lambda connection: attestations.purge(connection, owner, checkpoint_id, actor))
 
     def delete_task(self, owner: str, task_id: str, actor: Actor) -> int:
-        with self._database.writing() as connection:
-            return attestations.delete_task(connection, owner, task_id, actor)
+        return self._database.write(lambda connection: attestations.delete_task(connection, owner, task_id, actor))
 
     def size(self) -> int:
         return self._database.size()

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import apsw
+import msgspec
 
-from lastgood.catalog.contract import Actor, Commit, Committed, NewBranch, StoredCheckpoint
-from lastgood.catalog.sqlite.attestations import append
+from lastgood.catalog.contract import Actor, Commit, Committed, NewBranch, Note, StoredCheckpoint
+from lastgood.catalog.sqlite.attestations import INSERT_EVENT, append
+from lastgood.catalog.sqlite.branches import active_head, expect_active, moved, record_move
 from lastgood.catalog.sqlite.reading import (
     MAX_SEQUENCE,
+    Row,
     key,
+    number_of,
     one_row,
     read_branch,
     read_checkpoint,
@@ -18,6 +23,7 @@ from lastgood.catalog.sqlite.reading import (
     read_task,
     rows,
 )
+from lastgood.catalog.sqlite.steps import take_step
 from lastgood.errors import ConflictError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import (
     Head,
@@ -25,6 +31,7 @@ from lastgood.model.checkpoint import (
     decode_record,
     encode_plain,
 )
+from lastgood.model.task import TaskInfo
 
 _EMPTY = encode_plain({})
 
@@ -43,7 +50,7 @@ _LINE = """
   SELECT t.task, b.branch, b.id, t.active_branch = b.branch, b.version, b.control_state, t.last_sequence, t.last_event,
          b.head, c.id, c.checksum
   FROM branches b JOIN tasks t USING (task) JOIN checkpoints c ON c.number = (b.task << 32) + b.head
-  WHERE b.owner = ? AND b.id = ? AND t.id = ?"""
+  WHERE b.owner = ? AND b.id = ? AND t.id = ? AND b.deleted = 0"""
 
 
 class _Line(NamedTuple):
@@ -65,7 +72,12 @@ def commit(connection: apsw.Connection, commit: Commit, actor: Actor) -> Committ
     if earlier is not None:
         return Committed(earlier, record.control_state, repeated=True)
     line = _open_line(connection, commit)
-    sequence, event, version = line.last_sequence + 1, line.last_event + 1, line.version + 1
+    if commit.step is not None:
+        take_step(connection, commit.owner, commit.step)
+    for index, note in enumerate(commit.notes, 1):
+        _write_note(connection, commit, note, key(line.task, line.last_event + index), actor)
+    sequence, version = line.last_sequence + 1, line.version + 1
+    event = line.last_event + len(commit.notes) + 1
     if sequence > MAX_SEQUENCE or event > MAX_SEQUENCE:
         raise InvalidError("this task is full: it has 2^32 checkpoints or events", hint="begin a new task")
     placement = Placement(line.branch_id, sequence, version, event)
@@ -88,7 +100,7 @@ def commit(connection: apsw.Connection, commit: Commit, actor: Actor) -> Committ
             commit.checksum,
             placement_digest := placement.digest(commit.checksum),
             commit.data,
-            *(commit.root[1:4] if commit.root else (None, None, None)),
+            *_root(connection, commit),
         ),
     )
     connection.execute(
@@ -102,8 +114,8 @@ def commit(connection: apsw.Connection, commit: Commit, actor: Actor) -> Committ
     )
     if record.key is not None:
         connection.execute("INSERT INTO keys VALUES (?, ?, ?)", (line.task, record.key, number))
-    for kind, data in commit.attestations:
-        append(connection, number, commit.checksum, kind, data, actor)
+    attested = [append(connection, number, commit.checksum, kind, data, actor) for kind, data in commit.attestations]
+    verification = next((a for a in reversed(attested) if a.kind == "verification"), None)
     stored = StoredCheckpoint(
         id=record.id,
         owner=commit.owner,
@@ -113,12 +125,25 @@ def commit(connection: apsw.Connection, commit: Commit, actor: Actor) -> Committ
         checksum=commit.checksum,
         placement=placement,
         placement_digest=placement_digest,
-        verified=any(kind == "verification" and bool(data.get("verified")) for kind, data in commit.attestations),
-        verified_at=None,
+        verified=verification is not None and bool(verification.data.get("verified")),
+        verified_at=verification.at if verification else None,
         deleted=False,
         tags=(),
     )
     return Committed(stored, line.control_state)
+
+
+def _root(connection: apsw.Connection, commit: Commit) -> Row:
+    if commit.keep_root:
+        row = one_row(
+            connection,
+            "SELECT root_size, encoding, root FROM checkpoints WHERE id = ? AND owner = ? AND record IS NOT NULL",
+            (commit.record.parent_id, commit.owner),
+        )
+        if row is None:
+            raise NotFoundError("the state to go on with was purged", hint="go on from another checkpoint")
+        return row
+    return commit.root[1:4] if commit.root else (None, None, None)
 
 
 def _find_earlier(connection: apsw.Connection, commit: Commit) -> StoredCheckpoint | None:
@@ -159,11 +184,11 @@ def _open_line(connection: apsw.Connection, commit: Commit) -> _Line:
         raise ConflictError(
             f"the active branch of {task_id!r} is another one now",
             hint="open the task again to go on there, or the branch by its own id",
-            head=_active_head(connection, commit.owner, task_id),
+            head=active_head(connection, commit.owner, task_id),
         )
     head, head_id, checksum = row[8:]
     if head_id != commit.record.parent_id:
-        raise _moved(task_id, Head(head_id, checksum, head, line.branch_id))
+        raise moved(task_id, Head(head_id, checksum, head, line.branch_id))
     return line
 
 
@@ -172,13 +197,13 @@ def _make_branch(connection: apsw.Connection, commit: Commit, new: NewBranch) ->
     task = read_task(connection, commit.owner, record.task_id)
     if record.parent_id is None:
         if task is not None:
-            raise _moved(task.id, _active_head(connection, commit.owner, task.id))
+            raise moved(task.id, active_head(connection, commit.owner, task.id))
         return _make_task(connection, commit, new)
     origin = read_checkpoint(connection, commit.owner, record.parent_id)
     if task is None or origin is None or origin.task_id != task.id or origin.data is None:
         raise NotFoundError(f"there is no checkpoint {record.parent_id!r} to branch from", hint="was it purged?")
-    if connection.execute("SELECT 1 FROM branches WHERE task = ? AND name = ?", (task.number, new.name)).get:
-        raise ConflictError(f"{task.id!r} has a branch named {new.name!r} already", hint="give another name")
+    if new.active:
+        expect_active(connection, task, new.expects)
     origin_branch, inherited = rows(
         connection,
         """SELECT branch, inherited + (SELECT count(*) FROM checkpoints c
@@ -186,8 +211,22 @@ def _make_branch(connection: apsw.Connection, commit: Commit, new: NewBranch) ->
            FROM branches b WHERE owner = ?3 AND id = ?1""",
         (origin.placement.branch_id, key(task.number, origin.placement.sequence), commit.owner),
     )[0]
-    branch = _insert_branch(connection, commit, new, task.number, origin_branch, origin, inherited)
+    name = _free_name(connection, task, new)
+    named = new if name == new.name else msgspec.structs.replace(new, name=name)
+    branch = _insert_branch(connection, commit, named, task.number, origin_branch, origin, inherited)
+    if new.active:
+        record_move(connection, task, branch)
     return _Line(task.number, branch, new.id, new.active, 0, record.control_state, task.last_sequence, task.last_event)
+
+
+def _free_name(connection: apsw.Connection, task: TaskInfo, new: NewBranch) -> str:
+    for number in itertools.count(2):
+        name = new.name if number == 2 else f"{new.name} {number - 1}"
+        if not connection.execute("SELECT 1 FROM branches WHERE task = ? AND name = ?", (task.number, name)).get:
+            return name
+        if not new.may_rename:
+            break
+    raise ConflictError(f"{task.id!r} has a branch named {new.name!r} already", hint="give another name")
 
 
 def _make_task(connection: apsw.Connection, commit: Commit, new: NewBranch) -> _Line:
@@ -235,15 +274,10 @@ def _insert_branch(
     return connection.last_insert_rowid()
 
 
-def _active_head(connection: apsw.Connection, owner: str, task_id: str) -> Head | None:
-    task = read_task(connection, owner, task_id)
-    branch = read_branch(connection, owner, task.active_branch_id) if task else None
-    return branch.head if branch else None
-
-
-def _moved(task_id: str, head: Head | None) -> ConflictError:
-    return ConflictError(
-        f"{task_id!r} has moved on since this handle last saw it",
-        hint="look at error.head, then task.refresh() and save again on top of it",
-        head=head,
-    )
+def _write_note(connection: apsw.Connection, commit: Commit, note: Note, number: int, actor: Actor) -> None:
+    branch = connection.execute(
+        "SELECT branch FROM branches WHERE owner = ? AND id = ?", (commit.owner, note.branch_id)
+    ).get
+    about = None if note.checkpoint_id is None else number_of(connection, commit.owner, note.checkpoint_id)
+    at, data = commit.record.created_at, encode_plain(note.data)
+    connection.execute(INSERT_EVENT, (number, branch, about, note.kind, at, actor.user, actor.correlation_id, data))

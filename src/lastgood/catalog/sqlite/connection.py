@@ -25,7 +25,7 @@ PAGE_SIZE = 4096
 RESERVE_BYTES = 8  # where the checksum VFS keeps each page's checksum
 BUSY_MS = 10_000
 WAL_PAGES = 1000
-FULL, INCREMENTAL = 2, 2
+NORMAL, FULL, INCREMENTAL = 1, 2, 2
 
 _vfs_lock = threading.Lock()
 _VFS = "cksmvfs"
@@ -119,12 +119,32 @@ def _checksum_vfs_file() -> str:
 
 
 @contextmanager
+def unsynced(connection: apsw.Connection) -> Iterator[None]:
+    """Commits inside do not wait for the disk. The next one outside takes them along: the log is synced in order."""
+    connection.pragma("synchronous", NORMAL)
+    try:
+        yield
+    finally:
+        connection.pragma("synchronous", FULL)
+        _require("synchronous", connection.pragma("synchronous"), FULL)
+
+
+@contextmanager
 def translated_errors() -> Iterator[None]:
     """The one place where SQLite's errors become ours."""
     try:
         yield
     except apsw.Error as error:
         raise translate(error) from error
+
+
+def told(error: Exception) -> Exception:
+    """As it is raised to the engine: SQLite's in our words, any other as it is."""
+    if not isinstance(error, apsw.Error):
+        return error
+    translated = translate(error)
+    translated.__cause__ = error
+    return translated
 
 
 def translate(error: apsw.Error) -> CheckpointError:

@@ -1,6 +1,6 @@
-"""The two ways into a catalog: a reading and a writing transaction. Nothing else opens one.
+"""The two ways into a catalog: reading in a snapshot, and writing in a transaction. Nothing else opens one.
 
-A connection belongs to one thread of one process. No transaction outlives the `with` it was opened by.
+A connection belongs to one thread of one process. No transaction outlives the call it was opened by.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
 import apsw
 
@@ -18,15 +19,20 @@ from lastgood.catalog.sqlite.connection import (
     create_connection,
     open_connection,
     open_memory,
+    told,
     translate,
     translated_errors,
+    unsynced,
 )
+from lastgood.catalog.sqlite.group import Group, Work, Write
 from lastgood.catalog.sqlite.migration import Migration, migrate, migrations, pending
 from lastgood.catalog.sqlite.queue import Queue
 from lastgood.errors import CheckpointError, IntegrityError, LostCommitsError, UnavailableError
 from lastgood.model.digest import ALGORITHM
 from lastgood.model.forking import renew_after_fork
 from lastgood.model.identity import new_id, now
+
+T = TypeVar("T")
 
 _NEXT_COMMIT = "UPDATE tasks SET last_sequence = last_sequence + 1 WHERE task = 0 RETURNING last_sequence"
 _LAST_COMMIT = "SELECT last_sequence FROM tasks WHERE task = 0"
@@ -42,8 +48,11 @@ class Database(ABC):
         """A snapshot. Raises LostCommitsError when it ends before a commit that was acknowledged."""
 
     @abstractmethod
-    def writing(self) -> AbstractContextManager[apsw.Connection]:
-        """A transaction, alone. Leaving the `with` normally commits durably; any exception undoes everything."""
+    def write(self, work: Work[T], *, durable: bool = True) -> T:
+        """What `work` gives, after all that it did is committed; whatever it raises undoes all of it.
+
+        Not durable: it survives the process at once, and power loss from the next durable write on.
+        """
 
     @abstractmethod
     def queue(self) -> AbstractContextManager[None]: ...
@@ -64,6 +73,7 @@ class FileDatabase(Database):
     def __init__(self, path: Path, *, known: Sequence[Migration] | None = None) -> None:
         self._path = path
         self._queue = Queue(path.with_name(path.name + "-lock"))
+        self._group = Group(self._queue.turn, self._commit)
         self._local = threading.local()
         self._generation = 0
         self._commits = 0
@@ -94,26 +104,55 @@ class FileDatabase(Database):
         except apsw.Error as error:
             raise translate(error) from error
 
-    @contextmanager
-    def writing(self) -> Iterator[apsw.Connection]:
+    def write(self, work: Work[T], *, durable: bool = True) -> T:
         self._require_open()
-        with self._queue.turn():
+        write = Write(work, durable=durable)
+        if self._queue.is_held():  # what this thread has read inside must stay true: nobody else comes along
+            self._commit([write])
+            return write.outcome()
+        return self._group.write(write)
+
+    def _commit(self, writes: Sequence[Write[Any]]) -> None:
+        """All writes in one transaction, durable if one of them is; each is settled, or an interrupt raised.
+
+        Only inside a turn.
+        """
+        durable = any(write.durable for write in writes)
+        try:
             connection = self._connection()
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                number = connection.execute(_NEXT_COMMIT).get
-                self._compare(number - 1, self._queue.witness())
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException as error:
-                _end(connection, "ROLLBACK")
-                if isinstance(error, apsw.Error):
-                    if isinstance(error, apsw.IOError):
-                        self._generation += 1  # after a failed fsync no connection may go on as if nothing was
-                    raise translate(error) from error
+            if durable:
+                self._transact(connection, writes, durable)
+            else:
+                with unsynced(connection):
+                    self._transact(connection, writes, durable)
+        except (apsw.Error, CheckpointError) as error:
+            if isinstance(error, apsw.IOError):
+                self._generation += 1  # after a failed fsync no connection may go on as if nothing was
+            for write in writes:
+                write.settle(told(error))
+
+    def _transact(self, connection: apsw.Connection, writes: Sequence[Write[Any]], durable: bool) -> None:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            number = connection.execute(_NEXT_COMMIT).get if durable else None
+            last = connection.execute(_LAST_COMMIT).get if number is None else number - 1
+            self._compare(last, self._queue.witness())
+            if len(writes) == 1:
+                writes[0].run(connection)
+            else:
+                _run_each(connection, writes)
+            connection.execute("COMMIT")
+            if number is not None:
+                self._queue.testify(number)
+                self._commits += 1
+        except BaseException as error:
+            committed = not isinstance(error, apsw.Error | CheckpointError) and not connection.in_transaction
+            _end(connection, "ROLLBACK")
+            if not committed:
                 raise
-            self._queue.testify(number)
-            self._commits += 1
+            _settle(writes)  # interrupted, but all is done
+            raise
+        _settle(writes)
 
     def queue(self) -> AbstractContextManager[None]:
         return self._queue.turn()
@@ -200,11 +239,12 @@ class MemoryDatabase(Database):
                 raise _closed()
             yield self._connection
 
-    @contextmanager
-    def writing(self) -> Iterator[apsw.Connection]:
+    def write(self, work: Work[T], *, durable: bool = True) -> T:
+        write = Write(work, durable=durable)
         with self.reading() as connection, connection:
             connection.execute(_NEXT_COMMIT)
-            yield connection
+            write.run(connection)
+        return write.outcome()
 
     @contextmanager
     def queue(self) -> Iterator[None]:
@@ -222,6 +262,25 @@ class MemoryDatabase(Database):
         with self._lock:
             self._closed = True
             self._connection.close()
+
+
+def _run_each(connection: apsw.Connection, writes: Sequence[Write[Any]]) -> None:
+    """One that fails is undone alone; a disk that fails fails them all."""
+    for write in writes:
+        connection.execute("SAVEPOINT one")
+        try:
+            write.run(connection)
+        except Exception as error:
+            if isinstance(error, apsw.IOError | apsw.FullError) or not connection.in_transaction:
+                raise
+            connection.execute("ROLLBACK TO one")
+            write.error = told(error)
+        connection.execute("RELEASE one")
+
+
+def _settle(writes: Sequence[Write[Any]]) -> None:
+    for write in writes:
+        write.settle()
 
 
 def _closed() -> UnavailableError:

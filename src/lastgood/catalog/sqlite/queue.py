@@ -29,6 +29,7 @@ class Queue:
         self._path = path
         self._thread = threading.RLock()
         self._depth = 0
+        self._holder = 0
         self._fd = self._open()
         renew_after_fork(self)
 
@@ -40,12 +41,18 @@ class Queue:
                 self._depth += 1
                 if outermost:
                     _lock(descriptor)
+                    self._holder = threading.get_ident()
                 yield
             finally:
                 if self._fd == descriptor:  # else it was closed, or this is a child that has its own now
                     self._depth -= 1
                     if outermost:
+                        self._holder = 0
                         fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+    def is_held(self) -> bool:
+        """Whether this thread is inside a turn."""
+        return self._holder == threading.get_ident()
 
     def witness(self) -> int | None:
         """The number of the last acknowledged commit; None when there is no (whole) witness."""
@@ -69,11 +76,11 @@ class Queue:
         with self._thread:
             if self._fd != _CLOSED:
                 os.close(self._fd)
-                self._fd, self._depth = _CLOSED, 0
+                self._fd, self._depth, self._holder = _CLOSED, 0, 0
 
     def renew_locks(self) -> None:
         """In a child: a descriptor that is shared with the parent shares its lock, too."""
-        self._thread, self._depth = threading.RLock(), 0
+        self._thread, self._depth, self._holder = threading.RLock(), 0, 0
         if self._fd != _CLOSED:
             inherited, self._fd = self._fd, self._open()
             os.close(inherited)

@@ -34,7 +34,7 @@ _TASK = """
   FROM tasks t JOIN branches b ON b.branch = t.active_branch"""
 _BRANCH = """
   SELECT b.branch, b.id, t.id, b.owner, b.name, b.description, b.origin_id, b.origin, b.head, c.id, c.checksum,
-         b.version, b.control_state, b.own + b.inherited, b.created_at, b.created_by, b.metadata
+         b.version, b.control_state, b.own + b.inherited, b.created_at, b.created_by, b.metadata, b.deleted
   FROM branches b JOIN tasks t USING (task) LEFT JOIN checkpoints c ON c.number = (b.task << 32) + b.head"""
 _CHECKPOINT = """
   SELECT c.number, c.id, c.owner, t.id, c.record, c.checksum, b.id, c.version, c.last_event, c.placement,
@@ -45,6 +45,9 @@ _CHECKPOINT = """
 _CREATION = """
   SELECT c.last_event, c.version, b.origin_branch, b.id, c.id, c.checksum, c.record
   FROM checkpoints c JOIN branches b USING (branch)"""
+_EVENT = """
+  SELECT e.number, e.kind, e.at, e.actor, coalesce(e.correlation_id, c.id, ''), coalesce(b.id, ''), c.id, e.data
+  FROM events e LEFT JOIN branches b ON b.branch = e.branch LEFT JOIN checkpoints c ON c.number = e.checkpoint"""
 
 
 def key(task: int, sequence: int) -> int:
@@ -74,12 +77,13 @@ def read_tasks(connection: apsw.Connection, owner: str | None, after: int, limit
 
 
 def read_branch(connection: apsw.Connection, owner: str, branch_id: str) -> BranchInfo | None:
-    row = one_row(connection, f"{_BRANCH} WHERE b.owner = ? AND b.id = ?", (owner, branch_id))
+    row = one_row(connection, f"{_BRANCH} WHERE b.owner = ? AND b.id = ? AND b.deleted = 0", (owner, branch_id))
     return _branch(row) if row else None
 
 
 def read_branches(connection: apsw.Connection, task: int) -> list[BranchInfo]:
-    return [_branch(row) for row in rows(connection, f"{_BRANCH} WHERE b.task = ? ORDER BY b.branch", (task,))]
+    where = "b.task = ?1 AND (b.deleted = 0 OR b.own > 0)"
+    return [_branch(row) for row in rows(connection, f"{_BRANCH} WHERE {where} ORDER BY b.branch", (task,))]
 
 
 def read_position(connection: apsw.Connection, owner: str, id: str) -> Position | None:
@@ -234,26 +238,48 @@ def read_attestations(connection: apsw.Connection, number: int) -> list[tuple[At
 def read_events(connection: apsw.Connection, task: int, after: int, limit: int) -> list[Event]:
     """What the log says, and what the checkpoints themselves tell of how they were made, in one order."""
     after, limit = max(0, min(after, MAX_SEQUENCE)), _bounded(limit)
-    sql = """SELECT e.number, e.kind, e.at, e.actor, coalesce(e.correlation_id, c.id, ''), coalesce(b.id, ''), c.id,
-                    e.data
-             FROM events e
-               LEFT JOIN branches b ON b.branch = e.branch
-               LEFT JOIN checkpoints c ON c.number = e.checkpoint
-             WHERE e.number > ? AND e.number <= ? ORDER BY e.number LIMIT ?"""
-    logged = [
-        Event(sequence_of(number), kind, at, actor, correlation, branch, checkpoint, decode_plain(data) if data else {})
-        for number, kind, at, actor, correlation, branch, checkpoint, data in rows(
-            connection, sql, (key(task, after), key(task, MAX_SEQUENCE), limit)
-        )
-    ]
+    sql = f"{_EVENT} WHERE e.number > ? AND e.number <= ? ORDER BY e.number LIMIT ?"
+    logged = map(_event, rows(connection, sql, (key(task, after), key(task, MAX_SEQUENCE), limit)))
     where = "c.number BETWEEN ? AND ? AND c.record IS NOT NULL ORDER BY c.number LIMIT ?"
     first = key(task, _first_after(connection, task, after))
     made = map(_creation, rows(connection, f"{_CREATION} WHERE {where}", (first, key(task, MAX_SEQUENCE), limit)))
     return sorted([*logged, *made], key=lambda event: event.sequence)[:limit]
 
 
+def read_history(connection: apsw.Connection, line: Line, before: int | None, limit: int) -> list[Event]:
+    task, limit = line.task.number, _bounded(limit)
+    below = MAX_SEQUENCE + 1 if before is None else max(1, min(before, MAX_SEQUENCE))
+    found: list[Event] = []
+    for branch, newest in _segments(connection, line):
+        sql = "SELECT last_event FROM checkpoints WHERE number = ?"
+        last = connection.execute(sql, (key(task, newest),)).get if newest < MAX_SEQUENCE else None
+        high = below - 1 if last is None else min(below - 1, last)
+        found += _history_of(connection, task, branch, high, limit - len(found))
+        if len(found) >= limit:
+            break
+    return found
+
+
+def _history_of(connection: apsw.Connection, task: int, branch: int | None, high: int, limit: int) -> list[Event]:
+    """The newest events of a branch, or of all, up to the number `high`."""
+    sql = f"{_EVENT} WHERE e.number BETWEEN ?1 AND ?2 AND (?3 IS NULL OR e.branch = ?3) ORDER BY e.number DESC LIMIT ?4"
+    logged = map(_event, rows(connection, sql, (key(task, 0), key(task, high), branch, limit)))
+    sql = f"""{_CREATION} WHERE c.number BETWEEN ?1 AND ?2 AND (?3 IS NULL OR c.branch = ?3) AND c.record IS NOT NULL
+              ORDER BY c.number DESC LIMIT ?4"""
+    newest = key(task, _first_after(connection, task, high) - 1)
+    made = map(_creation, rows(connection, sql, (key(task, 0), newest, branch, limit)))
+    return sorted([*logged, *made], key=lambda event: -event.sequence)[:limit]
+
+
 def read_creation(connection: apsw.Connection, number: int) -> Event:
     return _creation(rows(connection, f"{_CREATION} WHERE c.number = ?", (number,))[0])
+
+
+def _event(row: Row) -> Event:
+    number, kind, at, actor, correlation, branch, checkpoint, data = row
+    return Event(
+        sequence_of(number), kind, at, actor, correlation, branch, checkpoint, decode_plain(data) if data else {}
+    )
 
 
 def _creation(row: Row) -> Event:
@@ -264,7 +290,8 @@ def _creation(row: Row) -> Event:
     except IntegrityError:  # when and by whom is not known any more; that it was made is
         return Event(last_event, kind, 0, "", checkpoint_id, branch_id, checkpoint_id, {"damaged": True})
     correlation = record.correlation_id or record.id
-    return Event(last_event, kind, record.created_at, record.created_by, correlation, branch_id, checkpoint_id, {})
+    about = {"type": record.type, "step_id": record.step_id, "iteration": record.iteration, "message": record.message}
+    return Event(last_event, kind, record.created_at, record.created_by, correlation, branch_id, checkpoint_id, about)
 
 
 def _first_after(connection: apsw.Connection, task: int, event: int) -> int:
@@ -319,7 +346,7 @@ def _checkpoint(row: Row) -> StoredCheckpoint:
 
 def _branch(row: Row) -> BranchInfo:
     number, id_, task_id, owner, name, description, origin_id, origin, head, head_id, checksum, *rest = row
-    version, control_state, checkpoints, created_at, created_by, metadata = rest
+    version, control_state, checkpoints, created_at, created_by, metadata, deleted = rest
     return BranchInfo(
         number,
         id_,
@@ -336,4 +363,5 @@ def _branch(row: Row) -> BranchInfo:
         created_at,
         created_by,
         decode_plain(metadata),
+        bool(deleted),
     )

@@ -1,0 +1,163 @@
+"""Which branch of a task is active, how it came to be, and the end of branches. Runs inside a writing transaction."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import apsw
+
+from lastgood.catalog.contract import Actor, Position
+from lastgood.catalog.sqlite.attestations import attest, log
+from lastgood.catalog.sqlite.reading import key, one_row, read_branch, read_position, read_task, rows
+from lastgood.errors import ConflictError, NotFoundError
+from lastgood.model.checkpoint import Head
+from lastgood.model.task import BranchInfo, TaskInfo
+
+
+class _Move(NamedTuple):
+    number: int
+    left: int
+    entered: int
+    undone: int | None
+
+
+def expect_active(connection: apsw.Connection, task: TaskInfo, head_id: str | None) -> None:
+    """ConflictError unless the head of the active branch is `head_id`; None: whatever it is."""
+    head = active_head(connection, task.owner, task.id)
+    if head_id is not None and (head is None or head.id != head_id):
+        raise moved(task.id, head)
+
+
+def record_move(connection: apsw.Connection, task: TaskInfo, entered: int) -> None:
+    """The active branch is about to become `entered`. What was undone before cannot be done again."""
+    connection.execute("DELETE FROM moves WHERE task = ? AND undone IS NOT NULL", (task.number,))
+    connection.execute(
+        """INSERT INTO moves SELECT task, 1 + coalesce((SELECT max(number) FROM moves m WHERE m.task = t.task), 0),
+                                    active_branch, ?2, NULL FROM tasks t WHERE task = ?1""",
+        (task.number, entered),
+    )
+
+
+def activate(connection: apsw.Connection, owner: str, branch_id: str, actor: Actor, expects: str | None) -> Position:
+    branch = _require_branch(connection, owner, branch_id)
+    task = _require_task(connection, owner, branch.task_id)
+    expect_active(connection, task, expects)
+    if task.active_branch_id != branch.id:
+        _living_version(connection, branch.number)
+        record_move(connection, task, branch.number)
+        _set_active(connection, task, branch.number)
+        log(connection, task.number, branch.number, None, "switched", actor, {"from": task.active_branch_id})
+    return _position(connection, owner, task.id)
+
+
+def undo(connection: apsw.Connection, owner: str, task_id: str, actor: Actor, expects: str | None) -> Position:
+    task = _require_task(connection, owner, task_id)
+    expect_active(connection, task, expects)
+    move = _move(connection, task, "undone IS NULL ORDER BY number DESC")
+    if move is None:
+        raise ConflictError(f"there is nothing to undo in {task_id!r}", hint="undo takes back restores and switches")
+    version = _living_version(connection, move.left)
+    connection.execute("UPDATE moves SET undone = ? WHERE task = ? AND number = ?", (version, task.number, move.number))
+    _set_active(connection, task, move.left)
+    log(connection, task.number, move.left, None, "undone", actor, {"from": task.active_branch_id})
+    return _position(connection, owner, task_id)
+
+
+def redo(connection: apsw.Connection, owner: str, task_id: str, actor: Actor, expects: str | None) -> Position:
+    task = _require_task(connection, owner, task_id)
+    expect_active(connection, task, expects)
+    move = _move(connection, task, "undone IS NOT NULL ORDER BY number")
+    if move is None or move.undone != _living_version(connection, move.left):
+        raise ConflictError(f"there is nothing to redo in {task_id!r}", hint="a save after an undo ends redoing")
+    _living_version(connection, move.entered)
+    connection.execute("UPDATE moves SET undone = NULL WHERE task = ? AND number = ?", (task.number, move.number))
+    _set_active(connection, task, move.entered)
+    log(connection, task.number, move.entered, None, "redone", actor, {"from": task.active_branch_id})
+    return _position(connection, owner, task_id)
+
+
+def delete_branch(connection: apsw.Connection, owner: str, branch_id: str, actor: Actor) -> int:
+    branch = _require_branch(connection, owner, branch_id)
+    task = _require_task(connection, owner, branch.task_id)
+    if task.active_branch_id == branch.id:
+        raise ConflictError(
+            "this is the active branch; the work stands on it", hint="switch to another one, or delete the whole task"
+        )
+    doomed = rows(
+        connection,
+        """SELECT id FROM checkpoints c WHERE branch = ?1 AND deleted = 0 AND number > ?2
+             AND NOT EXISTS (SELECT 1 FROM tags WHERE tags.number = c.number)""",
+        (branch.number, key(task.number, _last_origin(connection, branch.number))),
+    )
+    for (checkpoint_id,) in doomed:
+        attest(connection, owner, checkpoint_id, "deleted", {"by": "branch"}, actor)
+    connection.execute(
+        "UPDATE branches SET deleted = 1, name = name || ' (deleted ' || id || ')' WHERE branch = ?", (branch.number,)
+    )
+    about = {"branch": branch.id, "name": branch.name, "checkpoints": len(doomed)}
+    log(connection, task.number, branch.number, None, "branch_deleted", actor, about)
+    return len(doomed)
+
+
+def active_head(connection: apsw.Connection, owner: str, task_id: str) -> Head | None:
+    task = read_task(connection, owner, task_id)
+    branch = read_branch(connection, owner, task.active_branch_id) if task else None
+    return branch.head if branch else None
+
+
+def moved(task_id: str, head: Head | None) -> ConflictError:
+    return ConflictError(
+        f"{task_id!r} has moved on since this handle last saw it",
+        hint="look at error.head, then task.refresh() and try again on top of it",
+        head=head,
+    )
+
+
+def _last_origin(connection: apsw.Connection, branch: int) -> int:
+    """The newest checkpoint of `branch` that a branch which still has checkpoints began from."""
+    sql = "SELECT max(origin) FROM branches WHERE origin_branch = ? AND (deleted = 0 OR own > 0)"
+    return connection.execute(sql, (branch,)).get or 0
+
+
+def _move(connection: apsw.Connection, task: TaskInfo, which: str) -> _Move | None:
+    sql = f"SELECT number, left, entered, undone FROM moves WHERE task = ? AND {which} LIMIT 1"
+    row = one_row(connection, sql, (task.number,))
+    return _Move(*row) if row else None
+
+
+def _living_version(connection: apsw.Connection, branch: int) -> int:
+    """The version of a branch that work can go on from."""
+    version: int | None = connection.execute(
+        """SELECT b.version FROM branches b JOIN checkpoints c ON c.number = (b.task << 32) + b.head
+           WHERE b.branch = ? AND b.deleted = 0 AND c.deleted = 0""",
+        (branch,),
+    ).get
+    if version is None:
+        raise ConflictError(
+            "the branch to go to, or its newest checkpoint, was deleted", hint="`lastgood branch` lists what is left"
+        )
+    return version
+
+
+def _set_active(connection: apsw.Connection, task: TaskInfo, branch: int) -> None:
+    connection.execute("UPDATE tasks SET active_branch = ? WHERE task = ?", (branch, task.number))
+
+
+def _require_task(connection: apsw.Connection, owner: str, task_id: str) -> TaskInfo:
+    task = read_task(connection, owner, task_id)
+    if task is None:
+        raise NotFoundError(f"there is no task {task_id!r}", hint="`lastgood tasks` lists them")
+    return task
+
+
+def _require_branch(connection: apsw.Connection, owner: str, branch_id: str) -> BranchInfo:
+    branch = read_branch(connection, owner, branch_id)
+    if branch is None:
+        raise NotFoundError(f"there is no branch {branch_id!r}", hint="`lastgood branch` lists them")
+    return branch
+
+
+def _position(connection: apsw.Connection, owner: str, task_id: str) -> Position:
+    position = read_position(connection, owner, task_id)
+    assert position is not None
+    return position

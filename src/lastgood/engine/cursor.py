@@ -1,0 +1,219 @@
+"""Where a handle stands on a task, and how it is moved: by saving on top of it, or onto a new branch."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from lastgood.catalog.contract import Committed, NewBranch, Position
+from lastgood.content.redacted import redact_state
+from lastgood.engine.checkpoint import Checkpoint
+from lastgood.engine.commit import KEPT, Draft, Ground, Splitters, write_checkpoint
+from lastgood.engine.context import is_logging, log_operation, log_warning
+from lastgood.engine.options import OnFailure
+from lastgood.errors import BusyError, CheckpointError, ConflictError, InvalidError, NotFoundError
+from lastgood.model.checkpoint import Record
+from lastgood.model.digest import SIZE
+from lastgood.model.forking import renew_after_fork
+from lastgood.model.identity import new_id
+from lastgood.model.task import MAIN
+
+if TYPE_CHECKING:
+    from lastgood.engine.store import Store
+    from lastgood.model.evidence import EvidencePack
+
+
+class Cursor:
+    """A task or a branch as it was last seen or written. `lock` makes several calls one; they all take it, too."""
+
+    task_id: str
+    branch: str | NewBranch
+    head: Checkpoint | None
+    by_branch: bool
+    is_active: bool
+
+    def __init__(self, store: Store, id: str, owner: str) -> None:
+        self.store = store
+        self.id = id
+        self.owner = owner
+        self.renew_locks()
+        renew_after_fork(self)
+        self._splitters = Splitters(store.options.max_state_bytes)
+        self._warned = False
+        self.refresh()
+
+    def renew_locks(self) -> None:
+        self.lock = threading.RLock()
+
+    # --- standing ------------------------------------------------------------------------------------------
+
+    def refresh(self) -> Checkpoint | None:
+        with self.lock:
+            position = self.store.catalog.position(self.owner, self.id)
+            if position is not None:
+                return self.adopt(position)
+            self.by_branch, self.is_active = False, True
+            self.task_id, self.branch = self.id, NewBranch(new_id(), MAIN)
+            self.head = None
+            return None
+
+    def adopt(self, position: Position) -> Checkpoint:
+        self.by_branch = position.by_branch
+        self.is_active = position.task.active_branch_id == position.branch.id
+        self.task_id, self.branch = position.task.id, position.branch.id
+        self.head = self.store.wrap_intact(position.head)
+        return self.head
+
+    def require_head(self) -> Checkpoint:
+        if self.head is None:
+            raise NotFoundError(f"{self.id!r} has no checkpoint yet", hint="ask `if task.head` first")
+        return self.head
+
+    def expected(self) -> str | None:
+        """The head of the active branch as it was seen here, if this is on that branch."""
+        return self.head.id if self.head is not None and self.is_active else None
+
+    # --- saving --------------------------------------------------------------------------------------------
+
+    def prove(self, draft: Draft, evidence: EvidencePack | None) -> tuple[Draft, EvidencePack | None]:
+        """The draft with what is claimed and what checking it gave, and both as the caller gets them."""
+        if evidence is None:
+            return draft, None
+        from lastgood.engine.verification import prove
+
+        options, head = self.store.options, self.head
+        snapshot = draft.state if draft.state is not KEPT else head and head.plain_state
+        proof = prove(evidence, self.store.verifier if options.auto_verify else None, snapshot, options.redaction)
+        claimed = {"evidence": proof.claims, "verification": proof.verification}
+        return msgspec.structs.replace(draft, **claimed), proof.pack
+
+    def save(self, draft: Draft, pack: EvidencePack | None = None, policy: OnFailure | None = None) -> Checkpoint:
+        """On top of the head that was seen here. ConflictError when it is another one now."""
+        with self.lock:
+            try:
+                record, committed = self._write(self._ground(), draft)
+            except (ConflictError, InvalidError):
+                raise
+            except CheckpointError as error:
+                self.store.alert(f"a checkpoint of {self.task_id!r} was not saved: {error}", self.task_id, error)
+                if (policy or self.store.options.on_failure) == "continue":
+                    return self._lost(draft)
+                raise
+            if committed.repeated:
+                saved = self.store.wrap(committed.stored)
+            else:
+                saved = self.store.hold(committed.stored, record, evidence_pack=pack)
+                self.say("save", saved, committed.previous_control_state)
+            if not committed.repeated or self._is_behind(saved):
+                self.head, self.branch = saved, committed.stored.placement.branch_id
+            return saved
+
+    def save_on_top(self, draft: Draft, pack: EvidencePack | None) -> Checkpoint:
+        """On top of the head as it is, wherever it was seen here. Others are held back if they keep moving it."""
+        with self.lock:
+            for _ in range(2):
+                seen = self.head
+                try:
+                    return self.save(draft, pack)
+                except ConflictError:
+                    head = self.refresh()
+                    if head is None or (seen is not None and head.id == seen.id):
+                        raise  # nothing has moved: it is about something else
+            with self.store.catalog.queue():
+                self.refresh()
+                return self.save(draft, pack)
+
+    def save_from(self, draft: Draft, pack: EvidencePack | None, begun: Checkpoint | None) -> Checkpoint:
+        """On top of `begun`, which must still be the head; unless the state is what it was there: then on any head."""
+        with self.lock:
+            try:
+                if begun is not None and (self.head is None or self.head.id != begun.id):
+                    raise self._moved()
+                return self.save(draft, pack)
+            except ConflictError:
+                if begun is None or not self.is_unchanged(draft.state, begun):
+                    raise
+            return self.save_on_top(msgspec.structs.replace(draft, state=KEPT), pack)
+
+    def is_unchanged(self, state: Any, checkpoint: Checkpoint) -> bool:
+        """Whether `state` is what `checkpoint` holds."""
+        kept, _ = redact_state(state, self.store.options.redaction.paths)
+        split = Splitters(self.store.options.max_state_bytes).split("state", kept)
+        return checkpoint.record.state is not None and split.ref.digest == checkpoint.record.state.digest
+
+    def begin_branch(self, chosen: Checkpoint, new: NewBranch, draft: Draft, *, follow: bool) -> Checkpoint:
+        """A branch whose first checkpoint continues `chosen`; with `follow`, go on there."""
+        with self.lock:
+            ground = Ground(self.owner, self.task_id, new, chosen.as_head(), chosen.record, only_if_active=False)
+            record, committed = self._write(ground, draft)
+            made = self.store.hold(committed.stored, record)
+            self.say("restore" if follow else "fork", made, committed.previous_control_state)
+            if follow:
+                self.head, self.branch = made, new.id
+                self.id = new.id if self.by_branch else self.id
+            return made
+
+    def _write(self, ground: Ground, draft: Draft) -> tuple[Record, Committed]:
+        store = self.store
+        try:
+            return write_checkpoint(store.catalog, ground, draft, self._splitters, store.user, store.options.redaction)
+        except BusyError:  # once more: whoever held it may be gone
+            return write_checkpoint(store.catalog, ground, draft, self._splitters, store.user, store.options.redaction)
+
+    def _ground(self) -> Ground:
+        head, only_if_active = self.head, not self.by_branch
+        if head is None:
+            return Ground(self.owner, self.task_id, self.branch, None, None, only_if_active)
+        return Ground(self.owner, self.task_id, self.branch, head.as_head(), head.record, only_if_active)
+
+    def _is_behind(self, saved: Checkpoint) -> bool:
+        """Whether `saved`, which had been stored before, lies further on the line that this is on."""
+        if saved.deleted:
+            return False
+        head = self.head
+        return head is None or (head.branch_id == saved.branch_id and (head.sequence or 0) < (saved.sequence or 0))
+
+    def _lost(self, draft: Draft) -> Checkpoint:
+        record = Record(id=draft.id or new_id(), task_id=self.task_id, type=draft.type, message=draft.message)
+        return Checkpoint(record, bytes(SIZE), None, _NeverStored(), status="lost")
+
+    def _moved(self) -> ConflictError:
+        return ConflictError(
+            f"{self.task_id!r} has moved on since this step looked at its state",
+            hint="do the step again on top of task.head",
+            head=self.head.as_head() if self.head else None,
+        )
+
+    # --- saying --------------------------------------------------------------------------------------------
+
+    def say(self, action: str, checkpoint: Checkpoint, previous: str) -> None:
+        if is_logging():
+            log_operation(
+                action,
+                user=self.store.user,
+                task_id=self.task_id,
+                correlation_id=checkpoint.correlation_id,
+                prev_state=previous,
+                new_state=checkpoint.control_state,
+                iteration_state=checkpoint.iteration_state,
+                at=checkpoint.record.created_at,
+                checkpoint_id=checkpoint.id,
+            )
+        limit = self.store.options.warn_state_bytes
+        if checkpoint.state_size > limit and not self._warned:
+            self._warned = True
+            log_warning(
+                f"the state of {self.task_id} takes {checkpoint.state_size:,} bytes, more than {limit:,}: "
+                "keep large content in files",
+                task_id=self.task_id,
+            )
+
+
+class _NeverStored:
+    def load(self, name: str, classes: bool) -> Any:
+        raise NotFoundError("this checkpoint was lost: it could not be stored", hint="save again")
+
+    def verification(self) -> None:
+        return None

@@ -1,0 +1,41 @@
+"""This process and others: who began a step, and whether that one is still there."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+from lastgood.model.step import Process
+
+_this: Process | None = None
+
+
+def this_process() -> Process:
+    global _this
+    if _this is None or _this.pid != os.getpid():
+        _this = Process(socket.gethostname(), os.getpid(), _started(os.getpid()) or 0)
+    return _this
+
+
+def is_alive(process: Process) -> bool | None:
+    """None: it ran on another host, so nobody here can say."""
+    if process.host != socket.gethostname():
+        return None
+    try:
+        os.kill(process.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    started = _started(process.pid)
+    return started is None or process.started in (0, started)
+
+
+def _started(pid: int) -> int | None:
+    """When a process began, in the clock ticks of this boot; None where the system does not tell so cheaply."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        return int(stat.rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None

@@ -1,0 +1,98 @@
+"""What is found after a crash: what was in flight, what is the last good checkpoint, and what to do (A16)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from lastgood.catalog.contract import MAX_PAGE, Line, StoredCheckpoint
+from lastgood.engine.checkpoint import Checkpoint
+from lastgood.engine.process import is_alive
+from lastgood.model.step import OpenStep
+
+if TYPE_CHECKING:
+    from lastgood.engine.store import Store
+
+NEVER_GOOD = frozenset(("stage_failed", "cancelled", "before_restore"))
+"""Types of checkpoints that work does not go back to by itself."""
+
+
+class Recovery(msgspec.Struct, frozen=True):
+    """How a task was found. `interrupted`: steps whose process is gone; `running`: all other open ones."""
+
+    task_id: str
+    owner: str
+    interrupted: tuple[OpenStep, ...]
+    running: tuple[OpenStep, ...]
+    head: Checkpoint | None
+    last_good: Checkpoint | None
+    advice: tuple[str, ...]
+
+    @property
+    def clean(self) -> bool:
+        """Nothing was in flight, and the newest checkpoint is good."""
+        return not self.interrupted and (self.head is None or self.head.id == (self.last_good and self.last_good.id))
+
+
+def find_last_good(store: Store, line: Line, *, verified: bool, type: str | None = None) -> Checkpoint | None:
+    """The newest of a branch that is intact and whose evidence holds now; with `verified` it must have some (D9)."""
+    from lastgood.engine.verification import verify_stored
+
+    before = None
+    while page := store.catalog.checkpoints(line, before=before, limit=MAX_PAGE, type=type):
+        for stored in page:
+            if _type_of(stored) in NEVER_GOOD:
+                continue
+            result = verify_stored(store, stored, always_record=False)
+            if result.verified or not (verified or result.bad):
+                return store.get_checkpoint(stored.id, owner=stored.owner)
+        before = page[-1].placement.sequence
+    return None
+
+
+def interrupted_steps(steps: list[OpenStep]) -> list[OpenStep]:
+    """Those whose process is known to be gone."""
+    return [step for step in steps if is_alive(step.process) is False]
+
+
+def examine_task(store: Store, task_id: str, owner: str) -> Recovery:
+    """What there is to know before going on with a task, which need not exist yet."""
+    position = store.catalog.position(owner, task_id)
+    steps = store.catalog.open_steps(owner, position.task.id if position else task_id)
+    gone = interrupted_steps(steps)
+    running = [step for step in steps if step not in gone]
+    head = store.wrap(position.head) if position else None
+    good = find_last_good(store, Line(position.task, position.branch), verified=False) if position else None
+    advice = _advise(gone, running, head, good)
+    return Recovery(task_id, owner, tuple(gone), tuple(running), head, good, advice)
+
+
+def _advise(
+    gone: list[OpenStep], running: list[OpenStep], head: Checkpoint | None, good: Checkpoint | None
+) -> tuple[str, ...]:
+    said = [
+        f"the step {step.name!r} was in flight when its process ended: do its work again, "
+        f"or give it up (`lastgood steps --abandon {step.id}`)"
+        for step in gone
+    ]
+    said += [f"the step {step.name!r} is open in another process: let it end first" for step in running]
+    if head is None:
+        said.append("nothing was saved yet: begin from the start")
+    elif good is None:
+        said.append("no checkpoint is intact with evidence that holds: look at `lastgood verify --all`")
+    elif good.id == head.id:
+        said.append("the newest checkpoint is good: go on from there")
+    else:
+        said.append(f"the newest checkpoint is not good: go back to {good.id} (`lastgood restore {good.id}`)")
+    return tuple(said)
+
+
+def _type_of(stored: StoredCheckpoint) -> str | None:
+    from lastgood.errors import IntegrityError
+    from lastgood.model.checkpoint import decode_record
+
+    try:
+        return None if stored.data is None else decode_record(stored.data, stored.checksum, "it").type
+    except IntegrityError:
+        return None

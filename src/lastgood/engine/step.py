@@ -1,0 +1,180 @@
+"""A step: work that is begun, and then committed as one checkpoint or recorded as failed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from lastgood.engine.commit import KEPT
+from lastgood.engine.process import this_process
+from lastgood.errors import CheckpointError, ConflictError, InvalidError, NotFoundError
+from lastgood.model.checkpoint import COMPANIONS
+from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
+from lastgood.model.identity import check_name, check_type, new_id, now
+from lastgood.model.step import OpenStep
+
+if TYPE_CHECKING:
+    from lastgood.engine.checkpoint import Checkpoint
+    from lastgood.engine.task import Task
+
+ERROR_CHARACTERS = 2000
+
+
+class Step:
+    """One piece of work on a task; a context manager. Made by `task.step(...)`.
+
+    Between `begin` and `commit` it is listed among the open steps, also after its process was killed. What is
+    expected of it becomes the evidence of its checkpoint; a step whose evidence does not hold is stored all the
+    same, as not verified. On an exception the head stays where it is and the failure is recorded.
+    """
+
+    def __init__(self, task: Task, name: str, type: str, fields: dict[str, Any]) -> None:
+        self.id = new_id()
+        self.name = check_name("step", name)
+        self.type = check_type("type", type)
+        self.evidence = EvidencePack()
+        self.checkpoint: Checkpoint | None = None
+        self._task = task
+        self._fields = fields
+        self._state: Any = KEPT
+        self._from: Checkpoint | None = None
+        self._open = False
+
+    @property
+    def state(self) -> Any:
+        """A private copy of the head's state ({} before the first checkpoint). Change it, or set it.
+
+        A step that never touches it goes on from whatever the head is when it commits; one that changed it must
+        find the head that it began with.
+        """
+        if self._state is KEPT:
+            head = self._task.head
+            self._state = {} if head is None else head.fresh_state()
+            self._from = head
+        return self._state
+
+    @state.setter
+    def state(self, value: Any) -> None:
+        if self._state is KEPT:
+            self._from = self._task.head
+        self._state = value
+
+    def begin(self) -> Self:
+        if self._open or self.checkpoint is not None:
+            raise ConflictError(f"the step {self.name!r} was begun already", hint="begin a new one: task.step(…)")
+        self._task.begin(
+            OpenStep(
+                id=self.id,
+                owner=self._task.owner,
+                task_id=self._task.task_id,
+                name=self.name,
+                type=self.type,
+                began_at=now(),
+                began_by=self._task.user,
+                process=this_process(),
+                branch_id=self._task.branch_id,
+                work_item_id=self._fields.get("work_item_id"),
+            )
+        )
+        self._open = True
+        return self
+
+    def expect(self, *evidence: Evidence) -> None:
+        """Claim something; it is checked when the step commits."""
+        self.evidence.evidence_list.extend(evidence)
+
+    def expect_file(self, path: str | os.PathLike[str], description: str | None = None) -> None:
+        """Claim that a file is as it is now. One that is not there yet must be there when the step commits."""
+        name = os.fspath(path)
+        try:
+            digest = self._task.verifier().hash_file(name)
+        except NotFoundError:
+            missing = {"path": name, "type": "file"}
+            self.expect(Evidence(EvidenceType.ARTIFACT_EXISTS, description or f"{name} is there", missing))
+        else:
+            as_now = {"path": name, "sha256": digest}
+            self.expect(Evidence(EvidenceType.FILE_SHA256, description or f"{name} is as it was", as_now))
+
+    def run(
+        self,
+        command: Sequence[str | os.PathLike[str]],
+        *,
+        expect: int = 0,
+        check: bool = False,
+        description: str | None = None,
+        **options: Any,
+    ) -> subprocess.CompletedProcess[Any]:
+        """Run a command as `subprocess.run` does; that it ended with the code `expect` becomes evidence.
+
+        Its output goes where it would have gone, and its end is kept with the evidence. Another exit code raises
+        CalledProcessError only with `check=True`. There is no shell: give a list.
+        """
+        from lastgood.engine.command import run_recorded
+
+        result, record = run_recorded(command, options)
+        self.expect(
+            Evidence(
+                EvidenceType.COMMAND_EXIT,
+                description or f"{record['command'][:500]} ends with {expect}",
+                {"exit_code": expect},
+                metadata=record,
+            )
+        )
+        if result is None:
+            raise subprocess.TimeoutExpired([os.fspath(word) for word in command], options["timeout"])
+        if check and result.returncode != expect:
+            raise subprocess.CalledProcessError(result.returncode, result.args, result.stdout, result.stderr)
+        return result
+
+    def commit(self) -> Checkpoint:
+        """Make the checkpoint. Raises ConflictError when the state was changed and the head is another one now."""
+        if not self._open:
+            raise ConflictError(f"the step {self.name!r} is not open", hint="begin it: `with task.step(…) as step`")
+        self.checkpoint = self._task.commit_step(self, self._state, self._from, self._fields)
+        self._open = False
+        return self.checkpoint
+
+    def fail(self, reason: BaseException | str) -> None:
+        """End it without a checkpoint, and record why."""
+        if not self._open:
+            raise ConflictError(f"the step {self.name!r} is not open", hint="begin it: `with task.step(…) as step`")
+        self._open = False
+        text = reason if isinstance(reason, str) else f"{type(reason).__name__}: {reason}"
+        self._task.fail_step(self, text[:ERROR_CHARACTERS])
+
+    def __enter__(self) -> Self:
+        return self.begin()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._open:
+            return
+        if error is None:
+            try:
+                self.commit()
+            except BaseException as failure:
+                self._give_up(failure)
+                raise
+        else:
+            self._give_up(error)
+
+    def _give_up(self, error: BaseException) -> None:
+        if self._open:
+            with suppress(CheckpointError):  # what went wrong first is what the caller must hear
+                self.fail(error)
+
+    def __repr__(self) -> str:
+        return f"<Step {self.name!r} of {self._task.id!r}{' open' if self._open else ''}>"
+
+
+def check_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a save that a step may carry."""
+    known = {"message", "iteration", "iteration_state", "control_state", "work_item_id", "metadata", "key", *COMPANIONS}
+    if unknown := set(fields) - known:
+        raise InvalidError(f"a step has no {sorted(unknown)[0]!r}", hint=f"it takes {', '.join(sorted(known))}")
+    return fields

@@ -1,0 +1,231 @@
+"""Evidence on its way into a checkpoint, and checked again later: what is claimed, what checking it gave."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from lastgood.catalog.contract import StoredCheckpoint
+from lastgood.engine.verify import examine
+from lastgood.errors import CheckpointError, InvalidError
+from lastgood.model.checkpoint import Attestation, Claims, encode_plain
+from lastgood.model.evidence import Evidence, EvidencePack
+from lastgood.model.identity import MAX_TEXT_BYTES, is_text, moment
+from lastgood.model.redaction import MASK, Redaction
+
+if TYPE_CHECKING:
+    from lastgood.engine.checkpoint import Checkpoint
+    from lastgood.engine.store import Store
+    from lastgood.evidence.verifier import EvidenceVerifier
+
+MAX_EVIDENCE = 10_000
+UNUSABLE = "check_error: a part of this evidence cannot be recorded"
+REDACTED = "a part of this evidence was redacted, so it cannot be checked again"
+
+_STATUSES = ("pending", "verified", "failed", "stale")
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """Evidence ready to be stored: the claims without secrets, what checking gave, and both for the caller."""
+
+    claims: Claims
+    verification: dict[str, Any] | None
+    pack: EvidencePack
+
+
+class Verification(msgspec.Struct, frozen=True):
+    """A checkpoint checked again. `problems` are with its bytes; `pack` has what each piece of evidence gave."""
+
+    checkpoint_id: str
+    problems: list[str]
+    pack: EvidencePack
+
+    @property
+    def intact(self) -> bool:
+        return not self.problems
+
+    @property
+    def verified(self) -> bool:
+        """Intact, with evidence, and the evidence holds."""
+        return self.intact and self.pack.is_verified
+
+    @property
+    def bad(self) -> bool:
+        """Damaged, or its evidence does not hold. One without evidence is neither good nor bad."""
+        return not self.intact or (bool(self.pack.evidence_list) and not self.pack.is_verified)
+
+
+def prove(
+    pack: EvidencePack, verifier: Callable[[], EvidenceVerifier] | None, snapshot: object, redaction: Redaction
+) -> Proof:
+    """Check what is claimed, with the secrets in it, and record it without. The caller's pack is left untouched."""
+    own, unusable = copy_pack(pack)
+    if not own.evidence_list:
+        return Proof(own.to_claims(), None, own)
+    if verifier is not None:
+        verifier().verify_evidence_pack(own, snapshot)
+        for index in unusable:
+            _fail(own.evidence_list[index], UNUSABLE)
+    shown = _without_secrets(own, redaction)
+    claims = shown.to_claims()
+    if len(encode_plain(claims)) > MAX_TEXT_BYTES:
+        raise InvalidError(
+            f"the evidence takes more than {MAX_TEXT_BYTES} bytes", hint="keep large values in the state"
+        )
+    return Proof(claims, None if verifier is None else to_data(shown), shown)
+
+
+def verify_stored(store: Store, stored: StoredCheckpoint, *, always_record: bool) -> Verification:
+    """Check a stored checkpoint: its bytes, then its evidence as the world is now; record what it gave.
+
+    Without `always_record` only when it differs from what was recorded last.
+    """
+    problems = examine(store.catalog, stored)
+    if problems:
+        pack = EvidencePack()
+        data: dict[str, Any] = {"verified": False, "problems": problems[:20]}
+    else:
+        checkpoint = store.wrap(stored)
+        pack = _recheck(store.verifier(), checkpoint)
+        data = to_data(pack)
+    result = Verification(stored.id, problems, pack)
+    known = stored.verified_at is not None and stored.verified == result.verified
+    if (problems or pack.evidence_list) and not stored.deleted and (always_record or not known):
+        with suppress(CheckpointError):  # what was found is said all the same, in a store that takes no more, too
+            store.catalog.attest(stored.owner, [stored.id], "verification", data, store.actor())
+    return result
+
+
+def to_data(pack: EvidencePack) -> dict[str, Any]:
+    """What checking gave, as an attestation keeps it."""
+    results = [
+        [evidence.verification_status, evidence.verification_error, _microseconds(evidence.verified_at)]
+        for evidence in pack.evidence_list
+    ]
+    return {"verified": pack.is_verified, "results": results}
+
+
+def apply_data(pack: EvidencePack, attestation: Attestation) -> None:
+    """Set onto `pack` what an attestation says of it."""
+    results = attestation.data.get("results")
+    if not isinstance(results, list) or len(results) != len(pack.evidence_list):
+        return
+    for evidence, (status, error, at) in zip(pack.evidence_list, results, strict=True):
+        evidence.verification_status = status if status in _STATUSES else "pending"
+        evidence.verified = status == "verified"
+        evidence.verification_error = error
+        evidence.verified_at = None if at is None else moment(at)
+
+
+def copy_pack(pack: object) -> tuple[EvidencePack, list[int]]:
+    """A pack of our own that can be stored whatever was in it, and which of its evidence lost something by that."""
+    if not isinstance(pack, EvidencePack) or not isinstance(pack.evidence_list, list | tuple):
+        raise InvalidError(f"{type(pack).__name__} is not an EvidencePack", hint="give EvidencePack([Evidence(…), …])")
+    if len(pack.evidence_list) > MAX_EVIDENCE:
+        raise InvalidError(f"an evidence pack cannot hold more than {MAX_EVIDENCE:,}", hint="make several checkpoints")
+    rule: tuple[object, ...] = (pack.require_all, pack.allow_partial, pack.min_verified)
+    if [type(part) for part in rule] != [bool, bool, int]:
+        raise InvalidError("the rule of an evidence pack is two flags and a number", hint="see EvidencePack")
+    own, unusable = EvidencePack([], pack.require_all, pack.allow_partial, pack.min_verified), []
+    for index, evidence in enumerate(pack.evidence_list):
+        if not isinstance(evidence, Evidence):
+            raise InvalidError(f"evidence_list[{index}] is {type(evidence).__name__}, not Evidence")
+        parts = _Parts()
+        own.evidence_list.append(
+            Evidence(
+                parts.text(evidence.evidence_type),
+                parts.text(evidence.description),
+                parts.dict(evidence.expected),
+                parts.dict(evidence.metadata),
+            )
+        )
+        if parts.lost:
+            unusable.append(index)
+    return own, unusable
+
+
+class _Parts:
+    """Values of one piece of evidence made plain: what JSON has. Paths and the like become text."""
+
+    def __init__(self) -> None:
+        self.lost = False
+
+    def text(self, value: object) -> str:
+        return str(self.plain(str(value) if isinstance(value, str) else value))
+
+    def dict(self, value: object) -> dict[str, Any]:
+        plain = self.plain(value)
+        if isinstance(plain, dict):
+            return plain
+        self.lost = True
+        return {}
+
+    def plain(self, value: object, depth: int = 0) -> Any:
+        if value is None or type(value) in (bool, float):
+            return value
+        if isinstance(value, str):
+            return str(value) if is_text(value) else self._lose("text that is not Unicode")
+        if type(value) is int:
+            return value if -(1 << 63) <= value < 1 << 64 else self._lose("an integer beyond 64 bits")
+        if isinstance(value, os.PathLike):
+            path = os.fspath(value)
+            return self.plain(path) if isinstance(path, str) else self._lose("a path in bytes")
+        if depth < 32 and isinstance(value, dict) and all(isinstance(key, str) and is_text(key) for key in value):
+            return {str(key): self.plain(item, depth + 1) for key, item in value.items()}
+        if depth < 32 and isinstance(value, list | tuple):
+            return [self.plain(item, depth + 1) for item in value]
+        return self._lose(type(value).__name__)
+
+    def _lose(self, what: str) -> str:
+        self.lost = True
+        return f"<{what}>"
+
+
+def _recheck(verifier: EvidenceVerifier, checkpoint: Checkpoint) -> EvidencePack:
+    claims = checkpoint.record.evidence
+    pack = EvidencePack() if claims is None else EvidencePack.from_claims(claims)
+    verifier.verify_evidence_pack(pack, lambda: checkpoint.plain_state())
+    for evidence in pack.evidence_list:
+        if _holds(evidence.expected, MASK):
+            evidence.verified, evidence.verification_status, evidence.verification_error = False, "stale", REDACTED
+    return pack
+
+
+def _without_secrets(pack: EvidencePack, redaction: Redaction) -> EvidencePack:
+    shown = EvidencePack([], pack.require_all, pack.allow_partial, pack.min_verified)
+    for evidence in pack.evidence_list:
+        error = evidence.verification_error
+        shown.evidence_list.append(
+            Evidence(
+                evidence.evidence_type,
+                redaction.text(evidence.description),
+                redaction.plain(evidence.expected),
+                redaction.plain(evidence.metadata),
+                evidence.verified,
+                evidence.verification_status,
+                None if error is None else redaction.text(error),
+                evidence.verified_at,
+            )
+        )
+    return shown
+
+
+def _holds(value: object, text: str) -> bool:
+    if isinstance(value, str):
+        return text in value
+    if isinstance(value, dict):
+        return any(_holds(item, text) for item in value.values())
+    return isinstance(value, list) and any(_holds(item, text) for item in value)
+
+
+def _fail(evidence: Evidence, error: str) -> None:
+    evidence.verified, evidence.verification_status, evidence.verification_error = False, "failed", error
+
+
+def _microseconds(at: datetime | None) -> int | None:
+    return None if at is None else (at - moment(0)) // timedelta(microseconds=1)

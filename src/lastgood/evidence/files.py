@@ -1,0 +1,167 @@
+"""Files that evidence is about: found, looked at and hashed under the rules of D8."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+
+from lastgood.errors import InvalidError, NotFoundError, UnavailableError
+from lastgood.evidence.descriptors import descriptors
+from lastgood.evidence.hashing import HashCache, Signature, hash_open, is_settled, signature, too_large
+from lastgood.evidence.helper import Helper
+from lastgood.evidence.paths import Folder, open_anywhere, require_path, show
+
+
+class Later(Exception):  # noqa: N818
+    """Not an error: this piece of work is worth a thread of its own."""
+
+
+class Allowance:
+    """How many bytes may still be read at once."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._left = max_bytes
+
+    def take(self, size: int) -> None:
+        if size > self._left:
+            raise Later
+        self._left -= size
+
+
+class Files:
+    """The files below `base` and, where that is allowed, those named by an absolute path.
+
+    Every method takes the path as it stands in a claim and raises InvalidError for one that cannot be used.
+    """
+
+    def __init__(self, base: str, *, absolute: bool, max_bytes: int, helper: Helper | None) -> None:
+        self.base = base
+        self._absolute = absolute
+        self._max_bytes = max_bytes
+        self._helper = helper
+        self._cache = HashCache()
+        self._folder: Folder | None = None
+        self._closed = False
+
+    def refresh(self) -> None:
+        """Look again where the base is: it may have been made, or replaced, since."""
+        if self._closed or ((folder := self._folder) is not None and folder.is_current()):
+            return
+        try:
+            self._folder = Folder(self.base)
+        except OSError:
+            self._folder = None
+
+    def close(self) -> None:
+        self._closed, self._folder = True, None
+
+    def look(self, path: object) -> os.stat_result | None:
+        """The stat of what is there; None when nothing is."""
+        text = self.require(path)
+        try:
+            if text.startswith("/"):
+                return os.stat(text)  # noqa: PTH116
+            return folder.stat(text) if (folder := self._folder) is not None else None
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise _unreadable(text, error) from error
+
+    def locate(self, path: object) -> tuple[str, os.stat_result] | None:
+        """The real path of what is there, and its stat; None when nothing is."""
+        text = self.require(path)
+        try:
+            if text.startswith("/"):
+                real = os.path.realpath(text)
+                return real, os.stat(real)  # noqa: PTH116
+            return folder.locate(text) if (folder := self._folder) is not None else None
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise _unreadable(text, error) from error
+
+    def hash(self, path: object, deadline: float, allowance: Allowance | None = None) -> str:
+        """The hex SHA-256 of a regular file; Later when it is not known and costs more than is allowed."""
+        if (found := self.look(path)) is None:
+            raise NotFoundError(f"{show(path)} does not exist")
+        if not stat.S_ISREG(found.st_mode):
+            raise InvalidError(f"{show(path)} is {kind_of(found)}, not a file")
+        if (known := self._cache.get(signature(found))) is not None:
+            return known
+        if found.st_size > self._max_bytes:
+            raise too_large(found.st_size, self._max_bytes)
+        if allowance is not None:
+            allowance.take(found.st_size)
+        text = self.require(path)
+        if self._helper is not None and descriptors.is_open_elsewhere(found):
+            digest, seen = self._helper.hash_file(self.base, text, self._max_bytes, deadline)
+        else:
+            digest, seen = self.read(text, deadline)
+        if seen is not None:
+            self._cache.put(seen, digest)
+        return digest
+
+    def read(self, path: str, deadline: float) -> tuple[str, Signature | None]:
+        """Hash the file now; with the signature to remember it by, if it may be remembered.
+
+        A file that changes while it is read is read once more, then refused.
+        """
+        for _ in range(2):
+            began = time.time_ns()
+            expected = self.look(path)
+            if expected is None:
+                raise NotFoundError(f"{show(path)} does not exist")
+            descriptor = self._open(path, expected)
+            if descriptor is None:
+                continue
+            descriptors.adopt(descriptor)
+            try:
+                before = os.fstat(descriptor)
+                if (before.st_dev, before.st_ino) != (expected.st_dev, expected.st_ino):
+                    continue
+                digest = hash_open(descriptor, self._max_bytes, deadline)
+                if (seen := signature(before)) == signature(os.fstat(descriptor)):
+                    return digest, seen if is_settled(seen, began) else None
+            except OSError as error:
+                raise _unreadable(path, error) from error
+            finally:
+                descriptors.release(descriptor, os.fstat(descriptor))
+        raise InvalidError(f"{show(path)} changed while it was read", hint="verify when its writer is done")
+
+    def require(self, path: object) -> str:
+        """The path as text, allowed here."""
+        if self._closed:
+            raise UnavailableError("this verifier was closed")
+        text = require_path(path)
+        if not self._absolute and text.startswith("/"):
+            raise InvalidError(f"{show(text)} is an absolute path, and those are not accepted here")
+        return text
+
+    def _open(self, path: str, expected: os.stat_result) -> int | None:
+        try:
+            if path.startswith("/"):
+                return open_anywhere(path, expected)
+            return folder.open(path, expected) if (folder := self._folder) is not None else None
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise _unreadable(path, error) from error
+
+
+def kind_of(found: os.stat_result) -> str:
+    """What it is, with its article."""
+    kinds = {
+        stat.S_IFREG: "a file",
+        stat.S_IFDIR: "a directory",
+        stat.S_IFIFO: "a pipe",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+    }
+    return kinds.get(stat.S_IFMT(found.st_mode), "something else")
+
+
+def _unreadable(path: str, error: OSError) -> InvalidError:
+    why = (error.strerror or "input/output error").lower()
+    return InvalidError(f"{show(path)} cannot be read: {why}")

@@ -1,0 +1,189 @@
+"""Reaching what a path names without being led out of the folder that it is relative to (D8).
+
+A walk goes from directory to directory by descriptor and never lets the kernel follow a symbolic link. Links are
+followed here, one at a time, as long as they stay below the folder; what is swapped in meanwhile changes nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from typing import TypeVar
+
+from lastgood.errors import InvalidError
+
+T = TypeVar("T")
+Use = Callable[[int, str, os.stat_result, list[str]], T]
+"""Called with the directory's descriptor, the name in it, its lstat, and the real names from the folder down."""
+
+MAX_PATH = 4096
+MAX_LINKS = 40
+_DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def require_path(value: object) -> str:
+    """The path as text that a system call takes; InvalidError when it cannot be one."""
+    path = value if type(value) is str else _to_text(value)
+    if not path:
+        raise InvalidError("the path is empty")
+    if len(path) > MAX_PATH:
+        raise InvalidError("the path is too long")
+    if "\0" in path or not (path.isascii() or _is_unicode(path)):
+        raise InvalidError("the path holds characters that no file name has")
+    return path
+
+
+class Folder:
+    """A folder held open for as long as this object lives. Safe for threads; the descriptor survives fork()."""
+
+    fd = -1
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.fd = os.open(path, _DIRECTORY)
+        found = os.fstat(self.fd)
+        self.id = found.st_dev, found.st_ino
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+
+    def is_current(self) -> bool:
+        """Whether its path still leads to it."""
+        try:
+            found = os.stat(self.path)  # noqa: PTH116
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == self.id
+
+    def stat(self, path: str) -> os.stat_result:
+        """The stat of what the path leads to. OSError as the system says it, InvalidError when it leads out."""
+        if "/" not in path and path != "..":  # one system call for the usual case
+            found = os.stat(path, dir_fd=self.fd, follow_symlinks=False)
+            if not stat.S_ISLNK(found.st_mode):
+                return found
+        return self._reach(path, lambda fd, name, found, names: found)
+
+    def open(self, path: str, expected: os.stat_result) -> int | None:
+        """A descriptor for reading of the regular file; None when it no longer is the `expected` one."""
+        return self._reach(
+            path,
+            lambda fd, name, found, names: (
+                os.open(name, _FILE | os.O_NOFOLLOW, dir_fd=fd) if is_same(found, expected) else None
+            ),
+        )
+
+    def locate(self, path: str) -> tuple[str, os.stat_result]:
+        """The real path, without links below the folder, and its stat."""
+        return self._reach(path, lambda fd, name, found, names: ("/".join([self.path.rstrip("/"), *names]), found))
+
+    def _reach(self, path: str, use: Use[T]) -> T:
+        todo = path.split("/")[::-1]
+        opened: list[int] = []
+        names: list[str] = []
+        patience = MAX_LINKS
+        try:
+            while todo:
+                name = todo.pop()
+                here = opened[-1] if opened else self.fd
+                if name in ("", "."):
+                    continue
+                if name == "..":
+                    if not opened:
+                        raise _leads_out(path)
+                    os.close(opened.pop())
+                    names.pop()
+                    continue
+                if todo and (descriptor := _enter(here, name)) is not None:
+                    opened.append(descriptor)
+                    names.append(name)
+                    continue
+                found = os.stat(name, dir_fd=here, follow_symlinks=False)
+                if not todo and not stat.S_ISLNK(found.st_mode):
+                    return use(here, name, found, [*names, name])
+                patience -= 1
+                if not patience:
+                    raise InvalidError("the path goes through too many symbolic links")
+                if stat.S_ISLNK(found.st_mode):
+                    target = _read_link(here, name)
+                    if target.startswith("/"):
+                        target = self._below(target, path)
+                        _close_all(opened)
+                        names.clear()
+                    todo.extend(target.split("/")[::-1])
+                elif stat.S_ISDIR(found.st_mode):  # it was something else a moment ago
+                    todo.append(name)
+                else:
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+            here = opened[-1] if opened else self.fd
+            return use(here, ".", os.stat(".", dir_fd=here), names)
+        finally:
+            _close_all(opened)
+
+    def _below(self, target: str, path: str) -> str:
+        base = self.path.rstrip("/") + "/"
+        if not (target + "/").startswith(base):
+            raise _leads_out(path)
+        return target[len(base) :]
+
+
+def open_anywhere(path: str, expected: os.stat_result) -> int | None:
+    """As `Folder.open`, for an absolute path: links are followed wherever they lead."""
+    return os.open(path, _FILE) if is_same(os.stat(path), expected) else None  # noqa: PTH116
+
+
+def is_same(one: os.stat_result, other: os.stat_result) -> bool:
+    return one.st_ino == other.st_ino and one.st_dev == other.st_dev and stat.S_ISREG(one.st_mode)
+
+
+def _enter(here: int, name: str) -> int | None:
+    """The directory of that name; None when it is not a directory, and a link never is."""
+    try:
+        return os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+    except OSError as error:
+        if error.errno in (errno.ENOTDIR, errno.ELOOP, errno.EMLINK):
+            return None
+        raise
+
+
+def _read_link(here: int, name: str) -> str:
+    try:
+        return os.readlink(name, dir_fd=here)
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # no longer a link: look again
+            return name
+        raise
+
+
+def _close_all(descriptors: list[int]) -> None:
+    while descriptors:
+        os.close(descriptors.pop())
+
+
+def _leads_out(path: str) -> InvalidError:
+    return InvalidError(f"{show(path)} leads out of the folder that paths are relative to")
+
+
+def show(value: object, limit: int = 200) -> str:
+    """A value of a claim, fit for a message: one line, bounded, printable."""
+    text = value if isinstance(value, str) else repr(value)
+    text = text if len(text) <= limit else text[: limit - 3] + "..."
+    return text if text.isprintable() else ascii(text)
+
+
+def _to_text(value: object) -> str:
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(path, str):
+        raise InvalidError("the path is missing or is not text")
+    return str(path)
+
+
+def _is_unicode(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,239 @@
+"""Rows of SQLite databases that are not trusted, read without leaving a trace. Runs in the helper process alone.
+
+SQLite's own read-only mode is not enough: of a database in WAL mode it may make a -wal and a -shm file. So it is
+told exactly what is there:
+- rollback journal: read-only; locks are honoured and nothing is made.
+- WAL mode, no log or an empty one: everything is in the database, which is read as immutable; whether it stayed so
+  is looked at afterwards.
+- WAL mode with a log: read-only with a read-only -shm. Where no reader ever registered, that is not possible; then
+  the -shm of the live writer is used like any reader uses it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import NamedTuple
+from urllib.parse import quote
+
+from lastgood.errors import BusyError, CheckpointError, InvalidError, NotFoundError
+from lastgood.evidence.files import kind_of
+from lastgood.evidence.hashing import Signature, signature
+from lastgood.evidence.messages import Columns
+from lastgood.evidence.paths import show
+
+Locate = Callable[[], tuple[str, os.stat_result] | None]
+
+_BUSY_SECONDS = 0.2
+_ROUNDS = 3
+_MAX_VALUE_BYTES = 64 << 20
+_STEPS = 10_000  # of SQLite's machine between two looks at the clock: about 1 ms
+_WAL_MODE = 2
+_LOG_MODES = ("mode=ro&readonly_shm=1", "mode=ro")
+
+
+def find_row(locate: Locate, table: str, where: Columns, values: Columns, deadline: float) -> str | None:
+    """None when a row of the table has all of `where` and `values`, else how it differs.
+
+    NotFoundError when there is no such file, BusyError when it is locked, InvalidError when it cannot be read.
+    """
+    for _ in range(_ROUNDS):
+        if (place := locate()) is None:
+            raise NotFoundError("the database does not exist")
+        path, file = place
+        try:
+            return _find_in(path, _look_around(path, file), table, where, values, deadline)
+        except (_Moved, FileNotFoundError):
+            continue
+        except CheckpointError:  # some of which are an OSError, too
+            raise
+        except OSError as error:
+            raise InvalidError(f"the database cannot be read: {(error.strerror or '').lower()}") from error
+    raise BusyError("the database is being written")
+
+
+class _Moved(Exception):  # noqa: N818
+    """What was read is not what was looked at."""
+
+
+class _Scene(NamedTuple):
+    """A database file and those that SQLite keeps beside it; a size of None: not there."""
+
+    file: Signature
+    in_wal_mode: bool
+    log_size: int | None
+    journal_size: int | None
+    has_index: bool
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        if self.log_size:
+            return _LOG_MODES
+        return ("immutable=1",) if self.in_wal_mode else ("mode=ro",)
+
+
+def _look_around(path: str, file: os.stat_result) -> _Scene:
+    if not stat.S_ISREG(file.st_mode):
+        raise InvalidError(f"the database is {kind_of(file)}, not a file")
+    sizes = [_size_of_regular(path + ending) for ending in ("-wal", "-journal", "-shm")]
+    return _Scene(signature(file), _is_in_wal_mode(path), sizes[0], sizes[1], sizes[2] is not None)
+
+
+def _size_of_regular(path: str) -> int | None:
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        raise InvalidError("a file that belongs to the database is not a regular file")
+    return found.st_size
+
+
+def _is_in_wal_mode(path: str) -> bool:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        return os.pread(descriptor, 2, 18) == bytes([_WAL_MODE, _WAL_MODE])
+    finally:
+        os.close(descriptor)
+
+
+def _find_in(path: str, scene: _Scene, table: str, where: Columns, values: Columns, deadline: float) -> str | None:
+    if scene.file[2] == 0 and not scene.log_size:
+        return _no_table(table)
+    if scene.log_size and not scene.has_index:
+        raise InvalidError(
+            "the database has changes in a log that no program has open",
+            hint="open and close it once with the program that it belongs to",
+        )
+    *others, last = scene.modes
+    for mode in others:
+        try:
+            return _query(path, mode, scene, table, where, values, deadline)
+        except sqlite3.Error as error:
+            if _code(error) not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+                raise _translate(error) from error
+    try:
+        mismatch = _query(path, last, scene, table, where, values, deadline)
+    except sqlite3.Error as error:
+        _require_unchanged(path, last, scene)
+        raise _translate(error) from error
+    _require_unchanged(path, last, scene)
+    return mismatch
+
+
+def _require_unchanged(path: str, mode: str, scene: _Scene) -> None:
+    if mode == "immutable=1" and _look_around(path, os.lstat(path)) != scene:
+        raise _Moved
+
+
+def _query(
+    path: str, mode: str, scene: _Scene, table: str, where: Columns, values: Columns, deadline: float
+) -> str | None:
+    uri = f"file://{quote(os.fsencode(path))}?{mode}"
+    with closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)) as connection:
+        _require_opened(scene.file)
+        readable = _restrain(connection, deadline)
+        connection.execute("BEGIN")
+        found = connection.execute(
+            "SELECT name, rootpage, sql FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE", (table,)
+        ).fetchone()
+        if found is None:
+            return _no_table(table)
+        name, root, sql = found
+        # Views and virtual tables run what the database says; their pages are none, and their text begins otherwise.
+        if not root or not isinstance(sql, str) or not sql.upper().startswith("CREATE TABLE"):
+            raise InvalidError(f"{show(table)} is not an ordinary table")
+        readable.add(name)
+        return _compare(connection, name, where, values)
+
+
+def _require_opened(file: Signature) -> None:
+    """The file that SQLite opened by its path has to be the one that the walk found."""
+    for name in os.listdir("/dev/fd"):  # noqa: PTH208
+        try:
+            found = os.fstat(int(name))
+        except OSError:
+            continue
+        if (found.st_dev, found.st_ino) == file[:2]:
+            return
+    raise _Moved
+
+
+def _restrain(connection: sqlite3.Connection, deadline: float) -> set[str]:
+    """Let the connection read the schema and the tables that are put into the returned set; nothing else."""
+    for pragma in ("query_only = ON", "trusted_schema = OFF", "temp_store = MEMORY"):
+        connection.execute(f"PRAGMA {pragma}")
+    connection.text_factory = lambda data: data.decode(errors="surrogateescape")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
+    readable = {"sqlite_master"}
+
+    def decide(action: int, first: str | None, second: str | None, database: str | None, source: str | None) -> int:
+        allowed = source is None and (
+            action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_TRANSACTION)
+            or (action == sqlite3.SQLITE_READ and first in readable)
+            or (action == sqlite3.SQLITE_PRAGMA and first == "table_xinfo")
+        )
+        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+    connection.set_authorizer(decide)
+    return readable
+
+
+def _compare(connection: sqlite3.Connection, table: str, where: Columns, values: Columns) -> str | None:
+    columns = connection.execute(f"PRAGMA main.table_xinfo({_quote(table)})").fetchall()
+    names = {_fold(name): name for _, name, *_ in columns}
+    for claimed in (*where, *values):
+        if _fold(claimed) not in names:
+            return f"the table {show(table)} has no column {show(claimed)}"
+
+    def tests(columns: Columns) -> list[str]:
+        return [f"{_quote(table)}.{_quote(names[_fold(claimed)])} IS ?" for claimed in columns]
+
+    source, rows = f"FROM main.{_quote(table)}", " AND ".join(tests(where))
+    both = " AND ".join([rows, *tests(values)])
+    if connection.execute(f"SELECT 1 {source} WHERE {both} LIMIT 1", (*where.values(), *values.values())).fetchone():
+        return None
+    some = f"SELECT {', '.join(['1', *tests(values)])} {source} WHERE {rows} LIMIT 1"
+    first = connection.execute(some, (*values.values(), *where.values())).fetchone()
+    if first is None:
+        return f"no row of {show(table)} is where the claim says"
+    others = [show(claimed) for claimed, is_equal in zip(values, first[1:], strict=True) if not is_equal]
+    return f"the row of {show(table)} has another {', '.join(others)}"
+
+
+def _fold(name: str) -> bytes:
+    """As SQLite compares names: without regard to the case of ASCII letters, and of no others."""
+    return name.encode(errors="surrogateescape").lower()
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _no_table(table: str) -> str:
+    return f"the database has no table {show(table)}"
+
+
+def _translate(error: sqlite3.Error) -> CheckpointError:
+    code = _code(error)
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PROTOCOL):
+        return BusyError("the database is locked by a writer, or by one that did not finish")
+    sentences = {
+        sqlite3.SQLITE_NOTADB: "the file is not an SQLite database, or it is encrypted",
+        sqlite3.SQLITE_CORRUPT: "the database is damaged",
+        sqlite3.SQLITE_AUTH: "the table cannot be read without running what the database says",
+        sqlite3.SQLITE_TOOBIG: "the table holds a value that is too large to compare",
+        sqlite3.SQLITE_INTERRUPT: "reading the database took too long",
+        sqlite3.SQLITE_CANTOPEN: "the database cannot be opened",
+    }
+    return InvalidError(sentences.get(code, "the database cannot be read"))
+
+
+def _code(error: sqlite3.Error) -> int:
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

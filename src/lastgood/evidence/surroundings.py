@@ -1,0 +1,73 @@
+"""What a check of evidence is given to look at."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from lastgood.errors import InvalidError
+from lastgood.model.evidence import Evidence
+
+if TYPE_CHECKING:
+    from lastgood.evidence.files import Allowance, Files
+    from lastgood.evidence.helper import Helper
+
+
+class Surroundings:
+    """What a check may look at. `deadline` is on `time.monotonic`'s clock; a check is expected to keep it."""
+
+    __slots__ = ("_allowance", "_database", "_files", "_rows", "_snapshot", "deadline")
+
+    def __init__(
+        self,
+        files: Files,
+        rows: Helper,
+        database: str | None,
+        snapshot: Callable[[], object],
+        deadline: float,
+        allowance: Allowance | None,
+    ) -> None:
+        self._files = files
+        self._rows = rows
+        self._database = database
+        self._snapshot = snapshot
+        self._allowance = allowance
+        self.deadline = deadline
+
+    @property
+    def base_path(self) -> str:
+        """The folder that relative paths are relative to."""
+        return self._files.base
+
+    @property
+    def snapshot(self) -> object:
+        """The state that the evidence belongs to; None when there is none."""
+        return self._snapshot()
+
+    def remaining(self) -> float:
+        """Seconds until the deadline: what to give a request as its timeout."""
+        return max(0.0, self.deadline - time.monotonic())
+
+    def look(self, path: object) -> os.stat_result | None:
+        """The stat of what a path leads to, by the rules for paths in evidence; None when nothing is there."""
+        return self._files.look(path)
+
+    def hash_file(self, path: object) -> str:
+        """The hex SHA-256 of a file, cached; NotFoundError, InvalidError."""
+        return self._files.hash(path, self.deadline, self._allowance)
+
+    def find_row(self, path: object, table: str, where: dict[str, Any], values: dict[str, Any]) -> str | None:
+        """How the SQLite database differs from having such a row; None when it has one. BusyError when locked.
+
+        `path` None is the database of the store that the verifier belongs to.
+        """
+        if path is None and self._database is None:
+            raise InvalidError("the claim names no database", hint='give "db_path" in expected or metadata')
+        text = self._database if path is None else self._files.require(path)
+        return self._rows.find_row(self._files.base, str(text), table, where, values, self.deadline)
+
+
+Check = Callable[[Evidence, Surroundings], str | None]
+"""Returns None when the claim holds, a sentence when it does not, raises when that cannot be told."""

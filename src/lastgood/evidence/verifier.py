@@ -1,0 +1,208 @@
+"""The verifier: checks pieces of evidence and records onto each what came of it (D5)."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from lastgood.errors import CheckpointError, InvalidError, UnavailableError
+from lastgood.evidence.claims import check_artifact, check_digest, check_exit
+from lastgood.evidence.files import Allowance, Files, Later
+from lastgood.evidence.helper import Helper
+from lastgood.evidence.registry import find_check
+from lastgood.evidence.surroundings import Check, Surroundings
+from lastgood.model.evidence import Evidence, EvidencePack
+
+_MAX_THREADS = 8
+_FIRST_WAIT_SECONDS = 0.05
+_MAX_ERROR_CHARACTERS = 1000
+_QUICK = frozenset(map(id, (check_artifact, check_digest, check_exit)))
+# Starting a thread costs as much as hashing about 100 KB; what is read before any is started stays below a few ms.
+_INLINE_BYTES = 1 << 20
+
+
+class EvidenceVerifier:
+    """Checks evidence about the files below `base_path`, about recorded exit codes and about databases.
+
+    Bad evidence never raises: whatever is wrong with a piece fails that piece, with an error that begins with
+    "mismatch" when the claim was checked and does not hold, and with "check_error" when it could not be checked.
+    What is not an Evidence at all is an InvalidError. Safe for threads and after fork(); close it when done.
+
+    `database` is what db_row reads when the claim names none. `timeout` is in seconds for each piece. A check that
+    finds something busy is made up to `attempts` times.
+    """
+
+    def __init__(
+        self,
+        base_path: str | os.PathLike[str] | None = None,
+        *,
+        database: Path | None = None,
+        absolute_paths: bool = True,
+        max_file_bytes: int = 4 << 30,
+        timeout: float = 30.0,
+        attempts: int = 3,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._database = None if database is None else os.path.abspath(database)  # noqa: PTH100
+        self._timeout = timeout
+        self._attempts = attempts
+        self._sleep = sleep
+        # Two, so that a row does not wait behind a large file.
+        self._hashes, self._rows = Helper(), Helper()
+        base = os.path.realpath(Path.cwd() if base_path is None else base_path)
+        self._files = Files(base, absolute=absolute_paths, max_bytes=max_file_bytes, helper=self._hashes)
+
+    def verify_evidence(self, evidence: Evidence, snapshot: object = None) -> bool:
+        """Whether it holds, recorded onto it. `snapshot` is the state, or a callable that gives it."""
+        self._verify([evidence], snapshot)
+        return evidence.verified
+
+    def verify_evidence_pack(self, pack: EvidencePack, snapshot: object = None) -> bool:
+        """Check all of it, what is slow in parallel; whether the pack's rule holds."""
+        self._verify(pack.evidence_list, snapshot)
+        return pack.is_verified
+
+    def verify_multiple(self, evidence_list: list[Evidence], snapshot: object = None) -> dict[str, Any]:
+        self._verify(evidence_list, snapshot)
+        total, verified = len(evidence_list), sum(evidence.verified for evidence in evidence_list)
+        return {
+            "total": total,
+            "verified": verified,
+            "failed": total - verified,
+            "success_rate": verified / total if total else 0.0,
+            "all_passed": 0 < verified == total,
+        }
+
+    def hash_file(self, path: str) -> str:
+        """The hex SHA-256 of a file now; NotFoundError, InvalidError."""
+        self._files.refresh()
+        return self._files.hash(path, time.monotonic() + self._timeout)
+
+    def close(self) -> None:
+        self._files.close()
+        self._hashes.close()
+        self._rows.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _verify(self, pieces: Iterable[Evidence], snapshot: object) -> None:
+        pieces = list(pieces)
+        for piece in pieces:
+            if not isinstance(piece, Evidence):
+                raise InvalidError("that is not evidence", hint="make lastgood.Evidence objects")
+        self._files.refresh()
+        given = _Once(snapshot) if callable(snapshot) else lambda: snapshot
+        allowance = Allowance(_INLINE_BYTES) if len(pieces) > 1 else None
+        later = []
+        for piece in pieces:
+            try:
+                self._check(piece, given, allowance)
+            except Later:
+                later.append(piece)
+        _in_parallel(lambda piece: self._check(piece, given, None), later)
+
+    def _check(self, evidence: Evidence, snapshot: Callable[[], object], allowance: Allowance | None) -> None:
+        """Record what came of it; Later when there is an allowance and it does not suffice."""
+        deadline = time.monotonic() + self._timeout
+        surroundings = Surroundings(self._files, self._rows, self._database, snapshot, deadline, allowance)
+        try:
+            check = find_check(evidence.evidence_type)
+            if allowance is not None and id(check) not in _QUICK:
+                raise Later
+            said = self._persist(check, evidence, surroundings)
+            error = None if said is None else _as_mismatch(said)
+        except Later:
+            raise
+        except CheckpointError as reason:
+            error = f"check_error: {getattr(reason, 'message', type(reason).__name__)}"
+        except (Exception, SystemExit) as reason:
+            error = f"check_error: the check failed with {type(reason).__name__}"
+        _record(evidence, error)
+
+    def _persist(self, check: Check, evidence: Evidence, surroundings: Surroundings) -> str | None:
+        """Try again, after longer and longer waits, what was only busy (D9)."""
+        for attempt in range(1, self._attempts):
+            try:
+                return check(evidence, surroundings)
+            except UnavailableError as error:
+                wait = _FIRST_WAIT_SECONDS * 2 ** (attempt - 1)
+                if not error.retryable or wait > surroundings.remaining():
+                    raise
+                self._sleep(wait)
+        return check(evidence, surroundings)
+
+
+class _Once:
+    """A snapshot that is asked for at most once, by whichever thread needs it first."""
+
+    def __init__(self, give: Callable[[], object]) -> None:
+        self._give: Callable[[], object] | None = give
+        self._given: object = None
+        self._error: Exception | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self) -> object:
+        with self._lock:
+            if self._give is not None:
+                give, self._give = self._give, None
+                try:
+                    self._given = give()
+                except Exception as error:
+                    self._error = error
+        if self._error is not None:
+            raise self._error
+        return self._given
+
+
+def _in_parallel(check: Callable[[Evidence], None], pieces: list[Evidence]) -> None:
+    """Check them all, in this thread and a few more; whatever a check let through is raised here."""
+    waiting = deque(pieces)
+    raised: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            while waiting and not raised:
+                check(waiting.popleft())
+        except IndexError:  # another thread took the last one
+            pass
+        except BaseException as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_MAX_THREADS, len(pieces)) - 1)]
+    started = []
+    with suppress(RuntimeError):  # no more threads to be had: then fewer do it
+        for thread in threads:
+            thread.start()
+            started.append(thread)
+    work()
+    if not raised:
+        for thread in started:
+            thread.join()
+    if raised:
+        raise raised[0]
+
+
+def _as_mismatch(said: object) -> str:
+    if not isinstance(said, str):
+        return f"check_error: the check returned {type(said).__name__}, not None or a sentence"
+    return f"mismatch: {said or 'the claim does not hold'}"
+
+
+def _record(evidence: Evidence, error: str | None) -> None:
+    if error is not None:
+        error = error[:_MAX_ERROR_CHARACTERS].encode(errors="replace").decode()
+    evidence.verified = error is None
+    evidence.verification_status = "verified" if error is None else "failed"
+    evidence.verification_error = error
+    evidence.verified_at = datetime.now(UTC)
