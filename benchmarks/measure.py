@@ -92,6 +92,12 @@ def at_most(measure: str, ours: float, other: float, target: float, ours_text: s
     return Row(measure, ours_text, other_text, f"{ratio:.3g}x", f"<= {target:g}x", _result(ratio <= target))
 
 
+def reaches(measure: str, ours: float, other: float, target: float, ours_text: str, other_text: str) -> Row:
+    """Ours is to be at least `target` times the other: a rate, of which more is better."""
+    ratio = ours / other
+    return Row(measure, ours_text, other_text, f"{ratio:.3g}x", f">= {target:g}x", _result(ratio >= target))
+
+
 def _result(met: bool) -> str:
     return "met" if met else "MISSED"
 

@@ -27,6 +27,8 @@ from zstandard import ZstdCompressor
 
 from benchmarks.bulk import TASK, USER, make_store, small_state
 from benchmarks.conversation import Message, conversation
+from benchmarks.evidence import measure_evidence
+from benchmarks.growth import measure_appending
 from benchmarks.measure import (
     IN_MEMORY,
     Row,
@@ -46,6 +48,7 @@ from benchmarks.measure import (
 )
 from benchmarks.memory import conversation_memory
 from benchmarks.peer import THREAD, Peer
+from benchmarks.writers import measure_writers
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.location import CONFIG, config_text
 from lastgood.engine.store import Store, open_store
@@ -422,6 +425,9 @@ def measure_memory(settings: Settings) -> Findings:
 PARTS: dict[str, Callable[[Settings], Findings]] = {
     "command": measure_command,
     "small": measure_small,
+    "appending": lambda settings: Findings(measure_appending(settings.folder), []),
+    "writers": lambda settings: Findings(measure_writers(settings.folder), []),
+    "evidence": lambda settings: Findings(measure_evidence(settings.folder), []),
     "conversation": measure_conversation,
     "memory": measure_memory,
     "scale": measure_scale,
