@@ -48,9 +48,7 @@ def measure_writers(folder: Path) -> list[Row]:
     return [*_compare("threads", folder, _threads, 1.5), *_compare("processes", folder, _processes, 0.8)]
 
 
-def _compare(
-    what: str, folder: Path, run: Callable[[Path, int], tuple[float, list[float]]], target: float
-) -> list[Row]:
+def _compare(what: str, folder: Path, run: Run, target: float) -> list[Row]:
     rates: dict[int, list[float]] = {1: [], WRITERS: []}
     latencies: list[float] = []
     for round_ in range(ROUNDS):
@@ -61,9 +59,8 @@ def _compare(
             if count == WRITERS:
                 latencies += each
     many, one = (statistics.median(rates[count]) for count in (WRITERS, 1))
-    rows = [
-        reaches(f"{WRITERS} {what}, saves in a second", many, one, target, _spread(rates[WRITERS]), _spread(rates[1]))
-    ]
+    measure = f"{WRITERS} {what}, saves in a second"
+    rows = [reaches(measure, many, one, target, _spread(rates[WRITERS]), f"{_spread(rates[1])}, one")]
     if what == "processes":
         median, p99 = statistics.median(latencies), statistics.quantiles(latencies, n=100)[98]
         rows.append(
