@@ -18,39 +18,16 @@ CHUNK = 65_536
 DRAIN_SECONDS = 1.0  # for the output of a command that has ended, when something it started still holds it open
 
 
-def run_recorded(
-    command: Sequence[str | os.PathLike[str]], options: dict[str, Any]
-) -> tuple[subprocess.CompletedProcess[Any] | None, dict[str, Any]]:
-    """The result (None: it took longer than its timeout and was killed), and what is to be remembered of it.
+class Command:
+    """One command. Each of its streams that nobody asked for is passed on to where it would have gone.
 
-    Takes the options of `subprocess.run` but `shell`. Raises OSError when it cannot be started.
+    Takes the options of `subprocess.run` but `shell`.
     """
-    if isinstance(command, str) or not isinstance(command, list | tuple) or not command:
-        raise InvalidError("a command is a list of its words", hint="as in step.run(['pytest', '-q'])")
-    if options.get("shell"):
-        raise InvalidError("step.run uses no shell", hint="give the words of the command as a list")
-    words = [os.fsdecode(word) for word in command]
-    run = _Run(words, options)
-    began = time.monotonic()
-    try:
-        result = run.result()
-    except subprocess.TimeoutExpired:
-        result = None
-    record: dict[str, Any] = {"command": shlex.join(words), "duration": round(time.monotonic() - began, 6)}
-    if result is None:
-        record["timed_out"] = True
-    else:
-        record["actual_exit_code"] = result.returncode
-    if tail := run.tail():
-        record["output_tail"] = tail
-    return result, record
 
-
-class _Run:
-    """One command on its way. Each stream that nobody asked for is passed on to where it would have gone."""
-
-    def __init__(self, words: list[str], options: dict[str, Any]) -> None:
-        self._words = words
+    def __init__(self, command: Sequence[str | os.PathLike[str]], options: dict[str, Any]) -> None:
+        self._words = _words(command)
+        if options.get("shell"):
+            raise InvalidError("step.run uses no shell", hint="give the words of the command as a list")
         self._options = {name: value for name, value in options.items() if name not in _OURS}
         self._timeout = options.get("timeout")
         self._input = options.get("input")
@@ -62,22 +39,47 @@ class _Run:
             _Stream(subprocess.PIPE if captured else options.get("stdout"), 1),
             _Stream(subprocess.PIPE if captured else options.get("stderr"), 2),
         ]
+        self._ended: dict[str, Any] = {}
 
-    def result(self) -> subprocess.CompletedProcess[Any]:
+    @property
+    def text(self) -> str:
+        return shlex.join(self._words)
+
+    def record(self) -> dict[str, Any]:
+        """What is to be remembered of it: how it ended, how long it took, what it said last."""
+        tail = "".join(stream.tail() for stream in self._streams)
+        return {"command": self.text, **self._ended, **({"output_tail": tail} if tail else {})}
+
+    def run(self) -> subprocess.CompletedProcess[Any]:
+        """Raises what `subprocess.run` does: TimeoutExpired, after the command was killed; OSError if there is none."""
+        began = time.monotonic()
+        try:
+            code = self._run()
+            self._ended["actual_exit_code"] = code
+        except subprocess.TimeoutExpired:
+            self._ended["timed_out"] = True
+            raise
+        except OSError as error:
+            self._ended["not_started"] = error.strerror or type(error).__name__
+            raise
+        finally:
+            self._ended["duration"] = round(time.monotonic() - began, 6)
+        stdout, stderr = (self._decoded(stream.whole()) for stream in self._streams)
+        return subprocess.CompletedProcess(self._words, code, stdout, stderr)
+
+    def _run(self) -> int:
         if self._input is not None:
             self._options["stdin"] = subprocess.PIPE
         out, err = self._streams
         process = subprocess.Popen(  # noqa: S603 - what the caller asked to be run, without a shell
             self._words, bufsize=0, stdout=out.target, stderr=err.target, **self._options
         )
-        threads = [threading.Thread(target=out.pump, args=(process.stdout,), daemon=True)] if process.stdout else []
-        threads += [threading.Thread(target=err.pump, args=(process.stderr,), daemon=True)] if process.stderr else []
-        if self._input is not None and process.stdin is not None:
-            threads.append(threading.Thread(target=_feed, args=(process.stdin, self._encoded_input()), daemon=True))
+        works = [(out.pump, process.stdout), (err.pump, process.stderr), (self._feed, process.stdin)]
+        threads = [threading.Thread(target=work, args=(pipe,), daemon=True) for work, pipe in works if pipe is not None]
         for thread in threads:
             thread.start()
         try:
-            process.wait(self._timeout)
+            return process.wait(self._timeout)
         except BaseException:
             process.kill()
             process.wait()
@@ -85,17 +87,15 @@ class _Run:
         finally:
             for thread in threads:
                 thread.join(DRAIN_SECONDS)
-        stdout, stderr = (self._decoded(stream.whole()) for stream in self._streams)
-        return subprocess.CompletedProcess(self._words, process.returncode, stdout, stderr)
 
-    def tail(self) -> str:
-        return "".join(stream.tail() for stream in self._streams)
-
-    def _encoded_input(self) -> bytes:
+    def _feed(self, pipe: IO[bytes]) -> None:
         given = self._input
         if isinstance(given, str):
-            return given.encode(self._encoding or "utf-8", self._errors or "strict")
-        return bytes(given or b"")
+            given = given.encode(self._encoding or "utf-8", self._errors or "strict")
+        with suppress(OSError), pipe:
+            view = memoryview(given or b"")
+            while view:
+                view = view[pipe.write(view) :]
 
     def _decoded(self, output: bytes | None) -> bytes | str | None:
         if output is None or not self._as_text:
@@ -138,11 +138,11 @@ class _Stream:
         return self._tail.decode("utf-8", "replace").replace("\0", "\ufffd")
 
 
-def _feed(pipe: IO[bytes], data: bytes) -> None:
-    with suppress(OSError), pipe:
-        view = memoryview(data)
-        while view:
-            view = view[pipe.write(view) :]
+def _words(command: object) -> list[str]:
+    if isinstance(command, list | tuple) and command:
+        with suppress(TypeError):
+            return [os.fsdecode(word) for word in command]
+    raise InvalidError("a command is a list of its words", hint="as in step.run(['pytest', '-q'])")
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -13,6 +13,7 @@ from lastgood.model.step import OpenStep
 
 if TYPE_CHECKING:
     from lastgood.engine.store import Store
+    from lastgood.engine.verification import Recording
 
 NEVER_GOOD = frozenset(("stage_failed", "cancelled", "before_restore"))
 """Types of checkpoints that work does not go back to by itself."""
@@ -35,7 +36,9 @@ class Recovery(msgspec.Struct, frozen=True):
         return not self.interrupted and (self.head is None or self.head.id == (self.last_good and self.last_good.id))
 
 
-def find_last_good(store: Store, line: Line, *, verified: bool, type: str | None = None) -> Checkpoint | None:
+def find_last_good(
+    store: Store, line: Line, *, verified: bool, type: str | None = None, record: Recording = "changed"
+) -> Checkpoint | None:
     """The newest of a branch that is intact and whose evidence holds now; with `verified` it must have some (D9)."""
     from lastgood.engine.verification import verify_stored
 
@@ -44,7 +47,7 @@ def find_last_good(store: Store, line: Line, *, verified: bool, type: str | None
         for stored in page:
             if _type_of(stored) in NEVER_GOOD:
                 continue
-            result = verify_stored(store, stored, always_record=False)
+            result = verify_stored(store, stored, record)
             if result.verified or not (verified or result.bad):
                 return store.get_checkpoint(stored.id, owner=stored.owner)
         before = page[-1].placement.sequence
@@ -57,13 +60,14 @@ def interrupted_steps(steps: list[OpenStep]) -> list[OpenStep]:
 
 
 def examine_task(store: Store, task_id: str, owner: str) -> Recovery:
-    """What there is to know before going on with a task, which need not exist yet."""
+    """What there is to know before going on with a task, which need not exist yet. Changes nothing."""
     position = store.catalog.position(owner, task_id)
     steps = store.catalog.open_steps(owner, position.task.id if position else task_id)
     gone = interrupted_steps(steps)
     running = [step for step in steps if step not in gone]
     head = store.wrap(position.head) if position else None
-    good = find_last_good(store, Line(position.task, position.branch), verified=False) if position else None
+    line = Line(position.task, position.branch) if position else None
+    good = find_last_good(store, line, verified=False, record="never") if line else None
     advice = _advise(gone, running, head, good)
     return Recovery(task_id, owner, tuple(gone), tuple(running), head, good, advice)
 

@@ -69,7 +69,7 @@ def require_restorable(store: Store, checkpoint: Checkpoint, owner: str, *, evid
     else:
         from lastgood.engine.verification import verify_stored
 
-        result = verify_stored(store, stored, always_record=True)
+        result = verify_stored(store, stored)
         problems, pack = result.problems, result.pack
     if problems:
         raise IntegrityError(

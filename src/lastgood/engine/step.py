@@ -113,19 +113,14 @@ class Step:
         Its output goes where it would have gone, and its end is kept with the evidence. Another exit code raises
         CalledProcessError only with `check=True`. There is no shell: give a list.
         """
-        from lastgood.engine.command import run_recorded
+        from lastgood.engine.command import Command
 
-        result, record = run_recorded(command, options)
-        self.expect(
-            Evidence(
-                EvidenceType.COMMAND_EXIT,
-                description or f"{record['command'][:500]} ends with {expect}",
-                {"exit_code": expect},
-                metadata=record,
-            )
-        )
-        if result is None:
-            raise subprocess.TimeoutExpired([os.fspath(word) for word in command], options["timeout"])
+        line = Command(command, options)
+        try:
+            result = line.run()
+        finally:
+            claimed = description or f"{line.text[:500]} ends with {expect}"
+            self.expect(Evidence(EvidenceType.COMMAND_EXIT, claimed, {"exit_code": expect}, metadata=line.record()))
         if check and result.returncode != expect:
             raise subprocess.CalledProcessError(result.returncode, result.args, result.stdout, result.stderr)
         return result

@@ -97,6 +97,7 @@ class Store:
         self.options = options or Options()
         self._cache = CheckpointCache(self.options.cache_checkpoints, self.options.cache_alert_bytes, self.alert)
         self._verifier: EvidenceVerifier | None = None
+        self._base_path = _absolute(self.options.base_path or os.curdir)
         self.renew_locks()
         renew_after_fork(self)
 
@@ -199,7 +200,7 @@ class Store:
         """As `verify_checkpoint`, with all that was found: damage in words, and each piece of evidence."""
         from lastgood.engine.verification import verify_stored
 
-        return verify_stored(self, self.stored(checkpoint_id, self._owner(owner)), always_record=True)
+        return verify_stored(self, self.stored(checkpoint_id, self._owner(owner)))
 
     def examine_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> list[str]:
         """What is wrong with its stored bytes (record, place, lineage, attestations, content), in words."""
@@ -394,7 +395,7 @@ class Store:
             if self._verifier is None:
                 from lastgood.evidence.verifier import EvidenceVerifier
 
-                self._verifier = EvidenceVerifier(self.options.base_path, database=self.catalog.file)
+                self._verifier = EvidenceVerifier(self._base_path, database=self.catalog.file)
             return self._verifier
 
     def end_step(self, step_id: str, kind: EventKind, reason: str, *, owner: str | None) -> None:
@@ -446,6 +447,14 @@ class Store:
             task_id = self.stored(ids[0], owner).task_id
             self.catalog.attest(owner, ids, kind, data, self.actor())
             self.log(kind, task_id, checkpoints=ids)
+
+
+def _absolute(path: str | os.PathLike[str]) -> str:
+    """Where `path` leads from here, now. From a folder that is gone it leads nowhere: then as it is."""
+    try:
+        return os.path.abspath(path)  # noqa: PTH100
+    except FileNotFoundError:
+        return os.fspath(path)
 
 
 class _Stored:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 MAX_EVIDENCE = 10_000
 UNUSABLE = "check_error: a part of this evidence cannot be recorded"
 REDACTED = "a part of this evidence was redacted, so it cannot be checked again"
+
+Recording = Literal["always", "changed", "never"]
 
 _STATUSES = ("pending", "verified", "failed", "stale")
 
@@ -80,10 +82,10 @@ def prove(
     return Proof(claims, None if verifier is None else to_data(shown), shown)
 
 
-def verify_stored(store: Store, stored: StoredCheckpoint, *, always_record: bool) -> Verification:
+def verify_stored(store: Store, stored: StoredCheckpoint, record: Recording = "always") -> Verification:
     """Check a stored checkpoint: its bytes, then its evidence as the world is now; record what it gave.
 
-    Without `always_record` only when it differs from what was recorded last.
+    "changed": only when it differs from what was recorded last.
     """
     problems = examine(store.catalog, stored)
     if problems:
@@ -95,9 +97,15 @@ def verify_stored(store: Store, stored: StoredCheckpoint, *, always_record: bool
         data = to_data(pack)
     result = Verification(stored.id, problems, pack)
     known = stored.verified_at is not None and stored.verified == result.verified
-    if (problems or pack.evidence_list) and not stored.deleted and (always_record or not known):
+    if (
+        (problems or pack.evidence_list)
+        and not stored.deleted
+        and record != "never"
+        and not (record == "changed" and known)
+    ):
         with suppress(CheckpointError):  # what was found is said all the same, in a store that takes no more, too
             store.catalog.attest(stored.owner, [stored.id], "verification", data, store.actor())
+    store.log("verify", stored.task_id, checkpoint_id=stored.id, verified=result.verified, intact=result.intact)
     return result
 
 

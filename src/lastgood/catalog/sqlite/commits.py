@@ -17,7 +17,6 @@ from lastgood.catalog.sqlite.reading import (
     key,
     number_of,
     one_row,
-    read_branch,
     read_checkpoint,
     read_checkpoint_number,
     read_task,
@@ -231,7 +230,11 @@ def _free_name(connection: apsw.Connection, task: TaskInfo, new: NewBranch) -> s
 
 def _make_task(connection: apsw.Connection, commit: Commit, new: NewBranch) -> _Line:
     record = commit.record
-    if read_branch(connection, commit.owner, record.task_id) is not None:
+    sql = "SELECT deleted FROM branches WHERE owner = ? AND id = ?"
+    deleted = connection.execute(sql, (commit.owner, record.task_id)).get
+    if deleted:
+        raise NotFoundError(f"the branch {record.task_id!r} was deleted", hint="open the task by its own id")
+    if deleted is not None:
         raise ConflictError(f"{record.task_id!r} is the id of a branch", hint="give the task another id")
     connection.execute(
         "INSERT INTO tasks (owner, id, created_at, active_branch, last_sequence, last_event, checkpoints) "
