@@ -704,6 +704,19 @@ class TestHelper:
             verifier._timeout = 30
             assert error_of(verifier, row()) is None
 
+    def test_closing_does_not_wait_for_an_answer(self, base: Path) -> None:
+        verifier = EvidenceVerifier(base, timeout=600)
+        assert error_of(verifier, row()) is None
+        os.kill(helpers_of(verifier)[0], signal.SIGSTOP)
+        evidence = row()
+        asking = threading.Thread(target=verifier.verify_evidence, args=(evidence,))
+        asking.start()
+        while not verifier._rows._lock.locked():
+            pass
+        verifier.close()
+        asking.join()
+        assert evidence.verification_error == "check_error: this verifier was closed"
+
     def test_many_threads_share_it(self, verifier: EvidenceVerifier) -> None:
         pieces = [row(values={"tries": 3 if number % 3 else 4}) for number in range(40)]
         verifier.verify_multiple(pieces)

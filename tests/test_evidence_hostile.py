@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 
 from lastgood.evidence import files as files_module
 from lastgood.evidence.descriptors import descriptors
-from lastgood.evidence.hashing import hash_open
+from lastgood.evidence.hashing import HashCache, hash_open
+from lastgood.evidence.rows import _restrain
 from lastgood.evidence.verifier import EvidenceVerifier
 from lastgood.model.evidence import Evidence
 
@@ -199,9 +200,12 @@ def swapping(path: Path, harmless: Path, harmful: Path) -> Iterator[None]:
 
     thread = threading.Thread(target=swap_folder if path.is_dir() else swap)
     thread.start()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
     try:
         yield
     finally:
+        sys.setswitchinterval(interval)
         done.set()
         thread.join()
 
@@ -212,11 +216,31 @@ class TestRaces:
     ) -> None:
         """D8"""
         (base / "target").write_bytes(INSIDE)
+        verifier._files._cache = HashCache(max_entries=0)  # so that every round reads
         with swapping(base / "target", base / "inside", tmp_path / "secret"):
             errors = {check(verifier, "file_sha256", path="target", sha256=SECRET_DIGEST) for _ in range(1500)}
         assert "holds" not in errors
         assert not any(SECRET_DIGEST in error for error in errors)
         assert any(INSIDE_DIGEST in error for error in errors)
+
+    @pytest.mark.parametrize("path", ["target", "out/target"])
+    def test_a_file_swapped_at_the_worst_moment_is_not_hashed(
+        self, verifier: EvidenceVerifier, base: Path, tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """D8: a link after the last look, just before it is opened."""
+        (base / path).write_bytes(INSIDE)
+        really_open = os.open
+
+        def swap_and_open(name: str, flags: int, *, dir_fd: int | None = None) -> int:
+            if name == "target":
+                (base / path).unlink()
+                (base / path).symlink_to(tmp_path / "secret")
+            return really_open(name, flags, dir_fd=dir_fd)
+
+        monkeypatch.setattr(os, "open", swap_and_open)
+        error = check(verifier, "file_sha256", path=path, sha256=SECRET_DIGEST)
+        assert error.startswith("check_error: ")
+        assert SECRET_DIGEST not in error
 
     def test_a_folder_swapped_for_a_link_to_another_is_never_entered(
         self, verifier: EvidenceVerifier, base: Path, tmp_path: Path
@@ -332,6 +356,12 @@ def is_among(name: str, known: tuple[str, ...]) -> bool:
 
 
 class TestNames:
+    @pytest.mark.parametrize("table", ODD_TABLES)
+    def test_odd_names_that_are_in_the_schema_match(self, odd: tuple[EvidenceVerifier, Path], table: str) -> None:
+        everything = dict.fromkeys(ODD_COLUMNS, 1)
+        result = check(odd[0], "db_row", table=table, where=everything, values=everything, db_path="odd.db")
+        assert result == "holds"
+
     @settings(max_examples=200)
     @given(table=names, column=names, other=names)
     @example(table='tasks" --', column="id", other="id")
@@ -527,6 +557,34 @@ class TestMaliciousDatabases:
             connection.execute("UPDATE sqlite_master SET name = 'tasks' WHERE name = 'other'")
             connection.commit()
         assert check_row(verifier, "app.db").startswith("check_error: ")
+
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "SELECT * FROM secrets",
+            "SELECT * FROM tasks, secrets",
+            "SELECT * FROM innocent",
+            "SELECT random()",
+            "SELECT * FROM json_each('[1]')",
+            ENDLESS,
+            "PRAGMA journal_mode = WAL",
+            "PRAGMA query_only = OFF",
+            "ATTACH ':memory:' AS other",
+            "CREATE TEMP TABLE t (x)",
+            "DELETE FROM tasks",
+        ],
+    )
+    def test_a_restrained_connection_reads_one_table_and_does_nothing_else(self, base: Path, statement: str) -> None:
+        """Whatever a schema talks SQLite into, this is the wall behind the others."""
+        make_database(base / "app.db", "CREATE TABLE secrets (x)", "CREATE VIEW innocent AS SELECT * FROM tasks")
+        with closing(sqlite3.connect(base / "app.db", isolation_level=None)) as connection:
+            readable = _restrain(connection, float("inf"))
+            with pytest.raises(sqlite3.DatabaseError, match=r"prohibited|not authorized"):
+                connection.execute("SELECT * FROM tasks")
+            readable.add("tasks")
+            assert connection.execute("SELECT id FROM tasks").fetchall() == [(1,)]
+            with pytest.raises(sqlite3.DatabaseError, match=r"prohibited|not authorized|vtable constructor failed"):
+                connection.execute(statement)
 
     def test_triggers_and_indexes_do_not_matter(self, verifier: EvidenceVerifier, base: Path) -> None:
         make_database(

@@ -96,13 +96,9 @@ def verify_stored(store: Store, stored: StoredCheckpoint, record: Recording = "a
         pack = _recheck(store.verifier(), checkpoint)
         data = to_data(pack)
     result = Verification(stored.id, problems, pack)
-    known = stored.verified_at is not None and stored.verified == result.verified
-    if (
-        (problems or pack.evidence_list)
-        and not stored.deleted
-        and record != "never"
-        and not (record == "changed" and known)
-    ):
+    said_so = stored.verified_at is not None and stored.verified == result.verified
+    wanted = record == "always" or (record == "changed" and not said_so)
+    if wanted and (problems or pack.evidence_list) and not stored.deleted:
         with suppress(CheckpointError):  # what was found is said all the same, in a store that takes no more, too
             store.catalog.attest(stored.owner, [stored.id], "verification", data, store.actor())
     store.log("verify", stored.task_id, checkpoint_id=stored.id, verified=result.verified, intact=result.intact)

@@ -60,8 +60,11 @@ class Helper:
         return self._ask(request, deadline).text or None
 
     def close(self) -> None:
+        """At once: whoever waits for an answer gets none."""
+        self._closed = True
+        if (child := self._child) is not None:
+            child.end()
         with self._lock:
-            self._closed = True
             self._end()
 
     def _ask(self, request: HashRequest | RowRequest, deadline: float) -> Reply:
@@ -71,8 +74,6 @@ class Helper:
         if not self._lock.acquire(timeout=_left(deadline)):
             raise _too_slow()
         try:
-            if self._closed:
-                raise UnavailableError("this verifier was closed")
             reply = self._exchange(message, deadline)
         except BaseException:
             self._end()
@@ -84,6 +85,8 @@ class Helper:
     def _exchange(self, message: bytes, deadline: float) -> Reply:
         """Once more with a new process when the old one turns out to be gone."""
         for _ in range(2):
+            if self._closed:
+                raise UnavailableError("this verifier was closed")
             if (child := self._child) is None:
                 child = self._child = _Child()
                 self._farewell = weakref.finalize(self, child.end)

@@ -65,7 +65,3 @@ def _send(data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(1, rest) :]
-
-
-if __name__ == "__main__":
-    serve()

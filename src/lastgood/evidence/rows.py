@@ -106,7 +106,7 @@ def _find_in(path: str, scene: _Scene, table: str, where: Columns, values: Colum
         return _no_table(table)
     if scene.log_size and not scene.has_index:
         raise InvalidError(
-            "the database has changes in a log that no program has open",
+            "the database has changes in a log that cannot be read without writing",
             hint="open and close it once with the program that it belongs to",
         )
     *others, last = scene.modes
