@@ -10,7 +10,9 @@ import sqlite3
 import string
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -22,8 +24,8 @@ from hypothesis import strategies as st
 
 from lastgood.evidence import files as files_module
 from lastgood.evidence.descriptors import descriptors
-from lastgood.evidence.hashing import HashCache, hash_open
-from lastgood.evidence.rows import _restrain
+from lastgood.evidence.hashing import HashCache, hash_open, signature
+from lastgood.evidence.rows import _kept, _Reading, find_row, let_go
 from lastgood.evidence.verifier import EvidenceVerifier
 from lastgood.model.evidence import Evidence
 
@@ -49,6 +51,18 @@ def base(tmp_path: Path) -> Path:
 def verifier(base: Path) -> Iterator[EvidenceVerifier]:
     with EvidenceVerifier(base, sleep=lambda seconds: None) as opened:
         yield opened
+
+
+@contextmanager
+def acting_as_nobody() -> Iterator[None]:
+    """Nothing is forbidden to root, so root is someone else for a while."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
 
 
 def make_database(path: Path, *statements: str) -> None:
@@ -304,10 +318,12 @@ class TestSpecialFiles:
         with EvidenceVerifier(base, max_file_bytes=1 << 20) as verifier:
             assert check(verifier, "file_sha256", path=path, sha256=INSIDE_DIGEST) != "holds"
 
-    @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
-    def test_what_may_not_be_read_could_not_be_checked(self, verifier: EvidenceVerifier, base: Path) -> None:
-        (base / "inside").chmod(0)
-        error = check(verifier, "file_sha256", path="inside", sha256=INSIDE_DIGEST)
+    def test_what_may_not_be_read_could_not_be_checked(self) -> None:
+        with tempfile.TemporaryDirectory() as folder, EvidenceVerifier(folder) as verifier:
+            Path(folder).chmod(0o755)
+            (Path(folder) / "inside").touch(0)
+            with acting_as_nobody():
+                error = check(verifier, "file_sha256", path="inside", sha256=INSIDE_DIGEST)
         assert error == "check_error: inside cannot be read: permission denied"
 
 
@@ -577,14 +593,60 @@ class TestMaliciousDatabases:
     def test_a_restrained_connection_reads_one_table_and_does_nothing_else(self, base: Path, statement: str) -> None:
         """Whatever a schema talks SQLite into, this is the wall behind the others."""
         make_database(base / "app.db", "CREATE TABLE secrets (x)", "CREATE VIEW innocent AS SELECT * FROM tasks")
-        with closing(sqlite3.connect(base / "app.db", isolation_level=None)) as connection:
-            readable = _restrain(connection, float("inf"))
+        with closing(_Reading(str(base / "app.db"), "mode=rw", signature((base / "app.db").stat()))) as reading:
+            connection, reading._deadline = reading._connection, float("inf")
             with pytest.raises(sqlite3.DatabaseError, match=r"prohibited|not authorized"):
                 connection.execute("SELECT * FROM tasks")
-            readable.add("tasks")
+            reading._readable.add("tasks")
             assert connection.execute("SELECT id FROM tasks").fetchall() == [(1,)]
             with pytest.raises(sqlite3.DatabaseError, match=r"prohibited|not authorized|vtable constructor failed"):
                 connection.execute(statement)
+
+    def test_a_database_that_is_kept_open_is_read_as_it_is_now(self, base: Path) -> None:
+        """One with a rollback journal stays open between two requests; whatever happens to it meanwhile is seen."""
+        path = str(base / "app.db")
+        make_database(base / "app.db")
+
+        def holds(table: str = "tasks") -> bool:
+            place = (path, os.lstat(path))
+            return find_row(lambda: place, table, {"id": 1}, {}, float("inf")) is None
+
+        assert holds()
+        (kept,) = _kept
+        assert holds()
+        assert _kept == [kept]
+        with closing(sqlite3.connect(path)) as writer:  # it holds no lock
+            writer.execute("PRAGMA busy_timeout = 0")
+            writer.execute("BEGIN EXCLUSIVE")
+            writer.execute("DELETE FROM tasks")
+            writer.execute("CREATE TABLE later (id)")
+            writer.execute("INSERT INTO later VALUES (1)")
+            writer.commit()
+        assert not holds()
+        assert holds("later")
+        (base / "app.db").unlink()
+        make_database(base / "app.db")
+        assert holds()
+        assert _kept != [kept]
+        with closing(sqlite3.connect(path)) as writer:
+            assert writer.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
+        assert holds()
+        assert _kept == []  # in WAL mode nothing is kept
+        let_go()
+
+    def test_a_helper_that_has_nothing_to_do_lets_go_of_the_database(
+        self, verifier: EvidenceVerifier, base: Path
+    ) -> None:
+        make_database(base / "app.db")
+        assert check_row(verifier, "app.db") == "holds"
+        child = verifier._rows._child
+        assert child is not None
+        held = Path(f"/proc/{child._process.pid}/fd")
+        if not held.exists():
+            pytest.skip("this system does not tell what another process has open")
+        deadline = time.monotonic() + 60
+        while any(os.path.realpath(file) == str(base / "app.db") for file in held.iterdir()):
+            assert time.monotonic() < deadline
 
     def test_triggers_and_indexes_do_not_matter(self, verifier: EvidenceVerifier, base: Path) -> None:
         make_database(

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import resource
+import select
+import sys
 import time
 
 import msgspec
@@ -15,14 +17,24 @@ from lastgood.errors import BusyError, CheckpointError, NotFoundError
 from lastgood.evidence.files import Files
 from lastgood.evidence.messages import HashRequest, Reply, RowRequest, frame, receive
 
+_IDLE_SECONDS = 0.5
 _REQUEST = msgspec.msgpack.Decoder(HashRequest | RowRequest)
 
 
 def serve() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # no file grows by its hand, whatever a library does
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    while (message := receive(lambda size: os.read(0, size))) is not None:
+    while (message := receive(_read)) is not None:
         _send(frame(answer(_REQUEST.decode(message))))
+
+
+def _read(size: int) -> bytes:
+    """What comes next. When nothing comes for a while, a database that is still open is let go."""
+    if "lastgood.evidence.rows" in sys.modules and not select.select([0], [], [], _IDLE_SECONDS)[0]:
+        from lastgood.evidence.rows import let_go
+
+        let_go()
+    return os.read(0, size)
 
 
 def answer(request: HashRequest | RowRequest) -> Reply:

@@ -16,7 +16,6 @@ import sqlite3
 import stat
 import time
 from collections.abc import Callable
-from contextlib import closing
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -133,22 +132,101 @@ def _require_unchanged(path: str, mode: str, scene: _Scene) -> None:
 def _query(
     path: str, mode: str, scene: _Scene, table: str, where: Columns, values: Columns, deadline: float
 ) -> str | None:
-    uri = f"file://{quote(os.fsencode(path))}?{mode}"
-    with closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)) as connection:
-        _require_opened(scene.file)
-        readable = _restrain(connection, deadline)
+    reading = _kept.pop() if _kept else None
+    if reading is not None and not reading.serves(path, mode, scene.file):
+        reading.close()
+        reading = None
+    if reading is None:
+        reading = _Reading(path, mode, scene.file)
+    try:
+        mismatch = reading.find(table, where, values, deadline)
+    except BaseException:
+        reading.close()
+        raise
+    if mode == "mode=ro" and not scene.log_size:
+        _kept.append(reading)
+    else:
+        reading.close()
+    return mismatch
+
+
+_kept: list[_Reading] = []
+"""The database that was read last, if it has a rollback journal: opening it again would take twice as long as asking.
+
+An idle connection to one holds no lock and makes no file. One to a database in WAL mode would keep its writers from
+tidying up when they close, so that is never kept.
+"""
+
+
+def let_go() -> None:
+    """Close what is kept for the next request."""
+    while _kept:
+        _kept.pop().close()
+
+
+class _Reading:
+    """A connection that can do nothing but look for rows."""
+
+    def __init__(self, path: str, mode: str, file: Signature) -> None:
+        self._place = path, mode, file[:2]
+        self._deadline = 0.0
+        self._readable: set[str] = set()
+        uri = f"file://{quote(os.fsencode(path))}?{mode}"
+        self._connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
+        try:
+            _require_opened(file)
+            self._restrain()
+        except BaseException:
+            self.close()
+            raise
+
+    def serves(self, path: str, mode: str, file: Signature) -> bool:
+        """Whether it is open on that very file: its number cannot be another's as long as it is."""
+        return self._place == (path, mode, file[:2])
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def find(self, table: str, where: Columns, values: Columns, deadline: float) -> str | None:
+        connection, self._deadline, self._readable = self._connection, deadline, {"sqlite_master"}
         connection.execute("BEGIN")
-        found = connection.execute(
-            "SELECT name, rootpage, sql FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE", (table,)
-        ).fetchone()
-        if found is None:
-            return _no_table(table)
-        name, root, sql = found
-        # Views and virtual tables run what the database says; their pages are none, and their text begins otherwise.
-        if not root or not isinstance(sql, str) or not sql.upper().startswith("CREATE TABLE"):
-            raise InvalidError(f"{show(table)} is not an ordinary table")
-        readable.add(name)
-        return _compare(connection, name, where, values)
+        try:
+            found = connection.execute(
+                "SELECT name, rootpage, sql FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE",
+                (table,),
+            ).fetchone()
+            if found is None:
+                return _no_table(table)
+            name, root, sql = found
+            # Views and virtual tables run what the database says; their pages are none, their text begins otherwise.
+            if not root or not isinstance(sql, str) or not sql.upper().startswith("CREATE TABLE"):
+                raise InvalidError(f"{show(table)} is not an ordinary table")
+            self._readable.add(name)
+            return _compare(connection, name, where, values)
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+    def _restrain(self) -> None:
+        """Let it read the schema and the tables that are named readable; nothing else."""
+        connection = self._connection
+        for pragma in ("query_only = ON", "trusted_schema = OFF", "temp_store = MEMORY"):
+            connection.execute(f"PRAGMA {pragma}")
+        connection.text_factory = lambda data: data.decode(errors="surrogateescape")
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        connection.set_progress_handler(lambda: time.monotonic() > self._deadline, _STEPS)
+        connection.set_authorizer(self._decide)
+
+    def _decide(
+        self, action: int, first: str | None, second: str | None, database: str | None, source: str | None
+    ) -> int:
+        allowed = source is None and (
+            action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_TRANSACTION)
+            or (action == sqlite3.SQLITE_READ and first in self._readable)
+            or (action == sqlite3.SQLITE_PRAGMA and first == "table_xinfo")
+        )
+        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
 
 def _require_opened(file: Signature) -> None:
@@ -161,28 +239,6 @@ def _require_opened(file: Signature) -> None:
         if (found.st_dev, found.st_ino) == file[:2]:
             return
     raise _Moved
-
-
-def _restrain(connection: sqlite3.Connection, deadline: float) -> set[str]:
-    """Let the connection read the schema and the tables that are put into the returned set; nothing else."""
-    for pragma in ("query_only = ON", "trusted_schema = OFF", "temp_store = MEMORY"):
-        connection.execute(f"PRAGMA {pragma}")
-    connection.text_factory = lambda data: data.decode(errors="surrogateescape")
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-    connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
-    readable = {"sqlite_master"}
-
-    def decide(action: int, first: str | None, second: str | None, database: str | None, source: str | None) -> int:
-        allowed = source is None and (
-            action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_TRANSACTION)
-            or (action == sqlite3.SQLITE_READ and first in readable)
-            or (action == sqlite3.SQLITE_PRAGMA and first == "table_xinfo")
-        )
-        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
-
-    connection.set_authorizer(decide)
-    return readable
 
 
 def _compare(connection: sqlite3.Connection, table: str, where: Columns, values: Columns) -> str | None:
