@@ -334,6 +334,28 @@ def test_however_it_came_about_the_same_content_is_stored_the_same(seed: int) ->
             log, model = AppendList(log[:-3]), AppendList(model[:-3])
 
 
+@pytest.mark.parametrize("padding", [0, 8])
+def test_what_is_split_off_stays_announced_when_a_list_goes_on(padding: int) -> None:
+    """A4: by the references of the list, and by those of a map around it that is split itself."""
+    splitter, log = Splitter(ANY_SIZE), AppendList([{"content": "long " * 4000}])
+    stored: Blobs = {}
+    for number in range(60):
+        state = {**{f"pad {n}": "x" * 900 for n in range(padding)}, "log": log}
+        split = splitter.split(state)
+        splitter.keep()
+        stored.update(split.blobs)
+        assert split.root == Splitter(ANY_SIZE).split(state).root
+        assert Splitter(ANY_SIZE).split({**state, "log": AppendList(log)}).root == split.root
+        assert joined(split, stored)["log"] == log
+        log.append(number)
+
+
+def test_a_small_one_stays_where_it_is() -> None:
+    log = AppendList(["x" * 100] * 9)
+    split = Splitter(ANY_SIZE).split({"log": log, "n": ["y" * 1000]})
+    assert values.encode(log) in split.root
+
+
 def test_a_save_that_fails_changes_nothing_that_is_remembered() -> None:
     """A4: the blobs of a split that was not kept are given again."""
     splitter, log = Splitter(ANY_SIZE), AppendList(map(turn, range(30)))

@@ -6,7 +6,8 @@ State is redacted by path alone (content/redacted.py): the paths are checked her
 from __future__ import annotations
 
 import re
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from lastgood.model.named import Named
 
 MASK = "[redacted]"
+_SHORT = 48
 MAX_DEPTH = 128  # of plain data; what is nested deeper is masked whole
 _NAME_HINTS = ("pass", "pwd", "secret", "token", "authorization", "cookie", "sess", "key", "sig")
 
@@ -57,6 +59,17 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def text(self, text: str) -> str:
         """`text` with `[redacted]` in place of each secret; the same object when there is none."""
+        if len(text) > _SHORT:
+            return self._mask(text)
+        masked = self._mask_short(text)
+        return text if masked == text else masked
+
+    @cached_property
+    def _mask_short(self) -> Callable[[str], str]:
+        """Names of fields and the like come again and again: 0.2 us instead of 2."""
+        return lru_cache(1024)(self._mask)
+
+    def _mask(self, text: str) -> str:
         lowered, masked = text.lower(), text
         if (":" in text or "=" in text or "--" in text) and self._may_be_named(lowered):
             masked = self._named.mask(masked)  # first: a value behind a name may hold more than a known shape
