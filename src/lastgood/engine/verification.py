@@ -170,11 +170,13 @@ class _Parts:
         return {}
 
     def plain(self, value: object, depth: int = 0) -> Any:
-        if value is None or type(value) in (bool, float):
-            return value
+        kind = type(value)
         if isinstance(value, str):
-            return str(value) if is_text(value) else self._lose("text that is not Unicode")
-        if type(value) is int:
+            plain = value if kind is str else str(value)
+            return plain if is_text(plain) else self._lose("text that is not Unicode")
+        if value is None or kind is bool or kind is float:
+            return value
+        if isinstance(value, int) and kind is int:
             return value if -(1 << 63) <= value < 1 << 64 else self._lose("an integer beyond 64 bits")
         if isinstance(value, os.PathLike):
             path = os.fspath(value)

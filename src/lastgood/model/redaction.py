@@ -134,6 +134,13 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return items
 
     def _is_secret(self, name: str) -> bool:
+        return self._is_short_secret(name) if len(name) <= _SHORT else self._names_secret(name)
+
+    @cached_property
+    def _is_short_secret(self) -> Callable[[str], bool]:
+        return lru_cache(1024)(self._names_secret)
+
+    def _names_secret(self, name: str) -> bool:
         return self._may_be_named(name.lower()) and self._named.is_secret(name)
 
     def _may_be_named(self, lowered: str) -> bool:
