@@ -49,6 +49,7 @@ from benchmarks.measure import (
 from benchmarks.memory import conversation_memory
 from benchmarks.peer import THREAD, Peer
 from benchmarks.writers import measure_writers
+from lastgood.content.appending import AppendList
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.location import CONFIG, config_text
 from lastgood.engine.store import Store, open_store
@@ -117,8 +118,10 @@ def measure_conversation(settings: Settings) -> Findings:
 
 
 def _save_conversation(ours: Path, theirs: Path, messages: list[Message], settings: Settings) -> list[Row]:
-    series = {"ours": Series(), "theirs": Series(), "floor": Series()}
+    series = {"ours": Series(), "theirs": Series(), "floor": Series(), "appended": Series()}
     store, peer = open_store(ours, user=USER), Peer(theirs / "peer.sqlite")
+    appending = open_store(settings.folder / "appended", user=USER, warn_state_bytes=1 << 30)
+    appended, appended_task = AppendList(), appending.task(THREAD)
     floor = Floor(settings.folder / "floor", SAVE_PAGES)
     peer.require_durability()
     task = store.task(THREAD)
@@ -134,25 +137,33 @@ def _save_conversation(ours: Path, theirs: Path, messages: list[Message], settin
         series["theirs"].append(seconds(lambda: config.append(peer.put(checkpoint, step))))
         peer.keep(config[0])
 
+    def save_appended(step: int) -> None:
+        state = {"messages": appended, "step": step}
+        took = seconds(lambda: appended.append(said[-1]))
+        series["appended"].append(took + seconds(lambda: appended_task.save(state)))
+
+    order = [save_ours, save_theirs, save_appended]
     for step, message in enumerate(messages):
         said.append(message)
-        for save in (save_ours, save_theirs) if step % 2 else (save_theirs, save_ours):
+        for save in order[step % 3 :] + order[: step % 3]:
             save(step)
         series["floor"].append(seconds(floor.write))
         if step % 100 == 99:
             say(f"  turn {step + 1:,} of {len(messages):,}")
-    for thing in (store, peer, floor):
+    for thing in (store, appending, peer, floor):
         thing.close()
-    return _save_rows(series["ours"], series["theirs"], series["floor"])
+    return _save_rows(series["ours"], series["appended"], series["theirs"], series["floor"])
 
 
-def _save_rows(ours: Series, theirs: Series, floor: Series) -> list[Row]:
-    our_end, their_end = Series(ours[-100:]), Series(theirs[-100:])
+def _save_rows(ours: Series, appended: Series, theirs: Series, floor: Series) -> list[Row]:
+    our_end, added_end, their_end = Series(ours[-100:]), Series(appended[-100:]), Series(theirs[-100:])
     end = f"{their_end.median / our_end.median:.3g}x less"
     total = f"{sum(theirs) / sum(ours):.3g}x less"
     return [
         at_least("a save of the conversation", ours.median, theirs.median, 5, str(ours), str(theirs)),
+        Row("… with AppendList", str(appended), str(theirs), f"{theirs.median / appended.median:.3g}x less"),
         Row("… of its last 100 turns", str(our_end), str(their_end), end),
+        Row("… with AppendList", str(added_end), str(their_end), f"{their_end.median / added_end.median:.3g}x less"),
         Row("… all of them together", duration(sum(ours)), duration(sum(theirs)), total),
         Row(f"… beside a bare {SAVE_PAGES * PAGE >> 10} KiB write + sync", str(ours), str(floor), _times(ours, floor)),
     ]
