@@ -40,10 +40,18 @@ class Command:
             _Stream(subprocess.PIPE if captured else options.get("stderr"), 2),
         ]
         self._ended: dict[str, Any] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
 
     @property
     def text(self) -> str:
         return shlex.join(self._words)
+
+    def stop(self) -> None:
+        """Kill it, from another thread; one that has not started yet is killed as soon as it has."""
+        self._stopped = True
+        if self._process is not None:
+            self._process.kill()
 
     def record(self) -> dict[str, Any]:
         """What is to be remembered of it: how it ended, how long it took, what it said last."""
@@ -74,6 +82,9 @@ class Command:
         process = subprocess.Popen(  # noqa: S603 - what the caller asked to be run, without a shell
             self._words, bufsize=0, stdout=out.target, stderr=err.target, **self._options
         )
+        self._process = process
+        if self._stopped:
+            process.kill()
         works = [(out.pump, process.stdout), (err.pump, process.stderr), (self._feed, process.stdin)]
         threads = [threading.Thread(target=work, args=(pipe,), daemon=True) for work, pipe in works if pipe is not None]
         for thread in threads:

@@ -19,6 +19,7 @@ from lastgood.model.step import OpenStep
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
+    from lastgood.engine.command import Command
     from lastgood.engine.task import Task
 
 ERROR_CHARACTERS = 2000
@@ -43,6 +44,7 @@ class Step:
         self._state: Any = KEPT
         self._from: Checkpoint | None = None
         self._open = False
+        self._running: set[Command] = set()
 
     @property
     def state(self) -> Any:
@@ -116,14 +118,21 @@ class Step:
         from lastgood.engine.command import Command
 
         line = Command(command, options)
+        self._running.add(line)
         try:
             result = line.run()
         finally:
+            self._running.discard(line)
             claimed = description or f"{line.text[:500]} ends with {expect}"
             self.expect(Evidence(EvidenceType.COMMAND_EXIT, claimed, {"exit_code": expect}, metadata=line.record()))
         if check and result.returncode != expect:
             raise subprocess.CalledProcessError(result.returncode, result.args, result.stdout, result.stderr)
         return result
+
+    def stop(self) -> None:
+        """Kill the commands that `run` waits for in other threads; they end as killed ones do."""
+        for line in list(self._running):
+            line.stop()
 
     def commit(self) -> Checkpoint:
         """Make the checkpoint. Raises ConflictError when the state was changed and the head is another one now."""

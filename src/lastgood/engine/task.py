@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lastgood.model.step import OpenStep
 
 T = TypeVar("T")
-_UNSET: Any = object()
+NOT_GIVEN: Any = object()
 
 
 class Task:
@@ -180,7 +180,7 @@ class Task:
         checkpoint: Checkpoint | str,
         what: What = "both",
         *,
-        present: Any = _UNSET,
+        present: Any = NOT_GIVEN,
         verify: bool = True,
         message: str = "",
     ) -> Restored:
@@ -290,7 +290,7 @@ class Task:
 
     def roll_back(self, chosen: Checkpoint) -> Restored:
         """As `restore` of the state, for one-shot callers: evidence is demanded, and the head may be any."""
-        return self._go_back(chosen, "rollback", present=_UNSET, verify=True, message="")
+        return self._go_back(chosen, "rollback", present=NOT_GIVEN, verify=True, message="")
 
     def __repr__(self) -> str:
         return f"<Task {self.id!r} at {self.head!r}>"
@@ -300,7 +300,7 @@ class Task:
 
         cursor = self._cursor
         require_restorable(self._store, chosen, self.owner, evidence=verify, demanded=way == "rollback")
-        if present is not _UNSET and not (cursor.head and cursor.is_unchanged(present, cursor.head)):
+        if present is not NOT_GIVEN and not (cursor.head and cursor.is_unchanged(present, cursor.head)):
             cursor.save(Draft(state=present, type="before_restore", message=f"before restoring {chosen.id}"))
         before = cursor.head
         new = plan_branch(

@@ -1,0 +1,39 @@
+"""lastgood for asyncio: every public operation, awaited, over the same engine.
+
+    async with aio.open("store") as store:            # or: store = await aio.open("store")
+        task = await store.task("refactor-42")
+        saved = await task.save({"round": 1})
+        async with task.step("edit") as step:
+            (await step.state())["round"] = 2
+            await step.run(["pytest", "-q"])
+        state = await task.state()
+
+Names, arguments, results and errors are those of the synchronous interface. What is in memory (ids, types,
+messages, `task.head`) is read as there; what may touch the disk is awaited, properties such as `state` and
+`artifacts` by calling them. A store has a few threads, in which the engine works; the loop never waits for them.
+
+Cancelling: what no thread has taken up yet is not done at all, what one has is done to its end, and the caller
+hears of the cancellation afterwards. So a save is whole or not there, and it is known which when the await ends.
+`options.on_alert` is called in a thread.
+"""
+
+from lastgood.aio.checkpoint import Checkpoint, CheckpointPage, Recovery, Restored
+from lastgood.aio.step import Step
+from lastgood.aio.store import CheckpointManager, EvidenceVerifier, Store, open_manager, open_verifier
+from lastgood.aio.store import open_store as open  # noqa: A004
+from lastgood.aio.task import Task
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointManager",
+    "CheckpointPage",
+    "EvidenceVerifier",
+    "Recovery",
+    "Restored",
+    "Step",
+    "Store",
+    "Task",
+    "open",
+    "open_manager",
+    "open_verifier",
+]

@@ -1,0 +1,157 @@
+"""Checkpoints on this side: what describes them is at hand, what they hold is awaited."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar, overload
+
+from lastgood.aio.bridge import Bridge
+from lastgood.aio.handle import Fetched, Handle, Plain, bridged
+from lastgood.engine import checkpoint as engine
+from lastgood.engine import recovery, restore, store
+from lastgood.model.checkpoint import Head, Record
+from lastgood.model.evidence import EvidencePack
+from lastgood.model.step import OpenStep
+
+T = TypeVar("T")
+
+
+class HasState(Protocol):
+    def load(self, into: builtins.type[T]) -> T: ...
+
+
+S = TypeVar("S", bound=HasState)
+
+
+class Loadable(Handle[S]):
+    """What has a state."""
+
+    __slots__ = ()
+
+    state = Fetched[Any]()
+
+    @overload
+    async def load(self) -> Any: ...
+
+    @overload
+    async def load(self, into: builtins.type[T]) -> T: ...
+
+    async def load(self, into: builtins.type[Any] | None = None) -> Any:
+        """The state; as a value of the class `into` if one is given."""
+        if into is None:
+            return await self.state()
+        return await self._bridge.run(partial(self._far.load, into))
+
+
+class Checkpoint(Loadable[engine.Checkpoint]):
+    """As `lastgood.Checkpoint`; its content is read when it is awaited: `await checkpoint.state()`."""
+
+    __slots__ = ()
+
+    id = Plain[str]()
+    task_id = Plain[str]()
+    parent_id = Plain[str | None]()
+    branch_id = Plain[str | None]()
+    branch_description = Plain[str]()
+    lineage = Plain[str]()
+    type = Plain[str]()
+    step_id = Plain[str]()
+    iteration = Plain[int]()
+    iteration_state = Plain[str | None]()
+    control_state = Plain[str]()
+    message = Plain[str]()
+    created_at = Plain[datetime]()
+    created_by = Plain[str]()
+    correlation_id = Plain[str]()
+    work_item_id = Plain[str | None]()
+    key = Plain[str | None]()
+    metadata = Plain[dict[str, Any]]()
+    prompt_preview = Plain[str | None]()
+    redacted = Plain[tuple[str, ...]]()
+    record = Plain[Record]()
+    checksum = Plain[str]()
+    integrity_ok = Plain[bool]()
+    sequence = Plain[int | None]()
+    version = Plain[int | None]()
+    last_event = Plain[int | None]()
+    state_size = Plain[int]()
+    file_count = Plain[int]()
+    has_artifacts = Plain[bool]()
+    has_guidance = Plain[bool]()
+    verified = Plain[bool]()
+    last_verified_at = Plain[datetime | None]()
+    tags = Plain[tuple[str, ...]]()
+    deleted = Plain[bool]()
+    status = Plain[engine.Status]()
+    skipped = Plain[tuple[engine.Skipped, ...]]()
+    as_head = Plain[Callable[[], Head]]()
+    checkpoint_id = Plain[str]()
+    checkpoint_type = Plain[str]()
+    sequence_number = Plain[int | None]()
+
+    artifacts = Fetched[list[Any]]()
+    decisions = Fetched[list[Any]]()
+    guidance = Fetched[list[Any]]()
+    participants = Fetched[list[Any]]()
+    evidence_pack = Fetched[EvidencePack]()
+    snapshot_data = Fetched[Any]()
+    fresh_state = bridged(engine.Checkpoint.fresh_state)
+    plain_state = bridged(engine.Checkpoint.plain_state)
+    to_dict = bridged(engine.Checkpoint.to_dict)
+
+
+def if_any(bridge: Bridge, found: engine.Checkpoint | None) -> Checkpoint | None:
+    return None if found is None else Checkpoint(bridge, found)
+
+
+def each(bridge: Bridge, found: list[engine.Checkpoint]) -> list[Checkpoint]:
+    return [Checkpoint(bridge, one) for one in found]
+
+
+def far_side(checkpoint: Checkpoint | str) -> engine.Checkpoint | str:
+    return checkpoint if isinstance(checkpoint, str) else checkpoint._far
+
+
+class Restored(Handle[restore.Restored]):
+    """As `lastgood.Restored`."""
+
+    __slots__ = ()
+
+    checkpoint_id = Plain[str]()
+    new_checkpoint_id = Plain[str]()
+    branch_id = Plain[str]()
+    checkpoint = Plain(Checkpoint)
+    before = Plain(if_any)
+    restored = Plain[tuple[str, ...]]()
+    deleted = Plain[tuple[str, ...]]()
+    failed = Plain[tuple[tuple[str, str], ...]]()
+    state = Fetched[Any]()
+
+
+class Recovery(Handle[recovery.Recovery]):
+    """As `lastgood.Recovery`."""
+
+    __slots__ = ()
+
+    task_id = Plain[str]()
+    owner = Plain[str]()
+    interrupted = Plain[tuple[OpenStep, ...]]()
+    running = Plain[tuple[OpenStep, ...]]()
+    head = Plain(if_any)
+    last_good = Plain(if_any)
+    advice = Plain[tuple[str, ...]]()
+    clean = Plain[bool]()
+
+
+class CheckpointPage(NamedTuple):
+    """As `lastgood.CheckpointPage`."""
+
+    checkpoints: list[Checkpoint]
+    total: int
+
+
+def page(bridge: Bridge, found: store.CheckpointPage) -> CheckpointPage:
+    return CheckpointPage(each(bridge, found.checkpoints), found.total)

@@ -1,0 +1,90 @@
+"""The store, the manager of steps by id, and the verifier, on this side."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from lastgood.aio.checkpoint import Checkpoint, Recovery, each, if_any, page
+from lastgood.aio.handle import Opened, Plain, bridged, opening
+from lastgood.aio.task import Task
+from lastgood.engine import manager
+from lastgood.engine import store as engine
+from lastgood.engine.history import Entry
+from lastgood.engine.options import Options
+from lastgood.evidence import verifier
+
+
+class Store(Opened[engine.Store]):
+    """As `lastgood.Store`. Made by `lastgood.aio.open(…)`."""
+
+    __slots__ = ()
+
+    user = Plain[str]()
+    options = Plain[Options]()
+
+    task = bridged(engine.Store.task, Task)
+    tasks = bridged(engine.Store.tasks)
+    delete_task = bridged(engine.Store.delete_task)
+
+    get_checkpoint = bridged(engine.Store.get_checkpoint, Checkpoint)
+    find_checkpoint = bridged(engine.Store.find_checkpoint, Checkpoint)
+    list_checkpoints = bridged(engine.Store.list_checkpoints, each)
+    page_checkpoints = bridged(engine.Store.page_checkpoints, page)
+    get_last_verified_checkpoint = bridged(engine.Store.get_last_verified_checkpoint, if_any)
+    last_good = bridged(engine.Store.last_good, if_any)
+    verify_checkpoint = bridged(engine.Store.verify_checkpoint)
+    check_checkpoint = bridged(engine.Store.check_checkpoint)
+    examine_checkpoint = bridged(engine.Store.examine_checkpoint)
+    rollback_to_checkpoint = bridged(engine.Store.rollback_to_checkpoint)
+    tag = bridged(engine.Store.tag)
+    untag = bridged(engine.Store.untag)
+    tags = bridged(engine.Store.tags)
+    delete_checkpoint = bridged(engine.Store.delete_checkpoint)
+    undelete_checkpoint = bridged(engine.Store.undelete_checkpoint)
+    purge_checkpoint = bridged(engine.Store.purge_checkpoint)
+    delete_old_checkpoints = bridged(engine.Store.delete_old_checkpoints)
+    attestations = bridged(engine.Store.attestations)
+    events = bridged(engine.Store.events)
+
+    branches = bridged(engine.Store.branches)
+    delete_branch = bridged(engine.Store.delete_branch)
+    open_steps = bridged(engine.Store.open_steps)
+    abandon_step = bridged(engine.Store.abandon_step)
+    recovery = bridged(engine.Store.recovery, Recovery)
+
+    info = bridged(engine.Store.info)
+    cache_figures = bridged(engine.Store.cache_figures)
+    size = bridged(engine.Store.size)
+
+    async def history(
+        self, task_id: str, *, before: int | None = None, limit: int = 100, owner: str | None = None, **wanted: Any
+    ) -> list[Entry]:
+        """See `lastgood.Store.history`."""
+        work = partial(self._far.history, task_id, before=before, limit=limit, owner=owner, **wanted)
+        return await self._bridge.run(work)
+
+
+class CheckpointManager(Store):
+    """As `lastgood.CheckpointManager`. Made by `lastgood.aio.open_manager(…)`."""
+
+    __slots__ = ()
+
+    begin_step = bridged(manager.CheckpointManager.begin_step)
+    commit_step = bridged(manager.CheckpointManager.commit_step, Checkpoint)
+
+
+class EvidenceVerifier(Opened[verifier.EvidenceVerifier]):
+    """As `lastgood.EvidenceVerifier`. Made by `lastgood.aio.open_verifier(…)`."""
+
+    __slots__ = ()
+
+    verify_evidence = bridged(verifier.EvidenceVerifier.verify_evidence)
+    verify_evidence_pack = bridged(verifier.EvidenceVerifier.verify_evidence_pack)
+    verify_multiple = bridged(verifier.EvidenceVerifier.verify_multiple)
+    hash_file = bridged(verifier.EvidenceVerifier.hash_file)
+
+
+open_store = opening(engine.open_store, Store)
+open_manager = opening(manager.CheckpointManager, CheckpointManager)
+open_verifier = opening(verifier.EvidenceVerifier, EvidenceVerifier)

@@ -1,0 +1,91 @@
+"""A handle on a task, on this side."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from lastgood.aio.checkpoint import Checkpoint, Loadable, Recovery, Restored, far_side, if_any
+from lastgood.aio.handle import Plain, bridged
+from lastgood.aio.step import Step
+from lastgood.engine import task as engine
+from lastgood.engine.history import Entry
+from lastgood.engine.restore import What
+
+
+class Task(Loadable[engine.Task]):
+    """As `lastgood.Task`. May be shared by coroutines; saves that are under way together come in any order.
+
+    A state is read in another thread: nobody may change it until the save has ended, well or not.
+    """
+
+    __slots__ = ()
+
+    id = Plain[str]()
+    owner = Plain[str]()
+    task_id = Plain[str]()
+    branch_id = Plain[str | None]()
+    head = Plain(if_any)
+
+    refresh = bridged(engine.Task.refresh, if_any)
+    find = bridged(engine.Task.find, Checkpoint)
+    last_good = bridged(engine.Task.last_good, if_any)
+    recovery = bridged(engine.Task.recovery, Recovery)
+    save = bridged(engine.Task.save, Checkpoint)
+    undo = bridged(engine.Task.undo, Checkpoint)
+    redo = bridged(engine.Task.redo, Checkpoint)
+    switch = bridged(engine.Task.switch, Checkpoint)
+    branches = bridged(engine.Task.branches)
+    delete_branch = bridged(engine.Task.delete_branch)
+
+    async def append(self, state: Any, **fields: Any) -> Checkpoint:
+        """See `lastgood.Task.append`."""
+        return Checkpoint(self._bridge, await self._bridge.run(partial(self._far.append, state, **fields)))
+
+    async def history(self, *, all: bool = False, **wanted: Any) -> list[Entry]:
+        """See `lastgood.Task.history`."""
+        return await self._bridge.run(partial(self._far.history, all=all, **wanted))
+
+    def step(self, name: str, *, type: str = "step", **fields: Any) -> Step:
+        """See `lastgood.Task.step`: `async with task.step("edit") as step`."""
+        return Step(self._bridge, self._far.step(name, type=type, **fields))
+
+    async def tag(self, checkpoint: Checkpoint | str, name: str, *, move: bool = False) -> None:
+        """See `lastgood.Task.tag`."""
+        await self._bridge.run(partial(self._far.tag, far_side(checkpoint), name, move=move))
+
+    async def restore(
+        self,
+        checkpoint: Checkpoint | str,
+        what: What = "both",
+        *,
+        present: Any = engine.NOT_GIVEN,
+        verify: bool = True,
+        message: str = "",
+    ) -> Restored:
+        """See `lastgood.Task.restore`."""
+        chosen = far_side(checkpoint)
+        work = partial(self._far.restore, chosen, what, present=present, verify=verify, message=message)
+        return Restored(self._bridge, await self._bridge.run(work))
+
+    async def fork(
+        self,
+        checkpoint: Checkpoint | str = "HEAD",
+        *,
+        name: str | None = None,
+        description: str = "",
+        metadata: dict[str, Any] | None = None,
+        paused: bool = False,
+        verify: bool = True,
+    ) -> Task:
+        """See `lastgood.Task.fork`."""
+        work = partial(
+            self._far.fork,
+            far_side(checkpoint),
+            name=name,
+            description=description,
+            metadata=metadata,
+            paused=paused,
+            verify=verify,
+        )
+        return Task(self._bridge, await self._bridge.run(work))
