@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -65,6 +69,29 @@ def process(folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=60)
 
     return process
+
+
+@pytest.fixture
+def on_a_terminal(folder: Path) -> Callable[..., str]:
+    """Run a command in a process of its own whose stdout is a terminal; what it printed."""
+
+    def on_a_terminal(*arguments: str, columns: int = 80, **environment: str) -> str:
+        parent, child = pty.openpty()
+        fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        command = [sys.executable, "-m", "lastgood.cli.main", *arguments]
+        with subprocess.Popen(command, stdout=child, env={**os.environ, "TERM": "xterm", **environment}) as process:
+            os.close(child)
+            shown = b""
+            try:
+                while chunk := os.read(parent, 4096):
+                    shown += chunk
+            except OSError:
+                pass  # Linux says so when the other side is closed
+            process.wait(timeout=60)
+        os.close(parent)
+        return shown.decode()
+
+    return on_a_terminal
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import pytest
 
+import lastgood
 from lastgood import errors
 from lastgood.cli import failure
 from lastgood.cli.app import COMMANDS, app
@@ -21,7 +22,7 @@ COMMON = TEXT.partition("## Commands")[0]
 
 
 def section(name: str) -> str:
-    found = re.search(rf"^### {name}\b.*?(?=^### |\Z)", TEXT, re.DOTALL | re.MULTILINE)
+    found = re.search(rf"^### {name}(?![\w-]).*?(?=^### |\Z)", TEXT, re.DOTALL | re.MULTILINE)
     assert found, f"{name} is not documented"
     return found[0]
 
@@ -44,7 +45,7 @@ def test_every_command_and_option_is_documented(name: str) -> None:
 
 
 def test_no_command_is_documented_that_does_not_exist() -> None:
-    documented = re.findall(r"^### (\w+)", TEXT.partition("## Commands")[2], re.MULTILINE)
+    documented = re.findall(r"^### ([\w-]+)", TEXT.partition("## Commands")[2], re.MULTILINE)
     assert sorted(documented) == sorted(COMMANDS)
 
 
@@ -79,13 +80,19 @@ def keys_of(value: Any) -> set[str]:
     [
         ["init"], ["save", "--set", "n=4"], ["log"], ["show"], ["diff"], ["tag"], ["tag", "HEAD", "b"],
         ["tag", "--delete", "a"], ["verify", "--all"], ["rm", "@1"], ["rm", "--whole-task", "work", "--yes"], ["tasks"],
-        ["status"], ["config"], ["migrate"], ["repair", "--accept-loss"], ["completion", "zsh"],
+        ["status"], ["config"], ["migrate"], ["repair", "--accept-loss"], ["completion", "zsh"], ["history"],
+        ["run-step", "s", "--", "true"], ["last-good"], ["restore", "@1"], ["undo"], ["branch"],
+        ["fork", "--name", "side"], ["branch", "--switch", "main"], ["branch", "--delete", "other"], ["steps"],
     ],
     ids=" ".join,
 )  # fmt: skip
 def test_every_key_of_every_answer_is_documented(run: Callable[..., Any], three: Path, arguments: list[str]) -> None:
     run("tag", "HEAD", "a")
-    answer = json.loads(run(*arguments, "--json").stdout)
+    run("fork", "--name", "other")
+    run("restore", "@2")
+    with lastgood.open(three / ".lastgood") as store:
+        store.task("work").step("in flight").begin()
+    answer = json.loads(run("--json", *arguments).stdout)
     checkpoint = TEXT.partition("A *checkpoint* in JSON")[2].partition("### ")[0]
-    stored = {"n", "name", "move"}
+    stored = {"n", "name", "move"}  # keys of the state, and of what a tag attests
     assert keys_of(answer) - stored <= documented_keys(section(arguments[0]) + checkpoint)

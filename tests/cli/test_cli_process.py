@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import pytest
 
 import lastgood
 from lastgood.cli import demo as demo_command
+from lastgood.cli import story
 from lastgood.cli.app import COMMANDS, app
 from lastgood.errors import UnavailableError
 
@@ -25,23 +25,6 @@ def imported_by(*arguments: str) -> set[str]:
     code = "import sys; from lastgood.cli.main import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
     return set(done.stderr.splitlines()[-1].split())
-
-
-def on_a_terminal(*arguments: str, **environment: str) -> str:
-    """What a command prints where stdout is a terminal."""
-    parent, child = pty.openpty()
-    command = [sys.executable, "-m", "lastgood.cli.main", *arguments]
-    with subprocess.Popen(command, stdout=child, env={**os.environ, "TERM": "xterm", **environment}) as process:
-        os.close(child)
-        shown = b""
-        try:
-            while chunk := os.read(parent, 4096):
-                shown += chunk
-        except OSError:
-            pass  # Linux says so when the other side is closed
-        process.wait(timeout=60)
-    os.close(parent)
-    return shown.decode()
 
 
 def test_the_version_is_answered_alone_on_stdout(process: Run) -> None:
@@ -57,7 +40,11 @@ def test_the_version_imports_neither_click_nor_the_engine(folder: Path) -> None:
 def test_log_imports_nothing_that_it_does_not_need(three: Path) -> None:
     modules = imported_by("log")
     assert "lastgood.cli.log" in modules
-    assert not {"rich", "json", "subprocess", "lastgood.cli.save", "lastgood.cli.demo"} & modules
+    unneeded = {"rich", "json", "subprocess", "logging", "dataclasses", "lastgood.cli.save", "lastgood.cli.demo"}
+    assert not unneeded & modules
+    assert (
+        not {"lastgood.engine.task", "lastgood.model.evidence", "lastgood.cli.history", "lastgood.cli.tree"} & modules
+    )
 
 
 def test_help_imports_no_command(folder: Path) -> None:
@@ -155,7 +142,9 @@ def test_ctrl_c_ends_with_130(run: Run, three: Path, monkeypatch: pytest.MonkeyP
     assert "Traceback" not in run("log", code=130).stderr
 
 
-def test_output_is_colored_on_a_terminal_only_and_never_with_no_color(process: Run, three: Path) -> None:
+def test_output_is_colored_on_a_terminal_only_and_never_with_no_color(
+    process: Run, on_a_terminal: Run, three: Path
+) -> None:
     assert "\x1b[" in on_a_terminal("diff", NO_COLOR="")
     assert "\x1b[" not in on_a_terminal("diff", NO_COLOR="1")
     assert "\x1b[" not in on_a_terminal("diff", TERM="dumb")
@@ -188,17 +177,27 @@ def test_the_shell_is_told_the_commands(process: Run) -> None:
 def test_the_demonstration_holds(process: Run) -> None:
     done = process("demo", "--json")
     assert done.returncode == 0, done.stdout
-    claims = json.loads(done.stdout)["claims"]
-    assert len(claims) == 8
-    assert all(claim["holds"] for claim in claims)
+    said = json.loads(done.stdout)
+    assert len(said["claims"]) == 19
+    assert all(claim["holds"] for claim in said["claims"])
+    assert said["tree"][0] == "try-regex  <active>"
 
 
 def test_the_demonstration_fails_when_a_claim_does_not_hold(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(path: Path, check: demo_command.Check) -> None:
-        check("the moon is made of cheese", False)
+    def wrong(folder: Path, claims: demo_command.Claims) -> None:
+        claims.check("the moon is made of cheese", False)
 
     monkeypatch.setattr(demo_command, "CHAPTERS", (wrong,))
     assert run("demo", code=1).stdout == "FAILED the moon is made of cheese\n"
+
+
+@pytest.mark.parametrize(("name", "value"), [("BROKEN", story.FIRST), ("OTHER", story.BROKEN)])
+def test_the_story_is_not_told_as_true_when_it_went_otherwise(
+    run: Run, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setattr(demo_command, "CHAPTERS", (story.tell,))
+    monkeypatch.setattr(story, name, value)
+    assert "FAILED" in run("demo", code=1).stdout
 
 
 def test_every_command_has_the_shared_options_and_a_help(run: Run) -> None:

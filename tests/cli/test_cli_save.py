@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import lastgood
+
 Run = Callable[..., Any]
 
 
@@ -52,6 +54,25 @@ def test_the_same_key_and_content_are_stored_once_and_other_content_conflicts(ru
     assert data("save", "--set", "a=1", "--key", "k")["checkpoint"]["id"] == first
     run("save", "--set", "a=2", "--key", "k", code=4)
     assert data("log")["total"] == 1
+
+
+def test_append_lists_and_redacted_values_are_read_back_as_what_they_were(run: Run, folder: Path) -> None:
+    text = '{"m": {"$appendList": [1, {"$appendList": []}]}, "t": {"$redacted": true}, "b": {"$bytes": "AA=="}}'
+    run("save", "--state", "-", input=text)
+    run("save", "--set", 'u={"$redacted": true}')
+    with lastgood.open() as store:
+        state = store.task("work").state
+    assert (type(state["m"]), type(state["m"][1])) == (lastgood.AppendList, lastgood.AppendList)
+    assert state["t"] is state["u"] is lastgood.Redacted()
+    assert state["b"] == {"$bytes": "AA=="}
+    run("save", "--state", "-", input=run("show", "--state").stdout.replace("$map", "m"))
+
+
+@pytest.mark.parametrize("text", ['{"$appendList": 1}', '{"$appendList": [], "a": 1}', '{"$redacted": false}'])
+def test_what_only_looks_like_a_tagged_form_is_kept_as_the_object_it_is(run: Run, folder: Path, text: str) -> None:
+    run("save", "--state", "-", input=text)
+    with lastgood.open() as store:
+        assert store.task("work").state == json.loads(text)
 
 
 @pytest.mark.parametrize(

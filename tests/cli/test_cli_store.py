@@ -78,7 +78,24 @@ def test_status_tells_how_the_store_was_found_and_where_the_task_stands(data: Ru
     assert said["size"] > 0
 
 
-@pytest.mark.parametrize("command", ["log", "show", "diff", "tag", "verify", "tasks", "migrate"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "log",
+        "show",
+        "diff",
+        "tag",
+        "verify",
+        "tasks",
+        "migrate",
+        "history",
+        "undo",
+        "fork",
+        "branch",
+        "steps",
+        "last-good",
+    ],
+)
 def test_reading_makes_no_store(run: Run, folder: Path, command: str) -> None:
     assert "there is no store" in run(command, code=3).stderr
     assert list(folder.iterdir()) == []

@@ -18,11 +18,20 @@ from lastgood.cli.invocation import Invocation
 COMMANDS = {
     "init": "Set up a store in a folder.",
     "save": "Save a checkpoint of a task's state.",
+    "run-step": "Run a command as a step: its exit code becomes evidence.",
     "log": "List a task's checkpoints, newest first.",
+    "history": "List all that happened to a task, newest first.",
     "show": "Show one checkpoint, or its state.",
     "diff": "Compare the states of two checkpoints.",
     "tag": "Name a checkpoint, list or delete names.",
-    "verify": "Check that stored bytes are what was saved.",
+    "verify": "Check stored bytes, and evidence.",
+    "last-good": "Find the newest checkpoint that is good.",
+    "restore": "Go back to a checkpoint.",
+    "undo": "Take back the last restore or switch.",
+    "redo": "Do again what undo took back.",
+    "fork": "Begin a branch; everything else stays as it is.",
+    "branch": "Draw the tree of branches; switch, delete.",
+    "steps": "List steps that are open; give one up.",
     "rm": "Delete checkpoints, or bring them back.",
     "tasks": "List tasks.",
     "status": "Say where the store is and where the task stands.",
@@ -41,7 +50,7 @@ class App(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"lastgood.cli.{cmd_name}").command
+        command: click.Command = import_module(f"lastgood.cli.{cmd_name.replace('-', '_')}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -72,7 +81,8 @@ class App(click.Group):
         try:
             code = super().main(arguments, "lastgood", **extra)
         except Exception as error:
-            code = report(error, as_json=call.json or "--json" in arguments)
+            own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+            code = report(error, as_json=call.json or "--json" in own)
         sys.exit(code if isinstance(code, int) else 0)
 
 

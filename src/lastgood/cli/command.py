@@ -30,7 +30,7 @@ class Command(click.Command):
 
 def subcommand(function: Callable[..., Any]) -> Command:
     """A command named after its module; its function takes the `Invocation` first."""
-    name = function.__module__.rpartition(".")[2]
+    name = function.__module__.rpartition(".")[2].replace("_", "-")
     return click.command(name, cls=Command)(click.pass_obj(function))
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from lastgood.cli.tagged import APPEND_LIST, REDACTED
 from lastgood.engine.options import Options
 from lastgood.errors import InvalidError
 
 STDIN = "-"
 
 
-def read_document(field: str, source: str) -> Any:
-    """The JSON in the file `source`, or on stdin for `-`."""
+def read_state(field: str, source: str) -> Any:
+    """The state in the file `source`, or on stdin for `-`."""
     limit = Options().max_state_bytes
     try:
         if source == STDIN:
@@ -33,11 +35,19 @@ def read_document(field: str, source: str) -> Any:
         raise InvalidError(
             f"{field} is not UTF-8: byte {error.start} is wrong", hint="JSON is UTF-8 text", field=field
         ) from error
-    return parse(field, text)
+    return parse_state(field, text)
 
 
-def parse(field: str, text: str) -> Any:
-    """The value in `text`. Refuses NaN, infinities, numbers that no float holds, and repeated keys."""
+def parse_state(field: str, text: str) -> Any:
+    """As `parse`; append lists and redacted values are read back as what they were shown as."""
+    return parse(field, text, read_back=_read_back)
+
+
+def parse(field: str, text: str, *, read_back: Callable[[dict[str, Any]], Any] = dict) -> Any:
+    """The value in `text`, each object of it after `read_back`.
+
+    Refuses NaN, infinities, numbers that no float holds, and repeated keys.
+    """
     import json
 
     if not text.strip():
@@ -52,13 +62,13 @@ def parse(field: str, text: str) -> Any:
             raise InvalidError(f"{field}: {digits[:40]} is too large for a float", hint="write it as text", field=field)
         return value
 
-    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def members(pairs: list[tuple[str, Any]]) -> Any:
         built = dict(pairs)
         if len(built) != len(pairs):
             times = Counter(key for key, _ in pairs)
             repeated = next(key for key in times if times[key] > 1)
             raise InvalidError(f"{field}: the key {repeated[:80]!r} stands there twice", hint="keep one", field=field)
-        return built
+        return read_back(built)
 
     try:
         return json.loads(text, parse_constant=constant, parse_float=number, object_pairs_hook=members)
@@ -73,3 +83,16 @@ def parse(field: str, text: str) -> Any:
         if isinstance(error, InvalidError):
             raise
         raise InvalidError(f"{field}: a number has too many digits", hint="write it as text", field=field) from error
+
+
+def _read_back(built: dict[str, Any]) -> Any:
+    if len(built) == 1:
+        if isinstance(elements := built.get(APPEND_LIST), list):
+            from lastgood.content.appending import AppendList
+
+            return AppendList(elements)
+        if built.get(REDACTED) is True:
+            from lastgood.content.redacted import Redacted
+
+            return Redacted()
+    return built

@@ -7,10 +7,9 @@ from pathlib import Path
 import click
 
 from lastgood.cli.command import subcommand
-from lastgood.cli.invocation import Invocation
+from lastgood.cli.invocation import Invocation, open_quietly
 from lastgood.cli.output import answer, say
 from lastgood.engine.location import CONFIG, FOLDER, VARIABLE, Config, config_text, find_config, locate
-from lastgood.engine.store import open_store
 from lastgood.errors import ConflictError, InvalidError
 from lastgood.model.identity import check_name
 
@@ -32,7 +31,7 @@ def command(call: Invocation, path: Path) -> None:
     place = locate(target).catalog
     assert place is not None, "a path is never in memory"
     created = not place.exists()
-    with open_store(target, user=call.user):
+    with open_quietly(target, call.user):
         ignored = _keep_out_of_git(place.parent, folder)
     if written:
         with (folder / CONFIG).open("x", encoding="utf-8") as file:

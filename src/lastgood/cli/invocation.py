@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from lastgood.errors import NotFoundError
 
@@ -26,19 +27,28 @@ class Invocation:
 
         return locate(self.store)
 
-    def open(self, *, create: bool = False) -> Store:
-        """The store. Only where something is to be stored is one made that is not there yet."""
-        from lastgood.engine.store import open_store
+    def open(self) -> Store:
+        """The store, to look at it or to say something about what is in it; it must be there."""
+        self._require_store()
+        return open_quietly(self.store, self.user)
 
-        if create:
-            _keep_log_off_stderr()
-        location = self.locate()
-        if not create and location.catalog is not None and not location.catalog.exists():
-            raise NotFoundError(
-                f"there is no store at {location.catalog.parent}",
-                hint="`lastgood init` sets one up, the first `lastgood save` makes it; or give --store",
-            )
-        return open_store(self.store, user=self.user)
+    def open_to_work(self, *, create: bool = False) -> Store:
+        """The store, to go on with a task. Relative paths of evidence begin at `base_path`.
+
+        Only where something is to be stored is a store made that is not there yet. What the engine logs stays off
+        stderr: what people need to know is printed by the command.
+        """
+        if not create:
+            self._require_store()
+        _keep_log_off_stderr()
+        return open_quietly(self.store, self.user, base_path=self.base_path())
+
+    def base_path(self) -> Path:
+        """The folder of the nearest lastgood.toml, else the one that one stands in."""
+        from lastgood.engine.location import find_config
+
+        config = find_config()
+        return Path.cwd() if config is None else config.folder
 
     def task_id(self) -> str:
         """The task that was named, else that of the folder one stands in."""
@@ -48,9 +58,25 @@ class Invocation:
 
         return default_task(find_config())
 
+    def _require_store(self) -> None:
+        catalog = self.locate().catalog
+        if catalog is not None and not catalog.exists():
+            raise NotFoundError(
+                f"there is no store at {catalog.parent}",
+                hint="`lastgood init` sets one up, the first `lastgood save` makes it; or give --store",
+            )
+
+
+def open_quietly(target: str | Path | None, user: str | None = None, **options: Any) -> Store:
+    """As `lastgood.open`, without the warning about interrupted steps: `lastgood status` tells of them."""
+    from lastgood.engine.options import Options
+    from lastgood.engine.store import Store, open_catalog, user_or_default
+
+    acting, settings = user_or_default(user), Options(**options)
+    return Store(open_catalog(target), acting, settings)
+
 
 def _keep_log_off_stderr() -> None:
-    """What people need to know of a save is printed by the command."""
     import logging
 
     from lastgood.engine.context import LOGGER

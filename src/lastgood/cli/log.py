@@ -7,31 +7,50 @@ import click
 from lastgood.catalog.contract import MAX_PAGE
 from lastgood.cli.command import subcommand
 from lastgood.cli.invocation import Invocation
-from lastgood.cli.output import answer, fitted, say, table
+from lastgood.cli.output import answer, fitted, printable, say, table
 from lastgood.cli.summary import ROW_HEAD, row, summary
 from lastgood.engine.checkpoint import Checkpoint
+from lastgood.engine.store import Store
 
 
 @subcommand
 @click.option("--limit", "-n", type=click.IntRange(min=1), default=20, show_default=True, help="How many.")
 @click.option("--type", "type_", metavar="TYPE", help="Only those of this type.")
 @click.option("--before", type=click.IntRange(min=1), metavar="SEQ", help="Only those before this sequence.")
-def command(call: Invocation, limit: int, type_: str | None, before: int | None) -> None:
-    """List a task's checkpoints, newest first; * marks the head."""
+@click.option("--all", "everything", is_flag=True, help="All that happened, as `lastgood history`.")
+def command(call: Invocation, limit: int, type_: str | None, before: int | None, everything: bool) -> None:
+    """List a task's checkpoints, newest first.
+
+    * marks the head, v what is verified, x what is not, ? what has no evidence.
+    """
+    if everything:
+        from lastgood.cli.history import list_history
+
+        list_history(call, limit, before, types=None if type_ is None else [type_])
+        return
+    with call.open() as store:
+        _list(call, store, limit, type_, before)
+
+
+def _list(call: Invocation, store: Store, limit: int, type_: str | None, before: int | None) -> None:
     found: list[Checkpoint] = []
     task_id = call.task_id()
-    with call.open() as store:
-        branch = store.line(task_id, call.owner or store.user, active=True).branch
-        while len(found) < limit:
-            wanted = min(limit - len(found), MAX_PAGE)
-            page = store.page_checkpoints(task_id, wanted, type_, before=before, owner=call.owner)
-            found += page.checkpoints
-            if len(page.checkpoints) < wanted:
-                break
-            before = found[-1].sequence
-    head_id = branch.head.id if branch and branch.head else None
-    lines = table([row(checkpoint, head_id) for checkpoint in found], ROW_HEAD)
+    active = store.line(task_id, call.owner or store.user, active=True).branch
+    while len(found) < limit:
+        wanted = min(limit - len(found), MAX_PAGE)
+        page = store.page_checkpoints(task_id, wanted, type_, before=before, owner=call.owner)
+        found += page.checkpoints
+        if len(page.checkpoints) < wanted:
+            break
+        before = found[-1].sequence
+    head_id = active.head.id if active and active.head else None
     listed = [{**summary(checkpoint), "head": checkpoint.id == head_id} for checkpoint in found]
-    answer(call, {"checkpoints": listed, "total": page.total}, map(fitted, lines))
+    rows, head = [row(checkpoint, head_id) for checkpoint in found], list(ROW_HEAD)
+    branches = {branch.id: branch.name for branch in store.branches(task_id, owner=call.owner)}
+    if len(branches) > 1:
+        head.insert(-1, "branch")
+        for cells, checkpoint in zip(rows, found, strict=True):
+            cells.insert(-1, printable(branches.get(checkpoint.branch_id or "", "")))
+    answer(call, {"checkpoints": listed, "total": page.total}, map(fitted, table(rows, head)))
     if len(found) < page.total:
         say(call, f"{len(found)} of {page.total}; -n shows more, --before goes on")

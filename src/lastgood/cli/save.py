@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from lastgood.cli.command import subcommand
-from lastgood.cli.document import parse, read_document
+from lastgood.cli.document import parse, parse_state, read_state
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, printable, say, short_id, size_text
 from lastgood.cli.summary import summary
@@ -39,33 +39,39 @@ def command(
     """
     if state is None and not settings:
         raise InvalidError("there is nothing to save", hint="give --state FILE, or --set KEY=JSON")
-    changes = dict(map(_setting, settings))
+    changes = read_settings(settings)
     fields: dict[str, Any] = {"message": message, "type": type_, "step_id": step, "key": key}
     if metadata is not None:
         fields["metadata"] = parse("metadata", metadata)
-    whole = None if state is None else _changed(read_document("state", state), changes)
-    with call.open(create=True) as store:
+    whole = None if state is None else changed(read_state("state", state), changes)
+    with call.open_to_work(create=True) as store:
         task = store.task(call.task_id(), owner=call.owner)
         if state is not None:
             saved = task.append(whole, **fields)
         else:
             with store.catalog.queue():
                 head = task.refresh()
-                saved = task.save(_changed(head.state if head else {}, changes), **fields)
+                saved = task.save(changed(head.state if head else {}, changes), **fields)
         large = saved.state_size > store.options.warn_state_bytes
     answer(call, {"checkpoint": summary(saved)}, [_sentence(saved)])
     if large:
         say(call, f"note: the state takes {size_text(saved.state_size)}; keep large content in files")
 
 
+def read_settings(settings: tuple[str, ...]) -> dict[str, Any]:
+    """What --set KEY=JSON says, wherever a command takes it."""
+    return dict(map(_setting, settings))
+
+
 def _setting(text: str) -> tuple[str, Any]:
     key, separator, value = text.partition("=")
     if not separator or not key:
         raise InvalidError(f"--set takes KEY=JSON, not {text[:80]!r}", hint="as in --set round=3", field="set")
-    return key, parse(f"--set {key}", value)
+    return key, parse_state(f"--set {key}", value)
 
 
-def _changed(state: Any, changes: dict[str, Any]) -> Any:
+def changed(state: Any, changes: dict[str, Any]) -> Any:
+    """`state` with keys changed."""
     if not changes:
         return state
     if type(state) is not dict:

@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from lastgood.cli.command import subcommand
+from lastgood.cli.evidence import evidence_lines
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, json_text, local_time, printable, shortened, size_text
-from lastgood.cli.summary import moment_text, summary
+from lastgood.cli.summary import moment_text, summary, verification
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.model.checkpoint import Attestation
 from lastgood.model.identity import moment
@@ -56,19 +57,31 @@ def _lines(checkpoint: Checkpoint, said: list[Attestation]) -> list[str]:
         "key": checkpoint.key,
         "tags": ", ".join(checkpoint.tags),
         "deleted": "yes" if checkpoint.deleted else "",
-        "verified": f"yes, {local_time(checkpoint.last_verified_at)}"
-        if checkpoint.verified and checkpoint.last_verified_at
-        else "no",
+        "verified": _verified(checkpoint),
         "checksum": checkpoint.checksum,
         "size": size_text(checkpoint.state_size),
         "metadata": json_text(checkpoint.metadata) if checkpoint.metadata else "",
     }
     lines = [f"{name:<12} {printable(str(value))}" for name, value in fields.items() if value]
+    lines += evidence_lines(checkpoint.evidence_pack)
     lines += [f"{'message' if not i else '':<12} {printable(part)}" for i, part in enumerate(_message(checkpoint))]
-    lines += [
-        f"{one.kind:<12} {local_time(moment(one.at))} by {printable(one.actor)} {json_text(one.data)}" for one in said
+    return lines + [
+        f"{one.kind:<12} {local_time(moment(one.at))} by {printable(one.actor)} {_told(one)}" for one in said
     ]
-    return lines
+
+
+def _told(attestation: Attestation) -> str:
+    if attestation.kind == "verification":
+        return "it held" if attestation.data.get("verified") else "it did NOT hold"
+    return json_text(attestation.data)
+
+
+def _verified(checkpoint: Checkpoint) -> str:
+    at = checkpoint.last_verified_at
+    if at is None:
+        return "not checked yet" if checkpoint.evidence_pack.evidence_list else "unverified: it has no evidence"
+    said = {"verified": "yes", "failed": "NO"}.get(verification(checkpoint), "it cannot be said any more")
+    return f"{said}, {local_time(at)}"
 
 
 def _message(checkpoint: Checkpoint) -> list[str]:

@@ -6,15 +6,16 @@ from typing import Any
 
 from lastgood.cli.command import subcommand
 from lastgood.cli.invocation import Invocation
-from lastgood.cli.output import answer, local_time, printable, short_id, size_text
-from lastgood.cli.summary import moment_text, summary
-from lastgood.engine.checkpoint import Checkpoint
+from lastgood.cli.output import answer, printable, size_text
+from lastgood.cli.summary import line, moment_text, summary
+from lastgood.engine.recovery import Recovery
+from lastgood.engine.store import Store
 from lastgood.model.identity import moment
 
 
 @subcommand
 def command(call: Invocation) -> None:
-    """Say where the store is and how it was found, and where the task stands."""
+    """Say where the store is and how it was found, where the task stands, what was interrupted, and what to do."""
     location = call.locate()
     data: dict[str, Any] = {
         "store": ":memory:" if location.catalog is None else str(location.catalog),
@@ -25,35 +26,58 @@ def command(call: Invocation) -> None:
         "store_id": None,
         "created_at": None,
         "size": None,
+        "branch": None,
+        "branches": 0,
         "checkpoints": 0,
         "head": None,
+        "last_good": None,
+        "steps": [],
+        "advice": [],
     }
-    head: Checkpoint | None = None
+    found: Recovery | None = None
     if data["exists"]:
-        with call.open() as store:
-            info = store.info()
-            task = store.catalog.task(call.owner or store.user, data["task"])
-            head = store.task(data["task"], owner=call.owner).head
-            data |= {
-                "format": info.format,
-                "store_id": info.id,
-                "created_at": moment_text(moment(info.created_at)),
-                "size": store.size(),
-                "checkpoints": task.checkpoints if task else 0,
-                "head": summary(head) if head else None,
-            }
-    answer(call, data, _lines(data, head))
+        with call.open_to_work() as store:
+            found = store.recovery(data["task"], owner=call.owner)
+            data |= _facts(call, store, data["task"], found)
+    answer(call, data, _lines(data, found))
 
 
-def _lines(data: dict[str, Any], head: Checkpoint | None) -> list[str]:
-    fields = {"store": data["store"], "found by": data["found_by"]}
-    if not data["exists"]:
-        fields["state"] = "not there yet; the first save makes it"
+def _facts(call: Invocation, store: Store, task_id: str, found: Recovery) -> dict[str, Any]:
+    from lastgood.cli.steps import described
+
+    info = store.info()
+    position = store.catalog.position(call.owner or store.user, task_id)
+    branches = store.branches(task_id, owner=call.owner) if position else []
+    return {
+        "format": info.format,
+        "store_id": info.id,
+        "created_at": moment_text(moment(info.created_at)),
+        "size": store.size(),
+        "branch": {"id": position.branch.id, "name": position.branch.name} if position else None,
+        "branches": sum(not branch.deleted for branch in branches),
+        "checkpoints": position.task.checkpoints if position else 0,
+        "head": summary(found.head) if found.head else None,
+        "last_good": found.last_good.id if found.last_good else None,
+        "steps": [described(step) for step in (*found.interrupted, *found.running)],
+        "advice": list(found.advice),
+    }
+
+
+def _lines(data: dict[str, Any], found: Recovery | None) -> list[str]:
+    fields = [("store", data["store"]), ("found by", data["found_by"])]
+    if found is None:
+        fields.append(("state", "not there yet; the first save makes it"))
     else:
-        fields |= {"format": data["format"], "size": size_text(data["size"])}
-    fields["task"] = data["task"]
-    if head is not None:
-        when = local_time(head.created_at)
-        fields["head"] = f"@{head.sequence} {short_id(head.id)} {when} {head.message.partition(chr(10))[0]}"
-    fields["checkpoints"] = str(data["checkpoints"])
-    return [f"{name:<12} {printable(value)}" for name, value in fields.items()]
+        fields += [("format", data["format"]), ("size", size_text(data["size"]))]
+    fields.append(("task", data["task"]))
+    if data["branch"] is not None:
+        more = f" (one of {data['branches']})" if data["branches"] > 1 else ""
+        fields.append(("branch", data["branch"]["name"] + more))
+    if found is not None and found.head is not None:
+        fields.append(("head", line(found.head) if found.head.integrity_ok else f"{found.head.id} (damaged)"))
+        if found.last_good is not None and found.last_good.id != found.head.id:
+            fields.append(("last good", line(found.last_good)))
+    fields.append(("checkpoints", str(data["checkpoints"])))
+    fields += [("open step", f"{step['name']}: {step['process']}") for step in data["steps"]]
+    fields += [("advice", said) for said in data["advice"]]
+    return [f"{name:<12} {printable(value)}" for name, value in fields]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lastgood.cli.output import local_time, printable, short_id
 from lastgood.engine.checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    from lastgood.model.evidence import EvidencePack
 
 
 def summary(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -32,6 +35,7 @@ def summary(checkpoint: Checkpoint) -> dict[str, Any]:
         "metadata": checkpoint.metadata,
         "tags": list(checkpoint.tags),
         "verified": checkpoint.verified,
+        "verification": verification(checkpoint),
         "last_verified_at": moment_text(checkpoint.last_verified_at),
         "deleted": checkpoint.deleted,
         "integrity_ok": checkpoint.integrity_ok,
@@ -41,19 +45,50 @@ def summary(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
+Standing = Literal["verified", "failed", "unverified", "damaged"]
+MARKS: dict[Standing, str] = {"verified": "v", "failed": "x", "unverified": "?", "damaged": "!"}
+
+
+def verification(checkpoint: Checkpoint) -> Standing:
+    """How it stands by what is recorded. Without evidence, or with evidence that cannot be said of now: unverified."""
+    if not checkpoint.integrity_ok:
+        return "damaged"
+    if checkpoint.verified:
+        return "verified"
+    if checkpoint.last_verified_at is None:
+        return "unverified"
+    return "unverified" if cannot_be_said(checkpoint.evidence_pack) else "failed"
+
+
+def cannot_be_said(pack: EvidencePack) -> bool:
+    """Nothing of it failed, and something cannot be checked any more."""
+    statuses = {evidence.verification_status for evidence in pack.evidence_list}
+    return "stale" in statuses and statuses <= {"stale", "verified"}
+
+
 def row(checkpoint: Checkpoint, head_id: str | None) -> list[str]:
     """For people, in a table."""
-    marker = "*" if checkpoint.id == head_id else " "
-    place = f"{marker} @{checkpoint.sequence}"
+    place = f"{'*' if checkpoint.id == head_id else ' '} @{checkpoint.sequence}"
+    mark = MARKS[verification(checkpoint)]
     if not checkpoint.integrity_ok:
-        return [place, short_id(checkpoint.id), "", "", "(damaged)"]
-    first_line = checkpoint.message.partition("\n")[0]
+        return [place, mark, short_id(checkpoint.id), "", "", "(damaged)"]
+    when = local_time(checkpoint.created_at)
+    return [place, mark, short_id(checkpoint.id), when, checkpoint.type, tagged_message(checkpoint)]
+
+
+ROW_HEAD = ("  seq", "", "id", "time", "type", "message")
+
+
+def tagged_message(checkpoint: Checkpoint) -> str:
+    """Its tags, and the first line of its message."""
     tags = "".join(f"[{printable(tag)}] " for tag in checkpoint.tags)
-    text = (tags + printable(first_line)).rstrip()
-    return [place, short_id(checkpoint.id), local_time(checkpoint.created_at), checkpoint.type, text]
+    return (tags + printable(checkpoint.message.partition("\n")[0])).rstrip()
 
 
-ROW_HEAD = ("  seq", "id", "time", "type", "message")
+def line(checkpoint: Checkpoint) -> str:
+    """For people, alone."""
+    when = local_time(checkpoint.created_at)
+    return f"@{checkpoint.sequence} {checkpoint.id} {when} {checkpoint.type} {tagged_message(checkpoint)}".rstrip()
 
 
 def moment_text(at: datetime | None) -> str | None:

@@ -28,7 +28,7 @@ def _plain(value: Any) -> Any:
     if kind is float:
         return value if value - value == 0 else {"$float": str(value)}
     if kind is list:
-        return [_plain(item) for item in value]
+        return _items(value)
     if kind is dict:
         return _map(value)
     return _other(value)
@@ -42,10 +42,15 @@ def _map(value: dict[Any, Any]) -> Any:
 
 def _other(value: Any) -> Any:
     """By the name of the class, so that none of them needs to be imported here."""
-    name = type(value).__name__
-    if (build := _FORMS.get(name)) is None:
-        return {"$other": [name, str(value)]}
-    return {f"${name.lower()}": build(value)}
+    kind = type(value)
+    if (form := _FORMS.get((kind.__module__, kind.__name__))) is None:
+        return {"$other": [kind.__name__, str(value)]}
+    tag, build = form
+    return {tag: build(value)}
+
+
+def _items(value: Any) -> list[Any]:
+    return [_plain(item) for item in value]
 
 
 def _members(value: Any) -> list[Any]:
@@ -54,19 +59,23 @@ def _members(value: Any) -> list[Any]:
     return sorted(map(_plain, value), key=msgspec.json.encode)
 
 
-_FORMS: dict[str, Callable[[Any], Any]] = {
-    "tuple": lambda value: [_plain(item) for item in value],
-    "set": _members,
-    "frozenset": _members,
-    "bytes": lambda value: _base64(value),
-    "bytearray": lambda value: _base64(value),
-    "Decimal": str,
-    "datetime": lambda value: value.isoformat(),
-    "date": lambda value: value.isoformat(),
-    "time": lambda value: value.isoformat(),
-    "timedelta": lambda value: [value.days, value.seconds, value.microseconds],
-    "UUID": str,
-    "complex": lambda value: [_plain(value.real), _plain(value.imag)],
+APPEND_LIST, REDACTED = "$appendList", "$redacted"
+
+_FORMS: dict[tuple[str, str], tuple[str, Callable[[Any], Any]]] = {
+    ("builtins", "tuple"): ("$tuple", _items),
+    ("builtins", "set"): ("$set", _members),
+    ("builtins", "frozenset"): ("$frozenset", _members),
+    ("builtins", "bytes"): ("$bytes", lambda value: _base64(value)),
+    ("builtins", "bytearray"): ("$bytearray", lambda value: _base64(value)),
+    ("builtins", "complex"): ("$complex", lambda value: [_plain(value.real), _plain(value.imag)]),
+    ("decimal", "Decimal"): ("$decimal", str),
+    ("uuid", "UUID"): ("$uuid", str),
+    ("datetime", "datetime"): ("$datetime", lambda value: value.isoformat()),
+    ("datetime", "date"): ("$date", lambda value: value.isoformat()),
+    ("datetime", "time"): ("$time", lambda value: value.isoformat()),
+    ("datetime", "timedelta"): ("$timedelta", lambda value: [value.days, value.seconds, value.microseconds]),
+    ("lastgood.content.appending", "AppendList"): (APPEND_LIST, _items),
+    ("lastgood.content.redacted", "Redacted"): (REDACTED, lambda value: True),
 }
 
 

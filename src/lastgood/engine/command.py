@@ -15,6 +15,7 @@ from lastgood.errors import InvalidError
 
 TAIL_BYTES = 4096
 CHUNK = 65_536
+GRACE_SECONDS = 0.25
 DRAIN_SECONDS = 1.0  # for the output of a command that has ended, when something it started still holds it open
 
 
@@ -86,18 +87,24 @@ class Command:
         if self._stopped:
             process.kill()
         works = [(out.pump, process.stdout), (err.pump, process.stderr), (self._feed, process.stdin)]
-        threads = [threading.Thread(target=work, args=(pipe,), daemon=True) for work, pipe in works if pipe is not None]
-        for thread in threads:
-            thread.start()
+        threads: list[threading.Thread] = []
         try:
+            for work, pipe in works:
+                if pipe is not None:
+                    threads.append(threading.Thread(target=work, args=(pipe,), daemon=True))
+                    threads[-1].start()
             return process.wait(self._timeout)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):  # which a terminal sends to the command as well: let it end
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(GRACE_SECONDS)
             process.kill()
             process.wait()
             raise
         finally:
             for thread in threads:
-                thread.join(DRAIN_SECONDS)
+                if thread.ident is not None:
+                    thread.join(DRAIN_SECONDS)
 
     def _feed(self, pipe: IO[bytes]) -> None:
         given = self._input

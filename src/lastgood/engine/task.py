@@ -333,5 +333,5 @@ class Task:
     def _branch_named(self, branch: str) -> BranchInfo:
         found = [info for info in self.branches() if branch in (info.id, info.name) and not info.deleted]
         if not found:
-            raise NotFoundError(f"{self.task_id!r} has no branch {branch!r}", hint="task.branches() lists them")
+            raise NotFoundError(f"{self.task_id!r} has no branch {branch!r}", hint="`lastgood branch` lists them")
         return found[0]

@@ -88,17 +88,13 @@ def verify_stored(store: Store, stored: StoredCheckpoint, record: Recording = "a
     "changed": only when it differs from what was recorded last.
     """
     problems = examine(store.catalog, stored)
-    if problems:
-        pack = EvidencePack()
-        data: dict[str, Any] = {"verified": False, "problems": problems[:20]}
-    else:
-        checkpoint = store.wrap(stored)
-        pack = _recheck(store.verifier(), checkpoint)
-        data = to_data(pack)
+    pack = EvidencePack() if problems else _recheck(store.verifier(), store.wrap(stored))
+    data = {"verified": False, "problems": problems[:20]} if problems else to_data(pack)
     result = Verification(stored.id, problems, pack)
     said_so = stored.verified_at is not None and stored.verified == result.verified
     wanted = record == "always" or (record == "changed" and not said_so)
-    if wanted and (problems or pack.evidence_list) and not stored.deleted:
+    # Damage may pass, when bytes come back; it is recorded only where something else was said.
+    if wanted and (stored.verified if problems else pack.evidence_list) and not stored.deleted:
         with suppress(CheckpointError):  # what was found is said all the same, in a store that takes no more, too
             store.catalog.attest(stored.owner, [stored.id], "verification", data, store.actor())
     store.log("verify", stored.task_id, checkpoint_id=stored.id, verified=result.verified, intact=result.intact)

@@ -1,0 +1,146 @@
+"""restore, fork, undo, redo, branch: going back and aside, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lastgood
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def failed(run: Run, three: Path) -> Path:
+    """On top of three good checkpoints one whose evidence does not hold."""
+    run("run-step", "tests", "--", "false", code=1)
+    return three
+
+
+def test_restore_goes_back_on_a_new_branch_and_keeps_what_was_left(run: Run, data: Run, three: Path) -> None:
+    """E3: the state is the checkpoint's exactly; the original stays."""
+    said = data("restore", "@2", "-m", "it was better")
+    assert said["checkpoint_id"] == data("show", "@2")["id"]
+    assert said["before"] == data("show", "@3")["id"]
+    assert said["new_checkpoint_id"] == said["checkpoint"]["id"] == data("show", "HEAD")["id"]
+    assert said["branch"].startswith("main (Restored from ")
+    assert (said["checkpoint"]["type"], said["checkpoint"]["message"]) == ("restored", "it was better")
+    assert json.loads(run("show", "--state").stdout) == {"n": 2}
+    run("save", "--set", "m=1")
+    assert data("show", "HEAD")["branch_id"] == said["branch_id"]
+
+
+def test_restore_says_where_it_went_and_that_it_can_be_undone(run: Run, three: Path) -> None:
+    result = run("restore", "@1")
+    assert result.stdout.startswith("restored @1 as @4, on the new branch main (Restored from ")
+    assert result.stderr == "`lastgood undo` takes it back\n"
+
+
+def test_restore_refuses_evidence_that_does_not_hold_unless_it_is_overridden_by_name(
+    run: Run, data: Run, failed: Path
+) -> None:
+    """D4: every restore verifies evidence too unless overridden by name."""
+    refused = run("restore", "@4", code=9)
+    assert refused.stdout == ""
+    assert "is not verified: false ends with 0 (mismatch: the command ended with 1, not 0)" in refused.stderr
+    assert "--override-evidence" in refused.stderr
+    assert json.loads(run("restore", "@4", "--json", code=9).stderr)["error"]["code"] == "evidence"
+    assert data("log")["total"] == 4
+    assert data("restore", "@4", "--override-evidence")["checkpoint"]["sequence"] == 5
+
+
+@pytest.mark.parametrize(("name", "code"), [("nothing", 3), ("@9", 3), ("@x", 2), ("@1", 4)])
+def test_restore_refuses_what_is_not_there(run: Run, data: Run, three: Path, name: str, code: int) -> None:
+    run("rm", "@1")
+    assert "hint:" in run("restore", name, code=code).stderr
+    assert data("log")["total"] == 2
+
+
+def test_undo_and_redo_go_back_and_forth_until_a_save(run: Run, data: Run, three: Path) -> None:
+    run("restore", "@1")
+    undone = data("undo")
+    assert (undone["action"], undone["branch"], undone["head"]["sequence"]) == ("undone", "main", 3)
+    redone = data("redo")
+    assert (redone["action"], redone["head"]["sequence"]) == ("redone", 4)
+    assert run("undo").stdout.startswith("undone: on main now\n@3 ")
+    assert "nothing to undo" in run("undo", code=4).stderr
+    run("save", "--set", "n=9")
+    assert "nothing to redo" in run("redo", code=4).stderr
+
+
+def test_undo_of_a_branch_is_refused_with_a_hint(run: Run, data: Run, three: Path) -> None:
+    branch = data("fork")["branch_id"]
+    assert "hint:" in run("undo", "--task", branch, code=2).stderr
+
+
+def test_fork_leaves_everything_as_it_is_and_can_be_worked_on_by_its_id(run: Run, data: Run, three: Path) -> None:
+    said = data("fork", "@2", "--name", "try-b", "--description", "another way", "--paused")
+    assert (said["branch"], said["control_state"], said["checkpoint"]["type"]) == ("try-b", "paused", "forked")
+    assert data("show")["sequence"] == 3
+    run("save", "--set", "x=1", "--task", said["branch_id"])
+    assert json.loads(run("show", "--state", "--task", said["branch_id"]).stdout) == {"n": 2, "x": 1}
+    assert json.loads(run("show", "--state").stdout) == {"n": 3}
+
+
+def test_fork_begins_at_the_head_unless_told_otherwise(run: Run, three: Path) -> None:
+    lines = run("fork", "--name", "b").stdout.splitlines()
+    assert lines[0] == "forked @3 as @4, on the new branch b"
+    assert lines[1].startswith("--task ")
+
+
+def test_fork_refuses_a_name_that_is_taken_and_evidence_that_fails(run: Run, failed: Path) -> None:
+    run("fork", "@1", "--name", "b")
+    assert "branch named 'b' already" in run("fork", "@1", "--name", "b", code=4).stderr
+    assert "--override-evidence" in run("fork", "--name", "c", code=9).stderr
+    run("fork", "--name", "c", "--override-evidence")
+
+
+def test_branches_are_switched_by_name_and_back_by_undo(run: Run, data: Run, three: Path) -> None:
+    run("fork", "@1", "--name", "b")
+    said = data("branch", "--switch", "b")
+    assert (said["action"], said["branch"], said["head"]["sequence"]) == ("switched", "b", 4)
+    assert data("status")["branch"]["name"] == "b"
+    assert data("undo")["branch"] == "main"
+    assert "no branch 'nothing'" in run("branch", "--switch", "nothing", code=3).stderr
+
+
+def test_a_branch_is_deleted_with_what_only_it_has_and_never_the_active_one(run: Run, data: Run, three: Path) -> None:
+    branch = data("fork", "@1", "--name", "b")["branch_id"]
+    run("save", "--set", "x=1", "--task", branch)
+    assert "the active branch" in run("branch", "--delete", "main", code=4).stderr
+    assert data("branch", "--delete", "b") == {"deleted": "b", "checkpoints": 2}
+    assert [one["name"] for one in data("branch")["branches"]] == ["main"]
+    assert data("log")["total"] == 3
+    run("branch", "--delete", "b", code=3)
+    run("branch", "--delete", "b", "--switch", "main", code=2)
+
+
+def test_branches_are_listed_for_programs_with_where_they_come_from(run: Run, data: Run, three: Path) -> None:
+    run("fork", "@2", "--name", "b")
+    main, side = data("branch")["branches"]
+    assert (main["name"], main["active"], main["head_sequence"], main["origin_id"]) == ("main", True, 3, None)
+    assert (side["name"], side["active"], side["origin_sequence"], side["checkpoints"]) == ("b", False, 2, 3)
+    assert side["metadata"]["restoredFrom"] == side["origin_id"] == data("show", "@2")["id"]
+
+
+def test_the_log_names_the_branch_where_there_are_several(run: Run, three: Path) -> None:
+    assert "branch" not in run("log").stdout
+    run("fork", "--name", "side-line")
+    first, second, third, *_ = run("log").stdout.splitlines()
+    assert first.split() == ["seq", "id", "time", "type", "branch", "message"]
+    assert "side-line" in second
+    assert "  main " in third
+
+
+def test_a_large_state_is_restored_without_the_engines_own_log_on_stderr(process: Run, folder: Path) -> None:
+    with lastgood.open(folder / "s") as store:
+        task = store.task("work")
+        task.save("x" * (1 << 21))
+        task.save(1)
+    for command in (["restore", "@1"], ["undo"], ["redo"], ["fork"], ["branch", "--switch", "main"]):
+        done = process(*command, "--store", "s", "--json")
+        assert (done.returncode, done.stderr) == (0, ""), command

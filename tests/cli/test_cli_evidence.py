@@ -1,0 +1,252 @@
+"""verify, last-good, show, log, status and history, where there is evidence."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lastgood
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def report(run: Run, three: Path) -> Path:
+    """On top of three checkpoints without evidence one that says that report.txt is as it is."""
+    file = three / "report.txt"
+    file.write_text("all good")
+    run("run-step", "report", "--expect-file", "report.txt", "--", "true")
+    return file
+
+
+def test_verify_says_of_each_which_it_is(run: Run, data: Run, report: Path) -> None:
+    """Verified is: at least one piece of evidence, and it holds. No evidence is neither good nor bad."""
+    run("run-step", "tests", "--", "false", code=1)
+    said = data("verify", "--all", code=9)
+    assert {name: said[name] for name in ("examined", "verified", "unverified", "intact", "damaged")} == {
+        "examined": 5,
+        "verified": 1,
+        "unverified": 3,
+        "intact": 0,
+        "damaged": [],
+    }
+    assert [(one["sequence"], one["evidence"][0]["status"]) for one in said["failed"]] == [(5, "failed")]
+    lines = [line for line in run("verify", "--all", code=9).stdout.splitlines() if "@" in line]
+    assert [line.partition(": ")[2] for line in lines] == [
+        *["unverified (no evidence)"] * 3,
+        "verified",
+        "NOT verified",
+    ]
+    assert run("verify", "--all", code=9).stdout.endswith("5 examined: 1 verified, 3 unverified, 1 NOT verified\n")
+
+
+def test_verify_checks_evidence_as_the_world_is_now_and_records_it(run: Run, data: Run, report: Path) -> None:
+    assert run("verify").stdout.splitlines()[1:] == [
+        "  holds       true ends with 0",
+        "  holds       report.txt is as it was",
+    ]
+    report.write_text("changed")
+    shown = run("verify", code=9).stdout
+    assert ": NOT verified\n" in shown
+    assert "  FAILED      report.txt is as it was: mismatch: " in shown
+    assert data("log")["checkpoints"][0]["verification"] == "failed"
+    assert data("history", "--kind", "verified")["entries"][0]["data"] == {"verified": False}
+
+
+def test_verify_looks_at_deleted_checkpoints_and_tombstones_too(run: Run, data: Run, report: Path) -> None:
+    run("save", "--set", "n=5")
+    run("rm", "@4", "@1")
+    run("rm", "--purge", "--yes", "@2")
+    said = data("verify", "--all")
+    assert {name: said[name] for name in ("examined", "verified", "unverified", "intact")} == {
+        "examined": 5,
+        "verified": 1,
+        "unverified": 3,
+        "intact": 1,
+    }
+
+
+def test_verify_can_leave_evidence_alone(run: Run, data: Run, report: Path) -> None:
+    report.unlink()
+    said = data("verify", "--bytes-only")
+    assert (said["intact"], said["verified"], said["failed"]) == (1, 0, [])
+    assert run("verify", "--bytes-only").stdout.endswith(": intact\n")
+    assert data("log")["checkpoints"][0]["verification"] == "verified"
+
+
+def test_the_last_good_checkpoint_is_found_and_one_with_evidence_if_asked(run: Run, data: Run, report: Path) -> None:
+    """D9: the latest earlier checkpoint that verifies when the newest does not."""
+    run("save", "--set", "n=9")
+    assert data("last-good")["checkpoint"]["sequence"] == 5
+    assert data("last-good", "--verified")["checkpoint"]["sequence"] == 4
+    assert data("last-good", "--type", "manual")["checkpoint"]["sequence"] == 5
+    run("run-step", "tests", "--", "false", code=1)
+    shown = run("last-good").stdout
+    assert shown.startswith("@5 ")
+    assert data("show", shown.split()[1])["sequence"] == 5
+    run("restore", shown.split()[1])
+
+
+def test_no_last_good_checkpoint_is_exit_code_3(run: Run, report: Path) -> None:
+    report.unlink()
+    result = run("last-good", "--verified", code=3)
+    assert "no checkpoint of 'work' is intact, with evidence that holds" in result.stderr
+    run("last-good", "--task", "nothing", code=3)
+
+
+def test_show_says_what_each_piece_of_evidence_gave(run: Run, report: Path) -> None:
+    shown = run("show").stdout
+    assert "evidence     holds       true ends with 0\n" in shown
+    assert "\nverified     yes, " in shown
+    report.unlink()
+    run("verify", code=9)
+    shown = run("show").stdout
+    assert "             FAILED      report.txt is as it was: " in shown
+    assert "\nverified     NO, " in shown
+    assert "unverified: it has no evidence" in run("show", "@1").stdout
+
+
+def test_show_says_when_evidence_was_never_checked(run: Run, folder: Path) -> None:
+    claim = lastgood.Evidence("artifact_exists", "a is there", {"path": "a"})
+    pack = lastgood.EvidencePack([claim, claim], require_all=False, min_verified=1)
+    with lastgood.open(auto_verify=False) as store:
+        store.task("work").save(1, evidence=pack)
+    shown = run("show").stdout
+    assert "verified     not checked yet\n" in shown
+    assert "evidence     not checked a is there\n" in shown
+    assert "             1 of 2 must hold\n" in shown
+
+
+def test_the_log_marks_what_is_verified_what_failed_and_what_has_no_evidence(run: Run, report: Path) -> None:
+    run("run-step", "tests", "--", "false", code=1)
+    marks = [line[2:].split()[1] for line in run("log").stdout.splitlines()[1:]]
+    assert marks == ["x", "v", "?", "?", "?"]
+
+
+def test_evidence_that_can_no_longer_be_checked_is_unverified(run: Run, data: Run, folder: Path) -> None:
+    claim = lastgood.Evidence(
+        "command_exit", "ran", {"exit_code": 0, "token": "ghp_" + "a" * 36}, {"actual_exit_code": 0}
+    )
+    with lastgood.open() as store:
+        store.task("work").save(1, evidence=lastgood.EvidencePack([claim]))
+    assert "unverified (its evidence cannot be checked)\n  stale " in run("verify").stdout
+    assert data("verify")["unverified"] == 1
+    assert data("log")["checkpoints"][0]["verification"] == "unverified"
+    assert "it cannot be said any more" in run("show").stdout
+
+
+def test_status_tells_the_branch_the_last_good_one_and_what_to_do(run: Run, data: Run, report: Path) -> None:
+    run("run-step", "tests", "--", "false", code=1)
+    said = data("status")
+    assert (said["branch"]["name"], said["branches"], said["head"]["sequence"]) == ("main", 1, 5)
+    assert said["last_good"] == data("show", "@4")["id"]
+    assert said["last_good"] in said["advice"][0]
+    shown = run("status").stdout
+    assert "\nbranch       main\n" in shown
+    assert "\nlast good    @4 " in shown
+    run("restore", "@4")
+    assert "(one of 2)\n" in run("status").stdout
+
+
+def test_status_works_where_the_head_is_damaged(run: Run, data: Run, three: Path) -> None:
+    """A16: what was found is said, whatever it is."""
+    sql = "UPDATE checkpoints SET record = CAST(record || x'00' AS BLOB) WHERE number & 4294967295 = 3"
+    with lastgood.open(three / ".lastgood") as store:
+        database = store.catalog._database  # type: ignore[attr-defined]
+        database.write(lambda connection: connection.execute(sql))
+    said = data("status")
+    assert said["head"]["integrity_ok"] is False
+    assert said["last_good"] == data("show", "@2")["id"]
+    assert "(damaged)" in run("status").stdout
+
+
+def test_history_tells_all_that_happened_in_one_order(run: Run, data: Run, report: Path) -> None:
+    """A17: one ordered, filterable view. E6: who, when, what."""
+    run("run-step", "s", "--", "no-such-command", code=127)
+    run("tag", "@4", "green")
+    run("verify", "@4")
+    run("restore", "@2", "-m", "better")
+    run("undo")
+    run("redo")
+    run("fork", "@1", "--name", "b")
+    run("branch", "--switch", "b")
+    run("branch", "--switch", "main")
+    run("branch", "--delete", "b")
+    run("rm", "@1")
+    entries = data("history", "-n", "100")["entries"]
+    assert [one["sequence"] for one in entries] == list(range(len(entries), 0, -1))
+    lines = run("history", "-n", "100").stdout.splitlines()[1:]
+    told = [tuple(re.split("  +", line, maxsplit=4)[2:]) for line in lines]
+    name = next(one["name"] for one in data("branch")["branches"] if one["origin_sequence"] == 2)
+    by_kind = {kind: about for kind, _, about in told}
+    assert by_kind["step_failed"].startswith("s: the command 'no-such-command' cannot be started")
+    assert by_kind["tagged"] == "@4 green"
+    assert by_kind["undone"] == "back on main"
+    assert by_kind["redone"] == f"again on {name}"
+    assert by_kind["branch_deleted"] == "b"
+    assert by_kind["created"] == "@1 ? manual number 1"
+    by = entries[0]["actor"]
+    assert ("verified", by, "@4 verified") in told
+    assert ("restored", by, f"back to @2, on {name}") in told
+    assert ("restored", by, "forked @1, on b") in told
+    assert ("switched", by, "to main") in told
+
+
+def test_history_is_narrowed_by_kind_type_time_and_number(run: Run, data: Run, report: Path) -> None:
+    run("tag", "@4", "green")
+    run("tag", "@3", "blue")
+
+    def found(*options: str) -> list[tuple[str, int]]:
+        return [(one["kind"], one["sequence"]) for one in data("history", *options)["entries"]]
+
+    assert found("--kind", "tagged", "-n", "1") == [("tagged", 6)]
+    assert found("--kind", "tagged", "--before", "6") == [("tagged", 5)]
+    assert found("--type", "step") == [("created", 4)]
+    assert len(found("--kind", "tagged", "--kind", "created")) == 6
+    assert len(found("--since", "1h")) == 6
+    later = dt.datetime.now() + dt.timedelta(days=1)  # noqa: DTZ005 - local time, as people type it
+    assert found("--since", later.isoformat(timespec="minutes")) == []
+    assert "--before 6 goes on" in run("history", "-n", "1").stderr
+    for since in ("yesterday", "999999w", "0001-01-01"):
+        assert "is not a moment" in run("history", "--since", since, code=2).stderr
+    run("history", "--kind", "nothing", code=2)
+
+
+def test_log_all_is_the_history(run: Run, data: Run, report: Path) -> None:
+    run("tag", "@4", "green")
+    assert data("log", "--all") == data("history")
+    assert data("log", "--all", "--type", "step", "-n", "1") == data("history", "--type", "step", "-n", "1")
+    assert run("log", "--all").stdout == run("history").stdout
+
+
+def test_history_pages_beyond_the_engines_largest_page(data: Run, folder: Path) -> None:
+    with lastgood.open(folder / "s") as store:
+        task = store.task("work")
+        for number in range(1005):
+            task.save(number)
+    entries = data("history", "-n", "1003", "--store", "s")["entries"]
+    assert [one["sequence"] for one in entries] == list(range(1005, 2, -1))
+
+
+def test_a_damaged_checkpoint_stays_in_the_history(run: Run, data: Run, three: Path) -> None:
+    sql = "UPDATE checkpoints SET record = CAST(record || x'00' AS BLOB) WHERE number & 4294967295 = 2"
+    with lastgood.open(three / ".lastgood") as store:
+        database = store.catalog._database  # type: ignore[attr-defined]
+        database.write(lambda connection: connection.execute(sql))
+    assert run("history").stdout.splitlines()[2].endswith("@2 (damaged)")
+    assert data("history")["entries"][1]["data"] == {"damaged": True}
+
+
+def test_hostile_messages_and_reasons_cannot_steer_the_terminal(run: Run, three: Path) -> None:
+    run("save", "--set", "n=4", "-m", "x\x1b[2J\u202e")
+    run("run-step", "s", "--", "x\x1b[2J\u202e", code=127)
+    for command in (["history"], ["history", "--json"]):
+        assert not set(run(*command).stdout) & set("\x1b\u202e")
+    error = json.loads(run("--json", "run-step", "s", "--", "x\x1b", code=127).stderr)["error"]
+    assert error["hint"]
