@@ -38,6 +38,7 @@ class Cursor:
         self.store = store
         self.id = id
         self.owner = owner
+        self.by_branch = False
         self.renew_locks()
         renew_after_fork(self)
         self._splitters = Splitters(store.options.max_state_bytes)
@@ -54,7 +55,9 @@ class Cursor:
             position = self.store.catalog.position(self.owner, self.id)
             if position is not None:
                 return self.adopt(position)
-            self.by_branch, self.is_active = False, True
+            if self.by_branch:
+                raise NotFoundError(f"the branch {self.id!r} is gone", hint="open the task by its own id")
+            self.is_active = True
             self.task_id, self.branch = self.id, NewBranch(new_id(), MAIN)
             self.head = None
             return None
@@ -92,6 +95,8 @@ class Cursor:
     def save(self, draft: Draft, pack: EvidencePack | None = None, policy: OnFailure | None = None) -> Checkpoint:
         """On top of the head that was seen here. ConflictError when it is another one now."""
         with self.lock:
+            if draft.state is KEPT and self.head is None:
+                draft = msgspec.structs.replace(draft, state={})
             try:
                 record, committed = self._write(self._ground(), draft)
             except (ConflictError, InvalidError):
@@ -118,8 +123,7 @@ class Cursor:
                 try:
                     return self.save(draft, pack)
                 except ConflictError:
-                    head = self.refresh()
-                    if head is None or (seen is not None and head.id == seen.id):
+                    if _id(self.refresh()) == _id(seen):
                         raise  # nothing has moved: it is about something else
             with self.store.catalog.queue():
                 self.refresh()
@@ -129,8 +133,8 @@ class Cursor:
         """On top of `begun`, which must still be the head; unless the state is what it was there: then on any head."""
         with self.lock:
             try:
-                if begun is not None and (self.head is None or self.head.id != begun.id):
-                    raise self._moved()
+                if _id(self.head) != _id(begun):
+                    raise self._moved("this step looked at its state")
                 return self.save(draft, pack)
             except ConflictError:
                 if begun is None or not self.is_unchanged(draft.state, begun):
@@ -142,6 +146,15 @@ class Cursor:
         kept, _ = redact_state(state, self.store.options.redaction.paths)
         split = Splitters(self.store.options.max_state_bytes).split("state", kept)
         return checkpoint.record.state is not None and split.ref.digest == checkpoint.record.state.digest
+
+    def require_unmoved(self) -> None:
+        """ConflictError when what was seen here is not what is there: the head, or whether this branch is active."""
+        with self.lock:
+            position = self.store.catalog.position(self.owner, self.id)
+            head = position.branch.head if position else None
+            active = position is None or position.task.active_branch_id == position.branch.id
+            if (head.id if head else None) != _id(self.head) or active != self.is_active:
+                raise self._moved("this handle last saw it")
 
     def begin_branch(self, chosen: Checkpoint, new: NewBranch, draft: Draft, *, follow: bool) -> Checkpoint:
         """A branch whose first checkpoint continues `chosen`; with `follow`, go on there."""
@@ -179,11 +192,12 @@ class Cursor:
         record = Record(id=draft.id or new_id(), task_id=self.task_id, type=draft.type, message=draft.message)
         return Checkpoint(record, bytes(SIZE), None, _NeverStored(), status="lost")
 
-    def _moved(self) -> ConflictError:
+    def _moved(self, since: str) -> ConflictError:
+        position = self.store.catalog.position(self.owner, self.id)
         return ConflictError(
-            f"{self.task_id!r} has moved on since this step looked at its state",
-            hint="do the step again on top of task.head",
-            head=self.head.as_head() if self.head else None,
+            f"{self.task_id!r} has moved on since {since}",
+            hint="look at error.head, then task.refresh() and try again on top of it",
+            head=position.branch.head if position else None,
         )
 
     # --- saying --------------------------------------------------------------------------------------------
@@ -209,6 +223,10 @@ class Cursor:
                 "keep large content in files",
                 task_id=self.task_id,
             )
+
+
+def _id(checkpoint: Checkpoint | None) -> str | None:
+    return None if checkpoint is None else checkpoint.id
 
 
 class _NeverStored:

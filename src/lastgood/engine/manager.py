@@ -60,11 +60,12 @@ class CheckpointManager(Store):
         """Record that a piece of work has begun, with the state it leads to; the id to commit it by."""
         metadata = {} if metadata is None else metadata
         check_metadata(metadata)
-        step_id = new_id()
+        step_id, task = new_id(), self._handle(check_name("task id", task_id))
         step = OpenStep(
             id=step_id,
             owner=self.user,
-            task_id=check_name("task id", task_id),
+            task_id=task.task_id,
+            branch_id=task.branch_id if task.id != task.task_id else None,
             name=step_id,
             type=check_type("checkpoint_type", checkpoint_type),
             began_at=now(),
@@ -102,7 +103,7 @@ class CheckpointManager(Store):
             step=step_id,
         )
         pack = EvidencePack() if evidence_pack is None else evidence_pack
-        return self._handle(step.task_id).append_draft(draft, pack)
+        return self._handle(step.branch_id or step.task_id).append_draft(draft, pack)
 
     def renew_locks(self) -> None:
         super().renew_locks()

@@ -11,7 +11,7 @@ from lastgood.catalog.contract import NewBranch, Note
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, Draft, check_metadata
 from lastgood.engine.verify import examine
-from lastgood.errors import ConflictError, EvidenceError, IntegrityError, InvalidError
+from lastgood.errors import ConflictError, EvidenceError, IntegrityError, InvalidError, NotFoundError
 from lastgood.model.identity import MAX_NAME_BYTES, check_flag, check_name, check_text, new_id
 from lastgood.model.task import MAIN
 
@@ -59,11 +59,11 @@ def require_restorable(store: Store, checkpoint: Checkpoint, owner: str, *, evid
 
     Without `evidence` claims are not looked at; with `demanded` there must be some.
     """
-    if checkpoint.deleted:
-        raise ConflictError(
-            f"checkpoint {checkpoint.id} was deleted", hint="undelete it first", checkpoint_id=checkpoint.id
-        )
     stored = store.stored(checkpoint.id, owner)
+    if stored.data is None:
+        raise NotFoundError(f"checkpoint {stored.id!r} was purged", hint="go back to another one")
+    if stored.deleted:
+        raise ConflictError(f"checkpoint {stored.id} was deleted", hint="undelete it first", checkpoint_id=stored.id)
     if not evidence:
         problems, pack = examine(store.catalog, stored), None
     else:

@@ -268,8 +268,6 @@ class Task:
 
     def commit_step(self, step: Step, state: Any, begun: Checkpoint | None, fields: dict[str, Any]) -> Checkpoint:
         """The checkpoint of a step: on top of whatever is there if its state is the head's, else where it began."""
-        if state is KEPT and self.head is None and self.refresh() is None:
-            state = {}
         fields = dict(fields)
         companions = {name: fields.pop(name) for name in COMPANIONS if fields.get(name) is not None}
         draft = Draft(
@@ -300,18 +298,17 @@ class Task:
 
         cursor = self._cursor
         require_restorable(self._store, chosen, self.owner, evidence=verify, demanded=way == "rollback")
-        if present is not NOT_GIVEN and not (cursor.head and cursor.is_unchanged(present, cursor.head)):
-            cursor.save(Draft(state=present, type="before_restore", message=f"before restoring {chosen.id}"))
-        before = cursor.head
-        new = plan_branch(
-            self._store,
-            chosen,
-            self.owner,
-            active=cursor.is_active,
-            expects=None if way == "rollback" else cursor.expected(),
-        )
-        draft = draft_restored(chosen, new, self.branch_id or "", way, message=message)
-        return Restored(chosen.id, cursor.begin_branch(chosen, new, draft, follow=True), before)
+        with self._store.catalog.queue():  # all of it, or nothing
+            if way == "rollback":
+                cursor.refresh()
+            else:
+                cursor.require_unmoved()
+            if present is not NOT_GIVEN and not (cursor.head and cursor.is_unchanged(present, cursor.head)):
+                cursor.save(Draft(state=present, type="before_restore", message=f"before restoring {chosen.id}"))
+            before, expects = cursor.head, cursor.expected()
+            new = plan_branch(self._store, chosen, self.owner, active=cursor.is_active, expects=expects)
+            draft = draft_restored(chosen, new, self.branch_id or "", way, message=message)
+            return Restored(chosen.id, cursor.begin_branch(chosen, new, draft, follow=True), before)
 
     def _move(self, way: Literal["undo", "redo"]) -> Checkpoint:
         cursor, catalog = self._cursor, self._store.catalog

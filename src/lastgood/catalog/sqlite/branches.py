@@ -87,7 +87,7 @@ def delete_branch(connection: apsw.Connection, owner: str, branch_id: str, actor
         connection,
         """SELECT id FROM checkpoints c WHERE branch = ?1 AND deleted = 0 AND number > ?2
              AND NOT EXISTS (SELECT 1 FROM tags WHERE tags.number = c.number)""",
-        (branch.number, key(task.number, _last_origin(connection, branch.number))),
+        (branch.number, key(task.number, _last_origin(connection, task.number, branch.number))),
     )
     for (checkpoint_id,) in doomed:
         attest(connection, owner, checkpoint_id, "deleted", {"by": "branch"}, actor)
@@ -113,10 +113,15 @@ def moved(task_id: str, head: Head | None) -> ConflictError:
     )
 
 
-def _last_origin(connection: apsw.Connection, branch: int) -> int:
-    """The newest checkpoint of `branch` that a branch which still has checkpoints began from."""
-    sql = "SELECT max(origin) FROM branches WHERE origin_branch = ? AND (deleted = 0 OR own > 0)"
-    return connection.execute(sql, (branch,)).get or 0
+def _last_origin(connection: apsw.Connection, task: int, branch: int) -> int:
+    """The newest checkpoint of `branch` that a branch which still has checkpoints descends from."""
+    sql = """WITH RECURSIVE origins (branch, sequence) AS (
+               SELECT origin_branch, origin FROM branches
+               WHERE task = ?1 AND origin_branch IS NOT NULL AND (deleted = 0 OR own > 0)
+               UNION SELECT b.origin_branch, b.origin FROM branches b JOIN origins USING (branch)
+                     WHERE b.origin_branch IS NOT NULL)
+             SELECT max(sequence) FROM origins WHERE branch = ?2"""
+    return connection.execute(sql, (task, branch)).get or 0
 
 
 def _move(connection: apsw.Connection, task: TaskInfo, which: str) -> _Move | None:

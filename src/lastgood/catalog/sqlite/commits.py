@@ -177,6 +177,8 @@ def _open_line(connection: apsw.Connection, commit: Commit) -> _Line:
     task_id = commit.record.task_id
     row = one_row(connection, _LINE, (commit.owner, commit.branch, task_id))
     if row is None:
+        if commit.only_if_active:  # whoever follows the task finds it elsewhere, or gone
+            raise moved(task_id, active_head(connection, commit.owner, task_id))
         raise NotFoundError(f"there is no branch {commit.branch!r} of {task_id!r}", hint="was it deleted?")
     line = _Line(*row[:8])
     if commit.only_if_active and not line.active:
