@@ -791,7 +791,8 @@ LEFT_OUT = {
         ENGINE,
     ),
     "Task": dict.fromkeys(
-        ("append_draft", "begin", "commit_step", "fail_step", "roll_back", "user", "verifier"), ENGINE
+        ("append_draft", "begin", "commit_step", "fail_step", "roll_back", "user", "verifier", "without_secrets"),
+        ENGINE,
     ),
     "Checkpoint": {"from_dict": "makes a checkpoint apart from any store; lastgood.Checkpoint.from_dict does"},
 }

@@ -119,7 +119,7 @@ class _Painter:
         return Row(graph, (place, MARKS[standing], age, checkpoint.type), text.rstrip(), standing)
 
     def _label(self, branch: BranchInfo) -> str:
-        name = branch.name.removesuffix(f" (deleted {branch.id})")
+        name = branch.name
         facts = [
             "active" if branch.id == self._active else "",
             "deleted" if branch.deleted else "",

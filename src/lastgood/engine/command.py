@@ -7,13 +7,13 @@ import shlex
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
 from lastgood.errors import InvalidError
 
-TAIL_BYTES = 4096
+TAIL_BYTES, TAIL_CHARACTERS = 16_384, 4096
 CHUNK = 65_536
 GRACE_SECONDS = 0.25
 DRAIN_SECONDS = 1.0  # for the output of a command that has ended, when something it started still holds it open
@@ -22,18 +22,23 @@ DRAIN_SECONDS = 1.0  # for the output of a command that has ended, when somethin
 class Command:
     """One command. Each of its streams that nobody asked for is passed on to where it would have gone.
 
-    Takes the options of `subprocess.run` but `shell`.
+    Takes the options of `subprocess.run` but `shell`. `mask` takes the secrets out of a text.
     """
 
-    def __init__(self, command: Sequence[str | os.PathLike[str]], options: dict[str, Any]) -> None:
+    def __init__(
+        self, command: Sequence[str | os.PathLike[str]], options: dict[str, Any], mask: Callable[[str], str]
+    ) -> None:
         self._words = _words(command)
+        self._mask = mask
         if options.get("shell"):
             raise InvalidError("step.run uses no shell", hint="give the words of the command as a list")
         self._options = {name: value for name, value in options.items() if name not in _OURS}
         self._timeout = options.get("timeout")
-        self._input = options.get("input")
         self._encoding = options.get("encoding")
         self._errors = options.get("errors")
+        self._input = self._encoded(options.get("input"))
+        if self._input is not None and options.get("stdin") is not None:
+            raise InvalidError("a command takes its input from `stdin` or from `input`, not from both")
         self._as_text = bool(options.get("text") or options.get("universal_newlines") or self._encoding or self._errors)
         captured = bool(options.get("capture_output"))
         self._streams = [
@@ -57,7 +62,8 @@ class Command:
     def record(self) -> dict[str, Any]:
         """What is to be remembered of it: how it ended, how long it took, what it said last."""
         tail = "".join(stream.tail() for stream in self._streams)
-        return {"command": self.text, **self._ended, **({"output_tail": tail} if tail else {})}
+        masked = self._mask(tail)[-TAIL_CHARACTERS:]  # a secret that is cut first may not be known as one
+        return {"command": self.text, **self._ended, **({"output_tail": masked} if masked else {})}
 
     def run(self) -> subprocess.CompletedProcess[Any]:
         """Raises what `subprocess.run` does: TimeoutExpired, after the command was killed; OSError if there is none."""
@@ -65,8 +71,9 @@ class Command:
         try:
             code = self._run()
             self._ended["actual_exit_code"] = code
-        except subprocess.TimeoutExpired:
+        except subprocess.TimeoutExpired as error:
             self._ended["timed_out"] = True
+            error.output, error.stderr = (stream.whole() for stream in self._streams)
             raise
         except OSError as error:
             self._ended["not_started"] = error.strerror or type(error).__name__
@@ -106,12 +113,14 @@ class Command:
                 if thread.ident is not None:
                     thread.join(DRAIN_SECONDS)
 
-    def _feed(self, pipe: IO[bytes]) -> None:
-        given = self._input
+    def _encoded(self, given: Any) -> bytes | None:
         if isinstance(given, str):
-            given = given.encode(self._encoding or "utf-8", self._errors or "strict")
+            return given.encode(self._encoding or "utf-8", self._errors or "strict")
+        return None if given is None else bytes(given)
+
+    def _feed(self, pipe: IO[bytes]) -> None:
         with suppress(OSError), pipe:
-            view = memoryview(given or b"")
+            view = memoryview(self._input or b"")
             while view:
                 view = view[pipe.write(view) :]
 
@@ -124,6 +133,7 @@ class Command:
 
 _OURS = frozenset(
     (
+        "bufsize",
         "capture_output", "check", "encoding", "errors", "input", "shell", "stderr", "stdout", "text", "timeout",
         "universal_newlines",
     )
@@ -137,12 +147,14 @@ class _Stream:
         self.target = subprocess.PIPE if asked is None else asked
         self._pass_to = descriptor if asked is None else None
         self._chunks: list[bytes] | None = [] if asked == subprocess.PIPE else None
-        self._tail = b""
+        self._tail, self._cut = b"", False
 
     def pump(self, pipe: IO[bytes]) -> None:
         with pipe:
             while chunk := pipe.read(CHUNK):
-                self._tail = (self._tail + chunk)[-TAIL_BYTES:]
+                tail = self._tail + chunk
+                self._cut = self._cut or len(tail) > TAIL_BYTES
+                self._tail = tail[-TAIL_BYTES:]
                 if self._chunks is not None:
                     self._chunks.append(chunk)
                 if self._pass_to is not None:
@@ -153,7 +165,9 @@ class _Stream:
         return None if self._chunks is None else b"".join(self._chunks)
 
     def tail(self) -> str:
-        return self._tail.decode("utf-8", "replace").replace("\0", "\ufffd")
+        """Whole lines from the end, as far as they are short."""
+        text = self._tail.decode("utf-8", "replace").replace("\0", "\ufffd")
+        return text.partition("\n")[2] or text[-TAIL_CHARACTERS:] if self._cut else text
 
 
 def _words(command: object) -> list[str]:

@@ -14,7 +14,7 @@ from lastgood.engine.commit import KEPT, Draft, Ground, Splitters, write_checkpo
 from lastgood.engine.context import is_logging, log_operation, log_warning
 from lastgood.engine.options import OnFailure
 from lastgood.errors import BusyError, CheckpointError, ConflictError, InvalidError, NotFoundError
-from lastgood.model.checkpoint import Record
+from lastgood.model.checkpoint import Head, Record
 from lastgood.model.digest import SIZE
 from lastgood.model.forking import renew_after_fork
 from lastgood.model.identity import new_id
@@ -87,7 +87,7 @@ class Cursor:
         from lastgood.engine.verification import prove
 
         options, head = self.store.options, self.head
-        snapshot = draft.state if draft.state is not KEPT else head and head.plain_state
+        snapshot = (lambda: draft.state) if draft.state is not KEPT else head and head.plain_state
         proof = prove(evidence, self.store.verifier if options.auto_verify else None, snapshot, options.redaction)
         claimed = {"evidence": proof.claims, "verification": proof.verification}
         return msgspec.structs.replace(draft, **claimed), proof.pack
@@ -115,25 +115,27 @@ class Cursor:
                 self.head, self.branch = saved, committed.stored.placement.branch_id
             return saved
 
-    def save_on_top(self, draft: Draft, pack: EvidencePack | None) -> Checkpoint:
+    def save_on_top(
+        self, draft: Draft, pack: EvidencePack | None = None, policy: OnFailure | None = None
+    ) -> Checkpoint:
         """On top of the head as it is, wherever it was seen here. Others are held back if they keep moving it."""
         with self.lock:
             for _ in range(2):
                 seen = self.head
                 try:
-                    return self.save(draft, pack)
+                    return self.save(draft, pack, policy)
                 except ConflictError:
-                    if _id(self.refresh()) == _id(seen):
+                    if _place(self.refresh()) == _place(seen):
                         raise  # nothing has moved: it is about something else
             with self.store.catalog.queue():
                 self.refresh()
-                return self.save(draft, pack)
+                return self.save(draft, pack, policy)
 
     def save_from(self, draft: Draft, pack: EvidencePack | None, begun: Checkpoint | None) -> Checkpoint:
         """On top of `begun`, which must still be the head; unless the state is what it was there: then on any head."""
         with self.lock:
             try:
-                if _id(self.head) != _id(begun):
+                if _place(self.head) != _place(begun):
                     raise self._moved("this step looked at its state")
                 return self.save(draft, pack)
             except ConflictError:
@@ -153,7 +155,7 @@ class Cursor:
             position = self.store.catalog.position(self.owner, self.id)
             head = position.branch.head if position else None
             active = position is None or position.task.active_branch_id == position.branch.id
-            if (head.id if head else None) != _id(self.head) or active != self.is_active:
+            if head != _place(self.head) or active != self.is_active:
                 raise self._moved("this handle last saw it")
 
     def begin_branch(self, chosen: Checkpoint, new: NewBranch, draft: Draft, *, follow: bool) -> Checkpoint:
@@ -225,8 +227,8 @@ class Cursor:
             )
 
 
-def _id(checkpoint: Checkpoint | None) -> str | None:
-    return None if checkpoint is None else checkpoint.id
+def _place(checkpoint: Checkpoint | None) -> Head | None:
+    return None if checkpoint is None else checkpoint.as_head()
 
 
 class _NeverStored:

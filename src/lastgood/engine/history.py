@@ -63,6 +63,9 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def filter_of(wanted: dict[str, Any]) -> Filter:
+    for name in ("kinds", "types"):
+        if wanted.get(name) is not None and not isinstance(wanted[name], str):
+            wanted = {**wanted, name: frozenset(wanted[name])}
     try:
         return Filter(**wanted)
     except TypeError as error:

@@ -86,7 +86,7 @@ class CheckpointManager(Store):
 
         It is stored even when its evidence does not hold. The pack is left as it is; the checkpoint has its own.
         With `checkpoint_id` committing again returns what is stored. Raises NotFoundError for an unknown step,
-        ConflictError for one that was committed before.
+        ConflictError for one that was committed before under its own id.
         """
         check_name("step id", step_id)
         found = self.catalog.open_step(self.user, step_id)

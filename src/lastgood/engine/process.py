@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lastgood.model.step import Process
 
+ENDED = -1
 _this: Process | None = None
 
 
@@ -29,13 +30,14 @@ def is_alive(process: Process) -> bool | None:
     except PermissionError:
         pass
     started = _started(process.pid)
-    return started is None or process.started in (0, started)
+    return started is None or (started != ENDED and process.started in (0, started))
 
 
 def _started(pid: int) -> int | None:
     """When a process began, in the clock ticks of this boot; None where the system does not tell so cheaply."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
-        return int(stat.rpartition(b")")[2].split()[19])
+        fields = stat.rpartition(b")")[2].split()
+        return ENDED if fields[0] in (b"Z", b"X") else int(fields[19])  # ended, and its parent does not know yet
     except (OSError, ValueError, IndexError):
         return None

@@ -114,11 +114,12 @@ def plan_branch(
         "restorePoint": chosen.created_at.isoformat(),
         "isBranch": True,
     }
+    redaction = store.options.redaction
     return NewBranch(
         new_id(),
         name or _name_after(origin.name if origin else MAIN, at),
-        check_text("description", description),
-        {**(metadata or {}), **facts},
+        redaction.text(check_text("description", description)),
+        {**redaction.plain(metadata or {}), **facts},
         active=check_flag("active", active),
         may_rename=name is None,
         expects=expects,

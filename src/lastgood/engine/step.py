@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lastgood.engine.commit import KEPT
 from lastgood.engine.process import this_process
-from lastgood.errors import CheckpointError, ConflictError, InvalidError, NotFoundError
+from lastgood.errors import ConflictError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import COMPANIONS
 from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
 from lastgood.model.identity import check_name, check_type, new_id, now
@@ -117,13 +117,14 @@ class Step:
         """
         from lastgood.engine.command import Command
 
-        line = Command(command, options)
+        line = Command(command, options, self._task.without_secrets)
         self._running.add(line)
         try:
             result = line.run()
         finally:
             self._running.discard(line)
-            claimed = description or f"{line.text[:500]} ends with {expect}"
+            shown = self._task.without_secrets(line.text)
+            claimed = description or f"{shown[:500]} ends with {expect}"
             self.expect(Evidence(EvidenceType.COMMAND_EXIT, claimed, {"exit_code": expect}, metadata=line.record()))
         if check and result.returncode != expect:
             raise subprocess.CalledProcessError(result.returncode, result.args, result.stdout, result.stderr)
@@ -139,6 +140,8 @@ class Step:
         if not self._open:
             raise ConflictError(f"the step {self.name!r} is not open", hint="begin it: `with task.step(…) as step`")
         self.checkpoint = self._task.commit_step(self, self._state, self._from, self._fields)
+        if self.checkpoint.status == "lost":
+            self._give_up("its checkpoint could not be stored")
         self._open = False
         return self.checkpoint
 
@@ -147,8 +150,8 @@ class Step:
         if not self._open:
             raise ConflictError(f"the step {self.name!r} is not open", hint="begin it: `with task.step(…) as step`")
         self._open = False
-        text = reason if isinstance(reason, str) else f"{type(reason).__name__}: {reason}"
-        self._task.fail_step(self, text[:ERROR_CHARACTERS])
+        told = self._task.without_secrets(_in_words(reason)[: 10 * ERROR_CHARACTERS])
+        self._task.fail_step(self, told[:ERROR_CHARACTERS])
 
     def __enter__(self) -> Self:
         return self.begin()
@@ -167,13 +170,21 @@ class Step:
         else:
             self._give_up(error)
 
-    def _give_up(self, error: BaseException) -> None:
+    def _give_up(self, reason: BaseException | str) -> None:
         if self._open:
-            with suppress(CheckpointError):  # what went wrong first is what the caller must hear
-                self.fail(error)
+            with suppress(Exception):  # what went wrong first is what the caller must hear
+                self.fail(reason)
 
     def __repr__(self) -> str:
         return f"<Step {self.name!r} of {self._task.id!r}{' open' if self._open else ''}>"
+
+
+def _in_words(reason: BaseException | str) -> str:
+    try:
+        text = reason if isinstance(reason, str) else f"{type(reason).__name__}: {reason}"
+    except Exception:  # an exception that cannot be put into words has a name at least
+        text = type(reason).__name__
+    return text.encode(errors="replace").decode()
 
 
 def check_fields(fields: dict[str, Any]) -> dict[str, Any]:

@@ -133,10 +133,8 @@ class Task:
         what checking gave, whatever that is. Raises ConflictError and UnstorableError always; other failures as
         `on_failure` says: "raise" and "spool" raise, "continue" returns a checkpoint whose status is "lost".
         """
-        given = zip(COMPANIONS, (artifacts, decisions, guidance, participants), strict=True)
-        draft = Draft(
-            state=state,
-            companions={name: value for name, value in given if value is not None},
+        draft = _draft(
+            state,
             message=message,
             type=type,
             step_id=step_id,
@@ -144,20 +142,28 @@ class Task:
             iteration_state=iteration_state,
             control_state=control_state,
             work_item_id=work_item_id,
-            metadata=metadata if metadata is not None else {},
+            metadata=metadata,
             key=key,
             id=id,
+            artifacts=artifacts,
+            decisions=decisions,
+            guidance=guidance,
+            participants=participants,
         )
-        if on_failure is not None:
-            check_on_failure(on_failure)
         draft, pack = self._cursor.prove(draft, evidence)
-        return self._cursor.save(draft, pack, on_failure)
+        return self._cursor.save(draft, pack, _policy(on_failure))
 
-    def append(self, state: Any, **fields: Any) -> Checkpoint:
+    def append(
+        self,
+        state: Any,
+        *,
+        evidence: EvidencePack | None = None,
+        on_failure: OnFailure | None = None,
+        **fields: Any,
+    ) -> Checkpoint:
         """As `save`, on top of whatever the head is at that moment: for one-shot writers that read nothing."""
-        with self._cursor.lock, self._store.catalog.queue():
-            self.refresh()
-            return self.save(state, **fields)
+        draft, pack = self._cursor.prove(_draft(state, **fields), evidence)
+        return self._cursor.save_on_top(draft, pack, _policy(on_failure))
 
     def step(self, name: str, *, type: str = "step", **fields: Any) -> Step:
         """One piece of work that ends in a checkpoint, or is recorded as failed: `with task.step("edit") as step:`.
@@ -268,19 +274,18 @@ class Task:
 
     def commit_step(self, step: Step, state: Any, begun: Checkpoint | None, fields: dict[str, Any]) -> Checkpoint:
         """The checkpoint of a step: on top of whatever is there if its state is the head's, else where it began."""
-        fields = dict(fields)
-        companions = {name: fields.pop(name) for name in COMPANIONS if fields.get(name) is not None}
-        draft = Draft(
-            state=state, companions=companions, type=step.type, step_id=step.name, id=step.id, step=step.id, **fields
-        )
+        about = {"type": step.type, "step_id": step.name, "id": step.id, "step": step.id}
+        draft = _draft(state, **{**fields, **about})
         draft, pack = self._cursor.prove(draft, step.evidence)
         if draft.state is KEPT:
             return self._cursor.save_on_top(draft, pack)
         return self._cursor.save_from(draft, pack, begun)
 
+    def without_secrets(self, text: str) -> str:
+        return self._store.options.redaction.text(text)
+
     def fail_step(self, step: Step, reason: str) -> None:
-        told = self._store.options.redaction.text(reason)
-        self._store.end_step(step.id, "step_failed", told, owner=self.owner)
+        self._store.end_step(step.id, "step_failed", reason, owner=self.owner)
 
     def append_draft(self, draft: Draft, evidence: EvidencePack | None) -> Checkpoint:
         draft, pack = self._cursor.prove(draft, evidence)
@@ -304,7 +309,8 @@ class Task:
             else:
                 cursor.require_unmoved()
             if present is not NOT_GIVEN and not (cursor.head and cursor.is_unchanged(present, cursor.head)):
-                cursor.save(Draft(state=present, type="before_restore", message=f"before restoring {chosen.id}"))
+                kept = Draft(state=present, type="before_restore", message=f"before restoring {chosen.id}")
+                cursor.save(kept, policy="raise")
             before, expects = cursor.head, cursor.expected()
             new = plan_branch(self._store, chosen, self.owner, active=cursor.is_active, expects=expects)
             draft = draft_restored(chosen, new, self.branch_id or "", way, message=message)
@@ -322,7 +328,13 @@ class Task:
             return head
 
     def _choose(self, checkpoint: Checkpoint | str) -> Checkpoint:
-        chosen = self.find(checkpoint) if isinstance(checkpoint, str) else checkpoint
+        """As it lies in this store, whatever the object at hand says."""
+        if isinstance(checkpoint, str):
+            chosen = self.find(checkpoint)
+        else:
+            chosen = self._store.get_checkpoint(checkpoint.id, owner=self.owner)
+            if chosen.checksum != checkpoint.checksum:
+                raise InvalidError(f"checkpoint {chosen.id} is not this store's", hint="give its id, or one from here")
         if chosen.task_id != self.task_id:
             raise InvalidError(f"checkpoint {chosen.id} belongs to another task", hint=f"open {chosen.task_id!r}")
         return chosen
@@ -332,3 +344,17 @@ class Task:
         if not found:
             raise NotFoundError(f"{self.task_id!r} has no branch {branch!r}", hint="`lastgood branch` lists them")
         return found[0]
+
+
+def _draft(state: Any, *, metadata: dict[str, Any] | None = None, **fields: Any) -> Draft:
+    companions = {name: value for name in COMPANIONS if (value := fields.pop(name, None)) is not None}
+    try:
+        return Draft(state=state, companions=companions, metadata={} if metadata is None else metadata, **fields)
+    except TypeError as error:
+        raise InvalidError(f"a checkpoint has no such field: {error}", hint="see Task.save") from error
+
+
+def _policy(on_failure: OnFailure | None) -> OnFailure | None:
+    if on_failure is not None:
+        check_on_failure(on_failure)
+    return on_failure

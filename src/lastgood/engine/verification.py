@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lastgood.evidence.verifier import EvidenceVerifier
 
 MAX_EVIDENCE = 10_000
+MAX_PARTS, MAX_NESTING = 10_000, 32
 UNUSABLE = "check_error: a part of this evidence cannot be recorded"
 REDACTED = "a part of this evidence was redacted, so it cannot be checked again"
 
@@ -88,7 +89,7 @@ def verify_stored(store: Store, stored: StoredCheckpoint, record: Recording = "a
     "changed": only when it differs from what was recorded last.
     """
     problems = examine(store.catalog, stored)
-    pack = EvidencePack() if problems else _recheck(store.verifier(), store.wrap(stored))
+    pack = EvidencePack() if problems else _recheck(store, store.wrap(stored))
     data = {"verified": False, "problems": problems[:20]} if problems else to_data(pack)
     result = Verification(stored.id, problems, pack)
     said_so = stored.verified_at is not None and stored.verified == result.verified
@@ -154,9 +155,10 @@ class _Parts:
 
     def __init__(self) -> None:
         self.lost = False
+        self._seen = 0
 
     def text(self, value: object) -> str:
-        return str(self.plain(str(value) if isinstance(value, str) else value))
+        return str(self.plain(value))
 
     def dict(self, value: object) -> dict[str, Any]:
         plain = self.plain(value)
@@ -165,37 +167,48 @@ class _Parts:
         self.lost = True
         return {}
 
-    def plain(self, value: object, depth: int = 0) -> Any:
+    def plain(self, value: object) -> Any:
+        try:
+            return self._plain(value, 0)
+        except Exception as error:  # whatever a class of the caller's does when it is looked at
+            return self._lose(type(error).__name__)
+
+    def _plain(self, value: object, depth: int) -> Any:
         kind = type(value)
+        self._seen += 1
+        if self._seen > MAX_PARTS:
+            return self._lose("too much")
         if isinstance(value, str):
-            plain = value if kind is str else str(value)
+            plain = value if kind is str else str.__str__(value)
             return plain if is_text(plain) else self._lose("text that is not Unicode")
         if value is None or kind is bool or kind is float:
             return value
-        if isinstance(value, int) and kind is int:
-            return value if -(1 << 63) <= value < 1 << 64 else self._lose("an integer beyond 64 bits")
+        if isinstance(value, int):
+            return int(value) if -(1 << 63) <= value < 1 << 64 else self._lose("an integer beyond 64 bits")
         if isinstance(value, os.PathLike):
             path = os.fspath(value)
-            return self.plain(path) if isinstance(path, str) else self._lose("a path in bytes")
-        if depth < 32 and isinstance(value, dict) and all(isinstance(key, str) and is_text(key) for key in value):
-            return {str(key): self.plain(item, depth + 1) for key, item in value.items()}
-        if depth < 32 and isinstance(value, list | tuple):
-            return [self.plain(item, depth + 1) for item in value]
-        return self._lose(type(value).__name__)
+            return path if isinstance(path, str) and is_text(path) else self._lose("a path that is not text")
+        if depth >= MAX_NESTING:
+            return self._lose("something nested too deeply")
+        if isinstance(value, dict) and all(isinstance(key, str) and is_text(key) for key in value):
+            return {str(key): self._plain(item, depth + 1) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._plain(item, depth + 1) for item in value]
+        return self._lose(kind.__name__)
 
     def _lose(self, what: str) -> str:
         self.lost = True
         return f"<{what}>"
 
 
-def _recheck(verifier: EvidenceVerifier, checkpoint: Checkpoint) -> EvidencePack:
+def _recheck(store: Store, checkpoint: Checkpoint) -> EvidencePack:
     claims = checkpoint.record.evidence
     pack = EvidencePack() if claims is None else EvidencePack.from_claims(claims)
-    verifier.verify_evidence_pack(pack, lambda: checkpoint.plain_state())
+    store.verifier().verify_evidence_pack(pack, checkpoint.plain_state)
     for evidence in pack.evidence_list:
         if _holds(evidence.expected, MASK):
             evidence.verified, evidence.verification_status, evidence.verification_error = False, "stale", REDACTED
-    return pack
+    return _without_secrets(pack, store.options.redaction)
 
 
 def _without_secrets(pack: EvidencePack, redaction: Redaction) -> EvidencePack:

@@ -11,17 +11,39 @@ class HasLocks(Protocol):
     def renew_locks(self) -> None: ...
 
 
-_holders: WeakSet[HasLocks] = WeakSet()
+class Holdable(Protocol):
+    def hold(self) -> None: ...
+
+    def let_go(self) -> None: ...
+
+
+_renewed: WeakSet[HasLocks] = WeakSet()
+_held: WeakSet[Holdable] = WeakSet()
 
 
 def renew_after_fork(holder: HasLocks) -> None:
     """Have `holder.renew_locks()` called in every child that is forked while it lives."""
-    _holders.add(holder)
+    _renewed.add(holder)
+
+
+def hold_for_fork(holder: Holdable) -> None:
+    """Have `holder.hold()` called before each fork(), and `holder.let_go()` afterwards in the parent."""
+    _held.add(holder)
+
+
+def _hold_all() -> None:
+    for holder in list(_held):
+        holder.hold()
+
+
+def _let_go_all() -> None:
+    for holder in list(_held):
+        holder.let_go()
 
 
 def _renew_all() -> None:
-    for holder in list(_holders):
+    for holder in list(_renewed):
         holder.renew_locks()
 
 
-os.register_at_fork(after_in_child=_renew_all)
+os.register_at_fork(before=_hold_all, after_in_parent=_let_go_all, after_in_child=_renew_all)

@@ -92,7 +92,9 @@ def delete_branch(connection: apsw.Connection, owner: str, branch_id: str, actor
     for (checkpoint_id,) in doomed:
         attest(connection, owner, checkpoint_id, "deleted", {"by": "branch"}, actor)
     connection.execute(
-        "UPDATE branches SET deleted = 1, name = name || ' (deleted ' || id || ')' WHERE branch = ?", (branch.number,)
+        "UPDATE branches SET deleted = 1, name = name || ' (deleted ' || id || ' ' || hex(randomblob(4)) || ')' "
+        "WHERE branch = ?",
+        (branch.number,),
     )
     about = {"branch": branch.id, "name": branch.name, "checkpoints": len(doomed)}
     log(connection, task.number, branch.number, None, "branch_deleted", actor, about)

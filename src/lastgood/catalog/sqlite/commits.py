@@ -69,6 +69,8 @@ def commit(connection: apsw.Connection, commit: Commit, actor: Actor) -> Committ
     record = commit.record
     earlier = _find_earlier(connection, commit) if commit.may_repeat else None
     if earlier is not None:
+        if commit.step is not None:
+            connection.execute("DELETE FROM steps WHERE owner = ? AND id = ?", (commit.owner, commit.step))
         return Committed(earlier, record.control_state, repeated=True)
     line = _open_line(connection, commit)
     if commit.step is not None:

@@ -14,6 +14,7 @@ import apsw
 from lastgood.errors import (
     BusyError,
     CheckpointError,
+    ConflictError,
     DiskFullError,
     FormatError,
     IntegrityError,
@@ -120,13 +121,22 @@ def _checksum_vfs_file() -> str:
 
 @contextmanager
 def unsynced(connection: apsw.Connection) -> Iterator[None]:
-    """Commits inside do not wait for the disk. The next one outside takes them along: the log is synced in order."""
-    connection.pragma("synchronous", NORMAL)
+    """Commits inside do not wait for the disk. The next one outside takes them along: the log is synced in order.
+
+    An interrupt may leave the connection so; whoever promises more asks for `require_synced` first.
+    """
     try:
+        connection.execute(f"PRAGMA synchronous = {NORMAL}")
         yield
     finally:
-        connection.pragma("synchronous", FULL)
-        _require("synchronous", connection.pragma("synchronous"), FULL)
+        connection.execute(f"PRAGMA synchronous = {FULL}")
+
+
+def require_synced(connection: apsw.Connection) -> None:
+    """Commits wait for the disk, or UnavailableError."""
+    if connection.execute("PRAGMA synchronous").get != FULL:
+        connection.execute(f"PRAGMA synchronous = {FULL}")
+        _require("synchronous", connection.execute("PRAGMA synchronous").get, FULL)
 
 
 @contextmanager
@@ -152,6 +162,8 @@ def translate(error: apsw.Error) -> CheckpointError:
         return BusyError("the store is busy", hint="another program holds it; try again")
     if isinstance(error, apsw.FullError):
         return DiskFullError("the disk is full; nothing was saved", hint="free some space and save again")
+    if isinstance(error, apsw.ConstraintError):
+        return ConflictError("an id or a name is taken by something else", hint="give another one")
     if isinstance(error, apsw.NotADBError):
         return FormatError("this file is not a lastgood store", hint="give another path")
     if isinstance(error, apsw.CorruptError) or getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_DATA:

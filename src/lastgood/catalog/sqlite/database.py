@@ -19,12 +19,13 @@ from lastgood.catalog.sqlite.connection import (
     create_connection,
     open_connection,
     open_memory,
+    require_synced,
     told,
     translate,
     translated_errors,
     unsynced,
 )
-from lastgood.catalog.sqlite.group import Group, Work, Write
+from lastgood.catalog.sqlite.group import Group, Work, Write, nested_write
 from lastgood.catalog.sqlite.migration import Migration, migrate, migrations, pending
 from lastgood.catalog.sqlite.queue import Queue
 from lastgood.errors import CheckpointError, IntegrityError, LostCommitsError, UnavailableError
@@ -95,8 +96,8 @@ class FileDatabase(Database):
         # The witness first: a snapshot begun after it was read must hold that commit.
         witness = self._queue.witness()
         try:
-            connection.execute("BEGIN")
             try:
+                connection.execute("BEGIN")
                 self._compare(connection.execute(_LAST_COMMIT).get, witness)
                 yield connection
             finally:
@@ -108,6 +109,8 @@ class FileDatabase(Database):
         self._require_open()
         write = Write(work, durable=durable)
         if self._queue.is_held():  # what this thread has read inside must stay true: nobody else comes along
+            if getattr(self._local, "connection", None) and self._local.connection.in_transaction:
+                raise nested_write()
             self._commit([write])
             return write.outcome()
         return self._group.write(write)
@@ -121,6 +124,7 @@ class FileDatabase(Database):
         try:
             connection = self._connection()
             if durable:
+                require_synced(connection)
                 self._transact(connection, writes, durable)
             else:
                 with unsynced(connection):
@@ -132,6 +136,7 @@ class FileDatabase(Database):
                 write.settle(told(error))
 
     def _transact(self, connection: apsw.Connection, writes: Sequence[Write[Any]], durable: bool) -> None:
+        number = None
         try:
             connection.execute("BEGIN IMMEDIATE")
             number = connection.execute(_NEXT_COMMIT).get if durable else None
@@ -146,11 +151,11 @@ class FileDatabase(Database):
                 self._queue.testify(number)
                 self._commits += 1
         except BaseException as error:
-            committed = not isinstance(error, apsw.Error | CheckpointError) and not connection.in_transaction
             _end(connection, "ROLLBACK")
-            if not committed:
-                raise
-            _settle(writes)  # interrupted, but all is done
+            # An interrupt may come just when all is done; the number tells, because nobody else has the turn.
+            interrupted = not isinstance(error, apsw.Error | CheckpointError)
+            if interrupted and number is not None and connection.execute(_LAST_COMMIT).get == number:
+                _settle(writes)
             raise
         _settle(writes)
 
@@ -186,8 +191,9 @@ class FileDatabase(Database):
     def _connection(self) -> apsw.Connection:
         self._require_open()
         local, owner = self._local, (os.getpid(), self._generation)
-        if getattr(local, "owner", None) != owner:
-            old = getattr(local, "connection", None)
+        old = getattr(local, "connection", None)
+        # In a transaction: a signal handler came in between, or an interrupt left it so. It is left to its user.
+        if getattr(local, "owner", None) != owner or old is None or old.in_transaction:
             if old is not None and local.owner[0] != owner[0]:
                 _orphans.append(old)
             local.connection = open_connection(self._path)

@@ -2,10 +2,14 @@
 
 The first to come leads. While it waits for its turn and for the disk, others line up behind it; whoever leads
 next takes all of them along. Nobody waits longer than alone: one thread by itself commits at once.
+
+A signal may raise anywhere in here, even in what tidies up. So nobody waits for a leader without looking, now and
+then, whether it is still there.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -14,28 +18,32 @@ from typing import Any, Generic, TypeVar
 
 import apsw
 
+from lastgood.errors import BusyError
 from lastgood.model.forking import renew_after_fork
 
 T = TypeVar("T")
 Work = Callable[[apsw.Connection], T]
 MAX_GROUP = 64
+LOOK_SECONDS = 1.0
 
 
 class Write(Generic[T]):
     """One thread's part of a transaction, and what became of it."""
 
-    __slots__ = ("_value", "_woken", "durable", "error", "settled", "work")
+    __slots__ = ("_value", "_woken", "durable", "error", "settled", "thread", "work")
 
     def __init__(self, work: Work[T], *, durable: bool = True) -> None:
         self.work = work
         self.durable = durable
+        self.thread = threading.get_ident()
         self.error: BaseException | None = None
-        self._value: Any = None
         self.settled = False
+        self._value: Any = None
         self._woken = threading.Lock()
         self._woken.acquire()
 
     def run(self, connection: apsw.Connection) -> None:
+        self.error = None
         self._value = self.work(connection)
 
     def settle(self, error: BaseException | None = None) -> None:
@@ -49,11 +57,12 @@ class Write(Generic[T]):
         value: T = self._value
         return value
 
-    def wait(self) -> None:
-        self._woken.acquire()
+    def wait(self, seconds: float) -> bool:
+        return self._woken.acquire(timeout=seconds)
 
     def wake(self) -> None:
-        self._woken.release()
+        if self._woken.locked():
+            self._woken.release()
 
 
 class Group:
@@ -78,26 +87,30 @@ class Group:
         self._leader: Write[Any] | None = None
 
     def write(self, write: Write[T]) -> T:
-        with self._lock:
-            self._line.append(write)
-            if self._leader is None:
-                self._leader = write
         try:
-            if self._leader is not write:
-                write.wait()
-            if not write.settled:
-                self._lead(write)
+            with self._lock:
+                self._refuse_nested(write.thread)
+                self._line.append(write)
+                if self._leader is None:
+                    self._leader = write
+            while not write.settled:
+                if self._leader is write:
+                    self._lead(write)
+                elif not write.wait(LOOK_SECONDS):
+                    self._replace_lost_leader()
         finally:
             self._leave(write)
         return write.outcome()
 
     def _lead(self, write: Write[Any]) -> None:
-        """Commit this write, which is the first in the line, with those behind it."""
+        """Commit this write with the others in the line."""
         batch: list[Write[Any]] = []
         try:
             with self._turn():
                 with self._lock:
-                    batch = [self._line.popleft() for _ in range(min(MAX_GROUP, len(self._line)))]
+                    self._line.remove(write)
+                    others = [self._line.popleft() for _ in range(min(MAX_GROUP - 1, len(self._line)))]
+                    batch = [write, *others]
                 self._commit(batch)
         finally:
             with self._lock:
@@ -108,9 +121,44 @@ class Group:
 
     def _leave(self, write: Write[Any]) -> None:
         with self._lock:
-            if not write.settled and write in self._line:
+            if write in self._line:
                 self._line.remove(write)
             if self._leader is write:
-                self._leader = self._line[0] if self._line else None
-                if self._leader is not None:
-                    self._leader.wake()
+                self._choose_leader()
+
+    def _choose_leader(self) -> None:
+        self._leader = self._line[0] if self._line else None
+        if self._leader is not None:
+            self._leader.wake()
+
+    def _replace_lost_leader(self) -> None:
+        with self._lock:
+            if self._leader is None or not _is_under_way(self._leader):
+                self._line = deque(write for write in self._line if _is_under_way(write))
+                self._choose_leader()
+
+    def _refuse_nested(self, thread: int) -> None:
+        """A signal handler that writes while its own thread is writing would wait for itself."""
+        leader = self._leader
+        lined_up = (leader, *self._line) if leader is not None else self._line
+        if any(write.thread == thread and _is_under_way(write) for write in lined_up):
+            raise nested_write()
+        if leader is not None and leader.thread == thread:  # it was interrupted before it could leave
+            self._choose_leader()
+
+
+def nested_write() -> BusyError:
+    return BusyError(
+        "this thread is in the middle of a save",
+        hint="in a signal handler only set a flag, and save when the work looks at it",
+    )
+
+
+def _is_under_way(write: Write[Any]) -> bool:
+    """Whether its thread is still inside `Group.write` with it."""
+    frame = sys._current_frames().get(write.thread)
+    while frame is not None:
+        if frame.f_code is Group.write.__code__ and frame.f_locals.get("write") is write:
+            return True
+        frame = frame.f_back
+    return False

@@ -12,11 +12,12 @@ from pathlib import Path
 from zlib import crc32
 
 from lastgood.errors import UnavailableError
-from lastgood.model.forking import renew_after_fork
+from lastgood.model.forking import hold_for_fork, renew_after_fork
 
 _WITNESS = struct.Struct("<4sQ12xI")
 _MAGIC = b"LGW1"
 _CLOSED = -1
+FORK_SECONDS = 5.0
 
 
 class Queue:
@@ -32,6 +33,7 @@ class Queue:
         self._holder = 0
         self._fd = self._open()
         renew_after_fork(self)
+        hold_for_fork(self)
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -85,8 +87,23 @@ class Queue:
             inherited, self._fd = self._fd, self._open()
             os.close(inherited)
 
+    def hold(self) -> None:
+        """Before fork(): no thread of this process may be writing, or SQLite's own locks would be held in the child."""
+        self._thread.acquire(timeout=FORK_SECONDS)
+
+    def let_go(self) -> None:
+        """In the parent, after fork()."""
+        with suppress(RuntimeError):  # `hold` gave up
+            self._thread.release()
+
     def _open(self) -> int:
-        return os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        if descriptor > 2:
+            return descriptor
+        try:  # a program without standard output: what is printed must not end up in this file
+            return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+        finally:
+            os.close(descriptor)
 
     def _descriptor(self) -> int:
         if self._fd == _CLOSED:

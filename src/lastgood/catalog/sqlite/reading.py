@@ -352,7 +352,7 @@ def _branch(row: Row) -> BranchInfo:
         id_,
         task_id,
         owner,
-        name,
+        name.rpartition(" (deleted ")[0] if deleted else name,
         description,
         origin_id,
         origin,
