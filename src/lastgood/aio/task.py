@@ -10,7 +10,9 @@ from lastgood.aio.handle import Plain, bridged
 from lastgood.aio.step import Step
 from lastgood.engine import task as engine
 from lastgood.engine.history import Entry
+from lastgood.engine.options import OnFailure
 from lastgood.engine.restore import What
+from lastgood.model.evidence import EvidencePack
 
 
 class Task(Loadable[engine.Task]):
@@ -38,9 +40,17 @@ class Task(Loadable[engine.Task]):
     branches = bridged(engine.Task.branches)
     delete_branch = bridged(engine.Task.delete_branch)
 
-    async def append(self, state: Any, **fields: Any) -> Checkpoint:
+    async def append(
+        self,
+        state: Any,
+        *,
+        evidence: EvidencePack | None = None,
+        on_failure: OnFailure | None = None,
+        **fields: Any,
+    ) -> Checkpoint:
         """See `lastgood.Task.append`."""
-        return Checkpoint(self._bridge, await self._bridge.run(partial(self._far.append, state, **fields)))
+        work = partial(self._far.append, state, evidence=evidence, on_failure=on_failure, **fields)
+        return Checkpoint(self._bridge, await self._bridge.run(work))
 
     async def history(self, *, all: bool = False, **wanted: Any) -> list[Entry]:
         """See `lastgood.Task.history`."""

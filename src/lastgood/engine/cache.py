@@ -34,7 +34,7 @@ class CheckpointCache:
         renew_after_fork(self)
 
     def renew_locks(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def get(self, owner: str, checkpoint_id: str) -> Blobs | None:
         with self._lock:

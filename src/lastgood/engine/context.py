@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 from lastgood.model.identity import check_name, new_id
 
-LOGGER = "lastgood"
+LOGGER, INFO = "lastgood", 20
 
 _correlation: ContextVar[str | None] = ContextVar("lastgood_correlation", default=None)
 
@@ -43,24 +45,24 @@ def operating_system_user() -> str:
         return str(os.getuid())
 
 
-def is_logging() -> bool:
-    if "logging" not in sys.modules:
-        return False
+@functools.cache
+def _logger() -> Any:
+    """Asked for once: `getLogger` takes a lock that an interrupt may leave held, and then nobody could save."""
     import logging  # waits for whoever is importing it just now
 
-    return logging.getLogger(LOGGER).isEnabledFor(logging.INFO)
+    return logging.getLogger(LOGGER)
+
+
+def is_logging() -> bool:
+    return "logging" in sys.modules and bool(_logger().isEnabledFor(INFO))
 
 
 def log_error(message: str, **fields: object) -> None:
-    import logging
-
-    logging.getLogger(LOGGER).error("%s", message, extra={"lastgood": fields})
+    _logger().error("%s", message, extra={"lastgood": fields})
 
 
 def log_warning(message: str, **fields: object) -> None:
-    import logging
-
-    logging.getLogger(LOGGER).warning("%s", message, extra={"lastgood": fields})
+    _logger().warning("%s", message, extra={"lastgood": fields})
 
 
 def log_operation(
@@ -87,6 +89,4 @@ def log_operation(
         "timestamp": at,
         **more,
     }
-    import logging
-
-    logging.getLogger(LOGGER).info("%s %s", action, task_id, extra={"lastgood": fields})
+    _logger().info("%s %s", action, task_id, extra={"lastgood": fields})

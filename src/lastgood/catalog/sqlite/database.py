@@ -30,13 +30,14 @@ from lastgood.catalog.sqlite.migration import Migration, migrate, migrations, pe
 from lastgood.catalog.sqlite.queue import Queue
 from lastgood.errors import CheckpointError, IntegrityError, LostCommitsError, UnavailableError
 from lastgood.model.digest import ALGORITHM
-from lastgood.model.forking import renew_after_fork
+from lastgood.model.forking import hold_for_fork, renew_after_fork
 from lastgood.model.identity import new_id, now
 
 T = TypeVar("T")
 
 _NEXT_COMMIT = "UPDATE tasks SET last_sequence = last_sequence + 1 WHERE task = 0 RETURNING last_sequence"
 _LAST_COMMIT = "SELECT last_sequence FROM tasks WHERE task = 0"
+FORK_SECONDS = 5.0
 LONG_LIVED_COMMITS = 64  # who wrote this much may spend an fsync or two on tidying the WAL when it closes
 
 _orphans: list[apsw.Connection] = []
@@ -89,6 +90,7 @@ class FileDatabase(Database):
             if pending(connection, known):
                 with self._queue.turn():
                     migrate(connection, known)
+        hold_for_fork(self)
 
     @contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
@@ -161,6 +163,13 @@ class FileDatabase(Database):
 
     def queue(self) -> AbstractContextManager[None]:
         return self._queue.turn()
+
+    def hold(self) -> None:
+        """Before fork(): no other thread of this process is writing, or SQLite's own locks were held in the child."""
+        self._queue.hold(FORK_SECONDS)
+
+    def let_go(self) -> None:
+        self._queue.let_go()
 
     def size(self) -> int:
         files = (self._path, self._path.with_name(self._path.name + "-wal"))

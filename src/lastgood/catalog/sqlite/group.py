@@ -82,14 +82,16 @@ class Group:
 
     def renew_locks(self) -> None:
         """In a child the threads that were lined up are gone."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may come in between, on the same thread
         self._line: deque[Write[Any]] = deque()
         self._leader: Write[Any] | None = None
 
     def write(self, write: Write[T]) -> T:
+        if _is_nested():
+            raise nested_write()
         try:
             with self._lock:
-                self._refuse_nested(write.thread)
+                self._forget_interrupted(write.thread)
                 self._line.append(write)
                 if self._leader is None:
                     self._leader = write
@@ -134,16 +136,12 @@ class Group:
     def _replace_lost_leader(self) -> None:
         with self._lock:
             if self._leader is None or not _is_under_way(self._leader):
-                self._line = deque(write for write in self._line if _is_under_way(write))
+                self._line = deque(write for write in list(self._line) if _is_under_way(write))
                 self._choose_leader()
 
-    def _refuse_nested(self, thread: int) -> None:
-        """A signal handler that writes while its own thread is writing would wait for itself."""
-        leader = self._leader
-        lined_up = (leader, *self._line) if leader is not None else self._line
-        if any(write.thread == thread and _is_under_way(write) for write in lined_up):
-            raise nested_write()
-        if leader is not None and leader.thread == thread:  # it was interrupted before it could leave
+    def _forget_interrupted(self, thread: int) -> None:
+        """Who leads and is not inside any more was interrupted before it could leave."""
+        if self._leader is not None and self._leader.thread == thread:
             self._choose_leader()
 
 
@@ -152,6 +150,16 @@ def nested_write() -> BusyError:
         "this thread is in the middle of a save",
         hint="in a signal handler only set a flag, and save when the work looks at it",
     )
+
+
+def _is_nested() -> bool:
+    """Whether a signal handler writes while its own thread is writing: it would wait for itself."""
+    frame = sys._getframe(1).f_back
+    while frame is not None:
+        if frame.f_code is Group.write.__code__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _is_under_way(write: Write[Any]) -> bool:

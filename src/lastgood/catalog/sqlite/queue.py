@@ -12,12 +12,11 @@ from pathlib import Path
 from zlib import crc32
 
 from lastgood.errors import UnavailableError
-from lastgood.model.forking import hold_for_fork, renew_after_fork
+from lastgood.model.forking import renew_after_fork
 
 _WITNESS = struct.Struct("<4sQ12xI")
 _MAGIC = b"LGW1"
 _CLOSED = -1
-FORK_SECONDS = 5.0
 
 
 class Queue:
@@ -33,7 +32,6 @@ class Queue:
         self._holder = 0
         self._fd = self._open()
         renew_after_fork(self)
-        hold_for_fork(self)
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -87,12 +85,11 @@ class Queue:
             inherited, self._fd = self._fd, self._open()
             os.close(inherited)
 
-    def hold(self) -> None:
-        """Before fork(): no thread of this process may be writing, or SQLite's own locks would be held in the child."""
-        self._thread.acquire(timeout=FORK_SECONDS)
+    def hold(self, seconds: float) -> None:
+        """Keep the threads of this process from taking a turn; give up after so long."""
+        self._thread.acquire(timeout=seconds)
 
     def let_go(self) -> None:
-        """In the parent, after fork()."""
         with suppress(RuntimeError):  # `hold` gave up
             self._thread.release()
 
