@@ -553,7 +553,7 @@ class Machine(RuleBasedStateMachine):
             assert (info.version, info.deleted) == (branch.head.version, branch.deleted)
             assert info.checkpoints == len(line.listed(branch))
             assert (info.control_state, info.created_by) == (branch.head.control, USER)
-        names = [info.name for info in infos]
+        names = [info.name for info in infos if not info.deleted]  # a deleted one's is free again
         assert len(set(names)) == len(names)
 
     def _look_closely(self) -> None:
