@@ -87,7 +87,7 @@ class Group:
         self._leader: Write[Any] | None = None
 
     def write(self, write: Write[T]) -> T:
-        if _is_nested():
+        if threading.main_thread().ident == write.thread and _is_nested():  # signal handlers run there alone
             raise nested_write()
         try:
             with self._lock:
