@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -27,7 +27,6 @@ from lastgood.model.checkpoint import (
     COMPANIONS,
     PREVIEW_CHARACTERS,
     VALUES,
-    Claims,
     Head,
     Record,
     ValueRef,
@@ -39,6 +38,9 @@ from lastgood.model.control import CONTROL_STATES, Lineage
 from lastgood.model.digest import digest
 from lastgood.model.identity import MAX_TEXT_BYTES, check_name, check_number, check_text, check_type, new_id, now
 from lastgood.model.redaction import Redaction
+
+if TYPE_CHECKING:
+    from lastgood.engine.verification import Proof
 
 
 class _Kept:
@@ -54,14 +56,13 @@ KEPT = _Kept()
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """What a caller wants saved, checked field by field; nothing is stored if any is refused.
 
-    `state` KEPT: the parent's. `evidence` is what is claimed, `verification` what checking it gave. `step` is the
-    open step that this ends; `notes` come into the log with it.
+    `state` KEPT: the parent's. `proof` is its evidence. `step` is the open step that this ends; `notes` come into the
+    log with it.
     """
 
     state: Any
     lineage: Lineage | None = None
-    evidence: Claims | None = None
-    verification: dict[str, Any] | None = None
+    proof: Proof | None = None
     step: str | None = None
     notes: tuple[Note, ...] = ()
     companions: Mapping[str, list[Any]] = {}
@@ -142,6 +143,7 @@ def write_checkpoint(
     refs = {name: split.ref for name, split in splits.items()}
     record = _describe(ground, draft, refs, redacted, user, correlation_id)
     data = encode_record(record)
+    verification = draft.proof.finish() if draft.proof else None
     commit = Commit(
         owner=ground.owner,
         record=record,
@@ -155,7 +157,7 @@ def write_checkpoint(
         keep_root="state" not in splits,
         blobs=[_blob(key, content) for key, content in _contents(splits)],
         slices=[SliceOf(*part) for split in splits.values() for part in split.slices],
-        attestations=[("verification", draft.verification)] if draft.verification is not None else [],
+        attestations=[] if verification is None else [("verification", verification)],
         step=draft.step,
         notes=draft.notes,
     )
@@ -258,7 +260,7 @@ def _describe(
         work_item_id=draft.work_item_id,
         metadata=decode_plain(encode_plain(draft.metadata)) if draft.metadata else {},
         key=draft.key,
-        evidence=draft.evidence,
+        evidence=draft.proof.claims if draft.proof else None,
         redacted=redacted,
         prompt_preview=_preview(draft.state, ground.parent),
         **{**inherited, **refs},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,6 +23,7 @@ from lastgood.model.task import MAIN
 
 if TYPE_CHECKING:
     from lastgood.engine.store import Store
+    from lastgood.engine.verification import Proof
     from lastgood.model.evidence import EvidencePack
 
 
@@ -80,19 +82,17 @@ class Cursor:
 
     # --- saving --------------------------------------------------------------------------------------------
 
-    def prove(self, draft: Draft, evidence: EvidencePack | None) -> tuple[Draft, EvidencePack | None]:
-        """The draft with what is claimed and what checking it gave, and both as the caller gets them."""
+    def proving(self, evidence: EvidencePack | None, state: Any) -> AbstractContextManager[Proof | None]:
+        """What is to prove a checkpoint of `state`. It is being checked; that is waited for just before the commit."""
         if evidence is None:
-            return draft, None
-        from lastgood.engine.verification import prove
+            return nullcontext()
+        from lastgood.engine.verification import proving
 
         options, head = self.store.options, self.head
-        snapshot = (lambda: draft.state) if draft.state is not KEPT else head and head.plain_state
-        proof = prove(evidence, self.store.verifier if options.auto_verify else None, snapshot, options.redaction)
-        claimed = {"evidence": proof.claims, "verification": proof.verification}
-        return msgspec.structs.replace(draft, **claimed), proof.pack
+        snapshot = (lambda: state) if state is not KEPT else head and head.plain_state
+        return proving(evidence, self.store.verifier if options.auto_verify else None, snapshot, options.redaction)
 
-    def save(self, draft: Draft, pack: EvidencePack | None = None, policy: OnFailure | None = None) -> Checkpoint:
+    def save(self, draft: Draft, policy: OnFailure | None = None) -> Checkpoint:
         """On top of the head that was seen here. ConflictError when it is another one now."""
         with self.lock:
             if draft.state is KEPT and self.head is None:
@@ -109,39 +109,39 @@ class Cursor:
             if committed.repeated:
                 saved = self.store.wrap(committed.stored)
             else:
-                saved = self.store.hold(committed.stored, record, evidence_pack=pack)
+                saved = self.store.hold(
+                    committed.stored, record, evidence_pack=draft.proof.pack if draft.proof else None
+                )
                 self.say("save", saved, committed.previous_control_state)
             if not committed.repeated or self._is_behind(saved):
                 self.head, self.branch = saved, committed.stored.placement.branch_id
             return saved
 
-    def save_on_top(
-        self, draft: Draft, pack: EvidencePack | None = None, policy: OnFailure | None = None
-    ) -> Checkpoint:
+    def save_on_top(self, draft: Draft, policy: OnFailure | None = None) -> Checkpoint:
         """On top of the head as it is, wherever it was seen here. Others are held back if they keep moving it."""
         with self.lock:
             for _ in range(2):
                 seen = self.head
                 try:
-                    return self.save(draft, pack, policy)
+                    return self.save(draft, policy)
                 except ConflictError:
                     if _place(self.refresh()) == _place(seen):
                         raise  # nothing has moved: it is about something else
             with self.store.catalog.queue():
                 self.refresh()
-                return self.save(draft, pack, policy)
+                return self.save(draft, policy)
 
-    def save_from(self, draft: Draft, pack: EvidencePack | None, begun: Checkpoint | None) -> Checkpoint:
+    def save_from(self, draft: Draft, begun: Checkpoint | None) -> Checkpoint:
         """On top of `begun`, which must still be the head; unless the state is what it was there: then on any head."""
         with self.lock:
             try:
                 if _place(self.head) != _place(begun):
                     raise self._moved("this step looked at its state")
-                return self.save(draft, pack)
+                return self.save(draft)
             except ConflictError:
                 if begun is None or not self.is_unchanged(draft.state, begun):
                     raise
-            return self.save_on_top(msgspec.structs.replace(draft, state=KEPT), pack)
+            return self.save_on_top(msgspec.structs.replace(draft, state=KEPT))
 
     def is_unchanged(self, state: Any, checkpoint: Checkpoint) -> bool:
         """Whether `state` is what `checkpoint` holds."""

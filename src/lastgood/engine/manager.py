@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any
 
 from lastgood.catalog.contract import Blob
@@ -18,7 +21,7 @@ from lastgood.engine.options import Options
 from lastgood.engine.process import this_process
 from lastgood.engine.store import Store, open_catalog, user_or_default
 from lastgood.engine.task import Task
-from lastgood.engine.verification import prove
+from lastgood.engine.verification import Proof, proving
 from lastgood.errors import ConflictError, NotFoundError, UnstorableError
 from lastgood.model.evidence import EvidencePack
 from lastgood.model.identity import check_name, check_type, new_id, now
@@ -89,21 +92,22 @@ class CheckpointManager(Store):
         ConflictError for one that was committed before under its own id.
         """
         check_name("step id", step_id)
-        found = self.catalog.open_step(self.user, step_id)
-        if found is None:
-            return self._committed_before(step_id, evidence_pack, checkpoint_id)
-        step, snapshot = found
-        draft = Draft(
-            state=_unpack_snapshot(snapshot),
-            type=step.type,
-            step_id=step_id,
-            work_item_id=step.work_item_id,
-            metadata=step.metadata,
-            id=checkpoint_id or step_id,
-            step=step_id,
-        )
-        pack = EvidencePack() if evidence_pack is None else evidence_pack
-        return self._handle(step.branch_id or step.task_id).append_draft(draft, pack)
+        find = cache(lambda: self.catalog.open_step(self.user, step_id))
+        with self._proving(evidence_pack, lambda: _state_of(find())) as proof:
+            if (found := find()) is None:
+                return self._committed_before(step_id, proof, checkpoint_id)
+            step, _ = found
+            draft = Draft(
+                state=_state_of(found),
+                proof=proof,
+                type=step.type,
+                step_id=step_id,
+                work_item_id=step.work_item_id,
+                metadata=step.metadata,
+                id=checkpoint_id or step_id,
+                step=step_id,
+            )
+            return self._handle(step.branch_id or step.task_id).append_draft(draft)
 
     def renew_locks(self) -> None:
         super().renew_locks()
@@ -119,7 +123,12 @@ class CheckpointManager(Store):
                 self._handles.popitem(last=False)
             return handle
 
-    def _committed_before(self, step_id: str, pack: EvidencePack | None, checkpoint_id: str | None) -> Checkpoint:
+    def _proving(self, pack: EvidencePack | None, snapshot: Callable[[], Any]) -> AbstractContextManager[Proof]:
+        pack = EvidencePack() if pack is None else pack
+        verifier = self.verifier if self.options.auto_verify else None
+        return proving(pack, verifier, snapshot, self.options.redaction)
+
+    def _committed_before(self, step_id: str, again: Proof, checkpoint_id: str | None) -> Checkpoint:
         stored = self.catalog.checkpoint(self.user, check_name("checkpoint_id", checkpoint_id or step_id))
         earlier = None if stored is None or stored.data is None else self.wrap_intact(stored)
         if earlier is None or earlier.step_id != step_id:
@@ -130,14 +139,13 @@ class CheckpointManager(Store):
                 hint="give its checkpoint_id to commit it again",
                 head=earlier.as_head(),
             )
-        again = prove(EvidencePack() if pack is None else pack, None, None, self.options.redaction)
-        if earlier.record.evidence != again.claims:
-            raise ConflictError(
-                f"the step {step_id!r} was committed with other evidence",
-                hint="begin a new step",
-                head=earlier.as_head(),
-            )
-        return earlier
+        if earlier.record.evidence == again.claims:
+            return earlier
+        raise ConflictError(
+            f"the step {step_id!r} was committed with other evidence",
+            hint="begin a new step",
+            head=earlier.as_head(),
+        )
 
     def _pack_snapshot(self, snapshot: Any) -> Blob:
         from lastgood.content.redacted import redact_state
@@ -153,13 +161,6 @@ class CheckpointManager(Store):
         return Blob(b"", len(data), encoding, stored)
 
 
-def _unpack_snapshot(blob: Blob | None) -> Any:
-    return None if blob is None else decode(decompress(blob.encoding, blob.data, blob.size))
-
-
-def _ended(step_id: str, how: str, earlier: Checkpoint) -> ConflictError:
-    return ConflictError(
-        f"the step {step_id!r} was committed {how}",
-        hint=f"it is checkpoint {earlier.id}; begin a new step for new work",
-        head=earlier.as_head(),
-    )
+def _state_of(found: tuple[OpenStep, Blob | None] | None) -> Any:
+    blob = found and found[1]
+    return decode(decompress(blob.encoding, blob.data, blob.size)) if blob else None

@@ -133,25 +133,26 @@ class Task:
         what checking gave, whatever that is. Raises ConflictError and UnstorableError always; other failures as
         `on_failure` says: "raise" and "spool" raise, "continue" returns a checkpoint whose status is "lost".
         """
-        draft = _draft(
-            state,
-            message=message,
-            type=type,
-            step_id=step_id,
-            iteration=iteration,
-            iteration_state=iteration_state,
-            control_state=control_state,
-            work_item_id=work_item_id,
-            metadata=metadata,
-            key=key,
-            id=id,
-            artifacts=artifacts,
-            decisions=decisions,
-            guidance=guidance,
-            participants=participants,
-        )
-        draft, pack = self._cursor.prove(draft, evidence)
-        return self._cursor.save(draft, pack, _policy(on_failure))
+        with self._cursor.proving(evidence, state) as proof:
+            draft = _draft(
+                state,
+                proof=proof,
+                message=message,
+                type=type,
+                step_id=step_id,
+                iteration=iteration,
+                iteration_state=iteration_state,
+                control_state=control_state,
+                work_item_id=work_item_id,
+                metadata=metadata,
+                key=key,
+                id=id,
+                artifacts=artifacts,
+                decisions=decisions,
+                guidance=guidance,
+                participants=participants,
+            )
+            return self._cursor.save(draft, _policy(on_failure))
 
     def append(
         self,
@@ -162,8 +163,8 @@ class Task:
         **fields: Any,
     ) -> Checkpoint:
         """As `save`, on top of whatever the head is at that moment: for one-shot writers that read nothing."""
-        draft, pack = self._cursor.prove(_draft(state, **fields), evidence)
-        return self._cursor.save_on_top(draft, pack, _policy(on_failure))
+        with self._cursor.proving(evidence, state) as proof:
+            return self._cursor.save_on_top(_draft(state, **{**fields, "proof": proof}), _policy(on_failure))
 
     def step(self, name: str, *, type: str = "step", **fields: Any) -> Step:
         """One piece of work that ends in a checkpoint, or is recorded as failed: `with task.step("edit") as step:`.
@@ -274,12 +275,10 @@ class Task:
 
     def commit_step(self, step: Step, state: Any, begun: Checkpoint | None, fields: dict[str, Any]) -> Checkpoint:
         """The checkpoint of a step: on top of whatever is there if its state is the head's, else where it began."""
-        about = {"type": step.type, "step_id": step.name, "id": step.id, "step": step.id}
-        draft = _draft(state, **{**fields, **about})
-        draft, pack = self._cursor.prove(draft, step.evidence)
-        if draft.state is KEPT:
-            return self._cursor.save_on_top(draft, pack)
-        return self._cursor.save_from(draft, pack, begun)
+        with self._cursor.proving(step.evidence, state) as proof:
+            about = {"type": step.type, "step_id": step.name, "id": step.id, "step": step.id, "proof": proof}
+            draft = _draft(state, **{**fields, **about})
+            return self._cursor.save_on_top(draft) if state is KEPT else self._cursor.save_from(draft, begun)
 
     def without_secrets(self, text: str) -> str:
         return self._store.options.redaction.text(text)
@@ -287,9 +286,8 @@ class Task:
     def fail_step(self, step: Step, reason: str) -> None:
         self._store.end_step(step.id, "step_failed", reason, owner=self.owner)
 
-    def append_draft(self, draft: Draft, evidence: EvidencePack | None) -> Checkpoint:
-        draft, pack = self._cursor.prove(draft, evidence)
-        return self._cursor.save_on_top(draft, pack)
+    def append_draft(self, draft: Draft) -> Checkpoint:
+        return self._cursor.save_on_top(draft)
 
     def roll_back(self, chosen: Checkpoint) -> Restored:
         """As `restore` of the state, for one-shot callers: evidence is demanded, and the head may be any."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +13,7 @@ import msgspec
 from lastgood.catalog.contract import StoredCheckpoint
 from lastgood.engine.verify import examine
 from lastgood.errors import CheckpointError, InvalidError
-from lastgood.model.checkpoint import Attestation, Claims, encode_plain
+from lastgood.model.checkpoint import Attestation, encode_plain
 from lastgood.model.evidence import Evidence, EvidencePack
 from lastgood.model.identity import MAX_TEXT_BYTES, is_text, moment
 from lastgood.model.redaction import MASK, Redaction
@@ -30,15 +30,35 @@ REDACTED = "a part of this evidence was redacted, so it cannot be checked again"
 
 Recording = Literal["always", "changed", "never"]
 
+_CONTAINERS = (dict, list, tuple)
 _STATUSES = ("pending", "verified", "failed", "stale")
 
 
-class Proof(msgspec.Struct, frozen=True):
-    """Evidence ready to be stored: the claims without secrets, what checking gave, and both for the caller."""
+class Proof:
+    """Evidence on its way into a checkpoint, without secrets. The claims are known at once, what checking them gives
+    when `finish` returns; `pack` has both then."""
 
-    claims: Claims
-    verification: dict[str, Any] | None
-    pack: EvidencePack
+    def __init__(self, own: EvidencePack, redaction: Redaction, check: Callable[[], None] | None) -> None:
+        self.pack = _without_secrets(own, redaction)
+        self.claims = self.pack.to_claims()
+        self._own = own
+        self._redaction = redaction
+        self._check = check
+        self._data: dict[str, Any] | None = None
+        if len(encode_plain(self.claims)) > MAX_TEXT_BYTES:
+            raise InvalidError(
+                f"the evidence takes more than {MAX_TEXT_BYTES} bytes", hint="keep large values in the state"
+            )
+
+    def finish(self) -> dict[str, Any] | None:
+        """What checking gave, as an attestation keeps it; None when nothing was to be checked."""
+        if self._check is not None:
+            check, self._check = self._check, None
+            check()
+            for shown, checked in zip(self.pack.evidence_list, self._own.evidence_list, strict=True):
+                _take_result(shown, checked, self._redaction)
+            self._data = to_data(self.pack)
+        return self._data
 
 
 class Verification(msgspec.Struct, frozen=True):
@@ -63,24 +83,23 @@ class Verification(msgspec.Struct, frozen=True):
         return not self.intact or (bool(self.pack.evidence_list) and not self.pack.is_verified)
 
 
-def prove(
+@contextmanager
+def proving(
     pack: EvidencePack, verifier: Callable[[], EvidenceVerifier] | None, snapshot: object, redaction: Redaction
-) -> Proof:
-    """Check what is claimed, with the secrets in it, and record it without. The caller's pack is left untouched."""
+) -> Iterator[Proof]:
+    """Begin to check what is claimed, with the secrets in it. The caller's pack is left untouched."""
     own, unusable = copy_pack(pack)
-    if not own.evidence_list:
-        return Proof(own.to_claims(), None, own)
-    if verifier is not None:
-        verifier().verify_evidence_pack(own, snapshot)
-        for index in unusable:
-            _fail(own.evidence_list[index], UNUSABLE)
-    shown = _without_secrets(own, redaction)
-    claims = shown.to_claims()
-    if len(encode_plain(claims)) > MAX_TEXT_BYTES:
-        raise InvalidError(
-            f"the evidence takes more than {MAX_TEXT_BYTES} bytes", hint="keep large values in the state"
-        )
-    return Proof(claims, None if verifier is None else to_data(shown), shown)
+    if not own.evidence_list or verifier is None:
+        yield Proof(own, redaction, None)
+        return
+    with verifier().checking(own.evidence_list, snapshot) as finish:
+
+        def check() -> None:
+            finish()
+            for index in unusable:
+                _fail(own.evidence_list[index], UNUSABLE)
+
+        yield Proof(own, redaction, check)
 
 
 def verify_stored(store: Store, stored: StoredCheckpoint, record: Recording = "always") -> Verification:
@@ -136,18 +155,33 @@ def copy_pack(pack: object) -> tuple[EvidencePack, list[int]]:
     for index, evidence in enumerate(pack.evidence_list):
         if not isinstance(evidence, Evidence):
             raise InvalidError(f"evidence_list[{index}] is {type(evidence).__name__}, not Evidence")
-        parts = _Parts()
-        own.evidence_list.append(
-            Evidence(
+        claim = _copy_plain(evidence)
+        if claim is None:
+            parts = _Parts()
+            claim = Evidence(
                 parts.text(evidence.evidence_type),
                 parts.text(evidence.description),
                 parts.dict(evidence.expected),
                 parts.dict(evidence.metadata),
             )
-        )
-        if parts.lost:
-            unusable.append(index)
+            if parts.lost:
+                unusable.append(index)
+        own.evidence_list.append(claim)
     return own, unusable
+
+
+def _copy_plain(evidence: Evidence) -> Evidence | None:
+    """A copy by way of JSON, which is what most evidence is made of; None when it comes back as something else."""
+    claim = [evidence.evidence_type, evidence.description, evidence.expected, evidence.metadata]
+    try:
+        data = msgspec.json.encode(claim)
+        copy = msgspec.json.decode(data) if len(data) < MAX_PARTS else None
+        is_same = copy == claim
+    except Exception:  # whatever a class of the caller's does when it is looked at
+        return None
+    if not is_same or copy is None or [type(part) for part in copy] != [str, str, dict, dict]:
+        return None
+    return Evidence(*copy)
 
 
 class _Parts:
@@ -175,9 +209,6 @@ class _Parts:
 
     def _plain(self, value: object, depth: int) -> Any:
         kind = type(value)
-        self._seen += 1
-        if self._seen > MAX_PARTS:
-            return self._lose("too much")
         if isinstance(value, str):
             plain = value if kind is str else str.__str__(value)
             return plain if is_text(plain) else self._lose("text that is not Unicode")
@@ -185,16 +216,27 @@ class _Parts:
             return value
         if isinstance(value, int):
             return int(value) if -(1 << 63) <= value < 1 << 64 else self._lose("an integer beyond 64 bits")
+        if isinstance(value, _CONTAINERS):
+            return self._contained(value, depth)
         if isinstance(value, os.PathLike):
             path = os.fspath(value)
             return path if isinstance(path, str) and is_text(path) else self._lose("a path that is not text")
+        return self._lose(kind.__name__)
+
+    def _contained(self, value: Mapping[Any, Any] | Sequence[Any], depth: int) -> Any:
+        self._seen += len(value)
+        if self._seen > MAX_PARTS:
+            return self._lose("too much")
         if depth >= MAX_NESTING:
             return self._lose("something nested too deeply")
-        if isinstance(value, dict) and all(isinstance(key, str) and is_text(key) for key in value):
-            return {str(key): self._plain(item, depth + 1) for key, item in value.items()}
-        if isinstance(value, list | tuple):
+        if not isinstance(value, dict):
             return [self._plain(item, depth + 1) for item in value]
-        return self._lose(kind.__name__)
+        plain = {}
+        for key, item in value.items():
+            if not isinstance(key, str) or not is_text(key):
+                return self._lose(type(value).__name__)
+            plain[str(key)] = self._plain(item, depth + 1)
+        return plain
 
     def _lose(self, what: str) -> str:
         self.lost = True
@@ -214,20 +256,23 @@ def _recheck(store: Store, checkpoint: Checkpoint) -> EvidencePack:
 def _without_secrets(pack: EvidencePack, redaction: Redaction) -> EvidencePack:
     shown = EvidencePack([], pack.require_all, pack.allow_partial, pack.min_verified)
     for evidence in pack.evidence_list:
-        error = evidence.verification_error
-        shown.evidence_list.append(
-            Evidence(
-                evidence.evidence_type,
-                redaction.text(evidence.description),
-                redaction.plain(evidence.expected),
-                redaction.plain(evidence.metadata),
-                evidence.verified,
-                evidence.verification_status,
-                None if error is None else redaction.text(error),
-                evidence.verified_at,
-            )
+        claim = Evidence(
+            evidence.evidence_type,
+            redaction.text(evidence.description),
+            redaction.plain(evidence.expected),
+            redaction.plain(evidence.metadata),
         )
+        _take_result(claim, evidence, redaction)
+        shown.evidence_list.append(claim)
     return shown
+
+
+def _take_result(shown: Evidence, checked: Evidence, redaction: Redaction) -> None:
+    error = checked.verification_error
+    shown.verified = checked.verified
+    shown.verification_status = checked.verification_status
+    shown.verification_error = None if error is None else redaction.text(error)
+    shown.verified_at = checked.verified_at
 
 
 def _holds(value: object, text: str) -> bool:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,15 +50,16 @@ class Helper:
     def hash_file(self, base: str, path: str, max_bytes: int, deadline: float) -> tuple[str, Signature | None]:
         """As `Files.read`."""
         request = HashRequest(os.fsencode(base), os.fsencode(path), max_bytes, _left(deadline))
-        reply = self._ask(request, deadline)
+        reply = self._ask(request, deadline).answer()
         return reply.text, reply.seen
 
-    def find_row(
-        self, base: str, path: str, table: str, where: Columns, values: Columns, deadline: float
-    ) -> str | None:
-        """None when the database has such a row, else how it differs. BusyError when it is locked."""
+    def ask_row(self, base: str, path: str, table: str, where: Columns, values: Columns, deadline: float) -> Question:
+        """Ask whether the database has such a row; the answer's text is how it differs, empty when it has one."""
         request = RowRequest(os.fsencode(base), os.fsencode(path), table, where, values, _left(deadline))
-        return self._ask(request, deadline).text or None
+        return self._ask(request, deadline)
+
+    def is_free(self) -> bool:
+        return not self._lock.locked()
 
     def close(self) -> None:
         """At once: whoever waits for an answer gets none."""
@@ -65,42 +67,54 @@ class Helper:
         if (child := self._child) is not None:
             child.end()
         with self._lock:
-            self._end()
+            self.end()
 
-    def _ask(self, request: HashRequest | RowRequest, deadline: float) -> Reply:
+    def _ask(self, request: HashRequest | RowRequest, deadline: float) -> Question:
         message = frame(request)
         if len(message) > MAX_BYTES:
             raise InvalidError("the claim is too large to be checked")
         if not self._lock.acquire(timeout=_left(deadline)):
             raise _too_slow()
+        question = Question(self, message, deadline)
         try:
-            reply = self._exchange(message, deadline)
+            child = self._require_child()
+            with suppress(OSError):  # it is gone: that is seen when the answer does not come
+                child.send(message, deadline)
         except BaseException:
-            self._end()
+            question.drop()
             raise
-        finally:
-            self._lock.release()
-        return _answer(reply)
+        return question
 
-    def _exchange(self, message: bytes, deadline: float) -> Reply:
-        """Once more with a new process when the old one turns out to be gone."""
-        for _ in range(2):
-            if self._closed:
-                raise UnavailableError("this verifier was closed")
-            if (child := self._child) is None:
-                child = self._child = _Child()
-                self._farewell = weakref.finalize(self, child.end)
+    def receive(self, message: bytes, deadline: float) -> Reply:
+        """The answer to what was sent; sent once more, to a new process, when the old one turns out to be gone."""
+        child = self._require_child()
+        for is_last in (False, True):
             try:
-                return child.exchange(message, deadline)
+                return child.receive(deadline)
             except TimeoutError as error:
                 raise _too_slow() from error
-            except (OSError, EOFError):
-                self._end()
             except ValueError as error:
                 raise UnavailableError("the helper process gave an answer that makes no sense") from error
+            except (OSError, EOFError):
+                self.end()
+            if not is_last:
+                child = self._require_child()
+                with suppress(OSError):
+                    child.send(message, deadline)
         raise UnavailableError("the helper process that reads for evidence ended unexpectedly")
 
-    def _end(self) -> None:
+    def release(self) -> None:
+        self._lock.release()
+
+    def _require_child(self) -> _Child:
+        if self._closed:
+            raise UnavailableError("this verifier was closed")
+        if self._child is None:
+            self._child = _Child()
+            self._farewell = weakref.finalize(self, self._child.end)
+        return self._child
+
+    def end(self) -> None:
         if self._child is not None:
             self._child.end()
             self._forget()
@@ -111,12 +125,40 @@ class Helper:
             self._farewell.detach()
 
 
+class Question:
+    """Sent to a helper, which has time for nobody else until it was answered or dropped."""
+
+    def __init__(self, helper: Helper, message: bytes, deadline: float) -> None:
+        self._helper: Helper | None = helper
+        self._message = message
+        self._deadline = deadline
+
+    def answer(self) -> Reply:
+        """Once. BusyError, NotFoundError and InvalidError as the helper met them, UnavailableError without it."""
+        assert self._helper is not None
+        try:
+            reply = self._helper.receive(self._message, self._deadline)
+        except BaseException:
+            self.drop()
+            raise
+        helper, self._helper = self._helper, None
+        helper.release()
+        return _told(reply)
+
+    def drop(self) -> None:
+        """Nobody waits for the answer any more; the helper may be stuck, so it is ended."""
+        helper, self._helper = self._helper, None
+        if helper is not None:
+            helper.end()
+            helper.release()
+
+
 class _Child:
     def __init__(self) -> None:
         self.owner = os.getpid()
         self._process, self._socket = _start()
 
-    def exchange(self, message: bytes, deadline: float) -> Reply:
+    def send(self, message: bytes, deadline: float) -> None:
         import socket
 
         self._socket.settimeout(_left(deadline) + _GRACE_SECONDS)
@@ -125,6 +167,9 @@ class _Child:
         rest = memoryview(message)
         while rest:
             rest = rest[self._socket.send(rest, flags) :]
+
+    def receive(self, deadline: float) -> Reply:
+        self._socket.settimeout(_left(deadline) + _GRACE_SECONDS)
         reply = receive(self._socket.recv)
         if reply is None:
             raise EOFError
@@ -177,7 +222,7 @@ def _homes() -> list[str]:
     return sorted({str(Path(file).parent.parent) for file in (str(Path(__file__).parent), str(msgspec.__file__))})
 
 
-def _answer(reply: Reply) -> Reply:
+def _told(reply: Reply) -> Reply:
     match reply.kind:
         case "busy":
             raise BusyError(reply.text)

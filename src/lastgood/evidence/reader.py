@@ -10,6 +10,7 @@ import resource
 import select
 import sys
 import time
+from functools import lru_cache
 
 import msgspec
 
@@ -67,8 +68,13 @@ def _find(request: RowRequest, deadline: float) -> Reply:
     return Reply("holds") if mismatch is None else Reply("mismatch", mismatch)
 
 
+@lru_cache(1)
+def _below(base: bytes, max_bytes: int) -> Files:
+    return Files(os.fsdecode(base), absolute=True, max_bytes=max_bytes, helper=None)
+
+
 def _files(base: bytes, max_bytes: int) -> Files:
-    files = Files(os.fsdecode(base), absolute=True, max_bytes=max_bytes, helper=None)
+    files = _below(base, max_bytes)
     files.refresh()
     return files
 

@@ -29,6 +29,7 @@ Locate = Callable[[], tuple[str, os.stat_result] | None]
 
 _BUSY_SECONDS = 0.2
 _ROUNDS = 3
+_MAX_LOOKS = 64
 _MAX_VALUE_BYTES = 64 << 20
 _STEPS = 10_000  # of SQLite's machine between two looks at the clock: about 1 ms
 _WAL_MODE = 2
@@ -171,6 +172,8 @@ class _Reading:
         self._place = path, mode, file[:2]
         self._deadline = 0.0
         self._readable: set[str] = set()
+        self._schema = -1
+        self._looks: dict[tuple[str, tuple[str, ...], tuple[str, ...]], _Look] = {}
         uri = f"file://{quote(os.fsencode(path))}?{mode}"
         self._connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
         try:
@@ -188,24 +191,36 @@ class _Reading:
         self._connection.close()
 
     def find(self, table: str, where: Columns, values: Columns, deadline: float) -> str | None:
-        connection, self._deadline, self._readable = self._connection, deadline, {"sqlite_master"}
+        connection, self._deadline = self._connection, deadline
         connection.execute("BEGIN")
         try:
-            found = connection.execute(
-                "SELECT name, rootpage, sql FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE",
-                (table,),
-            ).fetchone()
-            if found is None:
-                return _no_table(table)
-            name, root, sql = found
-            # Views and virtual tables run what the database says; their pages are none, their text begins otherwise.
-            if not root or not isinstance(sql, str) or not sql.upper().startswith("CREATE TABLE"):
-                raise InvalidError(f"{show(table)} is not an ordinary table")
-            self._readable.add(name)
-            return _compare(connection, name, where, values)
+            (schema,) = connection.execute("PRAGMA schema_version").fetchone()
+            if schema != self._schema or len(self._looks) > _MAX_LOOKS:
+                self._schema, self._readable = schema, {"sqlite_master"}
+                self._looks.clear()
+            key = table, tuple(where), tuple(values)
+            look = self._looks.get(key)
+            if look is None:
+                look = self._looks[key] = self._prepare(table, where, values)
+            return look.compare(connection, where, values)
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
+
+    def _prepare(self, table: str, where: Columns, values: Columns) -> _Look:
+        found = self._connection.execute(
+            "SELECT name, rootpage, sql FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE",
+            (table,),
+        ).fetchone()
+        if found is None:
+            return _Look(_no_table(table))
+        name, root, sql = found
+        # Views and virtual tables run what the database says; their pages are none, their text begins otherwise.
+        if not root or not isinstance(sql, str) or not sql.upper().startswith("CREATE TABLE"):
+            raise InvalidError(f"{show(table)} is not an ordinary table")
+        self._readable.add(name)
+        columns = self._connection.execute(f"PRAGMA main.table_xinfo({_quote(name)})").fetchall()
+        return _look(name, {_fold(column): column for _, column, *_ in columns}, where, values)
 
     def _restrain(self) -> None:
         """Let it read the schema and the tables that are named readable; nothing else."""
@@ -224,7 +239,7 @@ class _Reading:
         allowed = source is None and (
             action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_TRANSACTION)
             or (action == sqlite3.SQLITE_READ and first in self._readable)
-            or (action == sqlite3.SQLITE_PRAGMA and first == "table_xinfo")
+            or (action == sqlite3.SQLITE_PRAGMA and first in ("table_xinfo", "schema_version"))
         )
         return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
@@ -241,26 +256,44 @@ def _require_opened(file: Signature) -> None:
     raise _Moved
 
 
-def _compare(connection: sqlite3.Connection, table: str, where: Columns, values: Columns) -> str | None:
-    columns = connection.execute(f"PRAGMA main.table_xinfo({_quote(table)})").fetchall()
-    names = {_fold(name): name for _, name, *_ in columns}
+class _Look(NamedTuple):
+    """How to look for a row with certain columns, as long as the schema stays what it is."""
+
+    impossible: str | None
+    """Why there can be none."""
+
+    table: str = ""
+    has_all: str = ""
+    has_some: str = ""
+
+    def compare(self, connection: sqlite3.Connection, where: Columns, values: Columns) -> str | None:
+        if self.impossible:
+            return self.impossible
+        if connection.execute(self.has_all, (*where.values(), *values.values())).fetchone():
+            return None
+        first = connection.execute(self.has_some, (*values.values(), *where.values())).fetchone()
+        if first is None:
+            return f"no row of {show(self.table)} is where the claim says"
+        others = [show(claimed) for claimed, is_equal in zip(values, first[1:], strict=True) if not is_equal]
+        return f"the row of {show(self.table)} has another {', '.join(others)}"
+
+
+def _look(table: str, names: dict[bytes, str], where: Columns, values: Columns) -> _Look:
     for claimed in (*where, *values):
         if _fold(claimed) not in names:
-            return f"the table {show(table)} has no column {show(claimed)}"
+            return _Look(f"the table {show(table)} has no column {show(claimed)}")
 
     def tests(columns: Columns) -> list[str]:
         return [f"{_quote(table)}.{_quote(names[_fold(claimed)])} IS ?" for claimed in columns]
 
     source, rows = f"FROM main.{_quote(table)}", " AND ".join(tests(where))
     both = " AND ".join([rows, *tests(values)])
-    if connection.execute(f"SELECT 1 {source} WHERE {both} LIMIT 1", (*where.values(), *values.values())).fetchone():
-        return None
-    some = f"SELECT {', '.join(['1', *tests(values)])} {source} WHERE {rows} LIMIT 1"
-    first = connection.execute(some, (*values.values(), *where.values())).fetchone()
-    if first is None:
-        return f"no row of {show(table)} is where the claim says"
-    others = [show(claimed) for claimed, is_equal in zip(values, first[1:], strict=True) if not is_equal]
-    return f"the row of {show(table)} has another {', '.join(others)}"
+    return _Look(
+        None,
+        table,
+        has_all=f"SELECT 1 {source} WHERE {both} LIMIT 1",
+        has_some=f"SELECT {', '.join(['1', *tests(values)])} {source} WHERE {rows} LIMIT 1",
+    )
 
 
 def _fold(name: str) -> bytes:

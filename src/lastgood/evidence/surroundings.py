@@ -8,17 +8,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lastgood.errors import InvalidError
+from lastgood.evidence.files import Later
 from lastgood.model.evidence import Evidence
 
 if TYPE_CHECKING:
     from lastgood.evidence.files import Allowance, Files
-    from lastgood.evidence.helper import Helper
+    from lastgood.evidence.helper import Helper, Question
 
 
 class Surroundings:
-    """What a check may look at. `deadline` is on `time.monotonic`'s clock; a check is expected to keep it."""
+    """What a check may look at. `deadline` is on `time.monotonic`'s clock; a check is expected to keep it.
 
-    __slots__ = ("_allowance", "_database", "_files", "_rows", "_snapshot", "deadline")
+    With an `allowance` it does only what is quick and raises Later otherwise; `question` is what was asked meanwhile.
+    """
+
+    __slots__ = ("_database", "_files", "_rows", "_snapshot", "allowance", "deadline", "question")
 
     def __init__(
         self,
@@ -33,8 +37,9 @@ class Surroundings:
         self._rows = rows
         self._database = database
         self._snapshot = snapshot
-        self._allowance = allowance
+        self.allowance = allowance
         self.deadline = deadline
+        self.question: Question | None = None
 
     @property
     def base_path(self) -> str:
@@ -56,7 +61,7 @@ class Surroundings:
 
     def hash_file(self, path: object) -> str:
         """The hex SHA-256 of a file, cached; NotFoundError, InvalidError."""
-        return self._files.hash(path, self.deadline, self._allowance)
+        return self._files.hash(path, self.deadline, self.allowance)
 
     def find_row(self, path: object, table: str, where: dict[str, Any], values: dict[str, Any]) -> str | None:
         """How the SQLite database differs from having such a row; None when it has one. BusyError when locked.
@@ -66,7 +71,13 @@ class Surroundings:
         if path is None and self._database is None:
             raise InvalidError("the claim names no database", hint='give "db_path" in expected or metadata')
         text = self._database if path is None else self._files.require(path)
-        return self._rows.find_row(self._files.base, str(text), table, where, values, self.deadline)
+        about = self._files.base, str(text), table, where, values, self.deadline
+        if self.allowance is not None:
+            if self._rows.is_free():
+                self.question = self._rows.ask_row(*about)
+            raise Later
+        question, self.question = self.question or self._rows.ask_row(*about), None
+        return question.answer().text or None
 
 
 Check = Callable[[Evidence, Surroundings], str | None]

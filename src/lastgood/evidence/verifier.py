@@ -6,24 +6,24 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
 from lastgood.errors import CheckpointError, InvalidError, UnavailableError
-from lastgood.evidence.claims import check_artifact, check_digest, check_exit
+from lastgood.evidence.claims import check_artifact, check_digest, check_exit, check_row
 from lastgood.evidence.files import Allowance, Files, Later
 from lastgood.evidence.helper import Helper
 from lastgood.evidence.registry import find_check
 from lastgood.evidence.surroundings import Check, Surroundings
-from lastgood.model.evidence import Evidence, EvidencePack
+from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
 
 _MAX_THREADS = 8
 _FIRST_WAIT_SECONDS = 0.05
 _MAX_ERROR_CHARACTERS = 1000
-_QUICK = frozenset(map(id, (check_artifact, check_digest, check_exit)))
+_QUICK = frozenset(map(id, (check_artifact, check_digest, check_exit, check_row)))
 # Hashed in about 1 ms: for less than that no thread is started.
 _INLINE_BYTES = 1 << 20
 
@@ -97,28 +97,51 @@ class EvidenceVerifier:
         self.close()
 
     def _verify(self, pieces: Iterable[Evidence], snapshot: object) -> None:
+        with self.checking(pieces, snapshot) as finish:
+            finish()
+
+    @contextmanager
+    def checking(self, pieces: Iterable[Evidence], snapshot: object = None) -> Iterator[Callable[[], None]]:
+        """Check what is quick, and ask a helper for what it must look up; the rest is done by calling `finish`.
+
+        Between the two is time for something else.
+        """
         pieces = list(pieces)
         for piece in pieces:
             if not isinstance(piece, Evidence):
                 raise InvalidError("that is not evidence", hint="make lastgood.Evidence objects")
         self._files.refresh()
         given = _Once(snapshot) if callable(snapshot) else lambda: snapshot
-        allowance = Allowance(_INLINE_BYTES) if len(pieces) > 1 else None
-        later = []
-        for piece in pieces:
-            try:
-                self._check(piece, given, allowance)
-            except Later:
-                later.append(piece)
-        _in_parallel(lambda piece: self._check(piece, given, None), later)
+        allowance = Allowance(_INLINE_BYTES)
+        later: list[tuple[Evidence, Surroundings]] = []
+        try:
+            for piece in sorted(pieces, key=_is_asked_for, reverse=True):
+                surroundings = self._surroundings(given, allowance)
+                try:
+                    self._check(piece, surroundings)
+                except Later:
+                    later.append((piece, surroundings))
+            yield lambda: _in_parallel(self._check_later, later)
+        finally:
+            for _, surroundings in later:
+                if surroundings.question is not None:
+                    surroundings.question.drop()
 
-    def _check(self, evidence: Evidence, snapshot: Callable[[], object], allowance: Allowance | None) -> None:
-        """Record what came of it; Later when there is an allowance and it does not suffice."""
+    def _check_later(self, piece: Evidence, surroundings: Surroundings) -> None:
+        surroundings.allowance = None
+        if surroundings.question is None:
+            surroundings.deadline = time.monotonic() + self._timeout
+        self._check(piece, surroundings)
+
+    def _surroundings(self, snapshot: Callable[[], object], allowance: Allowance) -> Surroundings:
         deadline = time.monotonic() + self._timeout
-        surroundings = Surroundings(self._files, self._rows, self._database, snapshot, deadline, allowance)
+        return Surroundings(self._files, self._rows, self._database, snapshot, deadline, allowance)
+
+    def _check(self, evidence: Evidence, surroundings: Surroundings) -> None:
+        """Record what came of it; Later when there is an allowance and it does not suffice."""
         try:
             check = find_check(evidence.evidence_type)
-            if allowance is not None and id(check) not in _QUICK:
+            if surroundings.allowance is not None and id(check) not in _QUICK:
                 raise Later
             said = self._persist(check, evidence, surroundings)
             error = None if said is None else _as_mismatch(said)
@@ -165,7 +188,11 @@ class _Once:
         return self._given
 
 
-def _in_parallel(check: Callable[[Evidence], None], pieces: list[Evidence]) -> None:
+def _is_asked_for(piece: Evidence) -> bool:
+    return piece.evidence_type == EvidenceType.DB_ROW
+
+
+def _in_parallel(check: Callable[[Evidence, Surroundings], None], pieces: list[tuple[Evidence, Surroundings]]) -> None:
     """Check them all, in this thread and a few more; whatever a check let through is raised here."""
     waiting = deque(pieces)
     raised: list[BaseException] = []
@@ -173,7 +200,7 @@ def _in_parallel(check: Callable[[Evidence], None], pieces: list[Evidence]) -> N
     def work() -> None:
         try:
             while waiting and not raised:
-                check(waiting.popleft())
+                check(*waiting.popleft())
         except IndexError:  # another thread took the last one
             pass
         except BaseException as error:

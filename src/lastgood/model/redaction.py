@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MASK = "[redacted]"
 _SHORT = 48
+_PLAIN = frozenset((int, float, bool, type(None)))
+_CONTAINERS = (dict, list, tuple, set, frozenset)
 MAX_DEPTH = 128  # of plain data; what is nested deeper is masked whole
 _NAME_HINTS = ("pass", "pwd", "secret", "token", "authorization", "cookie", "sess", "key", "sig")
 
@@ -96,7 +98,7 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def _plain(self, value: Any, depth: int) -> Any:
         if isinstance(value, str):
             return self.text(value)
-        if not isinstance(value, dict | list | tuple | set | frozenset) or not value:
+        if not isinstance(value, _CONTAINERS) or not value:
             return value
         if depth >= MAX_DEPTH:
             return MASK
@@ -112,7 +114,11 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         masked: dict[Any, Any] = {}
         changed = False
         for key, item in value.items():
-            name, new = key, self._plain(item, depth + 1)
+            name, new = key, item if type(item) in _PLAIN else self._plain(item, depth + 1)
+            if type(key) is str and key != "value" and len(key) <= _SHORT and self._is_plain_key(key):
+                changed = changed or new is not item
+                masked[key] = new
+                continue
             if (secret := self._secret_name(key, value)) is not None:
                 new = _hide(new, not self._named.may_count(secret), depth)
             if isinstance(key, str) and (name := self.text(key)) is not key:
@@ -135,6 +141,11 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def _is_secret(self, name: str) -> bool:
         return self._is_short_secret(name) if len(name) <= _SHORT else self._names_secret(name)
+
+    @cached_property
+    def _is_plain_key(self) -> Callable[[str], bool]:
+        """Whether a short key neither is a secret nor names one."""
+        return lru_cache(1024)(lambda key: not self._names_secret(key) and self._mask(key) == key)
 
     @cached_property
     def _is_short_secret(self) -> Callable[[str], bool]:

@@ -57,6 +57,7 @@ _BASIC = r"\b(?i:basic)[ \t]{1,4}(?P<basic>[A-Za-z0-9+/]{6,}+={0,2}+)"
 # character looks like a part of the word.
 _EDGES = (r"\\[nrt]", r"\\u[0-9A-Fa-f]{4}", "%[0-9A-Fa-f]{2}", r"\[m", r"[\[;][0-9]m", r"[\[;][0-9]{2}m")
 
+_DIGEST = re.compile("[0-9a-f]{64}")
 _LONG_WORD = re.compile(r"[\w.-]{14}", re.ASCII)  # no token with a prefix is shorter
 _KEY_TEXT = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=\\|>#\"' \t\r\n"
 
@@ -89,7 +90,9 @@ def mask_secrets(text: str, lowered: str) -> str:
 
 
 def _may_hold_shapes(lowered: str) -> bool:
-    if _LONG_WORD.search(lowered) is None and "bearer" not in lowered and "basic" not in lowered:
+    if _DIGEST.fullmatch(lowered) or (
+        _LONG_WORD.search(lowered) is None and "bearer" not in lowered and "basic" not in lowered
+    ):
         return False
     return any(map(lowered.__contains__, _SHAPE_HINTS))
 

@@ -187,24 +187,20 @@ def append(
 ) -> Attestation:
     last = connection.execute("SELECT max(number) FROM attestations WHERE checkpoint = ?", (number,)).get or 0
     attestation = Attestation(last + 1, kind, now(), actor.user, data)
-    connection.execute(
-        "INSERT INTO attestations (checkpoint, number, kind, at, actor, data, digest) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (
-            number,
-            attestation.number,
-            kind,
-            attestation.at,
-            actor.user,
-            encode_plain(data),
-            attestation.digest(checksum),
-        ),
-    )
+    insert(connection, number, checksum, attestation)
     if kind == "verification":
         connection.execute(
             "UPDATE checkpoints SET verified = ?, verified_at = ? WHERE number = ?",
             (bool(data.get("verified")), attestation.at, number),
         )
     return attestation
+
+
+def insert(connection: apsw.Connection, number: int, checksum: bytes, said: Attestation) -> None:
+    connection.execute(
+        "INSERT INTO attestations (checkpoint, number, kind, at, actor, data, digest) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (number, said.number, said.kind, said.at, said.actor, encode_plain(said.data), said.digest(checksum)),
+    )
 
 
 def log(

@@ -9,7 +9,7 @@ import apsw
 import msgspec
 
 from lastgood.catalog.contract import Actor, Commit, Committed, NewBranch, Note, StoredCheckpoint
-from lastgood.catalog.sqlite.attestations import INSERT_EVENT, append
+from lastgood.catalog.sqlite.attestations import INSERT_EVENT, insert
 from lastgood.catalog.sqlite.branches import active_head, expect_active, moved, record_move
 from lastgood.catalog.sqlite.reading import (
     MAX_SEQUENCE,
@@ -25,11 +25,13 @@ from lastgood.catalog.sqlite.reading import (
 from lastgood.catalog.sqlite.steps import take_step
 from lastgood.errors import ConflictError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import (
+    Attestation,
     Head,
     Placement,
     decode_record,
     encode_plain,
 )
+from lastgood.model.identity import now
 from lastgood.model.task import TaskInfo
 
 _EMPTY = encode_plain({})
@@ -43,8 +45,8 @@ _INSERT_SLICE = """
     AND NOT EXISTS (SELECT 1 FROM slices WHERE whole = b.blob) ON CONFLICT DO NOTHING"""
 _INSERT_CHECKPOINT = """
   INSERT INTO checkpoints (number, branch, owner, id, type, version, last_event, checksum, placement, record,
-                           root_size, encoding, root)
-  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+                           verified, verified_at, root_size, encoding, root)
+  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _LINE = """
   SELECT t.task, b.branch, b.id, t.active_branch = b.branch, b.version, b.control_state, t.last_sequence, t.last_event,
          b.head, c.id, c.checksum
@@ -83,6 +85,10 @@ def commit(connection: apsw.Connection, commit: Commit, actor: Actor) -> Committ
         raise InvalidError("this task is full: it has 2^32 checkpoints or events", hint="begin a new task")
     placement = Placement(line.branch_id, sequence, version, event)
     number = key(line.task, sequence)
+    attested = [Attestation(n, kind, now(), actor.user, data) for n, (kind, data) in enumerate(commit.attestations, 1)]
+    verification = next((a for a in reversed(attested) if a.kind == "verification"), None)
+    verified = verification is not None and bool(verification.data.get("verified"))
+    verified_at = verification.at if verification else None
     connection.executemany(_INSERT_BLOB, ((line.task, *blob[:4]) for blob in commit.blobs))
     for part in commit.slices:
         connection.execute(_INSERT_SLICE, (line.task, *part))
@@ -101,6 +107,8 @@ def commit(connection: apsw.Connection, commit: Commit, actor: Actor) -> Committ
             commit.checksum,
             placement_digest := placement.digest(commit.checksum),
             commit.data,
+            verified,
+            verified_at,
             *_root(connection, commit),
         ),
     )
@@ -115,8 +123,8 @@ def commit(connection: apsw.Connection, commit: Commit, actor: Actor) -> Committ
     )
     if record.key is not None:
         connection.execute("INSERT INTO keys VALUES (?, ?, ?)", (line.task, record.key, number))
-    attested = [append(connection, number, commit.checksum, kind, data, actor) for kind, data in commit.attestations]
-    verification = next((a for a in reversed(attested) if a.kind == "verification"), None)
+    for attestation in attested:
+        insert(connection, number, commit.checksum, attestation)
     stored = StoredCheckpoint(
         id=record.id,
         owner=commit.owner,
@@ -126,8 +134,8 @@ def commit(connection: apsw.Connection, commit: Commit, actor: Actor) -> Committ
         checksum=commit.checksum,
         placement=placement,
         placement_digest=placement_digest,
-        verified=verification is not None and bool(verification.data.get("verified")),
-        verified_at=verification.at if verification else None,
+        verified=verified,
+        verified_at=verified_at,
         deleted=False,
         tags=(),
     )

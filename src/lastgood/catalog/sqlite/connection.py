@@ -119,23 +119,10 @@ def _checksum_vfs_file() -> str:
     return str(extra.path("cksumvfs"))
 
 
-@contextmanager
-def unsynced(connection: apsw.Connection) -> Iterator[None]:
-    """Commits inside do not wait for the disk. The next one outside takes them along: the log is synced in order.
-
-    An interrupt may leave the connection so; whoever promises more asks for `require_synced` first.
-    """
-    try:
-        connection.execute(f"PRAGMA synchronous = {NORMAL}")
-        yield
-    finally:
-        connection.execute(f"PRAGMA synchronous = {FULL}")
-
-
-def require_synced(connection: apsw.Connection) -> None:
-    """Commits wait for the disk, or UnavailableError."""
-    if connection.execute("PRAGMA synchronous").get != FULL:
-        connection.execute(f"PRAGMA synchronous = {FULL}")
+def set_synced(connection: apsw.Connection, synced: bool) -> None:
+    """Whether commits wait for the disk; UnavailableError when they would not."""
+    connection.execute(f"PRAGMA synchronous = {FULL if synced else NORMAL}")
+    if synced:
         _require("synchronous", connection.execute("PRAGMA synchronous").get, FULL)
 
 

@@ -19,11 +19,10 @@ from lastgood.catalog.sqlite.connection import (
     create_connection,
     open_connection,
     open_memory,
-    require_synced,
+    set_synced,
     told,
     translate,
     translated_errors,
-    unsynced,
 )
 from lastgood.catalog.sqlite.group import Group, Work, Write, nested_write
 from lastgood.catalog.sqlite.migration import Migration, migrate, migrations, pending
@@ -125,29 +124,38 @@ class FileDatabase(Database):
         durable = any(write.durable for write in writes)
         try:
             connection = self._connection()
-            if durable:
-                require_synced(connection)
-                self._transact(connection, writes, durable)
-            else:
-                with unsynced(connection):
-                    self._transact(connection, writes, durable)
+            self._sync(connection, durable)
+            self._transact(connection, writes, durable)
         except (apsw.Error, CheckpointError) as error:
             if isinstance(error, apsw.IOError):
                 self._generation += 1  # after a failed fsync no connection may go on as if nothing was
             for write in writes:
                 write.settle(told(error))
 
+    def _sync(self, connection: apsw.Connection, durable: bool) -> None:
+        """Commits wait for the disk, or do not: then the next one that does takes them along, the log is in order.
+
+        What is not known to be so, because an interrupt came in between, is set again.
+        """
+        local = self._local
+        if local.is_synced is not durable:
+            local.is_synced = None
+            set_synced(connection, durable)
+            local.is_synced = durable
+
     def _transact(self, connection: apsw.Connection, writes: Sequence[Write[Any]], durable: bool) -> None:
         number = None
         try:
-            connection.execute("BEGIN IMMEDIATE")
-            number = connection.execute(_NEXT_COMMIT).get if durable else None
-            last = connection.execute(_LAST_COMMIT).get if number is None else number - 1
-            self._compare(last, self._queue.witness())
-            if len(writes) == 1:
-                writes[0].run(connection)
-            else:
-                _run_each(connection, writes)
+            number = self._begin(connection, durable)
+            try:
+                for write in writes:
+                    write.run(connection)
+            except Exception as error:
+                if len(writes) == 1 or _ends_all(error, connection):
+                    raise
+                connection.execute("ROLLBACK")
+                number = self._begin(connection, durable)
+                _run_apart(connection, writes)
             connection.execute("COMMIT")
             if number is not None:
                 self._queue.testify(number)
@@ -160,6 +168,14 @@ class FileDatabase(Database):
                 _settle(writes)
             raise
         _settle(writes)
+
+    def _begin(self, connection: apsw.Connection, durable: bool) -> int | None:
+        """A writing transaction; its number if it is durable."""
+        connection.execute("BEGIN IMMEDIATE")
+        number: int | None = connection.execute(_NEXT_COMMIT).get if durable else None
+        last = connection.execute(_LAST_COMMIT).get if number is None else number - 1
+        self._compare(last, self._queue.witness())
+        return number
 
     def queue(self) -> AbstractContextManager[None]:
         return self._queue.turn()
@@ -206,6 +222,7 @@ class FileDatabase(Database):
             if old is not None and local.owner[0] != owner[0]:
                 _orphans.append(old)
             local.connection = open_connection(self._path)
+            local.is_synced = None
             local.owner = owner
         connection: apsw.Connection = local.connection
         return connection
@@ -279,18 +296,23 @@ class MemoryDatabase(Database):
             self._connection.close()
 
 
-def _run_each(connection: apsw.Connection, writes: Sequence[Write[Any]]) -> None:
-    """One that fails is undone alone; a disk that fails fails them all."""
+def _run_apart(connection: apsw.Connection, writes: Sequence[Write[Any]]) -> None:
+    """Each that fails is undone alone. It costs more, so it is done only when one has failed."""
     for write in writes:
         connection.execute("SAVEPOINT one")
         try:
             write.run(connection)
         except Exception as error:
-            if isinstance(error, apsw.IOError | apsw.FullError) or not connection.in_transaction:
+            if _ends_all(error, connection):
                 raise
             connection.execute("ROLLBACK TO one")
             write.error = told(error)
         connection.execute("RELEASE one")
+
+
+def _ends_all(error: Exception, connection: apsw.Connection) -> bool:
+    """A disk that fails fails every write of the transaction."""
+    return isinstance(error, apsw.IOError | apsw.FullError) or not connection.in_transaction
 
 
 def _settle(writes: Sequence[Write[Any]]) -> None:

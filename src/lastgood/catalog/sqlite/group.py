@@ -1,7 +1,8 @@
 """Writes of several threads that happen to come together, gathered so that they share one transaction.
 
 The first to come leads. While it waits for its turn and for the disk, others line up behind it; whoever leads
-next takes all of them along. Nobody waits longer than alone: one thread by itself commits at once.
+next takes all of them along. Those who were along last time are likely to come again, so they are waited for: at
+most as long as their commit took, and not at all by a thread that is by itself.
 
 A signal may raise anywhere in here, even in what tidies up. So nobody waits for a leader without looking, now and
 then, whether it is still there.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -25,6 +27,7 @@ T = TypeVar("T")
 Work = Callable[[apsw.Connection], T]
 MAX_GROUP = 64
 LOOK_SECONDS = 1.0
+MAX_PATIENCE_SECONDS = 0.01
 
 
 class Write(Generic[T]):
@@ -85,6 +88,8 @@ class Group:
         self._lock = threading.RLock()  # a signal handler may come in between, on the same thread
         self._line: deque[Write[Any]] = deque()
         self._leader: Write[Any] | None = None
+        self._crowd = 1  # who were along last time
+        self._patience = 0.0
 
     def write(self, write: Write[T]) -> T:
         if threading.main_thread().ident == write.thread and _is_nested():  # signal handlers run there alone
@@ -95,6 +100,8 @@ class Group:
                 self._line.append(write)
                 if self._leader is None:
                     self._leader = write
+                elif len(self._line) == self._crowd:
+                    self._leader.wake()
             while not write.settled:
                 if self._leader is write:
                     self._lead(write)
@@ -107,13 +114,17 @@ class Group:
     def _lead(self, write: Write[Any]) -> None:
         """Commit this write with the others in the line."""
         batch: list[Write[Any]] = []
+        if len(self._line) < self._crowd:
+            write.wait(self._patience)
         try:
             with self._turn():
+                began = time.monotonic()
                 with self._lock:
                     self._line.remove(write)
                     others = [self._line.popleft() for _ in range(min(MAX_GROUP - 1, len(self._line)))]
                     batch = [write, *others]
                 self._commit(batch)
+            self._crowd, self._patience = len(batch), min(MAX_PATIENCE_SECONDS, time.monotonic() - began)
         finally:
             with self._lock:
                 self._line.extendleft(other for other in reversed(batch) if not other.settled)

@@ -15,10 +15,8 @@ from lastgood.model.step import OpenStep, decode_step, encode_step
 
 
 def begin_step(connection: apsw.Connection, step: OpenStep, snapshot: Blob | None) -> None:
-    if one_row(connection, "SELECT 1 FROM steps WHERE owner = ? AND id = ?", (step.owner, step.id)):
-        raise ConflictError(f"a step {step.id!r} is open already", hint="commit it, or give another id")
     connection.execute(
-        "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
         (
             step.owner,
             step.id,
@@ -28,6 +26,8 @@ def begin_step(connection: apsw.Connection, step: OpenStep, snapshot: Blob | Non
             *((snapshot.size, snapshot.encoding, snapshot.data) if snapshot else (None, None, None)),
         ),
     )
+    if not connection.changes():
+        raise ConflictError(f"a step {step.id!r} is open already", hint="commit it, or give another id")
 
 
 def read_step(connection: apsw.Connection, owner: str, step_id: str) -> tuple[OpenStep, Blob | None] | None:
