@@ -20,6 +20,7 @@ import pytest
 import lastgood
 from lastgood.catalog.sqlite.database import FileDatabase
 from lastgood.errors import ConflictError
+from lastgood.model.identity import new_id
 
 RACER = r"""
 import json, sys
@@ -405,3 +406,13 @@ def test_beginning_a_step_waits_for_no_disk_and_leaves_the_connection_durable(st
     assert line._commits() == before  # the witness counts what is durable
     step.commit()
     assert line._commits() == before + 1
+
+
+def test_parent_and_forked_child_make_different_ids(tmp_path: Path) -> None:
+    """B11: what the parent keeps ready for its next ids must not be used by the child as well."""
+    new_id()
+    ids = tmp_path / "ids"
+    _in_forked_child(lambda: ids.write_text(" ".join(new_id()[15:] for _ in range(200))))
+    mine = {new_id()[15:] for _ in range(200)}
+    assert len(mine) == 200
+    assert not mine & set(ids.read_text().split())
