@@ -794,6 +794,7 @@ LEFT_OUT = {
         ("append_draft", "begin", "commit_step", "fail_step", "roll_back", "user", "verifier", "without_secrets"),
         ENGINE,
     ),
+    "EvidenceVerifier": {"checking": ENGINE},
     "Checkpoint": {"from_dict": "makes a checkpoint apart from any store; lastgood.Checkpoint.from_dict does"},
 }
 LEFT_OUT["CheckpointManager"] = LEFT_OUT["Store"]

@@ -412,7 +412,11 @@ def test_parent_and_forked_child_make_different_ids(tmp_path: Path) -> None:
     """B11: what the parent keeps ready for its next ids must not be used by the child as well."""
     new_id()
     ids = tmp_path / "ids"
-    _in_forked_child(lambda: ids.write_text(" ".join(new_id()[15:] for _ in range(200))))
+
+    def work() -> None:
+        ids.write_text(" ".join(new_id()[15:] for _ in range(200)))
+
+    _in_forked_child(work)
     mine = {new_id()[15:] for _ in range(200)}
     assert len(mine) == 200
     assert not mine & set(ids.read_text().split())

@@ -14,6 +14,7 @@ random.seed(int(sys.argv[2]))
 store = lastgood.open(sys.argv[1], user="tester")
 task, stop, told = store.task("main"), threading.Event(), {"main": {"n": -1}}
 task.save(told["main"])
+task.step("imports").begin(), task.refresh(), task.append({"n": -1}).state  # Python's import lock bears no interrupt
 
 
 def work(name):

@@ -143,7 +143,6 @@ def write_checkpoint(
     refs = {name: split.ref for name, split in splits.items()}
     record = _describe(ground, draft, refs, redacted, user, correlation_id)
     data = encode_record(record)
-    verification = draft.proof.finish() if draft.proof else None
     commit = Commit(
         owner=ground.owner,
         record=record,
@@ -157,14 +156,20 @@ def write_checkpoint(
         keep_root="state" not in splits,
         blobs=[_blob(key, content) for key, content in _contents(splits)],
         slices=[SliceOf(*part) for split in splits.values() for part in split.slices],
-        attestations=[] if verification is None else [("verification", verification)],
         step=draft.step,
         notes=draft.notes,
+        attestations=_attested(draft.proof),
     )
     committed = catalog.commit(commit, Actor(user, correlation_id))
     if not committed.repeated:
         splitters.keep(splits, committed.stored)
     return record, committed
+
+
+def _attested(proof: Proof | None) -> list[tuple[str, dict[str, Any]]]:
+    """What checking the evidence gave. It goes on in parallel, so this comes last of all."""
+    verification = proof.finish() if proof else None
+    return [] if verification is None else [("verification", verification)]
 
 
 def check_metadata(metadata: object) -> None:

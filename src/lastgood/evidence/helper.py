@@ -159,21 +159,40 @@ class _Child:
         self._process, self._socket = _start()
 
     def send(self, message: bytes, deadline: float) -> None:
+        import select
         import socket
 
-        self._socket.settimeout(_left(deadline) + _GRACE_SECONDS)
         # A program that lets SIGPIPE kill it must not die of a helper that did.
         flags = getattr(socket, "MSG_NOSIGNAL", 0)
         rest = memoryview(message)
         while rest:
-            rest = rest[self._socket.send(rest, flags) :]
+            try:
+                rest = rest[self._socket.send(rest, flags) :]
+            except BlockingIOError:
+                self._wait(select.POLLOUT, deadline)
 
     def receive(self, deadline: float) -> Reply:
-        self._socket.settimeout(_left(deadline) + _GRACE_SECONDS)
-        reply = receive(self._socket.recv)
+        import select
+
+        def read(size: int) -> bytes:
+            while True:
+                try:
+                    return self._socket.recv(size)
+                except BlockingIOError:
+                    self._wait(select.POLLIN, deadline)
+
+        reply = receive(read)
         if reply is None:
             raise EOFError
         return _REPLY.decode(reply)
+
+    def _wait(self, event: int, deadline: float) -> None:
+        import select
+
+        poll = select.poll()
+        poll.register(self._socket, event)
+        if not poll.poll((_left(deadline) + _GRACE_SECONDS) * 1000):
+            raise TimeoutError
 
     def end(self) -> None:
         """It only ever reads, so killing it harms nothing."""
@@ -195,6 +214,7 @@ def _start() -> tuple[subprocess.Popen[bytes], socket.socket]:
     if not sys.executable or getattr(sys, "frozen", False):
         raise UnavailableError("there is no Python interpreter to start the helper process with")
     here, there = socket.socketpair()
+    here.setblocking(False)
     if hasattr(socket, "SO_NOSIGPIPE"):
         here.setsockopt(socket.SOL_SOCKET, socket.SO_NOSIGPIPE, 1)
     # Isolated, and without site: nothing of the user's environment runs there, and it starts in half the time.

@@ -13,7 +13,6 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
@@ -72,7 +71,7 @@ class Group:
     """Hands each write to a leader, who waits for its `turn` and takes along all who came meanwhile.
 
     `commit` settles every write it is given, or raises. Writes that it left unsettled (their leader was interrupted
-    before anything was committed) go back into the line and are led by somebody else.
+    before anything was committed) are led by somebody else.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class Group:
     def renew_locks(self) -> None:
         """In a child the threads that were lined up are gone."""
         self._lock = threading.RLock()  # a signal handler may come in between, on the same thread
-        self._line: deque[Write[Any]] = deque()
+        self._line: list[Write[Any]] = []
         self._leader: Write[Any] | None = None
         self._crowd = 1  # who were along last time
         self._patience = 0.0
@@ -112,7 +111,7 @@ class Group:
         return write.outcome()
 
     def _lead(self, write: Write[Any]) -> None:
-        """Commit this write with the others in the line."""
+        """Commit this write with the others in the line. They stay in it until they are settled."""
         batch: list[Write[Any]] = []
         if len(self._line) < self._crowd:
             write.wait(self._patience)
@@ -120,14 +119,12 @@ class Group:
             with self._turn():
                 began = time.monotonic()
                 with self._lock:
-                    self._line.remove(write)
-                    others = [self._line.popleft() for _ in range(min(MAX_GROUP - 1, len(self._line)))]
-                    batch = [write, *others]
+                    batch = [write, *(other for other in self._line if other is not write)][:MAX_GROUP]
                 self._commit(batch)
             self._crowd, self._patience = len(batch), min(MAX_PATIENCE_SECONDS, time.monotonic() - began)
         finally:
             with self._lock:
-                self._line.extendleft(other for other in reversed(batch) if not other.settled)
+                self._line = [other for other in self._line if not other.settled]
             for other in batch:
                 if other.settled and other is not write:
                     other.wake()
@@ -140,14 +137,14 @@ class Group:
                 self._choose_leader()
 
     def _choose_leader(self) -> None:
-        self._leader = self._line[0] if self._line else None
+        self._leader = next((write for write in self._line if not write.settled), None)
         if self._leader is not None:
             self._leader.wake()
 
     def _replace_lost_leader(self) -> None:
         with self._lock:
             if self._leader is None or not _is_under_way(self._leader):
-                self._line = deque(write for write in list(self._line) if _is_under_way(write))
+                self._line = [write for write in self._line if _is_under_way(write)]
                 self._choose_leader()
 
     def _forget_interrupted(self, thread: int) -> None:
