@@ -586,3 +586,29 @@ def test_a_closed_store_says_so(tmp_path: Path, target: str) -> None:
 def _descriptors() -> int:
     folder = Path("/proc/self/fd")
     return len(list(folder.iterdir())) if folder.exists() else 0
+
+
+def test_evidence_that_holds_what_is_no_number_fails_and_commits_again_as_the_same(tmp_path: Path) -> None:
+    """D2, D6: NaN is not even itself, so it is not stored."""
+    with lastgood.CheckpointManager(tmp_path / "store") as manager:
+        claims = {"exit_code": 0, "score": float("nan")}
+        evidence = lastgood.Evidence("command_exit", "it ran", claims, metadata={"actual_exit_code": 0})
+        step = manager.begin_step("t", "step", {})
+        made = manager.commit_step(step, lastgood.EvidencePack([evidence]), "c-1")
+        again = manager.commit_step(step, lastgood.EvidencePack([evidence]), "c-1")
+    assert (made.verified, again.id) == (False, made.id)
+
+
+@dataclass
+class Ran:
+    exit_code: int
+
+
+def test_the_exit_code_of_a_command_is_found_in_a_state_that_is_a_dataclass(tmp_path: Path) -> None:
+    """D7: at the commit as later, when the stored state is looked at."""
+    pack = lastgood.EvidencePack([lastgood.Evidence("command_exit", "it ran", {"exit_code": 0})])
+    with lastgood.open(tmp_path / "store") as store:
+        task = store.task("t")
+        with pytest.warns(lastgood.PlainDataWarning):
+            made = task.save(Ran(0), evidence=pack)
+    assert made.verified

@@ -543,3 +543,14 @@ def test_history_costs_what_changed(tmp_path: Path) -> None:
             assert store.examine_checkpoint(checkpoint.id) == []
     # Whole states would be 8 MB; the conversation itself is 0.14 MB.
     assert (tmp_path / "s" / "catalog.sqlite").stat().st_size < 500_000
+
+
+def test_a_checkpoint_that_somebody_holds_says_that_it_was_purged(store: Store) -> None:
+    """G9: gone is not damaged."""
+    task = store.task("t")
+    task.save({"n": 1})
+    task.save({"n": 2})
+    held = store.list_checkpoints("t")[1]
+    store.purge_checkpoint(held.id)
+    with pytest.raises(NotFoundError, match="was purged"):
+        _ = held.state

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lastgood.catalog.contract import Committed, NewBranch, Position
+from lastgood.content.decoding import decode
 from lastgood.content.redacted import redact_state
+from lastgood.content.values import encode
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, Draft, Ground, Splitters, write_checkpoint
 from lastgood.engine.context import is_logging, log_operation, log_warning
@@ -89,7 +91,7 @@ class Cursor:
         from lastgood.engine.verification import proving
 
         options, head = self.store.options, self.head
-        snapshot = (lambda: state) if state is not KEPT else head and head.plain_state
+        snapshot = (lambda: _plain(state)) if state is not KEPT else head and head.plain_state
         return proving(evidence, self.store.verifier if options.auto_verify else None, snapshot, options.redaction)
 
     def save(self, draft: Draft, policy: OnFailure | None = None) -> Checkpoint:
@@ -225,6 +227,14 @@ class Cursor:
                 "keep large content in files",
                 task_id=self.task_id,
             )
+
+
+def _plain(state: Any) -> Any:
+    """As it will come back to whoever looks at the stored state; the state itself where it is none that is stored."""
+    try:
+        return decode(encode(state), classes=False)
+    except CheckpointError:
+        return state
 
 
 def _place(checkpoint: Checkpoint | None) -> Head | None:

@@ -128,7 +128,7 @@ def plan_branch(
 
 def draft_restored(chosen: Checkpoint, new: NewBranch, left: str, way: Way, **fields: Any) -> Draft:
     """The first checkpoint of a branch: the chosen one's snapshot, exactly; and the note in the log of `left`."""
-    about = {"branch": new.id, "name": new.name, "by": way, "what": "state"}
+    about = {"branch": new.id, "by": way, "what": "state"}
     return Draft(
         state=KEPT,
         type="forked" if way == "fork" else "restored",

@@ -471,7 +471,13 @@ class _Stored:
     def load(self, name: str, classes: bool) -> Any:
         from lastgood.engine.states import load_value
 
-        return load_value(self._catalog, self._cache, self._stored, self._record, name, classes=classes)
+        try:
+            return load_value(self._catalog, self._cache, self._stored, self._record, name, classes=classes)
+        except IntegrityError:
+            now = self._catalog.checkpoint(self._stored.owner, self._stored.id)
+            if now is None or now.data is None:
+                raise NotFoundError(f"checkpoint {self._stored.id!r} was purged", hint="it is gone for good") from None
+            raise
 
     def verification(self) -> Attestation | None:
         found = self._catalog.attestations(self._stored.owner, self._stored.id)

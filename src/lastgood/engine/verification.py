@@ -212,8 +212,10 @@ class _Parts:
         if isinstance(value, str):
             plain = value if kind is str else str.__str__(value)
             return plain if is_text(plain) else self._lose("text that is not Unicode")
-        if value is None or kind is bool or kind is float:
+        if value is None or kind is bool:
             return value
+        if isinstance(value, float):
+            return float(value) if value == value else self._lose("not a number")
         if isinstance(value, int):
             return int(value) if -(1 << 63) <= value < 1 << 64 else self._lose("an integer beyond 64 bits")
         if isinstance(value, _CONTAINERS):
