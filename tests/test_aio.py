@@ -785,7 +785,8 @@ ENGINE = "for the rest of the engine"
 LEFT_OUT = {
     "Store": dict.fromkeys(
         (
-            *("actor", "alert", "announce_interrupted", "catalog", "end_step", "hold", "line", "log", "renew_locks"),
+            *("actor", "alert", "announce_interrupted", "catalog", "end_step", "filing", "hold", "line", "log"),
+            "renew_locks",
             *("stored", "verifier", "wrap", "wrap_intact"),
         ),
         ENGINE,

@@ -18,8 +18,12 @@ import apsw
 import pytest
 
 import lastgood
+from lastgood.catalog.sqlite import database as databases
+from lastgood.catalog.sqlite import group
+from lastgood.catalog.sqlite.connection import set_synced
 from lastgood.catalog.sqlite.database import FileDatabase
-from lastgood.errors import ConflictError
+from lastgood.catalog.sqlite.group import Write
+from lastgood.errors import BusyError, ConflictError, DiskFullError, LostCommitsError, UnavailableError
 from lastgood.model.identity import new_id
 
 RACER = r"""
@@ -227,6 +231,25 @@ def test_a_forked_child_saves_through_the_store_it_inherited(store: lastgood.Sto
     _expect_one_line(store, "shared", 13)
 
 
+def test_a_forked_child_uses_no_connection_of_its_parent(store: lastgood.Store) -> None:
+    """SQLite forbids it: the locks of the one would be taken for the other's."""
+    database: FileDatabase = store.catalog._database  # type: ignore[attr-defined]
+    parents: list[apsw.Connection] = []
+    database.write(parents.append)
+
+    def work() -> None:
+        used: list[apsw.Connection] = []
+        database.write(used.append)
+        with database.reading() as connection:
+            used.append(connection)
+        assert used[0] is used[1]
+        assert used[0] is not parents[0]
+
+    _in_forked_child(work)
+    database.write(parents.append)
+    assert parents[0] is parents[1]
+
+
 def test_parent_and_forked_child_append_at_the_same_time(store: lastgood.Store) -> None:
     """B11, G7."""
     store.task("t").append({"n": "first"})
@@ -313,12 +336,13 @@ class _Line:
         threads = []
         with self.database.queue():
             for index, work in enumerate(works):
-                threads.append(threading.Thread(target=self._do, args=(index, work)))
+                threads.append(threading.Thread(target=self._do, args=(index, work), daemon=True))
                 threads[-1].start()
                 while len(self.database._group._line) <= index and threads[-1].is_alive():
                     threads[-1].join(0.001)
         for thread in threads:
             thread.join(60)
+            assert not thread.is_alive(), "a writer hangs"
         return self._commits() - before
 
     def _do(self, index: int, work: Callable[[], object]) -> None:
@@ -332,6 +356,13 @@ class _Line:
             return int(connection.execute("SELECT last_sequence FROM tasks WHERE task = 0").get)
 
 
+@pytest.fixture
+def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits has to be woken: nobody finds out by himself that he was served, or has to lead."""
+    monkeypatch.setattr(group, "LOOK_SECONDS", 3600.0)
+
+
+@pytest.mark.usefixtures("nobody_looks")
 def test_threads_that_wait_together_share_one_commit(store: lastgood.Store) -> None:
     tasks = [store.task(f"t{n}") for n in range(8)]
     line = _Line(store)
@@ -355,6 +386,225 @@ def test_one_that_conflicts_fails_alone(store: lastgood.Store) -> None:
     assert conflict.head.id == handles[0].head.id  # type: ignore[union-attr]
 
 
+@pytest.mark.usefixtures("nobody_looks")
+def test_a_line_that_is_too_long_for_one_commit_is_served_in_several(
+    store: lastgood.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group, "MAX_GROUP", 3)
+    tasks = [store.task(f"t{n}") for n in range(8)]
+    assert _Line(store).run(*(functools.partial(task.save, {"n": n}) for n, task in enumerate(tasks))) == 3
+    assert [store.task(f"t{n}").state for n in range(8)] == [{"n": n} for n in range(8)]
+
+
+def test_what_one_that_fails_had_written_is_undone_and_the_others_stay(store: lastgood.Store) -> None:
+    task = store.task("t")
+    line = _Line(store)
+
+    def fail_halfway(connection: apsw.Connection) -> None:
+        connection.execute("INSERT INTO meta VALUES ('half', 'done')")
+        raise ValueError("planted")
+
+    works = [lambda: line.database.write(fail_halfway), lambda: task.save({"n": 1})]
+    assert line.run(*works, works[0]) == 1
+    assert [type(line.outcomes[n]) for n in range(3)] == [ValueError, lastgood.Checkpoint, ValueError]
+    with line.database.reading() as connection:
+        assert connection.execute("SELECT count(*) FROM meta WHERE key = 'half'").get == 0
+    assert store.task("t").state == {"n": 1}
+
+
+def test_one_that_fails_alone_is_not_tried_again(store: lastgood.Store) -> None:
+    tried: list[int] = []
+
+    def fail(connection: apsw.Connection) -> None:
+        tried.append(1)
+        raise ValueError("planted")
+
+    with pytest.raises(ValueError, match="planted"):
+        _Line(store).database.write(fail)
+    assert tried == [1]
+
+
+def test_one_that_failed_in_a_commit_that_came_to_nothing_may_succeed_in_the_next(store: lastgood.Store) -> None:
+    """What became of a write is what became of it the last time it was done."""
+    line = _Line(store)
+    tried: list[str] = []
+
+    def fail(connection: apsw.Connection) -> None:
+        raise ValueError("planted")
+
+    def fail_once(connection: apsw.Connection) -> str:
+        tried.append("fails once")
+        if tried.count("fails once") == 1:
+            raise ValueError("planted")
+        return "succeeded"
+
+    def interrupt_once(connection: apsw.Connection) -> str:
+        tried.append("interrupts once")
+        if tried.count("interrupts once") == 1:
+            raise KeyboardInterrupt
+        return "went on"
+
+    assert line.run(*(functools.partial(line.database.write, work) for work in (fail, fail_once, interrupt_once))) == 1
+    assert isinstance(line.outcomes[0], KeyboardInterrupt)
+    assert [line.outcomes[1], line.outcomes[2]] == ["succeeded", "went on"]
+
+
+@pytest.mark.parametrize("durable_first", [True, False])
+def test_a_group_is_as_durable_as_the_most_durable_in_it(store: lastgood.Store, durable_first: bool) -> None:
+    """A2: whoever leads, and whoever is along."""
+    line = _Line(store)
+    levels: list[int] = []
+
+    def look(connection: apsw.Connection) -> None:
+        levels.append(connection.pragma("synchronous"))
+
+    works = [functools.partial(line.database.write, look, durable=durable) for durable in (durable_first, True)]
+    works.append(functools.partial(line.database.write, look, durable=not durable_first))
+    assert line.run(*works) == 1
+    assert levels == [2, 2, 2]
+
+
+def test_an_interrupt_while_durability_is_changed_leaves_it_to_be_set_again(
+    store: lastgood.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A2"""
+    database = _Line(store).database
+    levels: list[int] = []
+    database.write(lambda connection: None)
+
+    def interrupted(connection: apsw.Connection, synced: bool) -> None:
+        set_synced(connection, synced)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(databases, "set_synced", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            database.write(lambda connection: None, durable=False)
+    database.write(lambda connection: levels.append(connection.pragma("synchronous")))
+    assert levels == [2]
+
+
+@pytest.mark.usefixtures("nobody_looks")
+def test_an_interrupt_just_after_the_commit_takes_nothing_back_and_repeats_nothing(
+    store: lastgood.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I1: the others are told that they are stored, for they are."""
+    tasks = [store.task(f"t{n}") for n in range(3)]
+    line = _Line(store)
+    testify = line.database._queue.testify
+
+    def interrupted(number: int) -> None:
+        testify(number)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(line.database._queue, "testify", interrupted)
+    assert line.run(*(functools.partial(task.save, {"n": n}) for n, task in enumerate(tasks))) == 1
+    assert [type(line.outcomes[n]) for n in range(3)] == [KeyboardInterrupt, *[lastgood.Checkpoint] * 2]
+    assert [store.task(f"t{n}").state for n in range(3)] == [{"n": n} for n in range(3)]
+
+
+def test_the_witness_follows_a_commit_and_never_precedes_it(store: lastgood.Store) -> None:
+    """I1, I4: one that is ahead of the commits would say that some were lost."""
+    line = _Line(store)
+    store.task("t").save({"n": 1})
+    assert line.database._queue.witness() == line._commits()
+
+    def refuse(connection: apsw.Connection) -> None:
+        connection.set_commit_hook(lambda: True)
+
+    with pytest.raises(lastgood.CheckpointError):
+        line.database.write(refuse)
+    line.database._local.connection.set_commit_hook(None)
+    assert line.database._queue.witness() == line._commits()
+    store.task("t").append({"n": 2})
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_nothing_is_written_on_top_of_a_loss(store: lastgood.Store, durable: bool) -> None:
+    """I3: not even when it is the very last commit that is gone."""
+    store.task("t").save({"n": 1})
+    line = _Line(store)
+    with line.database.queue():
+        line.database._queue.testify(line._commits() + 1)
+    written: list[int] = []
+    with pytest.raises(LostCommitsError) as caught:
+        line.database.write(lambda connection: written.append(1), durable=durable)
+    assert str(caught.value).startswith("1 acknowledged commit")
+    assert written == []
+    assert line.database.accept_loss() == 1
+    store.task("t").append({"n": 2})
+
+
+def test_a_write_inside_a_write_is_refused(store: lastgood.Store) -> None:
+    database = _Line(store).database
+    with pytest.raises(BusyError, match="in the middle of a save"):
+        database.write(lambda connection: database.write(lambda connection: None))
+    with database.queue(), pytest.raises(BusyError, match="in the middle of a save"):
+        database.write(lambda connection: database.write(lambda connection: None))
+    store.task("t").save({"n": 1})
+
+
+def test_who_holds_the_queue_takes_nobody_along(store: lastgood.Store) -> None:
+    """What it has read must stay true until it is done."""
+    database = _Line(store).database
+    done: list[str] = []
+
+    def hold() -> None:
+        with database.queue():
+            other.start()
+            while not database._group._line:
+                other.join(0.001)
+            database.write(lambda connection: done.append("holder"))
+            done.append("still holding")
+
+    other = threading.Thread(target=database.write, args=(lambda connection: done.append("other"),), daemon=True)
+    holder = threading.Thread(target=hold, daemon=True)
+    holder.start()
+    for thread in (holder, other):
+        thread.join(60)
+        assert not thread.is_alive(), "a writer hangs"
+    assert done == ["holder", "still holding", "other"]
+
+
+@pytest.mark.usefixtures("nobody_looks")
+def test_a_thread_that_was_interrupted_while_it_led_leads_again_at_once(store: lastgood.Store) -> None:
+    line = _Line(store)
+
+    def work() -> str:
+        line.database._group._leader = Write(lambda connection: None)  # as an interrupt in what tidies up leaves it
+        return line.database.write(lambda connection: "written")
+
+    line.run(work)
+    assert line.outcomes == {0: "written"}
+
+
+def test_who_waits_for_a_leader_that_is_gone_leads_and_takes_no_lost_write_along(
+    store: lastgood.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write whose caller was told of an interrupt is not made after all."""
+    monkeypatch.setattr(group, "LOOK_SECONDS", 0.001)
+    line = _Line(store)
+    lost: list[str] = []
+    gone: list[Write[None]] = []
+    thread = threading.Thread(target=lambda: gone.append(Write(lambda connection: lost.append("another's"))))
+    thread.start()
+    thread.join()
+
+    def work() -> str:
+        own = Write(lambda connection: lost.append("of this thread, earlier"))
+        line.database._group._line = [gone[0], own]
+        line.database._group._leader = gone[0]
+        return line.database.write(lambda connection: "written")
+
+    worker = threading.Thread(target=line._do, args=(0, work), daemon=True)
+    worker.start()
+    worker.join(60)
+    assert line.outcomes == {0: "written"}
+    assert lost == []
+
+
+@pytest.mark.usefixtures("nobody_looks")
 @pytest.mark.parametrize("interrupted", range(3))
 def test_an_interrupt_in_a_group_fails_nobody_else(store: lastgood.Store, interrupted: int) -> None:
     tasks = [store.task(f"t{n}") for n in range(3)]
@@ -376,16 +626,60 @@ def test_an_interrupt_in_a_group_fails_nobody_else(store: lastgood.Store, interr
     tasks[0].save({"n": "goes on"})
 
 
-def test_a_disk_that_fails_fails_the_whole_group_and_nothing_is_acknowledged(store: lastgood.Store) -> None:
-    tasks = [store.task(f"t{n}") for n in range(3)]
+@pytest.mark.parametrize(
+    ("error", "told"), [(apsw.IOError, UnavailableError), (apsw.FullError, DiskFullError)], ids=["failing", "full"]
+)
+def test_a_disk_that_fails_after_another_write_failed_fails_the_whole_group(
+    store: lastgood.Store, error: type[apsw.Error], told: type[lastgood.CheckpointError]
+) -> None:
+    """B7: whoever failed of himself is told that."""
+    task = store.task("t")
     line = _Line(store)
+
+    def fail(with_error: Exception) -> Callable[[], object]:
+        def work(connection: apsw.Connection) -> None:
+            raise with_error
+
+        return lambda: line.database.write(work)
+
+    assert line.run(fail(ValueError("planted")), lambda: task.save({"n": 1}), fail(error("planted"))) == 0
+    assert [type(line.outcomes[n]) for n in range(3)] == [ValueError, told, told]
+    assert store.tasks() == []
+    task.save({"n": 2})
+
+
+def test_after_a_disk_error_no_thread_goes_on_with_its_connection(store: lastgood.Store) -> None:
+    """After a failed fsync nobody knows what the old one believes to be on disk."""
+    line = _Line(store)
+    used: list[apsw.Connection] = []
 
     def fail(connection: apsw.Connection) -> None:
         raise apsw.IOError("planted")
 
+    line.database.write(used.append)
+    line.database.write(used.append)
+    line.run(lambda: line.database.write(fail))
+    assert isinstance(line.outcomes[0], UnavailableError)
+    line.database.write(used.append)
+    assert used[0] is used[1]
+    assert used[1] is not used[2]
+
+
+def test_a_disk_that_fails_fails_the_whole_group_and_nothing_is_acknowledged(store: lastgood.Store) -> None:
+    tasks = [store.task(f"t{n}") for n in range(3)]
+    line = _Line(store)
+
+    tried: list[int] = []
+
+    def fail(connection: apsw.Connection) -> None:
+        tried.append(1)
+        if tried == [1]:
+            raise apsw.IOError("planted")
+
     works: list[Callable[[], object]] = [functools.partial(task.save, {"n": 1}) for task in tasks]
     assert line.run(*works, lambda: line.database.write(fail)) == 0
     assert [type(outcome) for outcome in line.outcomes.values()] == [lastgood.UnavailableError] * 4
+    assert tried == [1]  # nobody tries his luck on a disk that failed
     assert store.tasks() == []
     for task in tasks:
         task.save({"n": 2})

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import socket
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -15,7 +17,7 @@ from typing import Any
 import pytest
 
 from lastgood.errors import BusyError, InvalidError, NotFoundError, UnavailableError
-from lastgood.evidence import registry
+from lastgood.evidence import registry, rows
 from lastgood.evidence.hashing import HashCache, is_settled, signature
 from lastgood.evidence.registry import register_evidence
 from lastgood.evidence.surroundings import Surroundings
@@ -264,6 +266,18 @@ class TestCommands:
         assert not verifier.verify_evidence_pack(EvidencePack([needy, other]), give)
         assert (needy.verification_error, other.verified) == ("check_error: the state is away", True)
 
+    def test_a_snapshot_that_cannot_be_had_fails_every_claim_that_needs_it(self, verifier: EvidenceVerifier) -> None:
+        asked = []
+
+        def give() -> object:
+            asked.append(1)
+            raise UnavailableError("the state is away")
+
+        needy = [claim("command_exit", {"exit_code": 0}) for _ in range(3)]
+        verifier.verify_multiple(needy, give)
+        assert {piece.verification_error for piece in needy} == {"check_error: the state is away"}
+        assert asked == [1]
+
 
 class TestRows:
     @pytest.mark.parametrize(
@@ -354,6 +368,127 @@ class TestRows:
             connection.execute("INSERT INTO tasks VALUES ('a', 'queued', 7, 0, 0), ('b', 'done', 7, 0, 0)")
         connection.close()
         assert error_of(verifier, row(where={"tries": 7}, values={"status": "done"})) is None
+
+    def test_the_order_of_columns_does_not_matter(self, verifier: EvidenceVerifier) -> None:
+        """How a row is looked for is remembered; what is looked for is not."""
+        both = {"status": "completed", "tries": 3}
+        other_way = dict(reversed(both.items()))
+        for where, values in [(both, {}), (other_way, {}), ({"task_id": "task-123"}, both)]:
+            assert error_of(verifier, row(where=where, values=values)) is None
+            assert error_of(verifier, row(where=where, values=dict(reversed(values.items())))) is None
+        assert error_of(verifier, row(where={"tries": 3}, values={"status": "completed"})) is None
+        assert error_of(verifier, row(where={"tries": "completed", "status": 3})) is not None
+
+    def test_a_column_that_is_looked_by_is_told_from_one_that_is_compared(self, verifier: EvidenceVerifier) -> None:
+        assert error_of(verifier, row(where={"tries": 3, "status": "failed"})) == (
+            "mismatch: no row of tasks is where the claim says"
+        )
+        assert error_of(verifier, row(where={"tries": 3}, values={"status": "failed"})) == (
+            "mismatch: the row of tasks has another status"
+        )
+
+    def test_tables_with_the_same_columns_are_told_apart(self, verifier: EvidenceVerifier, base: Path) -> None:
+        with sqlite3.connect(base / "app.sqlite") as connection:
+            connection.execute("CREATE TABLE others (task_id TEXT)")
+        connection.close()
+        for _ in range(2):
+            assert error_of(verifier, row()) is None
+            assert error_of(verifier, row(table="others")) == "mismatch: no row of others is where the claim says"
+
+    def test_a_schema_that_changes_between_two_looks_is_seen(self, verifier: EvidenceVerifier, base: Path) -> None:
+        late = row(values={"colour": "red"})
+        no_table = row(table="late", where={"id": 1})
+        assert error_of(verifier, late) == "mismatch: the table tasks has no column colour"
+        assert error_of(verifier, no_table) == "mismatch: the database has no table late"
+        with sqlite3.connect(base / "app.sqlite") as connection:
+            connection.execute("ALTER TABLE tasks ADD COLUMN colour TEXT DEFAULT 'red'")
+            connection.execute("CREATE TABLE late (id)")
+            connection.execute("INSERT INTO late VALUES (1)")
+        assert error_of(verifier, late) is None
+        assert error_of(verifier, no_table) is None
+        with connection:
+            connection.execute("ALTER TABLE tasks DROP COLUMN colour")
+            connection.execute("DROP TABLE late")
+            connection.execute("CREATE VIEW late AS SELECT 1 AS id")
+        connection.close()
+        assert error_of(verifier, late) == "mismatch: the table tasks has no column colour"
+        assert error_of(verifier, no_table) == "mismatch: the database has no table late"
+
+    def test_many_kinds_of_claims_about_one_database_are_all_answered(self, verifier: EvidenceVerifier) -> None:
+        for number in range(150):
+            assert error_of(verifier, row(values={f"c{number}": 1})) == (
+                f"mismatch: the table tasks has no column c{number}"
+            )
+        assert error_of(verifier, row()) is None
+
+    def test_a_base_that_is_replaced_is_replaced_for_databases_too(
+        self, verifier: EvidenceVerifier, base: Path, tmp_path: Path
+    ) -> None:
+        assert error_of(verifier, row()) is None
+        base.rename(tmp_path / "moved")
+        base.mkdir()
+        assert error_of(verifier, row()) == "mismatch: the database does not exist"
+        (tmp_path / "moved" / "app.sqlite").rename(base / "app.sqlite")
+        assert error_of(verifier, row()) is None
+
+    def test_a_database_replaced_by_another_is_read_anew(self, verifier: EvidenceVerifier, base: Path) -> None:
+        assert error_of(verifier, row(values={"status": "completed"})) is None
+        with sqlite3.connect(base / "new.sqlite") as connection:
+            connection.execute("CREATE TABLE tasks (task_id TEXT, status TEXT)")
+            connection.execute("INSERT INTO tasks VALUES ('task-123', 'queued')")
+        connection.close()
+        (base / "new.sqlite").replace(base / "app.sqlite")
+        error = error_of(verifier, row(values={"status": "completed"}))
+        assert error == "mismatch: the row of tasks has another status"
+
+    def test_a_database_that_changes_while_it_is_read_without_locks_is_read_again(
+        self, base: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """D8: one in WAL mode that nobody has open is read as if it could not change."""
+        path = str(base / "app.sqlite")
+        query = rows._query
+
+        def write(sql: str) -> None:
+            with sqlite3.connect(path) as connection:
+                connection.execute(sql)
+            connection.close()
+
+        def disturbed(*about: Any) -> str | None:
+            monkeypatch.undo()
+            found = query(*about)
+            write("UPDATE tasks SET status = 'withdrawn'")
+            return found
+
+        write("PRAGMA journal_mode = WAL")
+        monkeypatch.setattr(rows, "_query", disturbed)
+        claimed = {"task_id": "task-123"}, {"status": "completed"}
+        found = rows.find_row(lambda: (path, os.lstat(path)), "tasks", *claimed, float("inf"))
+        assert found == "the row of tasks has another status"
+
+    def test_no_database_with_a_log_is_kept_open(self, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """An idle reader would keep its writers from tidying up when they close."""
+        path = str(base / "app.sqlite")
+        query = rows._query
+
+        def without_readers(path: str, mode: str, *about: Any) -> str | None:
+            if mode != "mode=ro":  # as where no reader ever registered
+                refused = sqlite3.OperationalError("planted")
+                refused.sqlite_errorcode = sqlite3.SQLITE_READONLY
+                raise refused
+            return query(path, mode, *about)
+
+        monkeypatch.setattr(rows, "_query", without_readers)
+        writer = sqlite3.connect(path)
+        try:
+            writer.execute("PRAGMA journal_mode = WAL")
+            writer.execute("UPDATE tasks SET tries = 5")
+            writer.commit()
+            claimed = {"task_id": "task-123"}, {"tries": 5}
+            assert rows.find_row(lambda: (path, os.lstat(path)), "tasks", *claimed, float("inf")) is None
+            assert rows._kept == []
+        finally:
+            rows.let_go()
+            writer.close()
 
 
 class TestBadEvidence:
@@ -473,6 +608,55 @@ class TestPacks:
         verifier.verify_multiple(pieces)
         assert [piece.verified for piece in pieces] == [bool(number % 7) for number in range(60)]
 
+    def test_what_is_asked_for_and_never_finished_leaves_the_verifier_free(self, verifier: EvidenceVerifier) -> None:
+        """A commit that is refused does not wait for its evidence, and the next one gets an answer of its own."""
+        abandoned = row(values={"status": "failed"})
+        with verifier.checking([abandoned, row()]):
+            assert not verifier._rows.is_free()
+        assert verifier._rows.is_free()
+        assert error_of(verifier, row(values={"status": "completed"})) is None
+        assert abandoned.verification_status == "pending"
+
+    def test_between_asking_and_finishing_is_time_for_something_else(self, verifier: EvidenceVerifier) -> None:
+        pieces = [row(), row(values={"tries": 4}), claim("artifact_exists", {"path": "report.txt"})]
+        with verifier.checking(pieces) as finish:
+            assert [piece.verification_status for piece in pieces] == ["pending", "pending", "verified"]
+            finish()
+        assert [piece.verification_status for piece in pieces] == ["verified", "failed", "verified"]
+
+    @pytest.mark.usefixtures("own_types")
+    def test_the_time_for_a_check_begins_when_it_is_its_turn(self, base: Path) -> None:
+        register_evidence("in_time", lambda evidence, surroundings: None if surroundings.remaining() else "too late")
+        with EvidenceVerifier(base, timeout=-1.0) as verifier:
+            late = claim("in_time", {})
+            with verifier.checking([late]) as finish:
+                verifier._timeout = 60.0
+                finish()
+        assert late.verified
+
+    @pytest.mark.usefixtures("own_types")
+    def test_every_result_is_there_when_all_are_said_to_be_checked(self, verifier: EvidenceVerifier) -> None:
+        """Also of those that another thread took, which ends only when this one has nothing left but to wait."""
+        main, taken, returned = threading.get_ident(), threading.Event(), threading.Event()
+
+        def is_waiting() -> bool:
+            frame = sys._current_frames()[main]
+            return frame.f_code.co_name in ("join", "_wait_for_tstate_lock")
+
+        def check(evidence: Evidence, surroundings: Surroundings) -> None:
+            if threading.get_ident() == main:
+                taken.wait(60)
+            else:
+                taken.set()
+                while not is_waiting() and not returned.is_set():
+                    pass
+
+        register_evidence("meets", check)
+        pieces = [claim("meets", {}) for _ in range(2)]
+        result = verifier.verify_multiple(pieces)
+        returned.set()
+        assert result["all_passed"]
+
     def test_cheap_evidence_starts_no_thread(self, verifier: EvidenceVerifier, monkeypatch: pytest.MonkeyPatch) -> None:
         started: list[threading.Thread] = []
         monkeypatch.setattr(threading.Thread, "start", started.append)
@@ -579,6 +763,17 @@ class TestOwnTypes:
             assert error_of(verifier, claim("busy", {"busy": 9})) == "check_error: the service is busy"
             assert len(waits) == 3
 
+    def test_what_is_busy_is_not_waited_for_beyond_the_deadline(self, base: Path) -> None:
+        waits: list[float] = []
+
+        def check(evidence: Evidence, surroundings: Surroundings) -> None:
+            raise BusyError("the service is busy")
+
+        register_evidence("busy", check)
+        with EvidenceVerifier(base, timeout=0.0, sleep=waits.append) as verifier:
+            assert error_of(verifier, claim("busy", {})) == "check_error: the service is busy"
+        assert not waits
+
     def test_what_is_away_for_good_is_not_tried_again(self, base: Path) -> None:
         waits: list[float] = []
 
@@ -677,6 +872,13 @@ class TestHelper:
         with pytest.raises(ProcessLookupError):
             os.kill(first[0], 0)
 
+    def test_the_one_for_files_ends_with_its_verifier_too(self, base: Path) -> None:
+        with EvidenceVerifier(base) as verifier, (base / "report.txt").open("rb"):
+            assert verifier.hash_file("report.txt") == DIGEST
+            (pid,) = helpers_of(verifier)
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
     def test_a_forgotten_verifier_takes_its_helper_along(self, base: Path) -> None:
         verifier = EvidenceVerifier(base)
         assert error_of(verifier, row()) is None
@@ -691,6 +893,48 @@ class TestHelper:
         os.kill(first, signal.SIGKILL)
         assert error_of(verifier, row()) is None
         assert helpers_of(verifier) != [first]
+
+    def test_one_that_found_nothing_or_nothing_readable_is_kept_too(self, verifier: EvidenceVerifier) -> None:
+        assert error_of(verifier, row()) is None
+        first = helpers_of(verifier)
+        for path in ("gone.sqlite", "report.txt", "out"):
+            assert error_of(verifier, row(db_path=path)) is not None
+        assert error_of(verifier, row()) is None
+        assert helpers_of(verifier) == first
+
+    def test_one_that_cannot_be_started_keeps_nobody_from_asking(
+        self, verifier: EvidenceVerifier, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "executable", "")
+            for _ in range(2):
+                assert str(error_of(verifier, row())).startswith("check_error: there is no Python interpreter")
+                assert verifier._rows.is_free()
+        assert error_of(verifier, row()) is None
+
+    def test_one_that_is_busy_until_the_deadline_is_not_waited_for_any_longer(self, verifier: EvidenceVerifier) -> None:
+        asked = threading.Thread(target=error_of, args=(verifier, row()), daemon=True)
+        with verifier._rows._lock:
+            verifier._timeout = 0.01
+            asked.start()
+            asked.join(60)
+            assert not asked.is_alive()
+        verifier._timeout = 30.0
+        assert error_of(verifier, row()) is None
+
+    def test_an_answer_that_makes_no_sense_ends_it(self, verifier: EvidenceVerifier) -> None:
+        assert error_of(verifier, row()) is None
+        child = verifier._rows._child
+        assert child is not None
+        child._socket.close()
+        child._socket, other_end = socket.socketpair()
+        with other_end:
+            child._socket.setblocking(False)
+            other_end.sendall(b"\0\0\0\2hello")
+            error = error_of(verifier, row())
+        assert error == "check_error: the helper process gave an answer that makes no sense"
+        assert helpers_of(verifier) == []
+        assert error_of(verifier, row()) is None
 
     def test_one_that_hangs_is_ended_at_the_deadline_and_replaced(self, base: Path) -> None:
         with EvidenceVerifier(base, timeout=30) as verifier:

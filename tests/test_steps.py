@@ -28,10 +28,15 @@ from lastgood import (
     EvidenceVerifier,
     InvalidError,
     NotFoundError,
+    Redaction,
     Store,
 )
+from lastgood.engine.verification import MAX_EVIDENCE, REDACTED, UNUSABLE, proving
+from lastgood.evidence import registry
+from lastgood.evidence.registry import register_evidence
 
 PYTHON = sys.executable
+TOKEN = "ghp_" + "aB3d" * 9
 
 
 @pytest.fixture
@@ -458,6 +463,216 @@ def test_a_branch_id_is_accepted_wherever_a_task_id_is(manager: CheckpointManage
     assert (checkpoint.task_id, checkpoint.branch_id) == ("t", side.id)
 
 
+# --- what becomes of evidence ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_types() -> Iterator[None]:
+    before = dict(registry._checks)
+    yield
+    registry._checks.clear()
+    registry._checks.update(before)
+
+
+def prove(manager: CheckpointManager, *evidence: Evidence, **rule: Any) -> lastgood.Checkpoint:
+    """A checkpoint with this evidence, as it was stored."""
+    step_id = manager.begin_step("t", "step", {})
+    return manager.get_checkpoint(manager.commit_step(step_id, EvidencePack(list(evidence), **rule)).id)
+
+
+def pieces(checkpoint: lastgood.Checkpoint) -> list[Evidence]:
+    return checkpoint.evidence_pack.evidence_list
+
+
+def attested(manager: CheckpointManager, checkpoint: lastgood.Checkpoint) -> list[bool]:
+    """What was recorded of it, verification by verification."""
+    said = manager.catalog.attestations("ada", checkpoint.id)
+    return [attestation.data["verified"] for attestation, _ in said if attestation.kind == "verification"]
+
+
+@pytest.mark.usefixtures("own_types")
+def test_evidence_is_checked_once_however_often_its_result_is_asked_for(tmp_path: Path) -> None:
+    """A commit that is tried again does not look at the world again."""
+    checked: list[str] = []
+    register_evidence("counted", lambda evidence, surroundings: checked.append(evidence.description))
+    with EvidenceVerifier(tmp_path) as verifier:
+        pack = EvidencePack([Evidence("counted", "one", {})])
+        with proving(pack, lambda: verifier, {}, Redaction()) as proof:
+            assert checked == []
+            first = proof.finish()
+            assert first is not None
+            assert proof.finish() == first
+    assert (first["verified"], checked) == (True, ["one"])
+
+
+class Fails:
+    """What raises whenever it is looked at."""
+
+    def __fspath__(self) -> str:
+        raise OSError("planted")
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param(object(), id="an object"),
+        pytest.param(b"bytes", id="bytes"),
+        pytest.param({1: "one"}, id="a key that is no text"),
+        pytest.param({"deeper": [{"in": {2, 3}}]}, id="a set in a dictionary"),
+        pytest.param((1 << 64,), id="a large integer"),
+        pytest.param((-(1 << 63) - 1,), id="a small integer"),
+        pytest.param("\ud800", id="text that is no Unicode"),
+        pytest.param(Fails(), id="what raises"),
+        pytest.param(list(range(20_000)), id="many"),
+        pytest.param([["x"] * 100] * 200, id="many in all"),
+    ],
+)
+@pytest.mark.parametrize("where", ["expected", "metadata"])
+def test_a_piece_that_cannot_be_recorded_as_it_is_fails_alone(
+    manager: CheckpointManager, tmp_path: Path, part: Any, where: str
+) -> None:
+    """D2, D4: what comes back is not what was claimed, so it is not called proved; the checkpoint is stored."""
+    (tmp_path / "run.log").touch()
+    spoiled = there("run.log")
+    getattr(spoiled, where)["part"] = part
+    stored = prove(manager, spoiled, there("run.log"))
+    assert not stored.verified
+    assert [piece.verification_error for piece in pieces(stored)] == [UNUSABLE, None]
+    assert [piece.verification_status for piece in pieces(stored)] == ["failed", "verified"]
+
+
+def test_what_is_nearly_plain_is_recorded_as_plain(manager: CheckpointManager, tmp_path: Path) -> None:
+    (tmp_path / "run.log").touch()
+    nearly = {"path": Path("run.log"), "type": "file", "pair": (1, 2.5), "limits": [(1 << 64) - 1, -(1 << 63)]}
+    stored = prove(manager, Evidence(EvidenceType.ARTIFACT_EXISTS, "it is there", nearly))
+    assert stored.verified
+    assert pieces(stored)[0].expected == {
+        "path": "run.log",
+        "type": "file",
+        "pair": [1, 2.5],
+        "limits": [18446744073709551615, -9223372036854775808],
+    }
+
+
+@pytest.mark.parametrize("expected", [["run.log"], "run.log", None, 3])
+def test_a_claim_that_is_no_dictionary_is_stored_as_failed_and_can_be_read(
+    manager: CheckpointManager, expected: Any
+) -> None:
+    stored = prove(manager, Evidence(EvidenceType.ARTIFACT_EXISTS, "it is there", expected))
+    assert [(piece.expected, piece.verification_error) for piece in pieces(stored)] == [({}, UNUSABLE)]
+    assert manager.examine_checkpoint(stored.id) == []
+
+
+def test_what_the_caller_does_to_his_pack_afterwards_does_not_reach_the_checkpoint(
+    manager: CheckpointManager, tmp_path: Path
+) -> None:
+    """D2"""
+    (tmp_path / "run.log").touch()
+    pack = EvidencePack([Evidence(EvidenceType.ARTIFACT_EXISTS, "there", {"path": "run.log"}, {"by": ["ada"]})])
+    checkpoint = manager.commit_step(manager.begin_step("t", "step", {}), pack)
+    pack.evidence_list[0].expected["path"] = "other"
+    pack.evidence_list[0].metadata["by"].append("ben")
+    [piece] = pieces(checkpoint)
+    assert (piece.expected, piece.metadata) == ({"path": "run.log"}, {"by": ["ada"]})
+
+
+def test_a_pack_that_is_too_much_is_refused_and_its_step_stays_open(manager: CheckpointManager) -> None:
+    step_id = manager.begin_step("t", "step", {})
+    too_large = EvidencePack([there("x" * 4000) for _ in range(300)])
+    too_many = EvidencePack([there("x")] * (MAX_EVIDENCE + 1))
+    for pack in (too_large, too_many):
+        with pytest.raises(InvalidError):
+            manager.commit_step(step_id, pack)
+    assert [step.id for step in manager.open_steps()] == [step_id]
+    assert manager.commit_step(step_id, EvidencePack([there("x")])).sequence == 1
+
+
+@pytest.mark.parametrize("rule", [{"min_verified": "2"}, {"min_verified": True}, {"require_all": 1}])
+def test_a_rule_that_became_absurd_is_refused(manager: CheckpointManager, rule: dict[str, Any]) -> None:
+    """D3"""
+    pack = EvidencePack([there("run.log")])
+    for name, value in rule.items():
+        setattr(pack, name, value)
+    with pytest.raises(InvalidError, match="rule"):
+        manager.commit_step(manager.begin_step("t", "step", {}), pack)
+
+
+def test_the_rule_of_a_pack_and_each_result_come_back(manager: CheckpointManager, tmp_path: Path) -> None:
+    """D2, D3"""
+    for name in ("one", "two"):
+        (tmp_path / name).touch()
+    claims = [there("one"), there("nowhere"), there("two")]
+    for least, holds in ((2, True), (3, False)):
+        pack = EvidencePack(claims, require_all=False, allow_partial=True, min_verified=least)
+        made = manager.commit_step(manager.begin_step("t", "step", {}), pack)
+        stored = manager.get_checkpoint(made.id)
+        assert [checkpoint.verified for checkpoint in (made, stored)] == [holds, holds]
+        assert stored.evidence_pack == made.evidence_pack
+        assert [piece.verified for piece in pieces(stored)] == [True, False, True]
+        assert all(piece.verified_at for piece in pieces(stored))
+        assert manager.verify_checkpoint(made.id) is holds
+
+
+def test_a_claim_with_a_secret_is_checked_with_it_and_never_again(manager: CheckpointManager, tmp_path: Path) -> None:
+    """D10: without the secret nobody can say whether it still holds."""
+    (tmp_path / f"{TOKEN}.log").touch()
+    (tmp_path / "run.log").touch()
+    in_a_list = Evidence(EvidenceType.ARTIFACT_EXISTS, f"for {TOKEN}", {"path": "run.log", "of": [{"who": [TOKEN]}]})
+    for secret in (there(f"{TOKEN}.log"), in_a_list):
+        stored = prove(manager, secret, there("run.log"))
+        assert stored.verified
+        assert TOKEN not in str(stored.evidence_pack.to_dict())
+        assert manager.verify_checkpoint(stored.id) is False
+        again = pieces(manager.get_checkpoint(stored.id))
+        assert [piece.verification_status for piece in again] == ["stale", "verified"]
+        assert again[0].verification_error == REDACTED
+    manager.close()
+    files = [file for file in tmp_path.glob("registry*") if file.is_file()]
+    assert not any(TOKEN.encode() in file.read_bytes() for file in files)
+
+
+@pytest.mark.usefixtures("own_types")
+def test_what_a_check_says_is_recorded_without_secrets(manager: CheckpointManager) -> None:
+    """D10: when it is committed, and when it is checked again."""
+    register_evidence("leaks", lambda evidence, surroundings: f"the server refused {TOKEN}")
+    stored = prove(manager, Evidence("leaks", "it answers", {}))
+    assert manager.verify_checkpoint(stored.id) is False
+    result = manager.check_checkpoint(stored.id)
+    for shown in (pieces(stored), pieces(manager.get_checkpoint(stored.id)), result.pack.evidence_list):
+        error = shown[0].verification_error or ""
+        assert error.startswith("mismatch: the server refused ")
+        assert TOKEN not in error
+
+
+def test_looking_for_the_last_good_one_records_what_it_finds_new_and_nothing_twice(tmp_path: Path) -> None:
+    """D9: one that was never checked is recorded as failed, too."""
+    with CheckpointManager(tmp_path / "r.sqlite", base_path=tmp_path, user="ada", auto_verify=False) as manager:
+        (tmp_path / "run.log").touch()
+        good, bad, plain = prove(manager, there("run.log")), prove(manager, there("nowhere")), prove(manager)
+        for _ in range(3):
+            assert manager.last_good("t", verified=True) is not None
+            assert [attested(manager, each) for each in (good, bad, plain)] == [[True], [False], []]
+        (tmp_path / "run.log").unlink()
+        assert manager.recovery("t").last_good is not None  # which only looks
+        assert attested(manager, good) == [True]
+        assert manager.last_good("t", verified=True) is None
+        assert attested(manager, good) == [True, False]
+        assert manager.verify_checkpoint(good.id) is manager.verify_checkpoint(plain.id) is False
+        assert (attested(manager, good), attested(manager, plain)) == ([True, False, False], [])
+
+
+def test_damage_is_recorded_only_where_something_else_was_said(manager: CheckpointManager, tmp_path: Path) -> None:
+    """A4, D4: bytes may come back; until then one that was proved is not."""
+    (tmp_path / "run.log").touch()
+    proved, plain = prove(manager, there("run.log")), prove(manager)
+    database = manager.catalog._database  # type: ignore[attr-defined]
+    database.write(lambda connection: connection.execute("UPDATE checkpoints SET root = x'00'"))
+    for _ in range(2):
+        assert manager.verify_checkpoint(proved.id) is manager.verify_checkpoint(plain.id) is False
+        assert (attested(manager, proved), attested(manager, plain)) == ([True, False], [])
+    assert manager.get_last_verified_checkpoint("t") is None
+
+
 # --- going back to what was proved -------------------------------------------------------------------------------
 
 
@@ -658,3 +873,13 @@ def test_recovery_of_a_task_that_never_saved_says_so(store: Store) -> None:
     recovery = store.recovery("never")
     assert (recovery.head, recovery.last_good, recovery.clean) == (None, None, True)
     assert "nothing was saved yet" in recovery.advice[0]
+
+
+def test_evidence_that_could_not_be_recorded_stays_failed_when_it_is_checked_again(tmp_path: Path) -> None:
+    """D2, D6: what was lost of a claim cannot be checked, however well the rest holds."""
+    (tmp_path / "run.log").touch()
+    with CheckpointManager(tmp_path / "store", base_path=tmp_path) as manager:
+        for lost in (1 << 64, object()):
+            claim = Evidence("artifact_exists", "there", {"path": "run.log"}, metadata={"n": lost})
+            made = manager.commit_step(manager.begin_step("t", "step", {}), EvidencePack([claim]))
+            assert (made.verified, manager.verify_checkpoint(made.id)) == (False, False)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lastgood.aio.checkpoint import Checkpoint, Loadable, Recovery, Restored, far_side, if_any
 from lastgood.aio.handle import Plain, bridged
@@ -13,6 +15,9 @@ from lastgood.engine.history import Entry
 from lastgood.engine.options import OnFailure
 from lastgood.engine.restore import What
 from lastgood.model.evidence import EvidencePack
+
+if TYPE_CHECKING:
+    from lastgood.engine.rewind import FilesPlan
 
 
 class Task(Loadable[engine.Task]):
@@ -45,11 +50,12 @@ class Task(Loadable[engine.Task]):
         state: Any,
         *,
         evidence: EvidencePack | None = None,
+        files: Sequence[str | os.PathLike[str]] | None = None,
         on_failure: OnFailure | None = None,
         **fields: Any,
     ) -> Checkpoint:
         """See `lastgood.Task.append`."""
-        work = partial(self._far.append, state, evidence=evidence, on_failure=on_failure, **fields)
+        work = partial(self._far.append, state, evidence=evidence, files=files, on_failure=on_failure, **fields)
         return Checkpoint(self._bridge, await self._bridge.run(work))
 
     async def history(self, *, all: bool = False, **wanted: Any) -> list[Entry]:
@@ -69,14 +75,19 @@ class Task(Loadable[engine.Task]):
         checkpoint: Checkpoint | str,
         what: What = "both",
         *,
+        paths: Sequence[str] | None = None,
         present: Any = engine.NOT_GIVEN,
         verify: bool = True,
         message: str = "",
     ) -> Restored:
         """See `lastgood.Task.restore`."""
         chosen = far_side(checkpoint)
-        work = partial(self._far.restore, chosen, what, present=present, verify=verify, message=message)
+        work = partial(self._far.restore, chosen, what, paths=paths, present=present, verify=verify, message=message)
         return Restored(self._bridge, await self._bridge.run(work))
+
+    async def plan(self, checkpoint: Checkpoint | str, *, paths: Sequence[str] | None = None) -> FilesPlan:
+        """See `lastgood.Task.plan`."""
+        return await self._bridge.run(partial(self._far.plan, far_side(checkpoint), paths=paths))
 
     async def fork(
         self,

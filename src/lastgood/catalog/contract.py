@@ -23,16 +23,22 @@ import msgspec
 
 from lastgood.model.checkpoint import Attestation, Head, Placement, Record
 from lastgood.model.event import Event, EventKind
+from lastgood.model.journal import Journal
 from lastgood.model.step import OpenStep
 from lastgood.model.task import BranchInfo, TaskInfo
 
 MAX_PAGE = 1000
 
 
+FILES = 0
+"""The partition of what belongs to no task: the content of files is the store's."""
+
+
 class Blob(NamedTuple):
     """Bytes as they are stored: digest and size are those of the bytes before `encoding`.
 
-    With `whole`, encoding and data are those of that blob, and this one is `size` bytes of it.
+    With `whole`, encoding and data are those of that blob, and this one is `size` bytes of it. With `place` the
+    data are not here but in a pack.
     """
 
     digest: bytes
@@ -40,6 +46,42 @@ class Blob(NamedTuple):
     encoding: int
     data: bytes
     whole: Whole | None = None
+    place: Place | None = None
+
+
+class Place(NamedTuple):
+    """Where a blob's bytes lie: the object's name, and which of its bytes."""
+
+    pack: str
+    position: int
+    length: int
+
+
+class Packed(NamedTuple):
+    """A blob in a new pack."""
+
+    digest: bytes
+    position: int
+    length: int
+    size: int
+    encoding: int
+
+
+class NewPack(NamedTuple):
+    """An object that is durably stored, and the blobs in it."""
+
+    name: str
+    size: int
+    entries: Sequence[Packed]
+
+
+class Binding(NamedTuple):
+    """Folders that a commit says something about. With `takes_over` their files are those of its branch from now on;
+    else they must be, or nobody's of this task."""
+
+    host: str
+    paths: Sequence[str]
+    takes_over: bool = False
 
 
 class Whole(NamedTuple):
@@ -99,6 +141,11 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     is the parent's, because the state is. `slices`: blobs
     of the task that are parts of others now; their own bytes may go, they are read as before. `step`: the open
     step that ends with this commit. `notes` stand in the log before the checkpoint itself.
+
+    `file_blobs` and `packs` bring content of files, which is the store's; `relies_on` names what it needs of it beyond
+    that and what its parent has. `binding`: the folders that were captured. `journal`: the restore of files that ends
+    with this commit. `files_move`: files alone were restored; the parent has them as they were, and undo goes back to
+    those. `keeps_redo`: it was not the user who saved, so what was undone can still be redone.
     """
 
     owner: str
@@ -116,6 +163,13 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     attestations: Sequence[tuple[str, dict[str, Any]]] = ()
     step: str | None = None
     notes: Sequence[Note] = ()
+    file_blobs: Sequence[Blob] = ()
+    packs: Sequence[NewPack] = ()
+    relies_on: Sequence[bytes] = ()
+    binding: Binding | None = None
+    journal: str | None = None
+    files_move: bool = False
+    keeps_redo: bool = False
 
 
 class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,12 +205,16 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Position(msgspec.Struct, frozen=True):
-    """Where a task is: the branch that an id stands for (a task's: its active one), and its head."""
+    """Where a task is: the branch that an id stands for (a task's: its active one), and its head.
+
+    After an undo or redo of a restore of files alone, `files` is the checkpoint that has them.
+    """
 
     task: TaskInfo
     branch: BranchInfo
     head: StoredCheckpoint
     by_branch: bool
+    files: str | None = None
 
 
 class StoreInfo(msgspec.Struct, frozen=True):
@@ -192,7 +250,8 @@ class Catalog(ABC):
         `only_if_active` its branch must be the task's active one. The first commit of a task creates it. A key
         or an id that is already stored is found before the head is looked at: with the same content the
         stored one is returned as `repeated` and nothing changes, with other content it is a ConflictError.
-        A step that is not open any more is a ConflictError, too.
+        A step that is not open any more is a ConflictError, too, and so is a folder whose files are those of another
+        branch. Content of files that is relied on and gone is an IntegrityError with their digests as `blobs`.
         """
 
     @abstractmethod
@@ -223,7 +282,7 @@ class Catalog(ABC):
 
     @abstractmethod
     def undo(self, owner: str, task_id: str, actor: Actor, *, expects: str | None = None) -> Position:
-        """Take back the last move of the active branch that was not taken back; logs `undone`.
+        """Take back the last move of the active branch, or of its files, that was not taken back; logs `undone`.
 
         ConflictError when there is none, or the branch to go back to is gone.
         """
@@ -300,7 +359,30 @@ class Catalog(ABC):
 
     @abstractmethod
     def blobs(self, partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
-        """Those that exist. A task's number is its partition."""
+        """Those that exist. A task's number is its partition; that of files is FILES."""
+
+    @abstractmethod
+    def has_blobs(self, partition: int, digests: Iterable[bytes]) -> set[bytes]:
+        """Which of them exist."""
+
+    @abstractmethod
+    def bound(self, owner: str, task_id: str, host: str, path: str) -> str | None:
+        """The branch whose files lie in a folder; None when nobody of this task has said."""
+
+    @abstractmethod
+    def bind(self, owner: str, branch_id: str, binding: Binding) -> None:
+        """The files in these folders are those of that branch from now on."""
+
+    @abstractmethod
+    def begin_journal(self, journal: Journal) -> None:
+        """Durable when it returns: a restore of files begins."""
+
+    @abstractmethod
+    def journals(self, host: str) -> list[Journal]:
+        """Restores on that host that have not ended, oldest first."""
+
+    @abstractmethod
+    def end_journal(self, journal_id: str) -> None: ...
 
     @abstractmethod
     def attest(

@@ -17,12 +17,14 @@ from lastgood.cli.invocation import Invocation
 
 COMMANDS = {
     "init": "Set up a store in a folder.",
-    "save": "Save a checkpoint of a task's state.",
+    "save": "Save a checkpoint of a task's state and files.",
     "run-step": "Run a command as a step: its exit code becomes evidence.",
     "log": "List a task's checkpoints, newest first.",
     "history": "List all that happened to a task, newest first.",
     "show": "Show one checkpoint, or its state.",
-    "diff": "Compare the states of two checkpoints.",
+    "diff": "Compare two checkpoints, or one with the files on disk.",
+    "ls": "List the files of a checkpoint.",
+    "cat": "Print a file as it was at a checkpoint.",
     "tag": "Name a checkpoint, list or delete names.",
     "verify": "Check stored bytes, and evidence.",
     "last-good": "Find the newest checkpoint that is good.",

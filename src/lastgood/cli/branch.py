@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from lastgood.cli.command import subcommand
+from lastgood.cli.command import subcommand, workspace_options
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, printable, say
 from lastgood.cli.summary import moment_text
@@ -19,6 +19,7 @@ from lastgood.model.task import BranchInfo
 @click.option("--switch", metavar="NAME", help="Make this branch the active one; a name or an id.")
 @click.option("--delete", metavar="NAME", help="Delete this branch and what only it has.")
 @click.option("--limit", "-n", type=click.IntRange(min=1), default=20, show_default=True, help="How many are drawn.")
+@workspace_options
 def command(call: Invocation, switch: str | None, delete: str | None, limit: int) -> None:
     """Draw the tree of the task's branches and their checkpoints, newest at the top, the active one leftmost.
 

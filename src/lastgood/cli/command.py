@@ -28,10 +28,50 @@ class Command(click.Command):
         self.params += shared_options()
 
 
+class CommandWithPaths(Command):
+    """What stands after `--` are paths, and nothing else: they come as `paths`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own, paths = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, [])
+        rest = super().parse_args(ctx, own)
+        ctx.params["paths"] = tuple(path.removeprefix("./") for path in paths)
+        return rest
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- PATH...]"]
+
+
 def subcommand(function: Callable[..., Any]) -> Command:
     """A command named after its module; its function takes the `Invocation` first."""
+    return _named(function, Command)
+
+
+def subcommand_with_paths(function: Callable[..., Any]) -> Command:
+    """As `subcommand`, with paths after `--`."""
+    return _named(function, CommandWithPaths)
+
+
+def workspace_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a command that works with the files of a task."""
+    options = (
+        click.Option(
+            ["--workspace"],
+            multiple=True,
+            metavar="[NAME=]DIR",
+            help="The folder of the task's files; several have names.",
+            expose_value=False,
+            callback=_remember,
+        ),
+        click.Option(["--no-files"], is_flag=True, help="Leave files alone.", expose_value=False, callback=_remember),
+    )
+    declared = function.__dict__.setdefault("__click_params__", [])
+    declared.extend(reversed(options))
+    return function
+
+
+def _named(function: Callable[..., Any], kind: type[Command]) -> Command:
     name = function.__module__.rpartition(".")[2].replace("_", "-")
-    return click.command(name, cls=Command)(click.pass_obj(function))
+    return click.command(name, cls=kind)(click.pass_obj(function))
 
 
 def _remember(ctx: click.Context, option: click.Parameter, value: Any) -> None:

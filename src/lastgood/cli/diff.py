@@ -2,32 +2,188 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from lastgood.cli.command import subcommand
+from lastgood.cli.command import subcommand_with_paths, workspace_options
+from lastgood.cli.files import described as described_file
+from lastgood.cli.files import holds_whole_folders
 from lastgood.cli.invocation import Invocation
-from lastgood.cli.output import answer, fitted, json_text, printable, say, short_id, shortened, styled
+from lastgood.cli.output import (
+    answer,
+    counted,
+    fitted,
+    json_text,
+    printable,
+    printable_lines,
+    say,
+    short_id,
+    shortened,
+    styled,
+)
+from lastgood.cli.progress import counting
 from lastgood.content.difference import Change, compare
+
+if TYPE_CHECKING:
+    from lastgood.engine.browse import FilesDiff
+    from lastgood.engine.checkpoint import Checkpoint
+    from lastgood.engine.store import Store
 
 LONGEST = 200
 
 
-@subcommand
-@click.argument("before", default="HEAD~1")
-@click.argument("after", default="HEAD")
-def command(call: Invocation, before: str, after: str) -> None:
-    """Compare the state of the checkpoint BEFORE with that of AFTER."""
-    with call.open() as store:
-        task_id = call.task_id()
-        old = store.find_checkpoint(before, task_id, owner=call.owner)
-        new = store.find_checkpoint(after, task_id, owner=call.owner)
-        changes = compare(old.state, new.state)
-    data = {"before": old.id, "after": new.id, "changes": [_for_programs(change) for change in changes]}
-    answer(call, data, (line for change in changes for line in _for_people(change)))
-    if not changes:
-        say(call, f"the states of {short_id(old.id)} and {short_id(new.id)} are the same")
+class _Compared(NamedTuple):
+    """`new` None: the files on disk. `state` or `files` None: they were not compared."""
+
+    old: Checkpoint
+    new: Checkpoint | None
+    state: list[Change] | None
+    files: FilesDiff | None
+
+
+@subcommand_with_paths
+@click.argument("before", required=False)
+@click.argument("after", required=False)
+@click.option("--state", is_flag=True, help="The state alone.")
+@click.option("--files", is_flag=True, help="The files alone: a patch that `git apply` takes.")
+@click.option("--stat", is_flag=True, help="A line for each file.")
+@click.option("--summary", is_flag=True, help="One paragraph.")
+@workspace_options
+def command(
+    call: Invocation,
+    before: str | None,
+    after: str | None,
+    state: bool,
+    files: bool,
+    stat: bool,
+    summary: bool,
+    paths: tuple[str, ...],
+) -> None:
+    """Compare the checkpoint BEFORE with AFTER, in state and files.
+
+    Without AFTER the files of BEFORE (default: HEAD) are compared with those on disk, if there is a workspace;
+    else with HEAD (default: HEAD~1 with HEAD). Paths after -- limit it to those files and folders.
+    """
+    if state and (files or paths):
+        raise click.UsageError("--state leaves files out: not with --files, nor with paths")
+    if stat and summary:
+        raise click.UsageError("diff takes --stat or --summary, not both")
+    with_disk = after is None and not state and call.folders() is not None
+    with call.open_to_work() as store:
+        old = store.find_checkpoint(before or ("HEAD" if with_disk else "HEAD~1"), call.task_id(), owner=call.owner)
+        new = None if with_disk else store.find_checkpoint(after or "HEAD", call.task_id(), owner=call.owner)
+        with counting(call, "comparing"):
+            found = _Compared(
+                old,
+                new,
+                None if files or paths else _compare_states(store, call, old, new),
+                None if state else _compare_files(store, call, old, new, paths),
+            )
+            data = _for_programs(found) if call.json else None
+        if call.json:
+            answer(call, data, [])
+        elif summary:
+            click.echo(_in_words(found))
+        else:
+            _print(found, stat)
+        _say_sameness(call, found)
+
+
+def _compare_states(store: Store, call: Invocation, old: Checkpoint, new: Checkpoint | None) -> list[Change] | None:
+    """The disk has no state: the head's stands for it, unless that is what is compared with the disk."""
+    newer = new or store.find_checkpoint("HEAD", call.task_id(), owner=call.owner)
+    return None if new is None and newer.id == old.id else compare(old.state, newer.state)
+
+
+def _compare_files(
+    store: Store, call: Invocation, old: Checkpoint, new: Checkpoint | None, paths: tuple[str, ...]
+) -> FilesDiff | None:
+    """None where one of the two was saved without files, or with some that were listed alone."""
+    without = [one for one in (old, new) if one is not None and not holds_whole_folders(one)]
+    if without:
+        if new is None or paths or any(one.record.files for one in (old, new)):
+            what = "only files that were listed" if without[0].record.files else "no files"
+            say(call, f"note: @{without[0].sequence} holds {what}; files are not compared")
+        return None
+    only = list(paths) or None
+    return call.work_on(store).diff(old, None, paths=only).files if new is None else _between(store, old, new, only)
+
+
+def _between(store: Store, old: Checkpoint, new: Checkpoint, only: list[str] | None) -> FilesDiff:
+    from lastgood.engine.browse import FilesDiff, require_files
+
+    return FilesDiff(require_files(old), require_files(new), store.filing.blobs.read, only)
+
+
+def _for_programs(found: _Compared) -> dict[str, Any]:
+    return {
+        "before": found.old.id,
+        "after": found.new.id if found.new else None,
+        "changes": [_described(change) for change in found.state or ()],
+        "files": None if found.files is None else _described_files(found.files),
+        "summary": _in_words(found),
+    }
+
+
+def _described_files(files: FilesDiff) -> list[dict[str, Any]]:
+    return [
+        {
+            **described_file(change),
+            "added": stat.lines.added if stat.lines else None,
+            "removed": stat.lines.removed if stat.lines else None,
+            "note": stat.note,
+        }
+        for change, stat in zip(files.changes, files.stats, strict=True)
+    ]
+
+
+def _in_words(found: _Compared) -> str:
+    words = [] if found.files is None else [printable(found.files.summary)]
+    if found.state is not None:
+        places = counted(len(found.state), "place")
+        words.append(f"The state differs in {places}." if found.state else "The state is the same.")
+    return " ".join(words) or "Nothing was compared."
+
+
+def _print(found: _Compared, stat: bool) -> None:
+    """The state first: what reads a patch passes over what stands before it."""
+    for change in found.state or ():
+        for line in _for_people(change):
+            click.echo(line)
+    if found.files is None:
+        return
+    if stat:
+        from lastgood.workspace.summary import stat_line
+
+        for one in found.files.stats:
+            click.echo(printable(stat_line(one)))
+    elif sys.stdout.isatty():
+        for line in _colored(found.files.patch()):
+            click.echo(line)
+    else:
+        click.echo(found.files.patch(), nl=False)
+
+
+def _colored(patch: bytes) -> Iterator[str]:
+    for line in patch.decode("utf-8", "backslashreplace").split("\n")[:-1]:
+        style: dict[str, Any] = {"bold": True} if line.startswith("diff ") else {}
+        style = {"+": {"fg": "green"}, "-": {"fg": "red"}, "@": {"fg": "cyan"}}.get(line[:1], style)
+        yield styled(printable_lines(line), **style) if style else printable_lines(line)
+
+
+def _say_sameness(call: Invocation, found: _Compared) -> None:
+    old = short_id(found.old.id)
+    if found.state or found.files:
+        return
+    if found.new is None:
+        if found.files is not None:
+            say(call, f"the files on disk are those of {old}")
+    else:
+        what = "states" if found.files is None else "files" if found.state is None else "states and files"
+        say(call, f"the {what} of {old} and {short_id(found.new.id)} are the same")
 
 
 def path_text(path: tuple[Any, ...]) -> str:
@@ -41,7 +197,7 @@ def path_text(path: tuple[Any, ...]) -> str:
     return text or "(all of it)"
 
 
-def _for_programs(change: Change) -> dict[str, Any]:
+def _described(change: Change) -> dict[str, Any]:
     shown: dict[str, Any] = {"kind": change.kind, "path": list(change.path), "text": path_text(change.path)}
     if change.kind != "added":
         shown["before"] = change.before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any, get_args
 
 import click
@@ -72,11 +73,18 @@ class _Names:
 
     def __init__(self, call: Invocation, store: Store) -> None:
         self._store = store
+        self._task_id = call.task_id()
         self._owner = call.owner or store.user
-        self._branches = {one.id: one.name for one in store.branches(call.task_id(), owner=call.owner)}
+        self._branches = {one.id: one.name for one in store.branches(self._task_id, owner=call.owner)}
 
     def branch(self, branch_id: str) -> str:
-        return printable(self._branches.get(branch_id, short_id(branch_id)))
+        return printable(self._branches.get(branch_id) or self._deleted.get(branch_id) or short_id(branch_id))
+
+    @cached_property
+    def _deleted(self) -> dict[str, str]:
+        """Branches of which nothing is left but what the log says."""
+        found = self._store.history(self._task_id, kinds=["branch_deleted"], limit=MAX_PAGE, owner=self._owner)
+        return {str(entry.data.get("branch")): str(entry.data.get("name", "")) for entry in found}
 
     def sequence(self, checkpoint_id: str | None) -> int | None:
         stored = self._store.catalog.checkpoint(self._owner, checkpoint_id) if checkpoint_id else None
@@ -131,7 +139,9 @@ def _branched(entry: Entry, names: _Names) -> str:
 
 def _restored(entry: Entry, names: _Names) -> str:
     how = "forked" if entry.data.get("by") == "fork" else "back to"
-    return f"{how} {names.checkpoint(entry.checkpoint_id)}, on {entry.data.get('name', '')}"
+    if entry.data.get("what") == "files":
+        return f"files {how} {names.checkpoint(entry.checkpoint_id)}"
+    return f"{how} {names.checkpoint(entry.checkpoint_id)}, on {names.branch(entry.data.get('branch', ''))}"
 
 
 def _step(entry: Entry, names: _Names) -> str:

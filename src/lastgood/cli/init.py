@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,11 +14,16 @@ from lastgood.engine.location import CONFIG, FOLDER, VARIABLE, Config, config_te
 from lastgood.errors import ConflictError, InvalidError
 from lastgood.model.identity import check_name
 
+if TYPE_CHECKING:
+    from lastgood.engine.store import Store
+
+WORKSPACE = "."
+
 
 @subcommand
 @click.argument("path", default=".", type=click.Path(path_type=Path))
 def command(call: Invocation, path: Path) -> None:
-    """Set up a store in the folder PATH: a lastgood.toml and the store that it names.
+    """Set up a store in the folder PATH: a lastgood.toml and the store that it names. Its files are captured.
 
     --store and --task are written into it. What is there already is left as it is.
     """
@@ -31,8 +37,11 @@ def command(call: Invocation, path: Path) -> None:
     place = locate(target).catalog
     assert place is not None, "a path is never in memory"
     created = not place.exists()
-    with open_quietly(target, call.user):
+    with open_quietly(target, call.user) as store:
         ignored = _keep_out_of_git(place.parent, folder)
+        refused = _refusal(store, folder) if written else None
+    if refused is not None:
+        config = config._replace(workspace=None)
     if written:
         with (folder / CONFIG).open("x", encoding="utf-8") as file:
             file.write(_text(config))
@@ -43,8 +52,11 @@ def command(call: Invocation, path: Path) -> None:
         "store_created": created,
         "gitignore_written": ignored,
         "task": config.task,
+        "workspace": config.workspace,
     }
     answer(call, data, _sentences(data))
+    if refused is not None:
+        say(call, f"note: {refused}, so files are not captured; `--workspace DIR` names another folder")
     _warn_of_variable(call)
 
 
@@ -52,7 +64,7 @@ def _wanted(call: Invocation, folder: Path) -> Config:
     store = FOLDER if call.store is None else call.store
     if not store.isprintable():
         raise InvalidError("store has a line break or a control character", hint="give another path", field="store")
-    return Config(folder, store, None if call.task is None else check_name("task", call.task))
+    return Config(folder, store, None if call.task is None else check_name("task", call.task), WORKSPACE)
 
 
 def _existing(call: Invocation, folder: Path) -> Config:
@@ -68,8 +80,19 @@ def _existing(call: Invocation, folder: Path) -> Config:
 
 
 def _text(config: Config) -> str:
-    values = {"store": config.store}
-    return config_text(values if config.task is None else {**values, "task": config.task})
+    values = {"store": config.store, "task": config.task, "workspace": config.workspace}
+    return config_text({name: value for name, value in values.items() if value is not None})
+
+
+def _refusal(store: Store, folder: Path) -> str | None:
+    """Why the folder cannot be a workspace, as the home directory cannot."""
+    from lastgood.engine.workspace import Workspace
+
+    try:
+        Workspace(store, folder)
+    except InvalidError as error:
+        return str(error)
+    return None
 
 
 def _keep_out_of_git(store: Path, folder: Path) -> bool:

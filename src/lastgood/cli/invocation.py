@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lastgood.errors import NotFoundError
+from lastgood.errors import InvalidError, NotFoundError
 
 if TYPE_CHECKING:
     from lastgood.engine.location import Location
     from lastgood.engine.store import Store
+    from lastgood.engine.task import Task
 
 
 class Invocation:
@@ -21,6 +22,8 @@ class Invocation:
         self.user: str | None = None
         self.owner: str | None = None
         self.json = False
+        self.workspace: tuple[str, ...] = ()
+        self.no_files = False
 
     def locate(self) -> Location:
         from lastgood.engine.location import locate
@@ -58,6 +61,31 @@ class Invocation:
 
         return default_task(find_config())
 
+    def folders(self) -> str | dict[str, str] | None:
+        """The workspace that was named, else that of the nearest lastgood.toml; None where files are left alone."""
+        if self.no_files:
+            if self.workspace:
+                raise InvalidError("--workspace and --no-files contradict each other", hint="give one of them")
+            return None
+        if self.workspace:
+            return _named_folders(self.workspace)
+        from lastgood.engine.location import find_config
+
+        config = find_config()
+        return None if config is None else config.folders()
+
+    def work_on(self, store: Store) -> Task:
+        """The task with its workspace. A restore that was interrupted there is finished or taken back by this."""
+        from lastgood.cli.files import interrupted_restores
+        from lastgood.cli.output import say
+
+        folders = self.folders()
+        found = interrupted_restores(store, folders)
+        task = store.task(self.task_id(), workspace=folders, owner=self.owner)
+        for journal in found:
+            say(self, f"note: a restore of {journal.task_id} had been interrupted; it is finished or taken back now")
+        return task
+
     def _require_store(self) -> None:
         catalog = self.locate().catalog
         if catalog is not None and not catalog.exists():
@@ -65,6 +93,21 @@ class Invocation:
                 f"there is no store at {catalog.parent}",
                 hint="`lastgood init` sets one up, the first `lastgood save` makes it; or give --store",
             )
+
+
+def _named_folders(given: tuple[str, ...]) -> str | dict[str, str]:
+    """`DIR` alone, or `NAME=DIR` for each; a name has no slash, so that ./a=b is a folder."""
+    split = [text.partition("=") for text in given]
+    named = {name: path for name, separator, path in split if separator and "/" not in name}
+    if not named and len(given) == 1:
+        return given[0]
+    if len(named) < len(given):
+        raise InvalidError(
+            "several folders of a workspace need a name each, and no two the same",
+            hint="as in --workspace app=./app --workspace infra=../infra",
+            field="workspace",
+        )
+    return named
 
 
 def open_quietly(target: str | Path | None, user: str | None = None, **options: Any) -> Store:

@@ -29,6 +29,11 @@ def _escape(match: re.Match[str]) -> str:
     return {9: " ", 10: " "}.get(code) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
 
 
+def printable_lines(text: str) -> str:
+    """As `printable`, for text of several lines: line breaks and tabs stay."""
+    return _UNPRINTABLE.sub(lambda match: match[0] if match[0] in "\n\t" else _escape(match), text)
+
+
 def json_text(value: Any, *, indent: int = 0) -> str:
     """`value` as JSON in the tagged form of docs/cli.md; characters that a terminal could obey are escaped."""
     import msgspec
@@ -94,6 +99,10 @@ def short_id(id: str) -> str:
 
 def local_time(at: datetime) -> str:
     return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def size_text(count: int) -> str:

@@ -13,9 +13,10 @@ from types import FrameType
 
 import click
 
-from lastgood.cli.command import subcommand
+from lastgood.cli.command import subcommand, workspace_options
 from lastgood.cli.evidence import described, said
 from lastgood.cli.failure import report
+from lastgood.cli.files import naming_the_switch, say_skipped
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import json_text, say, short_id
 from lastgood.cli.save import changed, read_settings
@@ -55,6 +56,7 @@ class Stopped(BaseException):
 @click.option("--type", "type_", default="step", show_default=True, metavar="TYPE", help="Why it is done.")
 @click.option("--message", "-m", metavar="TEXT", help="What this step is.  [default: NAME]")
 @click.option("--set", "settings", multiple=True, metavar="KEY=JSON", help="Change one key of the state; repeatable.")
+@workspace_options
 def command(
     call: Invocation,
     name: str,
@@ -73,15 +75,15 @@ def command(
         raise click.UsageError("there is no command; give it after --")
     changes = read_settings(settings)
     context = click.get_current_context()
-    with call.open_to_work(create=True) as store:
-        task = store.task(call.task_id(), owner=call.owner)
+    with call.open_to_work(create=True) as store, naming_the_switch():
+        task = call.work_on(store)
         changed(task.state if task.head else {}, changes)  # refused before anything is run
         try:
             with _stopping(), task.step(name, type=type_, message=name if message is None else message) as step:
                 code = _run(call, step, list(words), expect)
                 for file in files:
                     step.expect_file(_from_base(call, file))
-                saved = _commit(store, task, step, changes)
+                saved = _commit(call, store, task, step, changes)
         except NotStartedError as failure:
             report(failure.error, as_json=call.json)
             context.exit(failure.code)
@@ -115,14 +117,29 @@ def _run(call: Invocation, step: Step, words: list[str], expect: int) -> int:
     return code if code >= 0 else BY_SIGNAL - code
 
 
-def _commit(store: Store, task: Task, step: Step, changes: dict[str, object]) -> Checkpoint:
-    """On top of whatever the head is now; keys that are set are set in the state that it has."""
+def _commit(call: Invocation, store: Store, task: Task, step: Step, changes: dict[str, object]) -> Checkpoint:
+    """On top of whatever the head is now; keys that are set are set in the state that it has.
+
+    The workspace comes before the line of writers, as for a restore: the other way round the two would wait for
+    each other.
+    """
     if not changes:
         return step.commit()
-    with store.catalog.queue():
+    with _workspace_locked(call, store), store.catalog.queue():
         head = task.refresh()
         step.state = changed(head.state if head else {}, changes)
         return step.commit()
+
+
+@contextmanager
+def _workspace_locked(call: Invocation, store: Store) -> Iterator[None]:
+    if (folders := call.folders()) is None:
+        yield
+        return
+    from lastgood.engine.workspace import Workspace
+
+    with Workspace(store, folders).locked():
+        yield
 
 
 def _tell(call: Invocation, saved: Checkpoint, code: int) -> None:
@@ -130,12 +147,15 @@ def _tell(call: Invocation, saved: Checkpoint, code: int) -> None:
     evidence = saved.evidence_pack.evidence_list
     if call.json:
         shown = [described(one) for one in evidence]
-        click.echo(json_text({"checkpoint": summary(saved), "exit_code": code, "evidence": shown}))
+        skipped = [{"path": one.path, "reason": one.reason} for one in saved.skipped]
+        data = {"checkpoint": summary(saved), "exit_code": code, "evidence": shown, "skipped": skipped}
+        click.echo(json_text(data))
         return
     word = "verified" if saved.verified else "NOT verified"
     say(call, f"saved {short_id(saved.id)} @{saved.sequence} of {saved.task_id}: {word}")
     for one in evidence:
         say(call, f"  {said(one)}")
+    say_skipped(call, saved.skipped)
 
 
 def _from_base(call: Invocation, file: str) -> str:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from lastgood.cli.command import subcommand
+from lastgood.cli.command import subcommand, workspace_options
 from lastgood.cli.document import parse, parse_state, read_state
+from lastgood.cli.files import naming_the_switch, say_skipped
 from lastgood.cli.invocation import Invocation
-from lastgood.cli.output import answer, printable, say, short_id, size_text
+from lastgood.cli.output import answer, counted, printable, say, short_id, size_text
+from lastgood.cli.progress import counting
 from lastgood.cli.summary import summary
 from lastgood.engine.checkpoint import Checkpoint
-from lastgood.errors import InvalidError
+from lastgood.errors import ConflictError, InvalidError
+
+if TYPE_CHECKING:
+    from lastgood.engine.store import Store
+    from lastgood.engine.task import Task
+
+TRIES = 50
+"""How often a save is made anew because others were faster; each time one of them has got on."""
 
 
 @subcommand
@@ -23,6 +33,9 @@ from lastgood.errors import InvalidError
 @click.option("--step", default="initial", show_default=True, metavar="ID", help="The step it belongs to.")
 @click.option("--key", metavar="KEY", help="Saving again with this key and the same content changes nothing.")
 @click.option("--metadata", metavar="JSON", help="A JSON object to keep with it.")
+@click.option("--files", multiple=True, metavar="PATH...", help="Capture these files alone, whatever is ignored.")
+@click.argument("more_files", nargs=-1, metavar="")
+@workspace_options
 def command(
     call: Invocation,
     state: str | None,
@@ -32,30 +45,76 @@ def command(
     step: str,
     key: str | None,
     metadata: str | None,
+    files: tuple[str, ...],
+    more_files: tuple[str, ...],
 ) -> None:
     """Save a checkpoint on top of whatever the task's head is at that moment.
 
-    --state replaces the whole state. --set changes keys of it, or without --state of the head's state.
+    --state replaces the whole state. --set changes keys of it, or without --state of the head's state. The files of
+    the workspace, if there is one, are captured as they are.
     """
-    if state is None and not settings:
+    if more_files and not files:
+        raise click.UsageError(f"save does not take {more_files[0]!r}; files are listed after --files")
+    folders = call.folders()
+    if state is None and not settings and folders is None:
         raise InvalidError("there is nothing to save", hint="give --state FILE, or --set KEY=JSON")
     changes = read_settings(settings)
     fields: dict[str, Any] = {"message": message, "type": type_, "step_id": step, "key": key}
     if metadata is not None:
         fields["metadata"] = parse("metadata", metadata)
+    if files:
+        fields["files"] = _below_workspace(folders, (*files, *more_files))
     whole = None if state is None else changed(read_state("state", state), changes)
-    with call.open_to_work(create=True) as store:
-        task = store.task(call.task_id(), owner=call.owner)
-        if state is not None:
-            saved = task.append(whole, **fields)
-        else:
-            with store.catalog.queue():
-                head = task.refresh()
-                saved = task.save(changed(head.state if head else {}, changes), **fields)
+    with call.open_to_work(create=True) as store, naming_the_switch():
+        task = call.work_on(store)
+        with counting(call, "saving"):
+            if state is not None:
+                saved = task.append(whole, **fields)
+            elif settings:
+                saved = _save_changed(store, task, changes, fields, has_files=folders is not None)
+            else:
+                from lastgood.engine.commit import KEPT
+
+                saved = task.append(KEPT, **fields)
         large = saved.state_size > store.options.warn_state_bytes
-    answer(call, {"checkpoint": summary(saved)}, [_sentence(saved)])
+    skipped = [{"path": one.path, "reason": one.reason} for one in saved.skipped]
+    answer(call, {"checkpoint": summary(saved), "skipped": skipped}, [_sentence(saved)])
+    say_skipped(call, saved.skipped)
     if large:
         say(call, f"note: the state takes {size_text(saved.state_size)}; keep large content in files")
+
+
+def _save_changed(
+    store: Store, task: Task, changes: dict[str, Any], fields: dict[str, Any], *, has_files: bool
+) -> Checkpoint:
+    """Reading the head's state and writing are one turn. Nobody waits in line while files are read: it is tried, and
+    if another writer came between, tried again."""
+    if not has_files:
+        with store.catalog.queue():
+            head = task.refresh()
+            return task.save(changed(head.state if head else {}, changes), **fields)
+    for _ in range(TRIES - 1):
+        head = task.refresh()
+        try:
+            return task.save(changed(head.state if head else {}, changes), **fields)
+        except ConflictError:
+            now = task.refresh()
+            if (now and now.id) == (head and head.id):
+                raise  # nothing has moved: it is about something else
+    return task.save(changed(task.state if task.head else {}, changes), **fields)
+
+
+def _below_workspace(folders: str | dict[str, str] | None, files: tuple[str, ...]) -> list[str]:
+    """Paths as one types them here, as the workspace has them."""
+    if not isinstance(folders, str):
+        what = "there is no workspace" if folders is None else "the workspace has several folders"
+        raise InvalidError(f"--files lists files of one folder, and {what}", hint="give --workspace DIR", field="files")
+    root = os.path.realpath(folders)
+    listed = []
+    for file in files:
+        folder, name = os.path.split(os.path.abspath(file))  # noqa: PTH100
+        listed.append(os.path.relpath(os.path.join(os.path.realpath(folder), name), root))  # noqa: PTH118
+    return listed
 
 
 def read_settings(settings: tuple[str, ...]) -> dict[str, Any]:
@@ -82,4 +141,7 @@ def changed(state: Any, changes: dict[str, Any]) -> Any:
 
 
 def _sentence(saved: Checkpoint) -> str:
-    return f"saved {short_id(saved.id)} @{saved.sequence} of {printable(saved.task_id)}"
+    roots = saved.record.files or ()
+    size = size_text(sum(root.total_size for root in roots))
+    files = f" with {counted(saved.file_count, 'file')} ({size})" if roots else ""
+    return f"saved {short_id(saved.id)} @{saved.sequence} of {printable(saved.task_id)}{files}"

@@ -8,11 +8,14 @@ import click
 
 from lastgood.cli.command import subcommand
 from lastgood.cli.evidence import evidence_lines
+from lastgood.cli.files import change_line, described, few
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, json_text, local_time, printable, shortened, size_text
 from lastgood.cli.summary import moment_text, summary, verification
+from lastgood.engine.browse import FileChange
 from lastgood.engine.checkpoint import Checkpoint
-from lastgood.model.checkpoint import Attestation
+from lastgood.engine.store import Store
+from lastgood.model.checkpoint import Attestation, FileRoot
 from lastgood.model.identity import moment
 
 PREVIEW = 400
@@ -29,7 +32,7 @@ def command(call: Invocation, name: str, state: bool) -> None:
             click.echo(json_text(checkpoint.state, indent=0 if call.json else 2))
             return
         said = store.attestations(checkpoint.id, owner=call.owner)
-        data = {
+        data: dict[str, Any] = {
             **summary(checkpoint),
             "evidence": checkpoint.evidence_pack.to_dict(),
             "attestations": [
@@ -37,9 +40,32 @@ def command(call: Invocation, name: str, state: bool) -> None:
                 for one in said
             ],
         }
+        if call.json:
+            changes = _changes(call, store, checkpoint)
+            data["file_roots"] = [_root(root) for root in checkpoint.record.files or ()]
+            data["files"] = None if changes is None else [described(one) for one in changes]
         answer(call, data, _lines(checkpoint, said))
         if not call.json:
             click.echo(f"state        {shortened(json_text(checkpoint.state), PREVIEW)}")
+            for line in few([change_line(one) for one in _changes(call, store, checkpoint) or ()]):
+                click.echo(f"{'':<12} {line}")
+
+
+def _changes(call: Invocation, store: Store, checkpoint: Checkpoint) -> list[FileChange] | None:
+    """Against the parent; None where no files were captured."""
+    if checkpoint.record.files is None:
+        return None
+    return store.compare_files(None, checkpoint.id, owner=call.owner).changes
+
+
+def _root(root: FileRoot) -> dict[str, Any]:
+    return {
+        "name": root.name,
+        "partial": root.partial,
+        "file_count": root.file_count,
+        "total_size": root.total_size,
+        "git_head": root.git_head,
+    }
 
 
 def _lines(checkpoint: Checkpoint, said: list[Attestation]) -> list[str]:
@@ -60,6 +86,7 @@ def _lines(checkpoint: Checkpoint, said: list[Attestation]) -> list[str]:
         "verified": _verified(checkpoint),
         "checksum": checkpoint.checksum,
         "size": size_text(checkpoint.state_size),
+        "files": _files(checkpoint),
         "metadata": json_text(checkpoint.metadata) if checkpoint.metadata else "",
     }
     lines = [f"{name:<12} {printable(str(value))}" for name, value in fields.items() if value]
@@ -68,6 +95,15 @@ def _lines(checkpoint: Checkpoint, said: list[Attestation]) -> list[str]:
     return lines + [
         f"{one.kind:<12} {local_time(moment(one.at))} by {printable(one.actor)} {_told(one)}" for one in said
     ]
+
+
+def _files(checkpoint: Checkpoint) -> str:
+    return "; ".join(
+        f"{root.name + ': ' if root.name else ''}{root.file_count:,} ({size_text(root.total_size)})"
+        + (", those that were listed" if root.partial else "")
+        + (f", git {root.git_head[:40]}" if root.git_head else "")
+        for root in checkpoint.record.files or ()
+    )
 
 
 def _told(attestation: Attestation) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lastgood.cli.command import subcommand
+from lastgood.cli.command import subcommand, workspace_options
+from lastgood.cli.drift import Drift, look_at_files
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, printable, size_text
 from lastgood.cli.summary import line, moment_text, summary
@@ -14,8 +15,12 @@ from lastgood.model.identity import moment
 
 
 @subcommand
+@workspace_options
 def command(call: Invocation) -> None:
-    """Say where the store is and how it was found, where the task stands, what was interrupted, and what to do."""
+    """Say where the store is and how it was found, where the task stands, what was interrupted, and what to do.
+
+    With a workspace: which branch's files lie there, and what changed in them since the last checkpoint.
+    """
     location = call.locate()
     data: dict[str, Any] = {
         "store": ":memory:" if location.catalog is None else str(location.catalog),
@@ -32,14 +37,19 @@ def command(call: Invocation) -> None:
         "head": None,
         "last_good": None,
         "steps": [],
+        "workspace": None,
         "advice": [],
     }
     found: Recovery | None = None
+    here: Drift | None = None
     if data["exists"]:
         with call.open_to_work() as store:
             found = store.recovery(data["task"], owner=call.owner)
             data |= _facts(call, store, data["task"], found)
-    answer(call, data, _lines(data, found))
+            here = look_at_files(call, store, found.head)
+            data["workspace"] = here and here.described()
+            data["advice"] += here.advice() if here else []
+    answer(call, data, _lines(data, found, here))
 
 
 def _facts(call: Invocation, store: Store, task_id: str, found: Recovery) -> dict[str, Any]:
@@ -63,7 +73,7 @@ def _facts(call: Invocation, store: Store, task_id: str, found: Recovery) -> dic
     }
 
 
-def _lines(data: dict[str, Any], found: Recovery | None) -> list[str]:
+def _lines(data: dict[str, Any], found: Recovery | None, here: Drift | None) -> list[str]:
     fields = [("store", data["store"]), ("found by", data["found_by"])]
     if found is None:
         fields.append(("state", "not there yet; the first save makes it"))
@@ -79,5 +89,6 @@ def _lines(data: dict[str, Any], found: Recovery | None) -> list[str]:
             fields.append(("last good", line(found.last_good)))
     fields.append(("checkpoints", str(data["checkpoints"])))
     fields += [("open step", f"{step['name']}: {step['process']}") for step in data["steps"]]
+    fields += here.fields() if here else []
     fields += [("advice", said) for said in data["advice"]]
     return [f"{name:<12} {printable(value)}" for name, value in fields]

@@ -41,6 +41,8 @@ from lastgood.model.redaction import Redaction
 
 if TYPE_CHECKING:
     from lastgood.engine.verification import Proof
+    from lastgood.engine.workspace import CapturedFiles
+    from lastgood.model.checkpoint import FileRoot
 
 
 class _Kept:
@@ -56,11 +58,16 @@ KEPT = _Kept()
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """What a caller wants saved, checked field by field; nothing is stored if any is refused.
 
-    `state` KEPT: the parent's. `proof` is its evidence. `step` is the open step that this ends; `notes` come into the
-    log with it.
+    `state` KEPT: the parent's; so are `files` then, which are else those that were captured, or None. `proof` is its
+    evidence. `step` is the open step that this ends, `journal` the restore of files; `notes` come into the log with it.
+    `files_move` and `keeps_redo` as in Commit.
     """
 
     state: Any
+    files: CapturedFiles | _Kept | None = None
+    journal: str | None = None
+    files_move: bool = False
+    keeps_redo: bool = False
     lineage: Lineage | None = None
     proof: Proof | None = None
     step: str | None = None
@@ -158,12 +165,28 @@ def write_checkpoint(
         slices=[SliceOf(*part) for split in splits.values() for part in split.slices],
         step=draft.step,
         notes=draft.notes,
+        journal=draft.journal,
+        files_move=draft.files_move,
+        keeps_redo=draft.keeps_redo,
+        **_file_content(draft.files),
         attestations=_attested(draft.proof),
     )
     committed = catalog.commit(commit, Actor(user, correlation_id))
     if not committed.repeated:
         splitters.keep(splits, committed.stored)
     return record, committed
+
+
+def _file_content(files: CapturedFiles | _Kept | None) -> dict[str, Any]:
+    if files is None or isinstance(files, _Kept):
+        return {}
+    gathered = files.gathered
+    return {
+        "file_blobs": gathered.blobs,
+        "packs": gathered.packs,
+        "relies_on": gathered.relies_on,
+        "binding": files.binding,
+    }
 
 
 def _attested(proof: Proof | None) -> list[tuple[str, dict[str, Any]]]:
@@ -217,6 +240,8 @@ def _inherited(draft: Draft) -> tuple[str, ...]:
         names.append("control_state")
     if draft.state is KEPT:
         names += ("state", "prompt_preview", "redacted")
+    if draft.files is None or draft.files is KEPT:
+        names.append("files")
     return tuple(names)
 
 
@@ -265,11 +290,18 @@ def _describe(
         work_item_id=draft.work_item_id,
         metadata=decode_plain(encode_plain(draft.metadata)) if draft.metadata else {},
         key=draft.key,
+        files=_roots(draft.files, ground.parent),
         evidence=draft.proof.claims if draft.proof else None,
         redacted=redacted,
         prompt_preview=_preview(draft.state, ground.parent),
         **{**inherited, **refs},
     )
+
+
+def _roots(files: CapturedFiles | _Kept | None, parent: Record | None) -> tuple[FileRoot, ...] | None:
+    if isinstance(files, _Kept):
+        return parent.files if parent else None
+    return None if files is None else files.roots
 
 
 def _preview(state: object, parent: Record | None) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,12 +29,30 @@ class Location(NamedTuple):
     found_by: str
 
 
+def objects_beside(catalog: Path) -> Path:
+    """The folder of a store's objects."""
+    return catalog.with_name("objects") if catalog.name == CATALOG else catalog.with_suffix(".objects")
+
+
 class Config(NamedTuple):
     """What a `lastgood.toml` says, with the folder it stands in."""
 
     folder: Path
     store: str = FOLDER
     task: str | None = None
+    workspace: str | Mapping[str, str] | None = None
+
+    def folders(self) -> str | dict[str, str] | None:
+        """The workspace, with paths that begin at the file's folder; None where it names none."""
+        if self.workspace is None or isinstance(self.workspace, str):
+            return None if self.workspace is None else self._path(self.workspace)
+        return {name: self._path(path) for name, path in self.workspace.items()}
+
+    def _path(self, path: str) -> str:
+        try:
+            return str(self.folder / Path(path).expanduser())
+        except RuntimeError as error:
+            raise InvalidError(f"there is no home for {path.split('/')[0]!r}", hint="give another path") from error
 
 
 def locate(target: str | os.PathLike[str] | None = None) -> Location:
@@ -71,13 +90,19 @@ def _read_config(file: Path) -> Config:
         data = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InvalidError(f"{CONFIG} cannot be read: {error}", hint=f"mend {file}") from error
-    unknown = set(data) - {"store", "task"}
-    if unknown or not all(isinstance(value, str) for value in data.values()):
+    unknown = set(data) - {"store", "task", "workspace"}
+    if unknown or not all(isinstance(value, str) for value in _values(data)):
         raise InvalidError(
             f"{CONFIG} has something unknown: {', '.join(sorted(unknown)) or 'a value that is not text'}",
-            hint='it takes store = "…" and task = "…"',
+            hint='it takes store = "…", task = "…" and workspace = "…", or a table [workspace] of names and paths',
         )
     return Config(file.parent, **data)
+
+
+def _values(data: dict[str, Any]) -> list[Any]:
+    workspace = data.get("workspace")
+    named = list(workspace.values()) if isinstance(workspace, dict) else []
+    return [value for name, value in data.items() if name != "workspace" or not isinstance(value, dict)] + named
 
 
 def _place(target: str, base: Path, found_by: str) -> Location:

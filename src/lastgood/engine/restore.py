@@ -47,11 +47,11 @@ class Restored(msgspec.Struct, frozen=True):
         return self.checkpoint.state
 
 
-def check_what(what: object) -> None:
+def check_what(what: object, *, has_workspace: bool) -> None:
     if what not in get_args(What):
         raise InvalidError(f"what cannot be {str(what)[:80]!r}", hint=f"one of {', '.join(get_args(What))}")
-    if what == "files":
-        raise InvalidError("there are no files in this task's checkpoints", hint='what="state" brings its state back')
+    if what == "files" and not has_workspace:
+        raise InvalidError("there is no workspace to put files into", hint="open it: store.task(…, workspace=folder)")
 
 
 def require_restorable(store: Store, checkpoint: Checkpoint, owner: str, *, evidence: bool, demanded: bool) -> None:
@@ -126,11 +126,24 @@ def plan_branch(
     )
 
 
-def draft_restored(chosen: Checkpoint, new: NewBranch, left: str, way: Way, **fields: Any) -> Draft:
-    """The first checkpoint of a branch: the chosen one's snapshot, exactly; and the note in the log of `left`."""
-    about = {"branch": new.id, "by": way, "what": "state"}
+def draft_restored(
+    chosen: Checkpoint,
+    new: NewBranch,
+    left: str,
+    way: Way,
+    *,
+    what: What = "state",
+    files: Any = KEPT,
+    **fields: Any,
+) -> Draft:
+    """The first checkpoint of a branch: the chosen one's snapshot, exactly; and the note in the log of `left`.
+
+    Its files are the chosen one's, too, unless others are given.
+    """
+    about = {"branch": new.id, "by": way, "what": what}
     return Draft(
         state=KEPT,
+        files=files,
         type="forked" if way == "fork" else "restored",
         lineage="forked" if way == "fork" else "restored",
         step_id=chosen.step_id,

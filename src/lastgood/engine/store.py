@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -22,6 +23,7 @@ from lastgood.engine.context import (
     log_warning,
     operating_system_user,
 )
+from lastgood.engine.filing import Filing
 from lastgood.engine.location import locate, make_folder
 from lastgood.engine.options import Alert, Options
 from lastgood.errors import CheckpointError, IntegrityError, InvalidError, NotFoundError, UnavailableError
@@ -33,10 +35,12 @@ from lastgood.model.step import OpenStep
 from lastgood.model.task import BranchInfo, TaskInfo
 
 if TYPE_CHECKING:
+    from lastgood.engine.browse import FileInfo, FilesDiff
     from lastgood.engine.history import Entry
     from lastgood.engine.recovery import Recovery
     from lastgood.engine.task import Task
     from lastgood.engine.verification import Verification
+    from lastgood.engine.workspace import Folders
     from lastgood.evidence.verifier import EvidenceVerifier
     from lastgood.model.evidence import EvidencePack
 
@@ -97,17 +101,22 @@ class Store:
         self.options = options or Options()
         self._cache = CheckpointCache(self.options.cache_checkpoints, self.options.cache_alert_bytes, self.alert)
         self._verifier: EvidenceVerifier | None = None
+        self.filing = Filing(catalog)
         self._base_path = _absolute(self.options.base_path or os.curdir)
         self.renew_locks()
         renew_after_fork(self)
 
     # --- tasks ---------------------------------------------------------------------------------------------
 
-    def task(self, task_id: str, *, owner: str | None = None) -> Task:
-        """A handle on a task, or on one branch of it by that branch's id. Nothing is written before a save."""
+    def task(self, task_id: str, *, workspace: Folders | None = None, owner: str | None = None) -> Task:
+        """A handle on a task, or on one branch of it by that branch's id. Nothing is written before a save.
+
+        With a `workspace` (a folder, or several: {"app": "./app", "infra": "../infra"}) each save captures the files in
+        it, too, and a restore brings them back.
+        """
         from lastgood.engine.task import Task
 
-        return Task(self, check_name("task id", task_id), self._owner(owner))
+        return Task(self, check_name("task id", task_id), self._owner(owner), workspace)
 
     def tasks(self, *, owner: str | None = None, after: int = 0, limit: int = 100) -> list[TaskInfo]:
         """Newest first. `after` is the number of the last one seen; without `owner`, everybody's."""
@@ -200,13 +209,13 @@ class Store:
         """As `verify_checkpoint`, with all that was found: damage in words, and each piece of evidence."""
         from lastgood.engine.verification import verify_stored
 
-        return verify_stored(self, self.stored(checkpoint_id, self._owner(owner)))
+        return verify_stored(self, self.stored(checkpoint_id, self._owner(owner)), files=True)
 
     def examine_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> list[str]:
         """What is wrong with its stored bytes (record, place, lineage, attestations, content), in words."""
         from lastgood.engine.verify import examine
 
-        return examine(self.catalog, self.stored(checkpoint_id, self._owner(owner)))
+        return examine(self.catalog, self.stored(checkpoint_id, self._owner(owner)), self.filing.blobs)
 
     def rollback_to_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> Any:
         """Go back to a checkpoint that verifies: its state. The task's next checkpoint continues from there.
@@ -216,6 +225,38 @@ class Store:
         owner = self._owner(owner)
         chosen = self.get_checkpoint(checkpoint_id, owner=owner)
         return self.task(chosen.task_id, owner=owner).roll_back(chosen).state
+
+    def list_files(self, checkpoint_id: str, path: str = "", *, owner: str | None = None) -> list[FileInfo]:
+        """What lies in a folder of a checkpoint. With several roots, paths look like `app:src/main.py`."""
+        from lastgood.engine.browse import list_files
+
+        return list_files(self.filing.blobs, self.get_checkpoint(checkpoint_id, owner=owner), path)
+
+    def read_file(self, checkpoint_id: str, path: str, *, owner: str | None = None) -> bytes:
+        """The content of a file at a checkpoint, checked; where a link points. Raises NotFoundError."""
+        return b"".join(self.stream_file(checkpoint_id, path, owner=owner))
+
+    def stream_file(self, checkpoint_id: str, path: str, *, owner: str | None = None) -> Iterator[bytes]:
+        """As `read_file`, piece by piece: memory does not grow with the file."""
+        from lastgood.engine.browse import read_file
+
+        return read_file(self.filing.blobs, self.get_checkpoint(checkpoint_id, owner=owner), path)
+
+    def compare_files(
+        self, before: str | None, after: str, *, paths: Sequence[str] | None = None, owner: str | None = None
+    ) -> FilesDiff:
+        """How the files of two checkpoints differ. `before` None: against its parent (everything, when it has none)."""
+        from lastgood.engine.browse import FilesDiff, require_files
+
+        new = self.get_checkpoint(after, owner=owner)
+        old_id = new.parent_id if before is None else before
+        old = None if old_id is None else self.stored(old_id, self._owner(owner))
+        earlier = None if old is None or old.data is None else self.wrap_intact(old)
+        if before is None:
+            roots = (earlier.record.files or ()) if earlier else ()
+        else:
+            roots = require_files(self.get_checkpoint(before, owner=owner))
+        return FilesDiff(roots, require_files(new), self.filing.blobs.read, paths)
 
     def tag(self, checkpoint_id: str, name: str, *, move: bool = False, owner: str | None = None) -> None:
         """Name a checkpoint. Tagged ones are kept by retention. One name, one checkpoint of a task."""
@@ -323,6 +364,7 @@ class Store:
             verifier, self._verifier = self._verifier, None
         if verifier is not None:
             verifier.close()
+        self.filing.close()
         self.catalog.close()
 
     def __enter__(self) -> Self:

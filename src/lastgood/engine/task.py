@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import msgspec
 
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, Draft
 from lastgood.engine.cursor import Cursor
 from lastgood.engine.options import OnFailure, check_on_failure
-from lastgood.errors import InvalidError, NotFoundError
+from lastgood.engine.process import this_process
+from lastgood.errors import IntegrityError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import COMPANIONS
 from lastgood.model.identity import check_flag
 from lastgood.model.task import BranchInfo
 
 if TYPE_CHECKING:
+    from lastgood.catalog.contract import Position
+    from lastgood.engine.difference import Difference
     from lastgood.engine.history import Entry
     from lastgood.engine.recovery import Recovery
     from lastgood.engine.restore import Restored, Way, What
+    from lastgood.engine.rewind import FilesPlan
     from lastgood.engine.step import Step
     from lastgood.engine.store import Store
+    from lastgood.engine.workspace import Folders, Workspace
     from lastgood.evidence.verifier import EvidenceVerifier
     from lastgood.model.evidence import EvidencePack
     from lastgood.model.step import OpenStep
@@ -35,9 +45,18 @@ class Task:
     active; opened by a branch's id it stays on that branch. Safe to use from several threads, one save at a time.
     """
 
-    def __init__(self, store: Store, id: str, owner: str) -> None:
+    def __init__(self, store: Store, id: str, owner: str, workspace: Folders | None = None) -> None:
         self._store = store
         self._cursor = Cursor(store, id, owner)
+        self._workspace: Workspace | None = None
+        if workspace is not None:
+            from lastgood.engine.workspace import Workspace
+
+            self._workspace = Workspace(store, workspace)
+            if store.catalog.journals(this_process().host):
+                from lastgood.engine.rewind import Rewind
+
+                Rewind(store, self._cursor, self._workspace).recover()
 
     # --- where it stands -----------------------------------------------------------------------------------
 
@@ -123,10 +142,12 @@ class Task:
         guidance: list[Any] | None = None,
         participants: list[Any] | None = None,
         evidence: EvidencePack | None = None,
+        files: Sequence[str | os.PathLike[str]] | None = None,
         on_failure: OnFailure | None = None,
     ) -> Checkpoint:
-        """Save the whole state as one checkpoint on top of the head.
+        """Save the whole state, and the files of the workspace if there is one, as one checkpoint on top of the head.
 
+        `files` limits it to these, whatever the ignore rules say; `saved.skipped` tells what was left out.
         Artifacts, decisions, guidance and participants stay as they were unless given. `key` makes the save
         idempotent: the same key with the same content returns the checkpoint that is stored, with other content
         it conflicts; `id` names the checkpoint and does the same. `evidence` is checked first, and stored with
@@ -152,19 +173,21 @@ class Task:
                 guidance=guidance,
                 participants=participants,
             )
-            return self._cursor.save(draft, _policy(on_failure))
+            return self._with_files(draft, files, lambda ready: self._cursor.save(ready, _policy(on_failure)))
 
     def append(
         self,
         state: Any,
         *,
         evidence: EvidencePack | None = None,
+        files: Sequence[str | os.PathLike[str]] | None = None,
         on_failure: OnFailure | None = None,
         **fields: Any,
     ) -> Checkpoint:
         """As `save`, on top of whatever the head is at that moment: for one-shot writers that read nothing."""
         with self._cursor.proving(evidence, state) as proof:
-            return self._cursor.save_on_top(_draft(state, **{**fields, "proof": proof}), _policy(on_failure))
+            draft = _draft(state, **{**fields, "proof": proof})
+            return self._with_files(draft, files, lambda ready: self._cursor.save_on_top(ready, _policy(on_failure)))
 
     def step(self, name: str, *, type: str = "step", **fields: Any) -> Step:
         """One piece of work that ends in a checkpoint, or is recorded as failed: `with task.step("edit") as step:`.
@@ -187,24 +210,82 @@ class Task:
         checkpoint: Checkpoint | str,
         what: What = "both",
         *,
+        paths: Sequence[str] | None = None,
         present: Any = NOT_GIVEN,
         verify: bool = True,
         message: str = "",
     ) -> Restored:
         """Go back: a new branch begins at `checkpoint`, becomes the active one, and this handle goes on there.
 
-        Its evidence must hold, unless `verify=False`. `present` is the program's state as it is now; if it is not
-        what was saved last, it is saved first on the branch that is left (`result.before`). Nothing is lost:
+        The files of the workspace become the checkpoint's again; what was never captured is left alone. With
+        `what="files"` the state stays and no branch begins; `paths` (exact ones, or globs) limits that to some. Its
+        evidence must hold, unless `verify=False`. `present` is the program's state as it is now; if it, or a file, is
+        not what was saved last, it is saved first on the branch that is left (`result.before`). Nothing is lost:
         `undo()` goes back to where it was. Raises ConflictError when the head is another one than this handle saw.
         """
         from lastgood.engine.restore import check_what
 
-        check_what(what)
+        check_what(what, has_workspace=self._workspace is not None)
+        if paths is not None and what != "files":
+            raise InvalidError("paths limit a restore of files", hint='give what="files" with them')
         with self._cursor.lock:
             chosen = self._choose(checkpoint)
+            if self._workspace is not None and what != "state" and (what == "files" or chosen.record.files is not None):
+                from lastgood.engine.rewind import Rewind
+
+                rewind = Rewind(self._store, self._cursor, self._workspace)
+                with rewind.locked():
+                    return rewind.restore(
+                        chosen, what, paths, present, verify=check_flag("verify", verify), message=message
+                    )
             return self._go_back(
                 chosen, "restore", present=present, verify=check_flag("verify", verify), message=message
             )
+
+    def plan(self, checkpoint: Checkpoint | str, *, paths: Sequence[str] | None = None) -> FilesPlan:
+        """What restoring the files of `checkpoint` would do; nothing is touched."""
+        from lastgood.engine.rewind import plan_files
+
+        workspace = self._require_workspace()
+        with workspace.locked():
+            present = workspace.capture(self.head.record.files if self.head else None)
+            return plan_files(self._store, workspace, self._choose(checkpoint), present, only=paths)
+
+    def copy_files(
+        self,
+        checkpoint: Checkpoint | str,
+        to: str | os.PathLike[str],
+        *,
+        paths: Sequence[str] | None = None,
+    ) -> tuple[str, ...]:
+        """Put the files of `checkpoint` into another folder, which is made if need be; the paths. Nothing is recorded.
+
+        What lies there already is never overwritten or removed: ConflictError names it, and nothing is written.
+        """
+        from lastgood.engine.rewind import copy_files
+
+        return copy_files(self._store, self._choose(checkpoint), os.fspath(to), paths)
+
+    def diff(
+        self,
+        before: Checkpoint | str = "HEAD",
+        after: Checkpoint | str | None = None,
+        *,
+        paths: Sequence[str] | None = None,
+    ) -> Difference:
+        """How two checkpoints differ, in state and files; without `after`, how the files on disk differ from one."""
+        from lastgood.engine.browse import FilesDiff
+        from lastgood.engine.difference import Difference
+
+        old, blobs = self._choose(before), self._store.filing.blobs
+        if after is not None:
+            new = self._choose(after)
+            files = FilesDiff(old.record.files or (), new.record.files or (), blobs.read, paths)
+            return Difference(old, new, files)
+        workspace = self._require_workspace()
+        present = workspace.capture(old.record.files)
+        files = FilesDiff(old.record.files or (), present.roots, blobs.read_with(present.gathered), paths)
+        return Difference(old, None, files)
 
     def fork(
         self,
@@ -247,11 +328,12 @@ class Task:
     def switch(self, branch: str) -> Checkpoint:
         """Make a branch, by its name or its id, the task's active one, and go on there."""
         cursor, chosen = self._cursor, self._branch_named(branch)
-        with cursor.lock:
+        with cursor.lock, self._files_following() as follow:
             expects = cursor.expected()
             position = self._store.catalog.activate(self.owner, chosen.id, self._store.actor(), expects=expects)
             cursor.id = cursor.task_id
-            return cursor.adopt(position)
+            cursor.adopt(position)
+            return follow(position)
 
     def branches(self) -> list[BranchInfo]:
         """Oldest first."""
@@ -278,7 +360,9 @@ class Task:
         with self._cursor.proving(step.evidence, state) as proof:
             about = {"type": step.type, "step_id": step.name, "id": step.id, "step": step.id, "proof": proof}
             draft = _draft(state, **{**fields, **about})
-            return self._cursor.save_on_top(draft) if state is KEPT else self._cursor.save_from(draft, begun)
+            if state is KEPT:
+                return self._with_files(draft, None, self._cursor.save_on_top)
+            return self._with_files(draft, None, lambda ready: self._cursor.save_from(ready, begun))
 
     def without_secrets(self, text: str) -> str:
         return self._store.options.redaction.text(text)
@@ -311,19 +395,60 @@ class Task:
                 cursor.save(kept, policy="raise")
             before, expects = cursor.head, cursor.expected()
             new = plan_branch(self._store, chosen, self.owner, active=cursor.is_active, expects=expects)
-            draft = draft_restored(chosen, new, self.branch_id or "", way, message=message)
+            files = self._workspace.capture(None, takes_over=True) if self._workspace else KEPT
+            draft = draft_restored(chosen, new, self.branch_id or "", way, message=message, files=files)
             return Restored(chosen.id, cursor.begin_branch(chosen, new, draft, follow=True), before)
+
+    def _require_workspace(self) -> Workspace:
+        if self._workspace is None:
+            raise InvalidError("there is no workspace", hint="open it: store.task(…, workspace=folder)")
+        return self._workspace
+
+    def _with_files(
+        self, draft: Draft, files: Sequence[str | os.PathLike[str]] | None, save: Callable[[Draft], Checkpoint]
+    ) -> Checkpoint:
+        """Save the draft with the files as they are now; once more, all read anew, if stored content was gone."""
+        if self._workspace is None:
+            if files is not None:
+                raise InvalidError("there is no workspace", hint="store.task(…, workspace=folder) captures files")
+            return save(draft)
+        head = self.head
+        captured = self._workspace.capture(head.record.files if head else None, files=files)
+        try:
+            saved = save(msgspec.structs.replace(draft, files=captured))
+        except IntegrityError as error:
+            if "blobs" not in error.details:
+                raise
+            self._workspace.forget()
+            captured = self._workspace.capture(None, files=files)
+            saved = save(msgspec.structs.replace(draft, files=captured))
+        saved.skipped = captured.skipped
+        return saved
+
+    @contextmanager
+    def _files_following(self) -> Iterator[Callable[[Position], Checkpoint]]:
+        """The files are kept as they are, the active branch may be moved inside, and then they follow it."""
+        if self._workspace is None:
+            yield lambda position: self._cursor.require_head()
+            return
+        from lastgood.engine.rewind import Rewind
+
+        rewind = Rewind(self._store, self._cursor, self._workspace)
+        with rewind.locked():
+            present = rewind.keep_present("before another branch")
+            yield lambda position: rewind.follow(position, present)
 
     def _move(self, way: Literal["undo", "redo"]) -> Checkpoint:
         cursor, catalog = self._cursor, self._store.catalog
         if cursor.by_branch:
             raise InvalidError(f"{way} moves a whole task", hint=f"open it by its id: store.task({self.task_id!r})")
-        with cursor.lock:
+        with cursor.lock, self._files_following() as follow:
             cursor.require_head()
             move = catalog.undo if way == "undo" else catalog.redo
-            head = cursor.adopt(move(self.owner, self.task_id, self._store.actor(), expects=cursor.expected()))
+            position = move(self.owner, self.task_id, self._store.actor(), expects=cursor.expected())
+            head = cursor.adopt(position)
             cursor.say(way, head, head.control_state)
-            return head
+            return follow(position)
 
     def _choose(self, checkpoint: Checkpoint | str) -> Checkpoint:
         """As it lies in this store, whatever the object at hand says."""

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 MAX_EVIDENCE = 10_000
 MAX_PARTS, MAX_NESTING = 10_000, 32
+LOST = "lastgood_lost"
+"""In a claim's metadata: a part of it could not be recorded, so it can never hold."""
 UNUSABLE = "check_error: a part of this evidence cannot be recorded"
 REDACTED = "a part of this evidence was redacted, so it cannot be checked again"
 
@@ -102,12 +104,14 @@ def proving(
         yield Proof(own, redaction, check)
 
 
-def verify_stored(store: Store, stored: StoredCheckpoint, record: Recording = "always") -> Verification:
+def verify_stored(
+    store: Store, stored: StoredCheckpoint, record: Recording = "always", *, files: bool = False
+) -> Verification:
     """Check a stored checkpoint: its bytes, then its evidence as the world is now; record what it gave.
 
-    "changed": only when it differs from what was recorded last.
+    "changed": only when it differs from what was recorded last. With `files` the content of files is read, too.
     """
-    problems = examine(store.catalog, stored)
+    problems = examine(store.catalog, stored, store.filing.blobs if files else None)
     pack = EvidencePack() if problems else _recheck(store, store.wrap(stored))
     data = {"verified": False, "problems": problems[:20]} if problems else to_data(pack)
     result = Verification(stored.id, problems, pack)
@@ -166,6 +170,7 @@ def copy_pack(pack: object) -> tuple[EvidencePack, list[int]]:
             )
             if parts.lost:
                 unusable.append(index)
+                claim.metadata[LOST] = True
         own.evidence_list.append(claim)
     return own, unusable
 
@@ -175,11 +180,13 @@ def _copy_plain(evidence: Evidence) -> Evidence | None:
     claim = [evidence.evidence_type, evidence.description, evidence.expected, evidence.metadata]
     try:
         data = msgspec.json.encode(claim)
-        copy = msgspec.json.decode(data) if len(data) < MAX_PARTS else None
-        is_same = copy == claim
+        if len(data) > MAX_PARTS or data.count(b"[") + data.count(b"{") > MAX_NESTING:
+            return None
+        copy = msgspec.json.decode(data)
+        is_same = copy == claim and bool(encode_plain(copy))  # which takes no integers beyond 64 bits
     except Exception:  # whatever a class of the caller's does when it is looked at
         return None
-    if not is_same or copy is None or [type(part) for part in copy] != [str, str, dict, dict]:
+    if not is_same or [type(part) for part in copy] != [str, str, dict, dict]:
         return None
     return Evidence(*copy)
 
@@ -250,6 +257,8 @@ def _recheck(store: Store, checkpoint: Checkpoint) -> EvidencePack:
     pack = EvidencePack() if claims is None else EvidencePack.from_claims(claims)
     store.verifier().verify_evidence_pack(pack, checkpoint.plain_state)
     for evidence in pack.evidence_list:
+        if evidence.metadata.get(LOST) is True:
+            _fail(evidence, UNUSABLE)
         if _holds(evidence.expected, MASK):
             evidence.verified, evidence.verification_status, evidence.verification_error = False, "stale", REDACTED
     return _without_secrets(pack, store.options.redaction)

@@ -16,6 +16,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -54,6 +55,49 @@ def find_row(locate: Locate, table: str, where: Columns, values: Columns, deadli
         except OSError as error:
             raise InvalidError(f"the database cannot be read: {(error.strerror or '').lower()}") from error
     raise BusyError("the database is being written")
+
+
+def is_at_rest(path: str) -> bool:
+    """Whether all of a database lies in its own file: nobody has left a log or a journal beside it."""
+    try:
+        return not any(_size_of_regular(path + ending) for ending in ("-wal", "-journal"))
+    except (OSError, InvalidError):
+        return False
+
+
+def copy_database(path: str, identity: tuple[int, ...], to: Path, deadline: float) -> None:
+    """A consistent copy of a database that others may be writing, made without leaving a trace beside it.
+
+    `identity` is its inode and device. BusyError when it is locked, InvalidError when it cannot be read.
+    """
+    file = os.lstat(path)
+    if not stat.S_ISREG(file.st_mode) or (file.st_ino, file.st_dev) != tuple(identity):
+        raise NotFoundError("the database was replaced")
+    scene = _look_around(path, file)
+    for mode in scene.modes:
+        try:
+            _back_up(path, mode, scene, to, deadline)
+        except sqlite3.Error as error:
+            to.unlink(missing_ok=True)
+            if mode == scene.modes[-1] or _code(error) not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+                raise _translate(error) from error
+        except _Moved as error:
+            raise BusyError("the database is being replaced") from error
+        else:
+            return
+
+
+def _back_up(path: str, mode: str, scene: _Scene, to: Path, deadline: float) -> None:
+    reading = _Reading(path, mode, scene.file)
+    try:
+        copy = sqlite3.connect(to)
+        try:
+            reading.copy(copy, deadline)
+        finally:
+            copy.close()
+        _require_unchanged(path, mode, scene)
+    finally:
+        reading.close()
 
 
 class _Moved(Exception):  # noqa: N818
@@ -189,6 +233,13 @@ class _Reading:
 
     def close(self) -> None:
         self._connection.close()
+
+    def copy(self, to: sqlite3.Connection, deadline: float) -> None:
+        def look_at_clock(status: int, remaining: int, total: int) -> None:
+            if time.monotonic() > deadline:
+                raise BusyError("the database took too long to copy")
+
+        self._connection.backup(to, pages=10_000, progress=look_at_clock)
 
     def find(self, table: str, where: Columns, values: Columns, deadline: float) -> str | None:
         connection, self._deadline = self._connection, deadline

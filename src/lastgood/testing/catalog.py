@@ -10,8 +10,7 @@ Works with pytest and needs nothing of it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from lastgood.catalog.contract import (
@@ -27,33 +26,25 @@ from lastgood.catalog.contract import (
     StoredCheckpoint,
     Whole,
 )
-from lastgood.errors import CheckpointError, ConflictError, InvalidError, NotFoundError
+from lastgood.errors import ConflictError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import Head, Record, encode_record
 from lastgood.model.digest import digest
 from lastgood.model.identity import new_id
 from lastgood.model.step import OpenStep, Process
 from lastgood.model.task import TaskInfo
+from lastgood.testing.files import FilesConformance
+from lastgood.testing.refusal import refused
 
 ADA, BEN = "ada", "ben"
 ACTOR = Actor(ADA, "correlation-1")
+_ABOUT_FILES = ("file_blobs", "packs", "relies_on", "binding", "journal", "files_move", "keeps_redo")
 
 
-@contextmanager
-def refused(kind: type[CheckpointError]) -> Iterator[list[Any]]:
-    """The block must raise `kind`; the error is left in the list."""
-    caught: list[Any] = []
-    try:
-        yield caught
-    except kind as error:
-        caught.append(error)
-    else:
-        raise AssertionError(f"{kind.__name__} was not raised")
-
-
-class CatalogConformance:
+class CatalogConformance(FilesConformance):
     """Inherit, and say how a fresh, empty catalog is made."""
 
     catalog: Catalog
+    ADA, ACTOR = ADA, ACTOR
 
     def make_catalog(self) -> Catalog:
         raise NotImplementedError
@@ -80,10 +71,13 @@ class CatalogConformance:
         slices: Sequence[SliceOf] = (),
         keep_root: bool = False,
         step: str | None = None,
+        attestations: Sequence[tuple[str, dict[str, Any]]] = (),
+        inherited: Sequence[str] = (),
         notes: Sequence[Note] = (),
         **fields: Any,
     ) -> Committed:
         """Commit a checkpoint on top of `parent`, on its branch unless another is given."""
+        about_files = {name: fields.pop(name) for name in _ABOUT_FILES if name in fields}
         record = Record(
             id=fields.pop("id", None) or new_id(),
             task_id=task_id,
@@ -108,7 +102,10 @@ class CatalogConformance:
             blobs=[Blob(digest(blob), len(blob), 0, blob) for blob in blobs],
             slices=slices,
             step=step,
+            attestations=attestations,
+            inherited=inherited,
             notes=notes,
+            **about_files,
         )
         return self.catalog.commit(commit, ACTOR)
 
@@ -240,6 +237,33 @@ class CatalogConformance:
         with refused(ConflictError):
             self.save(parent=first, id="mine", message="other")
 
+    def test_keys_belong_to_their_owner(self) -> None:
+        self.save(key="k", message="m")
+        assert not self.save(key="k", message="m", owner=BEN).repeated
+
+    def test_what_the_caller_left_as_it_was_does_not_make_a_repetition_differ(self) -> None:
+        first = self.save(key="k", message="m", iteration=1).stored
+        again = self.save(key="k", message="m", iteration=2, inherited=["iteration"])
+        assert (again.repeated, again.stored.id) == (True, first.id)
+        with refused(ConflictError):
+            self.save(key="k", message="other", iteration=2, inherited=["iteration"])
+
+    def test_what_is_attested_with_a_commit_is_there_with_it_and_the_last_verification_counts(self) -> None:
+        said = [("verification", {"verified": False}), ("verification", {"verified": True})]
+        stored = self.save(attestations=said).stored
+        assert stored == self.catalog.checkpoint(ADA, stored.id)
+        found = self.catalog.attestations(ADA, stored.id)
+        assert [(a.number, a.kind, a.actor, a.data) for a, _ in found] == [
+            (1, "verification", ADA, {"verified": False}),
+            (2, "verification", ADA, {"verified": True}),
+        ]
+        assert all(attestation.digest(stored.checksum) == kept for attestation, kept in found)
+        assert (stored.verified, stored.verified_at) == (True, found[1][0].at)
+        later = self.save(parent=stored, attestations=said[::-1]).stored
+        assert not later.verified
+        assert self.catalog.last_verified(self.along(stored.placement.branch_id)) == stored
+        assert [event.kind for event in self.catalog.events(self.task())] == ["created", "created"]
+
     def test_the_state_before_is_told(self) -> None:
         first = self.save(control_state="running")
         second = self.save(parent=first.stored, control_state="paused")
@@ -343,6 +367,35 @@ class CatalogConformance:
             self.save(parent=first, new=NewBranch(new_id(), "again", active=False, may_rename=True))
         assert [branch.name for branch in self.catalog.branches(self.task())] == ["main", "again", "again 2", "again 3"]
 
+    def test_names_of_branches_belong_to_their_task(self) -> None:
+        self.save(new=NewBranch(new_id(), "same"))
+        other = self.save("other").stored
+        self.save("other", other, new=NewBranch(new_id(), "same"))
+        assert [branch.name for branch in self.catalog.branches(self.task("other"))] == ["main", "same"]
+
+    def test_a_branch_comes_from_a_checkpoint_of_its_own_task_that_is_still_there(self) -> None:
+        first, second = self.chain(2)
+        other = self.save("other").stored
+        self.catalog.purge(ADA, first.id, ACTOR)
+        for origin in (first, other):
+            with refused(NotFoundError):
+                self.save(parent=origin, new=NewBranch(new_id(), "side"))
+        assert self.active() == second.id
+        assert len(self.catalog.branches(self.task())) == 1
+
+    def test_a_branch_made_after_a_deletion_counts_what_is_left(self) -> None:
+        first, second, _ = self.chain(3)
+        self.catalog.attest(ADA, [first.id], "deleted", {}, ACTOR)
+        self.save(parent=second, new=NewBranch("side", "side"))
+        assert self.catalog.count(self.along("side")) == len(self.listed(self.along("side"))) == 2
+
+    def test_a_root_that_was_purged_cannot_be_kept(self) -> None:
+        (first,) = self.chain(1)
+        side = self.save(parent=first, new=NewBranch(new_id(), "side", active=False)).stored
+        self.catalog.purge(ADA, side.id, ACTOR)
+        with refused(NotFoundError):
+            self.save(parent=side, keep_root=True)
+
     def test_a_kept_root_is_the_parents(self) -> None:
         (first,) = self.chain(1, root=b"kept")
         on = self.save(parent=first, keep_root=True).stored
@@ -365,6 +418,14 @@ class CatalogConformance:
             {"by": "test"},
         )
         assert new.placement.last_event == 3
+
+    def test_every_note_has_a_number_of_its_own(self) -> None:
+        (first,) = self.chain(1)
+        notes = [Note("restored", first.placement.branch_id, None, {"n": n}) for n in range(3)]
+        second = self.save(parent=first, notes=notes).stored
+        events = self.catalog.events(self.task(), after=1)
+        assert [(event.sequence, event.data.get("n")) for event in events] == [(2, 0), (3, 1), (4, 2), (5, None)]
+        assert (second.placement.last_event, self.task().last_event) == (5, 5)
 
     # --- the active branch -----------------------------------------------------------------------------------
 
@@ -441,6 +502,70 @@ class CatalogConformance:
         assert self.catalog.activate(ADA, side.placement.branch_id, ACTOR).head.id == side.id  # the same again: nothing
         assert self.catalog.undo(ADA, "task", ACTOR).head.id == second.id
 
+    def test_a_switch_expects_the_head_that_the_writer_saw_and_is_logged(self) -> None:
+        first, second = self.chain(2)
+        side = self.save(parent=first, new=NewBranch(new_id(), "side", active=False)).stored
+        for seen in (first, side):
+            with refused(ConflictError) as caught:
+                self.catalog.activate(ADA, side.placement.branch_id, ACTOR, expects=seen.id)
+            assert caught[0].head.id == second.id
+        assert self.active() == second.id
+        self.catalog.activate(ADA, side.placement.branch_id, ACTOR, expects=second.id)
+        assert self.active() == side.id
+        (event,) = self.catalog.events(self.task(), after=3)
+        assert (event.kind, event.branch_id) == ("switched", side.placement.branch_id)
+
+    def test_moves_belong_to_their_task(self) -> None:
+        first, _ = self.chain(2)
+        back = self.restore(first, "back")
+        self.chain(1, "other")
+        with refused(ConflictError):
+            self.catalog.undo(ADA, "other", ACTOR)
+        assert self.active() == back.id
+
+    def test_no_move_leads_to_a_branch_whose_newest_checkpoint_was_deleted(self) -> None:
+        first, second = self.chain(2)
+        back = self.restore(first, "back")
+        self.catalog.attest(ADA, [second.id], "deleted", {}, ACTOR)
+        with refused(ConflictError):
+            self.catalog.undo(ADA, "task", ACTOR)
+        with refused(ConflictError):
+            self.catalog.activate(ADA, second.placement.branch_id, ACTOR)
+        assert self.active() == back.id
+        self.catalog.attest(ADA, [second.id], "undeleted", {}, ACTOR)
+        assert self.catalog.undo(ADA, "task", ACTOR).head.id == second.id
+        self.catalog.attest(ADA, [back.id], "deleted", {}, ACTOR)
+        with refused(ConflictError):
+            self.catalog.redo(ADA, "task", ACTOR)
+        assert self.active() == second.id
+
+    def test_who_follows_the_active_branch_is_told_where_it_is_when_his_own_was_deleted(self) -> None:
+        first, second = self.chain(2)
+        back = self.restore(first, "back")
+        self.catalog.delete_branch(ADA, second.placement.branch_id, ACTOR)
+        with refused(ConflictError) as caught:
+            self.save(parent=second, only_if_active=True)
+        assert caught[0].head.id == back.id
+
+    def test_a_deleted_branch_leaves_what_a_tagged_checkpoint_of_another_deleted_one_descends_from(self) -> None:
+        (first,) = self.chain(1)
+        origin = self.save(parent=first, new=NewBranch("a", "a", active=False)).stored
+        heir = self.save(parent=origin, new=NewBranch("b", "b", active=False)).stored
+        self.catalog.attest(ADA, [heir.id], "tag", {"name": "green"}, ACTOR)
+        assert self.catalog.delete_branch(ADA, "b", ACTOR) == 0
+        assert self.catalog.delete_branch(ADA, "a", ACTOR) == 0
+        assert self.listed(self.whole()) == [heir.id, origin.id, first.id]
+
+    def test_a_deleted_branch_leaves_what_others_descend_from_by_way_of_a_deleted_one(self) -> None:
+        (first,) = self.chain(1)
+        origin = self.save(parent=first, new=NewBranch("a", "a", active=False)).stored
+        between = self.save(parent=origin, new=NewBranch("b", "b", active=False)).stored
+        heir = self.save(parent=between, new=NewBranch("c", "c", active=False)).stored
+        self.catalog.attest(ADA, [between.id], "deleted", {}, ACTOR)
+        for branch_id in ("b", "a"):
+            assert self.catalog.delete_branch(ADA, branch_id, ACTOR) == 0
+        assert self.listed(self.along("c")) == [heir.id, origin.id, first.id]
+
     def test_a_deleted_branch_leaves_what_others_descend_from(self) -> None:
         first, _ = self.chain(2)
         side = self.save(parent=first, new=NewBranch(new_id(), "side", active=False)).stored
@@ -458,6 +583,8 @@ class CatalogConformance:
         assert last.id not in there
         assert [branch.name for branch in self.catalog.branches(self.task()) if not branch.deleted] == ["main", "heir"]
         assert [branch.id for branch in self.catalog.branches(self.task()) if branch.deleted] == [branch_id]
+        (event,) = self.catalog.history(self.whole(), limit=1)
+        assert (event.kind, event.data["name"], event.data["checkpoints"]) == ("branch_deleted", "side", 1)
         self.save(parent=first, new=NewBranch(new_id(), "side", active=False))  # the name is free
         with refused(NotFoundError):
             self.save(parent=last)
@@ -493,9 +620,9 @@ class CatalogConformance:
 
     # --- steps -----------------------------------------------------------------------------------------------
 
-    def begin(self, task_id: str = "task", owner: str = ADA) -> str:
+    def begin(self, task_id: str = "task", owner: str = ADA, **fields: Any) -> str:
         step = OpenStep(
-            id=new_id(),
+            id=fields.pop("id", None) or new_id(),
             owner=owner,
             task_id=task_id,
             name="work",
@@ -503,6 +630,7 @@ class CatalogConformance:
             began_at=1 + len(self.catalog.open_steps(None)),
             began_by=owner,
             process=Process("host", 1),
+            **fields,
         )
         self.catalog.begin_step(step, Blob(b"", 4, 0, b"snap"))
         return step.id
@@ -530,6 +658,31 @@ class CatalogConformance:
             self.save(parent=first, step=step)
         assert [found.id for found in self.catalog.open_steps(ADA)] == [step]
 
+    def test_an_id_is_of_one_open_step_of_its_owner(self) -> None:
+        self.begin(id="same")
+        self.begin(id="same", owner=BEN, task_id="ben's")
+        with refused(ConflictError):
+            self.begin("another", id="same")
+        assert [(step.owner, step.task_id) for step in self.catalog.open_steps(None)] == [(ADA, "task"), (BEN, "ben's")]
+        self.save(step="same")
+        assert [step.owner for step in self.catalog.open_steps(None)] == [BEN]
+        self.catalog.end_step(BEN, "same", "step_failed", {}, ACTOR)
+        assert self.catalog.open_steps(None) == []
+
+    def test_a_commit_that_was_stored_before_ends_its_step_too(self) -> None:
+        first = self.save(id="mine", step=self.begin()).stored
+        again = self.save(id="mine", step=self.begin())
+        assert (again.repeated, again.stored.id) == (True, first.id)
+        assert self.catalog.open_steps(ADA) == []
+
+    def test_the_end_of_a_step_is_logged_on_the_branch_where_it_began(self) -> None:
+        (first,) = self.chain(1)
+        self.save(parent=first, new=NewBranch("side", "side", active=False))
+        for branch_id in ("side", None):
+            self.catalog.end_step(ADA, self.begin(branch_id=branch_id), "step_failed", {}, ACTOR)
+        ended = self.catalog.events(self.task(), after=2)
+        assert [event.branch_id for event in ended] == ["side", first.placement.branch_id]
+
     def test_a_step_that_ends_otherwise_is_logged(self) -> None:
         early = self.begin()
         self.catalog.end_step(ADA, early, "step_failed", {"reason": "no task yet"}, ACTOR)
@@ -549,9 +702,22 @@ class CatalogConformance:
         self.catalog.delete_task(ADA, "task", ACTOR)
         assert self.catalog.open_steps(ADA) == []
 
+    def test_open_steps_of_another_owner_stay(self) -> None:
+        self.chain(1)
+        theirs = self.begin(owner=BEN)
+        self.catalog.delete_task(ADA, "task", ACTOR)
+        assert [step.id for step in self.catalog.open_steps(None)] == [theirs]
+
     def test_a_task_cannot_take_the_id_of_a_branch(self) -> None:
         self.save(new=NewBranch("branch-id", "main"))
         with refused(ConflictError):
+            self.save("branch-id")
+
+    def test_a_task_cannot_take_the_id_of_a_branch_that_was_deleted(self) -> None:
+        first, _ = self.chain(2)
+        self.save(parent=first, new=NewBranch("branch-id", "side", active=False))
+        self.catalog.delete_branch(ADA, "branch-id", ACTOR)
+        with refused(NotFoundError):
             self.save("branch-id")
 
     # --- listing -------------------------------------------------------------------------------------------------
@@ -584,6 +750,7 @@ class CatalogConformance:
         assert last is not None
         assert (last.id, last.verified) == (two.id, True)
         assert self.catalog.last_verified(line, "hourly") is None
+        assert self.catalog.last_verified(self.whole()) == last
         self.catalog.attest(ADA, [two.id], "verification", {"verified": False}, ACTOR)
         last = self.catalog.last_verified(line, "step")
         assert last is not None
@@ -608,6 +775,32 @@ class CatalogConformance:
         assert all(attestation.digest(first.checksum) == kept for attestation, kept in found)
         assert [event.kind for event in self.catalog.events(self.task())] == ["created", "verified", "tagged"]
 
+    def test_a_verification_is_dated_by_its_attestation_and_the_log_tells_only_how_it_ended(self) -> None:
+        first = self.save().stored
+        data = {"verified": True, "results": [["verified", None, 1]]}
+        (said,) = self.catalog.attest(ADA, [first.id], "verification", data, ACTOR)
+        stored = self.catalog.checkpoint(ADA, first.id)
+        assert stored is not None
+        assert (stored.verified, stored.verified_at) == (True, said.at)
+        assert self.catalog.attestations(ADA, first.id)[0][0].data == data
+        assert self.catalog.events(self.task())[-1].data == {"verified": True}
+
+    def test_what_holds_already_is_answered_with_what_said_it_last(self) -> None:
+        first, _ = self.chain(2)
+        for kind in ("deleted", "undeleted", "deleted"):
+            (last,) = self.catalog.attest(ADA, [first.id], kind, {}, ACTOR)
+        assert self.catalog.attest(ADA, [first.id], "deleted", {}, ACTOR) == [last]
+        assert [a.number for a, _ in self.catalog.attestations(ADA, first.id)] == [1, 2, 3]
+
+    def test_a_deleted_one_is_neither_tagged_nor_verified(self) -> None:
+        first, _ = self.chain(2)
+        self.catalog.attest(ADA, [first.id], "deleted", {}, ACTOR)
+        for kind, data in (("tag", {"name": "green"}), ("verification", {"verified": True})):
+            with refused(NotFoundError):
+                self.catalog.attest(ADA, [first.id], kind, data, ACTOR)
+        assert self.catalog.tags(self.task()) == {}
+        assert [a.kind for a, _ in self.catalog.attestations(ADA, first.id)] == ["deleted"]
+
     def test_an_unknown_attestation_is_refused(self) -> None:
         first = self.save().stored
         with refused(InvalidError):
@@ -626,6 +819,13 @@ class CatalogConformance:
         assert [a.kind for a, _ in self.catalog.attestations(ADA, one.id)] == ["tag", "untag"]
         self.catalog.attest(ADA, [two.id], "untag", {"name": "green"}, ACTOR)
         assert self.catalog.tagged(self.task(), "green") is None
+
+    def test_a_tag_is_taken_only_from_the_checkpoint_that_has_it(self) -> None:
+        one, two = self.chain(2)
+        self.catalog.attest(ADA, [two.id], "tag", {"name": "green"}, ACTOR)
+        self.catalog.attest(ADA, [one.id], "untag", {"name": "green"}, ACTOR)
+        assert [head.id for head in self.catalog.tags(self.task()).values()] == [two.id]
+        assert self.catalog.attestations(ADA, one.id) == []
 
     def test_a_deleted_one_is_not_listed_and_still_a_parent(self) -> None:
         one, two, three = self.chain(3)
@@ -681,6 +881,24 @@ class CatalogConformance:
             self.catalog.purge(ADA, two.id, ACTOR)
         with refused(ConflictError):
             self.save(parent=three, id=two.id)
+
+    def test_one_that_was_deleted_and_then_purged_is_counted_out_once(self) -> None:
+        one, two, _ = self.chain(3)
+        self.save(parent=two, new=NewBranch("side", "side", active=False))
+        self.catalog.attest(ADA, [one.id], "deleted", {}, ACTOR)
+        self.catalog.purge(ADA, one.id, ACTOR)
+        for line in (self.whole(), self.along("side"), self.along(two.placement.branch_id)):
+            assert self.catalog.count(line) == len(self.listed(line))
+
+    def test_nothing_is_verified_by_a_purged_one_and_its_key_is_free(self) -> None:
+        one = self.save(key="k", attestations=[("verification", {"verified": True})]).stored
+        two = self.save(parent=one).stored
+        self.catalog.purge(ADA, one.id, ACTOR)
+        stone = self.catalog.checkpoint(ADA, one.id)
+        assert stone is not None
+        assert (stone.verified, stone.verified_at) == (False, None)
+        assert self.catalog.last_verified(self.along(one.placement.branch_id)) is None
+        assert not self.save(parent=two, key="k", message="other").repeated
 
     def test_a_deleted_task_is_gone_with_everything_and_that_is_logged(self) -> None:
         made = self.chain(3, blobs=(b"content",))

@@ -116,6 +116,7 @@ def delete_task(connection: apsw.Connection, owner: str, task_id: str, actor: Ac
         ("blobs", "partition"),
         ("slices", "partition"),
         ("moves", "task"),
+        ("workspaces", "task"),
         ("branches", "task"),
         ("tasks", "task"),
     ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import apsw
+import msgspec
 
 from lastgood.catalog.contract import Actor, Position
 from lastgood.catalog.sqlite.attestations import attest, log
@@ -19,6 +20,8 @@ class _Move(NamedTuple):
     left: int
     entered: int
     undone: int | None
+    before: int | None
+    after: int | None
 
 
 def expect_active(connection: apsw.Connection, task: TaskInfo, head_id: str | None) -> None:
@@ -32,9 +35,28 @@ def record_move(connection: apsw.Connection, task: TaskInfo, entered: int) -> No
     """The active branch is about to become `entered`. What was undone before cannot be done again."""
     connection.execute("DELETE FROM moves WHERE task = ? AND undone IS NOT NULL", (task.number,))
     connection.execute(
-        """INSERT INTO moves SELECT task, 1 + coalesce((SELECT max(number) FROM moves m WHERE m.task = t.task), 0),
-                                    active_branch, ?2, NULL FROM tasks t WHERE task = ?1""",
+        """INSERT INTO moves (task, number, left, entered)
+           SELECT task, 1 + coalesce((SELECT max(number) FROM moves m WHERE m.task = t.task), 0),
+                        active_branch, ?2 FROM tasks t WHERE task = ?1""",
         (task.number, entered),
+    )
+
+
+def record_files_move(connection: apsw.Connection, task: int, branch: int, before: int, after: int) -> None:
+    """Files alone were restored, from what the checkpoint `before` has to what `after` has."""
+    connection.execute("DELETE FROM moves WHERE task = ? AND undone IS NOT NULL", (task,))
+    connection.execute(
+        """INSERT INTO moves (task, number, left, entered, before, after)
+           SELECT ?1, 1 + coalesce(max(number), 0), ?2, ?2, ?3, ?4 FROM moves WHERE task = ?1""",
+        (task, branch, before, after),
+    )
+
+
+def keep_redo(connection: apsw.Connection, task: int, branch: int, old_version: int, new_version: int) -> None:
+    """What could be redone when the branch had the old version still can."""
+    connection.execute(
+        "UPDATE moves SET undone = ? WHERE task = ? AND left = ? AND undone = ?",
+        (new_version, task, branch, old_version),
     )
 
 
@@ -59,8 +81,8 @@ def undo(connection: apsw.Connection, owner: str, task_id: str, actor: Actor, ex
     version = _living_version(connection, move.left)
     connection.execute("UPDATE moves SET undone = ? WHERE task = ? AND number = ?", (version, task.number, move.number))
     _set_active(connection, task, move.left)
-    log(connection, task.number, move.left, None, "undone", actor, {"from": task.active_branch_id})
-    return _position(connection, owner, task_id)
+    log(connection, task.number, move.left, move.before, "undone", actor, {"from": task.active_branch_id})
+    return _position(connection, owner, task_id, move.before)
 
 
 def redo(connection: apsw.Connection, owner: str, task_id: str, actor: Actor, expects: str | None) -> Position:
@@ -72,8 +94,8 @@ def redo(connection: apsw.Connection, owner: str, task_id: str, actor: Actor, ex
     _living_version(connection, move.entered)
     connection.execute("UPDATE moves SET undone = NULL WHERE task = ? AND number = ?", (task.number, move.number))
     _set_active(connection, task, move.entered)
-    log(connection, task.number, move.entered, None, "redone", actor, {"from": task.active_branch_id})
-    return _position(connection, owner, task_id)
+    log(connection, task.number, move.entered, move.after, "redone", actor, {"from": task.active_branch_id})
+    return _position(connection, owner, task_id, move.after)
 
 
 def delete_branch(connection: apsw.Connection, owner: str, branch_id: str, actor: Actor) -> int:
@@ -127,7 +149,7 @@ def _last_origin(connection: apsw.Connection, task: int, branch: int) -> int:
 
 
 def _move(connection: apsw.Connection, task: TaskInfo, which: str) -> _Move | None:
-    sql = f"SELECT number, left, entered, undone FROM moves WHERE task = ? AND {which} LIMIT 1"
+    sql = f"SELECT number, left, entered, undone, before, after FROM moves WHERE task = ? AND {which} LIMIT 1"
     row = one_row(connection, sql, (task.number,))
     return _Move(*row) if row else None
 
@@ -164,7 +186,10 @@ def _require_branch(connection: apsw.Connection, owner: str, branch_id: str) -> 
     return branch
 
 
-def _position(connection: apsw.Connection, owner: str, task_id: str) -> Position:
+def _position(connection: apsw.Connection, owner: str, task_id: str, files: int | None = None) -> Position:
     position = read_position(connection, owner, task_id)
     assert position is not None
-    return position
+    if files is None:
+        return position
+    checkpoint_id = connection.execute("SELECT id FROM checkpoints WHERE number = ?", (files,)).get
+    return msgspec.structs.replace(position, files=checkpoint_id)

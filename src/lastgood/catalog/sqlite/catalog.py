@@ -11,6 +11,7 @@ import apsw
 
 from lastgood.catalog.contract import (
     Actor,
+    Binding,
     Blob,
     Catalog,
     Commit,
@@ -20,11 +21,12 @@ from lastgood.catalog.contract import (
     StoredCheckpoint,
     StoreInfo,
 )
-from lastgood.catalog.sqlite import attestations, branches, commits, reading, steps
+from lastgood.catalog.sqlite import attestations, branches, commits, files, reading, steps
 from lastgood.catalog.sqlite.database import Database, FileDatabase, MemoryDatabase
 from lastgood.errors import NotFoundError
 from lastgood.model.checkpoint import Attestation, Head
 from lastgood.model.event import Event, EventKind
+from lastgood.model.journal import Journal
 from lastgood.model.step import OpenStep
 from lastgood.model.task import BranchInfo, TaskInfo
 
@@ -136,6 +138,27 @@ class SQLiteCatalog(Catalog):
     def blobs(self, partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
         with self._database.reading() as connection:
             return reading.read_blobs(connection, partition, digests)
+
+    def has_blobs(self, partition: int, digests: Iterable[bytes]) -> set[bytes]:
+        with self._database.reading() as connection:
+            return files.has_blobs(connection, partition, digests)
+
+    def bound(self, owner: str, task_id: str, host: str, path: str) -> str | None:
+        with self._database.reading() as connection:
+            return files.read_bound(connection, owner, task_id, host, path)
+
+    def bind(self, owner: str, branch_id: str, binding: Binding) -> None:
+        self._database.write(lambda connection: files.bind(connection, owner, branch_id, binding))
+
+    def begin_journal(self, journal: Journal) -> None:
+        self._database.write(lambda connection: files.begin_journal(connection, journal))
+
+    def journals(self, host: str) -> list[Journal]:
+        with self._database.reading() as connection:
+            return files.read_journals(connection, host)
+
+    def end_journal(self, journal_id: str) -> None:
+        self._database.write(lambda connection: files.end_journal(connection, journal_id))
 
     def attest(
         self, owner: str, checkpoint_ids: Sequence[str], kind: str, data: dict[str, Any], actor: Actor

@@ -10,7 +10,15 @@ import msgspec
 
 from lastgood.catalog.contract import Actor, Commit, Committed, NewBranch, Note, StoredCheckpoint
 from lastgood.catalog.sqlite.attestations import INSERT_EVENT, insert
-from lastgood.catalog.sqlite.branches import active_head, expect_active, moved, record_move
+from lastgood.catalog.sqlite.branches import (
+    active_head,
+    expect_active,
+    keep_redo,
+    moved,
+    record_files_move,
+    record_move,
+)
+from lastgood.catalog.sqlite.files import write_files
 from lastgood.catalog.sqlite.reading import (
     MAX_SEQUENCE,
     Row,
@@ -121,6 +129,12 @@ def commit(connection: apsw.Connection, commit: Commit, actor: Actor) -> Committ
                             active_branch = iif(?, ?, active_branch) WHERE task = ?""",
         (sequence, event, line.active, line.branch, line.task),
     )
+    write_files(connection, commit, line.task, line.branch)
+    if commit.keeps_redo:
+        keep_redo(connection, line.task, line.branch, line.version, version)
+    if commit.files_move and record.parent_id is not None:
+        before = number_of(connection, commit.owner, record.parent_id)
+        record_files_move(connection, line.task, line.branch, before or 0, number)
     if record.key is not None:
         connection.execute("INSERT INTO keys VALUES (?, ?, ?)", (line.task, record.key, number))
     for attestation in attested:

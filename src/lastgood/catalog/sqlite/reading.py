@@ -7,7 +7,7 @@ from typing import Any
 
 import apsw
 
-from lastgood.catalog.contract import MAX_PAGE, Blob, Line, Position, StoredCheckpoint, StoreInfo, Whole
+from lastgood.catalog.contract import MAX_PAGE, Blob, Line, Place, Position, StoredCheckpoint, StoreInfo, Whole
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import Attestation, Head, Placement, decode_plain, decode_record
 from lastgood.model.event import Event
@@ -175,14 +175,23 @@ def _is_complete(
 
 
 def read_last_verified(connection: apsw.Connection, line: Line, type_: str | None) -> StoredCheckpoint | None:
-    sql = """SELECT number FROM checkpoints
-             WHERE branch = ?1 AND number <= ?2 AND verified = 1 AND deleted = 0 AND (?3 IS NULL OR type = ?3)
-             ORDER BY number DESC LIMIT 1"""
-    for branch, newest in _segments(connection, line):
-        number = connection.execute(sql, (branch, key(line.task.number, newest), type_)).get
+    sql = """SELECT max(number) FROM checkpoints
+             WHERE branch = ?1 AND number <= ?2 AND verified = 1 AND deleted = 0 AND (?3 IS NULL OR type = ?3)"""
+    if line.branch is None:
+        all_of_them = "SELECT branch FROM branches WHERE task = ?"
+        branches = [(branch, MAX_SEQUENCE) for (branch,) in rows(connection, all_of_them, (line.task.number,))]
+        found = [connection.execute(sql, (*_until(line, segment), type_)).get for segment in branches]
+        newest = max((number for number in found if number is not None), default=None)
+        return None if newest is None else read_checkpoint_number(connection, newest)
+    for segment in _segments(connection, line):
+        number = connection.execute(sql, (*_until(line, segment), type_)).get
         if number is not None:
             return read_checkpoint_number(connection, number)
     return None
+
+
+def _until(line: Line, segment: tuple[int | None, int]) -> tuple[int | None, int]:
+    return segment[0], key(line.task.number, segment[1])
 
 
 def count_line(connection: apsw.Connection, line: Line, type_: str | None) -> int:
@@ -208,10 +217,11 @@ def read_root(connection: apsw.Connection, number: int) -> Blob | None:
 
 
 def read_blobs(connection: apsw.Connection, partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
-    sql = "SELECT digest, size, encoding, data FROM blobs WHERE partition = ? AND digest = ?"
+    sql = """SELECT b.digest, b.size, b.encoding, b.data, p.name, b.position, b.length
+             FROM blobs b LEFT JOIN packs p USING (pack) WHERE b.partition = ? AND b.digest = ?"""
     wanted = list(digests)
     found: list[Row] = connection.executemany(sql, ((partition, digest) for digest in wanted)).fetchall()
-    blobs = {row[0]: Blob(row[0], row[1], row[2], row[3]) for row in found}
+    blobs = {row[0]: Blob(row[0], row[1], row[2], row[3], None, row[4] and Place(*row[4:])) for row in found}
     sql = """SELECT s.digest, s.size, w.encoding, w.data, w.digest, w.size, s.position
              FROM slices s JOIN blobs w ON w.blob = s.whole WHERE s.partition = ? AND s.digest = ?"""
     found = connection.executemany(sql, ((partition, key) for key in wanted if key not in blobs)).fetchall()

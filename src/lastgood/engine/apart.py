@@ -1,0 +1,62 @@
+"""Files that must not be read here, read in a process of their own: those that this process has open, because closing
+a descriptor would drop its locks, and SQLite databases, because their content may be more than one file.
+
+A database that somebody is working with comes as SQLite's own backup of it. What lies beside it (log, journal, shared
+memory) comes empty then: the backup holds everything, and a log would be read into it after a restore.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from lastgood.errors import BusyError, CheckpointError
+from lastgood.evidence.rows import copy_database, is_at_rest
+from lastgood.workspace.beneath import Walk, split
+from lastgood.workspace.index import signature
+from lastgood.workspace.reading import Content, Job, Put, Skipped, read_content, refuse
+
+SECONDS = 30.0
+
+
+def read_apart(root: str, jobs: list[Job], put: Put, scratch: Path) -> Iterator[Content | Skipped]:
+    """One answer for each job. `scratch` is a path where nothing is; nothing is left there."""
+    with Walk(root) as walk:
+        for job in jobs:
+            try:
+                yield _read(walk, root, job, put, scratch)
+            except OSError as error:
+                yield refuse(job.path, error)
+
+
+def _read(walk: Walk, root: str, job: Job, put: Put, scratch: Path) -> Content | Skipped:
+    if job.kind == "sidecar":
+        return Content(0, put(b""), None, job.seen)
+    folder, name = split(job.path)
+    path = os.fsdecode(os.path.join(os.fsencode(root), job.path))  # noqa: PTH118
+    at_rest = is_at_rest(path)
+    got = read_content(walk.folder(folder), name, job.seen, put, databases=at_rest)
+    if isinstance(got, Content) and (not at_rest or is_at_rest(path)):
+        return got
+    if got == "replaced":
+        return Skipped(job.path, "missing", "something else took its place")
+    if got == "unstable" and job.kind != "database":
+        return Skipped(job.path, "unstable", "it kept changing while it was read")
+    return _back_up(path, job, put, scratch)
+
+
+def _back_up(path: str, job: Job, put: Put, scratch: Path) -> Content | Skipped:
+    try:
+        copy_database(path, job.seen[4:], scratch, time.monotonic() + SECONDS)
+        with Walk(str(scratch.parent)) as walk:
+            got = read_content(walk.root, os.fsencode(scratch.name), signature(scratch.stat()), put)
+    except BusyError as error:
+        return Skipped(job.path, "unstable", str(error))
+    except CheckpointError as error:
+        return Skipped(job.path, "unreadable", str(error))
+    finally:
+        scratch.unlink(missing_ok=True)
+    assert isinstance(got, Content), "a file of our own changed"
+    return got._replace(seen=job.seen)

@@ -1,0 +1,291 @@
+"""The content of files: gathered for a save, and read back checked.
+
+A few small blobs go into the catalog with the checkpoint, so that a small save is one transaction; more of them become
+a pack, which is durable before the transaction begins.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from lastgood.catalog.contract import FILES, Blob, Catalog, NewPack, Packed, Place
+from lastgood.content.compression import compress, decompress
+from lastgood.content.packs import PackWriter, pack_name
+from lastgood.errors import DiskFullError, IntegrityError, UnavailableError
+from lastgood.model.digest import digest, to_text
+from lastgood.model.identity import new_id
+from lastgood.model.tree import File, Tree, decode_chunks, decode_tree
+
+if TYPE_CHECKING:
+    from lastgood.objects.contract import ObjectStore
+
+INLINE_BLOBS, INLINE_BYTES = 64, 256 << 10
+GROUP_BLOBS, GROUP_BYTES = 256, 4 << 20
+TREES = 4096
+
+
+class Gathered(NamedTuple):
+    """What a commit has to say of new content, and which stored content it relies on."""
+
+    blobs: Sequence[Blob] = ()
+    packs: Sequence[NewPack] = ()
+    relies_on: Sequence[bytes] = ()
+
+
+class FileBlobs:
+    """Content of files as it is stored. Safe for threads. `objects` None: everything lies in the catalog."""
+
+    def __init__(self, catalog: Catalog, objects: ObjectStore | None) -> None:
+        self._catalog = catalog
+        self._objects = objects
+        self._trees: dict[bytes, Tree] = {}
+
+    def read(self, key: bytes) -> bytes:
+        """IntegrityError when it is missing or damaged; it names the blob."""
+        return self.read_all([key])[key]
+
+    def read_all(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        wanted = list(dict.fromkeys(keys))
+        found = self._catalog.blobs(FILES, wanted)
+        for key in wanted:
+            if key not in found:
+                raise _damaged(key, "is missing")
+        return {blob.digest: self._unpack(blob) for blob in sorted(found.values(), key=_by_place)}
+
+    def read_with(self, new: Gathered) -> Callable[[bytes], bytes]:
+        """As `read`, also of what was gathered and is not committed yet."""
+        fresh = {blob.digest: blob for blob in new.blobs}
+        for pack in new.packs:
+            for entry in pack.entries:
+                place = Place(pack.name, entry.position, entry.length)
+                fresh[entry.digest] = Blob(entry.digest, entry.size, entry.encoding, b"", None, place)
+        return lambda key: self._unpack(fresh[key]) if key in fresh else self.read(key)
+
+    def read_tree(self, key: bytes) -> Tree:
+        tree = self._trees.get(key)
+        if tree is None:
+            tree = decode_tree(self.read(key), key)
+            if len(self._trees) >= TREES:
+                self._trees.clear()
+            self._trees[key] = tree
+        return tree
+
+    def stream(self, file: File) -> Iterator[bytes]:
+        """The content of a file, piece by piece, each checked."""
+        if file.chunks is None:
+            yield self.read(file.digest)
+            return
+        for chunk in decode_chunks(self.read(file.chunks), file):
+            yield self.read(chunk.digest)
+
+    def stream_ahead(self, files: Sequence[File]) -> Callable[[File], Iterator[bytes]]:
+        """As `stream`, for files that are asked for in about this order: small ones are read many at once."""
+        waiting = {file.digest: index for index, file in enumerate(files) if file.chunks is None}
+        ready: dict[bytes, bytes] = {}
+
+        def stream(file: File) -> Iterator[bytes]:
+            if file.chunks is not None or file.digest not in waiting:
+                return self.stream(file)
+            if file.digest not in ready:
+                ready.clear()
+                try:
+                    ready.update(self.read_all(_few(files[waiting[file.digest] :])))
+                except IntegrityError:  # of which one? Each of them alone will tell
+                    return self.stream(file)
+            return iter([ready[file.digest]])
+
+        return stream
+
+    def has(self, keys: Iterable[bytes]) -> set[bytes]:
+        return self._catalog.has_blobs(FILES, keys)
+
+    def gather(self) -> Batch:
+        return Batch(self, self._objects)
+
+    def _unpack(self, blob: Blob) -> bytes:
+        try:
+            stored = blob.data if blob.place is None else self._fetch(blob)
+            data = decompress(blob.encoding, stored, blob.size)
+        except IntegrityError as error:
+            raise _damaged(blob.digest, "is damaged") from error
+        if digest(data) != blob.digest:
+            raise _damaged(blob.digest, "is damaged")
+        return data
+
+    def _fetch(self, blob: Blob) -> bytes:
+        assert blob.place is not None
+        if self._objects is None:
+            raise _damaged(blob.digest, "lies in a pack, and this store has none")
+        try:
+            return self._objects.get(blob.place.pack, blob.place.position, blob.place.length)
+        except LookupError as error:
+            raise _damaged(blob.digest, "is missing with its pack") from error
+
+
+class Batch:
+    """New content on its way into one checkpoint. `finish` it or `discard` it; not safe for threads."""
+
+    def __init__(self, blobs: FileBlobs, objects: ObjectStore | None) -> None:
+        self._blobs = blobs
+        self._objects = objects
+        self._waiting: dict[bytes, bytes] = {}
+        self._waiting_bytes = 0
+        self._inline: dict[bytes, Blob] = {}
+        self._inline_bytes = 0
+        self._pack: _Pack | None = None
+        self._packs: list[NewPack] = []
+        self._packed: set[bytes] = set()
+        self._relied: set[bytes] = set()
+        self.new_bytes = 0
+
+    def has(self, ids: Sequence[bytes]) -> set[bytes]:
+        """What is stored; the checkpoint will rely on it."""
+        mine = {key for key in ids if self._is_mine(key)}
+        found = self._blobs.has([key for key in ids if key not in mine])
+        self._relied |= found
+        return mine | found
+
+    def put(self, data: bytes) -> bytes:
+        key = digest(data)
+        if not self._is_mine(key) and key not in self._relied:
+            self._waiting[key] = data
+            self._waiting_bytes += len(data)
+            if len(self._waiting) >= GROUP_BLOBS or self._waiting_bytes >= GROUP_BYTES:
+                self._settle()
+        return key
+
+    @property
+    def takes_packs(self) -> bool:
+        return self._objects is not None
+
+    def draft(self) -> Path:
+        """Where another process may write a pack for `adopt`."""
+        if self._objects is not None:
+            return self._objects.draft()
+        import tempfile
+
+        return Path(tempfile.gettempdir()) / f"lastgood-{new_id()}.pack"
+
+    def adopt(self, pack: NewPack, path: Path) -> None:
+        """A pack that another process has written. What is in a small one goes where small blobs go."""
+        if self._objects is None or pack.size <= INLINE_BYTES:
+            data = path.read_bytes()
+            for entry in pack.entries:
+                stored = data[entry.position : entry.position + entry.length]
+                self.put(decompress(entry.encoding, stored, entry.size))
+            path.unlink()
+            return
+        self._objects.adopt(pack.name, path)
+        self._packs.append(pack)
+        self._packed.update(entry.digest for entry in pack.entries)
+        self.new_bytes += pack.size
+
+    def finish(self) -> Gathered:
+        """Everything is durable but what the commit itself brings."""
+        self._settle()
+        if self._pack is not None:
+            assert self._objects is not None
+            done = self._pack.finish()
+            self._objects.adopt(done.name, self._pack.path)
+            self._packs.append(done)
+            self._pack = None
+        return Gathered(list(self._inline.values()), self._packs, sorted(self._relied))
+
+    def discard(self) -> None:
+        if self._pack is not None:
+            self._pack.discard()
+            self._pack = None
+
+    def _is_mine(self, key: bytes) -> bool:
+        return key in self._waiting or key in self._inline or key in self._packed
+
+    def _settle(self) -> None:
+        """Those of the waiting that are stored are relied on, the others are kept."""
+        found = self._blobs.has(self._waiting)
+        self._relied |= found
+        for key, data in self._waiting.items():
+            if key not in found:
+                self._keep(key, data)
+        self._waiting.clear()
+        self._waiting_bytes = 0
+
+    def _keep(self, key: bytes, data: bytes) -> None:
+        self.new_bytes += len(data)
+        if self._pack is None:
+            encoding, stored = compress(data)
+            fits = len(self._inline) < INLINE_BLOBS and self._inline_bytes + len(stored) <= INLINE_BYTES
+            if fits or self._objects is None:
+                self._inline[key] = Blob(key, len(data), encoding, stored)
+                self._inline_bytes += len(stored)
+                return
+            self._pack = _Pack(self._objects.draft())
+            for blob in self._inline.values():
+                self._pack.add(blob.digest, decompress(blob.encoding, blob.data, blob.size))
+            self._packed.update(self._inline)
+            self._inline.clear()
+        self._pack.add(key, data)
+        self._packed.add(key)
+
+
+class _Pack:
+    """A pack that is being written, in a file of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb")
+        self._writer = PackWriter(self._file.write)
+
+    def add(self, key: bytes, data: bytes) -> None:
+        try:
+            self._writer.add(key, data)
+        except OSError as error:
+            self.discard()
+            raise disk_error(error) from error
+
+    def finish(self) -> NewPack:
+        try:
+            index = self._writer.finish()
+            self._file.close()
+        except OSError as error:
+            self.discard()
+            raise disk_error(error) from error
+        assert index.digest is not None
+        return NewPack(pack_name(index.digest), index.size, [Packed(*entry) for entry in index.entries])
+
+    def discard(self) -> None:
+        self._file.close()
+        self.path.unlink(missing_ok=True)
+
+
+def _few(files: Sequence[File]) -> Iterator[bytes]:
+    """The first of them that are read at once."""
+    size = 0
+    for file in files[:GROUP_BLOBS]:
+        if file.chunks is None:
+            size += file.size
+            yield file.digest
+        if size > GROUP_BYTES:
+            return
+
+
+def disk_error(error: OSError) -> UnavailableError:
+    import errno
+
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFullError("the disk is full; nothing was saved", hint="free some space and save again")
+    return UnavailableError("the disk reported an error; nothing was saved", hint="look at the disk and the log")
+
+
+def _by_place(blob: Blob) -> tuple[str, int]:
+    return (blob.place.pack, blob.place.position) if blob.place else ("", 0)
+
+
+def _damaged(key: bytes, how: str) -> IntegrityError:
+    return IntegrityError(
+        f"content of a file {how}",
+        hint="other checkpoints are not affected unless they share it; go back to an earlier one",
+        blob=to_text(key),
+    )

@@ -1,0 +1,66 @@
+"""Where a store keeps the content of files, and what this host knows of workspaces."""
+
+from __future__ import annotations
+
+import threading
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lastgood.catalog.contract import Catalog
+from lastgood.engine.location import CATALOG, objects_beside
+from lastgood.model.forking import renew_after_fork
+
+if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
+
+    from lastgood.engine.blobs import FileBlobs
+
+
+class Filing:
+    """Of one store; nothing is made before it is needed."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._scratch: TemporaryDirectory[str] | None = None
+        self.renew_locks()
+        renew_after_fork(self)
+
+    def renew_locks(self) -> None:
+        self._lock = threading.Lock()
+
+    @cached_property
+    def blobs(self) -> FileBlobs:
+        from lastgood.engine.blobs import FileBlobs
+        from lastgood.objects.local import LocalObjects
+        from lastgood.objects.verified import VerifiedObjects
+
+        if self._catalog.file is None:
+            return FileBlobs(self._catalog, None)
+        return FileBlobs(self._catalog, VerifiedObjects(LocalObjects(objects_beside(self._catalog.file))))
+
+    def folder(self) -> Path:
+        """For locks, and what was seen of each file: a cache, but for who holds a lock."""
+        if self._catalog.file is not None:
+            return objects_beside(self._catalog.file).with_suffix(".cache")
+        with self._lock:
+            if self._scratch is None:
+                from tempfile import TemporaryDirectory
+
+                self._scratch = TemporaryDirectory(prefix="lastgood-")
+            return Path(self._scratch.name)
+
+    def own_paths(self) -> list[Path]:
+        """What must not be captured with a workspace that the store lies in."""
+        file = self._catalog.file
+        if file is None:
+            return []
+        if file.name == CATALOG:
+            return [file.parent.resolve()]
+        objects = objects_beside(file)
+        beside = [file.with_name(file.name + end) for end in ("", "-wal", "-shm", "-lock")]
+        return [path.resolve() for path in (*beside, objects, objects.with_suffix(".cache"))]
+
+    def close(self) -> None:
+        if self._scratch is not None:
+            self._scratch.cleanup()

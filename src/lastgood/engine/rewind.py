@@ -1,0 +1,358 @@
+"""Files put back: planned, the present saved, journalled, applied; and interrupted ones taken back.
+
+Everything happens under the workspace's lock. Who calls this records the outcome: a checkpoint of what is really on
+disk, with which the journal ends.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from lastgood.catalog.contract import Note, Position
+from lastgood.engine.browse import require_files
+from lastgood.engine.commit import KEPT, Draft
+from lastgood.engine.process import is_alive, this_process
+from lastgood.engine.restore import Restored, What, draft_restored, plan_branch, require_restorable
+from lastgood.engine.task import NOT_GIVEN
+from lastgood.engine.workspace import CapturedFiles, Workspace
+from lastgood.errors import ConflictError, InvalidError, UnavailableError
+from lastgood.model.checkpoint import FileRoot
+from lastgood.model.identity import new_id, now
+from lastgood.model.journal import Journal, JournalRoot
+from lastgood.model.tree import File
+from lastgood.workspace.apply import Applied, apply, sweep
+from lastgood.workspace.plan import Place, Plan, make_plan
+from lastgood.workspace.roots import Root
+
+if TYPE_CHECKING:
+    from lastgood.engine.checkpoint import Checkpoint
+    from lastgood.engine.cursor import Cursor
+    from lastgood.engine.store import Store
+
+
+class RootPlan(NamedTuple):
+    """What is to be done in one folder."""
+
+    root: Root
+    target: FileRoot
+    present: bytes | None
+    plan: Plan
+
+
+class FilesPlan(NamedTuple):
+    """What restoring a checkpoint's files will do; paths with their root's name before them."""
+
+    roots: tuple[RootPlan, ...]
+
+    @property
+    def restored(self) -> tuple[str, ...]:
+        return self._paths("restored")
+
+    @property
+    def deleted(self) -> tuple[str, ...]:
+        return self._paths("deleted")
+
+    @property
+    def announced(self) -> tuple[str, ...]:
+        """What will be written and is run by tools that nobody named: hooks, settings of editors and agents."""
+        return self._paths("announced")
+
+    @property
+    def size(self) -> int:
+        return sum(root.plan.size for root in self.roots)
+
+    def _paths(self, which: str) -> tuple[str, ...]:
+        return tuple(shown(root.root, path) for root in self.roots for path in getattr(root.plan, which))
+
+
+def plan_files(
+    store: Store,
+    workspace: Workspace,
+    chosen: Checkpoint,
+    present: CapturedFiles,
+    *,
+    only: Sequence[str] | None = None,
+    saved: Sequence[FileRoot] = (),
+) -> FilesPlan:
+    """From the files as they were captured just now to those of `chosen`. `saved`: uncaptured ones, saved by name."""
+    if chosen.record.files is None:
+        raise InvalidError("there are no files in this checkpoint", hint='what="state" brings its state back')
+    read = store.filing.blobs.read_with(present.gathered)
+    now_there = {root.name: root.tree for root in present.roots if not root.partial}
+    by_name = {root.name: root.tree for root in saved}
+    plans = []
+    for target in chosen.record.files:
+        root = next((root for root in workspace.roots if root.name == target.name), None)
+        if root is None:
+            raise InvalidError(
+                f"the workspace has no folder {target.name!r}", hint="open the task with the folders it was saved with"
+            )
+        before = now_there.get(target.name)
+        plan = make_plan(target.tree, before, read, partial=target.partial, only=only, saved=by_name.get(target.name))
+        plans.append(RootPlan(root, target, before, plan))
+    return FilesPlan(tuple(plans))
+
+
+def in_the_way(plan: FilesPlan) -> dict[str, list[bytes]]:
+    """Uncaptured files that restoring would overwrite, by root: they are saved by name first."""
+    found: dict[str, list[bytes]] = {}
+    for root in plan.roots:
+        for path in root.plan.uncaptured:
+            if os.path.lexists(os.path.join(os.fsencode(root.root.path), path)):  # noqa: PTH118
+                found.setdefault(root.root.name, []).append(path)
+    return found
+
+
+def begin_journal(
+    store: Store, plan: FilesPlan, chosen: Checkpoint, before: Checkpoint | None, owner: str, only: Sequence[str] | None
+) -> Journal:
+    process = this_process()
+    journal = Journal(
+        id=new_id(),
+        host=process.host,
+        owner=owner,
+        task_id=chosen.task_id,
+        began_at=now(),
+        process=process,
+        chosen=chosen.id,
+        before=before.id if before else None,
+        roots=tuple(
+            JournalRoot(root.root.name, root.root.path, root.target.tree, root.present, root.target.partial)
+            for root in plan.roots
+        ),
+        only=None if only is None else tuple(only),
+    )
+    store.catalog.begin_journal(journal)
+    return journal
+
+
+class Rewind:
+    """The files of a task, put back by one handle. All but `recover` inside `locked`."""
+
+    def __init__(self, store: Store, cursor: Cursor, workspace: Workspace) -> None:
+        self._store = store
+        self._cursor = cursor
+        self._workspace = workspace
+
+    def locked(self) -> AbstractContextManager[None]:
+        return self._workspace.locked()
+
+    def restore(
+        self,
+        chosen: Checkpoint,
+        what: What,
+        only: Sequence[str] | None,
+        state: Any,
+        *,
+        verify: bool,
+        message: str,
+    ) -> Restored:
+        """As `Task.restore`."""
+        cursor, store = self._cursor, self._store
+        require_restorable(store, chosen, cursor.owner, evidence=verify, demanded=False)
+        cursor.require_unmoved()
+        present = self._workspace.capture(_files(cursor.head))
+        plan = plan_files(store, self._workspace, chosen, present, only=only)
+        if named := in_the_way(plan):
+            extra = self._workspace.capture_named(named)
+            present = present.joined(extra)
+            plan = plan_files(store, self._workspace, chosen, present, only=only, saved=extra.roots)
+        self._keep(present, state, f"before restoring {chosen.id}")
+        before = cursor.require_head()
+        with self._journalled(plan, chosen, before, only) as journal:
+            applied = self._apply(plan)
+            after = self._workspace.capture(_files(chosen), takes_over=True)
+            if what == "files":
+                made = self._append(chosen, after, journal, message)
+            else:
+                made = self._branch(chosen, after, journal, message)
+        return Restored(
+            chosen.id,
+            made,
+            before,
+            tuple(shown(root, path) for root, done in applied for path in done.restored),
+            tuple(shown(root, path) for root, done in applied for path in done.deleted),
+            tuple((shown(root, failure.path), failure.reason) for root, done in applied for failure in done.failed),
+        )
+
+    def keep_present(self, message: str) -> CapturedFiles:
+        """The files as they are, saved if they are not the head's."""
+        present = self._workspace.capture(_files(self._cursor.head))
+        self._keep(present, NOT_GIVEN, message)
+        return present
+
+    def follow(self, position: Position, present: CapturedFiles) -> Checkpoint:
+        """The active branch has moved, or only its files shall: put the files there that belong to it now."""
+        cursor, store = self._cursor, self._store
+        head = cursor.require_head()
+        wanted = head if position.files is None else store.get_checkpoint(position.files, owner=cursor.owner)
+        if wanted.record.files is None:
+            return head
+        plan = plan_files(store, self._workspace, wanted, present)
+        with self._journalled(plan, wanted, head, None, take_back=False) as journal:
+            applied = self._apply(plan)
+            if position.files is None and not any(done.failed for _, done in applied):
+                store.catalog.bind(cursor.owner, head.branch_id or "", self._workspace.binding(takes_over=True))
+                store.catalog.end_journal(journal.id)
+                return head
+            after = self._workspace.capture(_files(wanted), takes_over=True)
+            draft = Draft(state=KEPT, files=after, journal=journal.id, type="restored", lineage="restored")
+            return cursor.save(msgspec.structs.replace(draft, keeps_redo=True), policy="raise")
+
+    def recover(self) -> None:
+        """Finish or take back what a process that is gone had begun here."""
+        for journal in interrupted(self._store, self._workspace):
+            with self.locked():
+                if journal not in self._store.catalog.journals(journal.host):
+                    continue
+                for root in journal.roots:
+                    sweep(root.path)
+                head = self._cursor.head
+                if head is not None and head.id == journal.chosen:
+                    present = self._workspace.capture(None)
+                    self._apply(plan_files(self._store, self._workspace, head, present))
+                    binding = self._workspace.binding(takes_over=True)
+                    self._store.catalog.bind(self._cursor.owner, head.branch_id or "", binding)
+                else:
+                    self._take_back(journal)
+                self._store.catalog.end_journal(journal.id)
+                self._store.alert(f"a restore of {journal.task_id!r} had been interrupted", journal.task_id)
+
+    def _keep(self, present: CapturedFiles, state: Any, message: str) -> None:
+        cursor = self._cursor
+        is_new = state is not NOT_GIVEN and not (cursor.head and cursor.is_unchanged(state, cursor.head))
+        if is_new or has_drifted(present, cursor.head):
+            kept = Draft(state=state if is_new else KEPT, files=present, type="before_restore", message=message)
+            cursor.save(msgspec.structs.replace(kept, keeps_redo=True), policy="raise")
+
+    def _append(self, chosen: Checkpoint, after: CapturedFiles, journal: Journal, message: str) -> Checkpoint:
+        cursor = self._cursor
+        branch_id = cursor.require_head().branch_id or ""
+        draft = Draft(
+            state=KEPT,
+            files=after,
+            journal=journal.id,
+            files_move=True,
+            type="restored",
+            lineage="restored",
+            message=message,
+            notes=(Note("restored", branch_id, chosen.id, {"by": "restore", "what": "files"}),),
+        )
+        return cursor.save(draft, policy="raise")
+
+    def _branch(self, chosen: Checkpoint, after: CapturedFiles, journal: Journal, message: str) -> Checkpoint:
+        cursor = self._cursor
+        left = cursor.require_head().branch_id or ""
+        expects = cursor.expected()
+        new = plan_branch(self._store, chosen, cursor.owner, active=cursor.is_active, expects=expects)
+        draft = draft_restored(
+            chosen, new, left, "restore", what="both", message=message, files=after, journal=journal.id
+        )
+        return cursor.begin_branch(chosen, new, draft, follow=True)
+
+    def _apply(self, plan: FilesPlan) -> list[tuple[Root, Applied]]:
+        return [(root.root, self._apply_one(root.root, root.plan)) for root in plan.roots]
+
+    def _apply_one(self, root: Root, plan: Plan) -> Applied:
+        files = [step.new for step in plan.steps if isinstance(step, Place) and isinstance(step.new, File)]
+        content = self._store.filing.blobs.stream_ahead(files)
+        return apply(root.path, plan, content, journal=_Silent(), recall=self._workspace.recall(root))
+
+    @contextmanager
+    def _journalled(
+        self,
+        plan: FilesPlan,
+        chosen: Checkpoint,
+        before: Checkpoint,
+        only: Sequence[str] | None,
+        *,
+        take_back: bool = True,
+    ) -> Iterator[Journal]:
+        journal = begin_journal(self._store, plan, chosen, before, self._cursor.owner, only)
+        try:
+            yield journal
+        except BaseException:
+            if take_back:
+                self._take_back(journal)
+            self._store.catalog.end_journal(journal.id)
+            raise
+
+    def _take_back(self, journal: Journal) -> None:
+        """Put the folders back to what they were when the restore began, after keeping what lies there now."""
+        present = self._workspace.capture(None)
+        self._keep(present, NOT_GIVEN, "as an interrupted restore left it")
+        trees = {root.name: root.tree for root in present.roots}
+        for root in journal.roots:
+            place = next((each for each in self._workspace.roots if each.path == root.path), None)
+            if place is not None:
+                plan = make_plan(root.present, trees.get(place.name), self._store.filing.blobs.read)
+                self._apply_one(place, plan)
+
+
+def copy_files(store: Store, chosen: Checkpoint, to: str, only: Sequence[str] | None) -> tuple[str, ...]:
+    """As `Task.copy_files`. Several roots become folders of their names."""
+    blobs = store.filing.blobs
+    roots = [root for root in require_files(chosen) if not root.partial] or list(require_files(chosen))
+    if any("/" in root.name or root.name in (".", "..") for root in roots):
+        raise InvalidError("a folder of this checkpoint has a name that leads elsewhere", hint="restore it in place")
+    plans = [(root, make_plan(root.tree, None, blobs.read, only=only)) for root in roots]
+    places = [Root(root.name, os.path.realpath(os.path.join(to, root.name))) for root, _ in plans]  # noqa: PTH118
+    for place, (_, plan) in zip(places, plans, strict=True):
+        for path in plan.restored:
+            if os.path.lexists(os.path.join(os.fsencode(place.path), path)):  # noqa: PTH118
+                raise ConflictError(
+                    f"{shown(place, path)} is there already",
+                    hint="give a folder that is empty or new; nothing was written",
+                )
+    copied: list[str] = []
+    for place, (_, plan) in zip(places, plans, strict=True):
+        Path(place.path).mkdir(parents=True, exist_ok=True)
+        files = [step.new for step in plan.steps if isinstance(step, Place) and isinstance(step.new, File)]
+        applied = apply(place.path, plan, blobs.stream_ahead(files), journal=_Silent())
+        if applied.failed:
+            first = applied.failed[0]
+            raise UnavailableError(
+                f"{shown(place, first.path)} could not be written: {first.reason}",
+                hint="look at the folder and its rights",
+            )
+        copied += [shown(place, path) for path in applied.restored]
+    return tuple(copied)
+
+
+def has_drifted(present: CapturedFiles, head: Checkpoint | None) -> bool:
+    """Whether the files are not those of the head; uncaptured ones that were saved by name are."""
+    recorded = {} if head is None else {(root.name, root.partial): root.tree for root in head.record.files or ()}
+    return any(recorded.get((root.name, root.partial)) != root.tree for root in present.roots)
+
+
+def interrupted(store: Store, workspace: Workspace) -> list[Journal]:
+    """Restores in these folders that were begun by a process that is gone."""
+    paths = {root.path for root in workspace.roots}
+    return [
+        journal
+        for journal in store.catalog.journals(this_process().host)
+        if is_alive(journal.process) is False and all(root.path in paths for root in journal.roots)
+    ]
+
+
+def _files(checkpoint: Checkpoint | None) -> tuple[FileRoot, ...] | None:
+    return checkpoint.record.files if checkpoint else None
+
+
+def shown(root: Root, path: bytes) -> str:
+    text = os.fsdecode(path).encode("utf-8", "replace").decode()
+    return f"{root.name}:{text}" if root.name else text
+
+
+class _Silent:
+    def begin(self, plan: Plan) -> None: ...
+
+    def done(self, path: bytes) -> None: ...
+
+    def end(self) -> None: ...

@@ -1,0 +1,181 @@
+"""Reading many files at once, in processes of their own: each reads its share and writes a pack.
+
+A worker is a fresh interpreter, never a fork of the user's program. What it says is a list of answers and the index of
+its pack; the pack becomes an object only when this process adopts it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from lastgood.catalog.contract import NewPack, Packed
+from lastgood.content.packs import PackWriter, pack_name
+from lastgood.engine.apart import read_apart
+from lastgood.engine.blobs import disk_error
+from lastgood.errors import CheckpointError, UnavailableError
+from lastgood.model.digest import digest
+from lastgood.workspace.reading import Content, Job, Skipped, read_jobs
+
+if TYPE_CHECKING:
+    from lastgood.engine.blobs import Batch
+
+MANY_FILES, MANY_BYTES = 2000, 32 << 20
+MOST_WORKERS = 8
+_START = "import sys; sys.path += sys.argv[1:]; from lastgood.engine.workers import work; work()"
+
+
+class _Order(msgspec.Struct, frozen=True):
+    """What a worker is to do."""
+
+    root: bytes
+    draft: bytes
+    apart: bool
+    jobs: Sequence[tuple[bytes, tuple[int, ...], str]]
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """One for each job: what was read or why not, as plain arrays; a word: its kind, and that it is to be read apart.
+    `error`: nothing of it counts."""
+
+    answers: Sequence[list[Any] | str] = ()
+    entries: Sequence[tuple[bytes, int, int, int, int]] = ()
+    pack: bytes = b""
+    size: int = 0
+    error: tuple[str, str] | None = None
+
+
+def is_worth_it(jobs: Sequence[Job]) -> bool:
+    """Whether starting other interpreters costs less than it saves."""
+    return _processors() > 1 and (len(jobs) >= MANY_FILES or sum(job.seen[1] for job in jobs) >= MANY_BYTES)
+
+
+def read_in_workers(
+    root: str, jobs: list[Job], batch: Batch, *, apart: bool = False
+) -> Iterator[Content | Skipped | Job]:
+    """As `read_jobs`, with what is read going into packs of the batch; or as `read_apart`, in one process."""
+    shares = [jobs] if apart else _divide(jobs, min(_processors(), MOST_WORKERS))
+    workers = []
+    try:
+        for share in shares:
+            draft = batch.draft()
+            about = [(job.path, tuple(job.seen), job.kind) for job in share]
+            order = _Order(os.fsencode(root), os.fsencode(draft), apart, about)
+            workers.append((_start(order), draft))
+        for share, (process, draft) in zip(shares, workers, strict=True):
+            answer = _hear(process)
+            if answer.entries:
+                name = pack_name(answer.pack)
+                batch.adopt(NewPack(name, answer.size, [Packed(*entry) for entry in answer.entries]), draft)
+            yield from map(_to_result, share, answer.answers)
+    finally:
+        for process, draft in workers:
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+            draft.unlink(missing_ok=True)
+
+
+def work() -> None:
+    """In the worker: one order from standard input, one answer to standard output."""
+    order = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Order)
+    try:
+        answer = _carry_out(order)
+    except CheckpointError as error:
+        answer = _Answer(error=(type(error).__name__, str(error)))
+    except OSError as error:
+        answer = _Answer(error=(type(disk_error(error)).__name__, str(disk_error(error))))
+    sys.stdout.buffer.write(msgspec.msgpack.encode(answer))
+    sys.stdout.buffer.flush()
+
+
+def _carry_out(order: _Order) -> _Answer:
+    jobs = [Job(path, seen, kind) for path, seen, kind in order.jobs]  # type: ignore[arg-type]
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+    with os.fdopen(os.open(order.draft, flags, 0o600), "wb") as file:
+        writer = PackWriter(file.write)
+
+        def put(data: bytes) -> bytes:
+            key = digest(data)
+            writer.add(key, data)
+            return key
+
+        root = os.fsdecode(order.root)
+        if order.apart:
+            results: Iterable[Content | Skipped | Job] = read_apart(
+                root, jobs, put, Path(os.fsdecode(order.draft) + ".db")
+            )
+        else:
+            results = read_jobs(root, jobs, put, databases=False)
+        answers = [result.kind if isinstance(result, Job) else list(result) for result in results]
+        index = writer.finish()
+    assert index.digest is not None
+    return _Answer(answers, index.entries, index.digest, index.size)
+
+
+def _to_result(job: Job, answer: Any) -> Content | Skipped | Job:
+    if isinstance(answer, str):
+        return job._replace(kind=answer)  # type: ignore[arg-type]
+    if len(answer) == len(Skipped._fields):
+        return Skipped(*answer)
+    size, whole, chunks, seen, listing = answer
+    return Content(size, whole, chunks, tuple(seen), listing)
+
+
+def _start(order: _Order) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-I", "-S", "-B", "-c", _START, *_homes()]
+    process = subprocess.Popen(  # noqa: S603
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/"
+    )
+    assert process.stdin is not None
+    with suppress(BrokenPipeError), process.stdin:  # it died: that is found out when its answer is wanted
+        process.stdin.write(msgspec.msgpack.encode(order))
+    return process
+
+
+def _hear(process: subprocess.Popen[bytes]) -> _Answer:
+    assert process.stdout is not None
+    try:
+        answer = msgspec.msgpack.decode(process.stdout.read(), type=_Answer)
+    except msgspec.DecodeError as error:
+        raise UnavailableError("a process that reads files ended unexpectedly", hint="save again") from error
+    if answer.error is not None:
+        import lastgood.errors as errors
+
+        kind, message = answer.error
+        raise getattr(errors, kind, UnavailableError)(message)
+    return answer
+
+
+def _homes() -> list[str]:
+    """Where what a worker imports is installed."""
+    import pyfastcdc
+    import zstandard
+
+    files = (str(Path(__file__).parent), msgspec.__file__, zstandard.__file__, pyfastcdc.__file__)
+    return sorted({str(Path(str(file)).parent.parent) for file in files})
+
+
+def _divide(jobs: list[Job], count: int) -> list[list[Job]]:
+    """Shares of about the same work, each of files that lie beside each other."""
+    costs = [job.seen[1] + 50_000 for job in jobs]  # opening a file takes as long as reading so many bytes
+    wanted, spent = sum(costs) / count, 0.0
+    shares: list[list[Job]] = [[]]
+    for job, cost in zip(jobs, costs, strict=True):
+        if spent >= wanted * len(shares) and len(shares) < count:
+            shares.append([])
+        shares[-1].append(job)
+        spent += cost
+    return shares
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

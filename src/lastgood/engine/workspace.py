@@ -1,0 +1,208 @@
+"""The files of a task: which folders they lie in, and how they come into a checkpoint."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from lastgood.catalog.contract import Binding
+from lastgood.engine.blobs import Batch, Gathered
+from lastgood.engine.checkpoint import Skipped
+from lastgood.engine.process import this_process
+from lastgood.evidence.descriptors import descriptors
+from lastgood.model.checkpoint import FileRoot
+from lastgood.model.tree import Entry, File
+from lastgood.workspace.beneath import Walk, open_file, split
+from lastgood.workspace.capture import Captured, capture
+from lastgood.workspace.capture import Skipped as LeftOut
+from lastgood.workspace.index import Signature, StatIndex, signature
+from lastgood.workspace.lock import locked
+from lastgood.workspace.reading import Content, Job, read_jobs
+from lastgood.workspace.roots import Root, git_exclude, git_head, open_roots
+from lastgood.workspace.rules import Rules
+
+if TYPE_CHECKING:
+    from lastgood.engine.store import Store
+
+Folders = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]
+"""One folder, or several with a name each."""
+
+MAX_RULES = 1 << 20
+
+
+class CapturedFiles(NamedTuple):
+    roots: tuple[FileRoot, ...]
+    skipped: tuple[Skipped, ...]
+    gathered: Gathered
+    binding: Binding
+
+    def joined(self, other: CapturedFiles) -> CapturedFiles:
+        """Both, in one checkpoint."""
+        mine, its = self.gathered, other.gathered
+        gathered = Gathered(
+            [*mine.blobs, *its.blobs], [*mine.packs, *its.packs], sorted({*mine.relies_on, *its.relies_on})
+        )
+        return self._replace(roots=self.roots + other.roots, gathered=gathered)
+
+
+class Workspace:
+    """The folders of one task on this host. Safe for threads: captures take turns."""
+
+    def __init__(self, store: Store, folders: Folders) -> None:
+        self._store = store
+        self._folder = store.filing.folder()
+        self._own = [str(path) for path in store.filing.own_paths()]
+        self._store_id = store.info().id
+        self.roots = open_roots(folders, store=self._own)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else captures or restores these folders; BusyError after a while."""
+        with locked(self.roots, self._folder / "locks"):
+            yield
+
+    def bound(self, owner: str, task_id: str) -> list[str | None]:
+        """The branch whose files lie in each of the folders, as far as it is known."""
+        host, catalog = this_process().host, self._store.catalog
+        return [catalog.bound(owner, task_id, host, root.path) for root in self.roots]
+
+    def capture(
+        self,
+        trusted: Sequence[FileRoot] | None,
+        *,
+        files: Sequence[str | os.PathLike[str]] | None = None,
+        takes_over: bool = False,
+    ) -> CapturedFiles:
+        """Everything that is new is durable, or will be with the commit. `trusted`: the files of the parent."""
+        trees = {root.name: root.tree for root in trusted or () if not root.partial}
+        batch = self._store.filing.blobs.gather()
+        try:
+            with self.locked():
+                found = [(root, self._capture(root, trees.get(root.name), batch, files)) for root in self.roots]
+            gathered = batch.finish()
+        except BaseException:
+            batch.discard()
+            raise
+        return CapturedFiles(
+            tuple(_describe(root, captured) for root, captured in found),
+            tuple(_show(root, skipped) for root, captured in found for skipped in captured.skipped),
+            gathered,
+            self.binding(takes_over=takes_over),
+        )
+
+    def capture_named(self, paths: Mapping[str, Sequence[bytes]]) -> CapturedFiles:
+        """Just these files, by root, whatever the ignore rules say."""
+        batch = self._store.filing.blobs.gather()
+        try:
+            with self.locked():
+                found = [
+                    (root, self._capture(root, None, batch, [os.fsdecode(path) for path in paths[root.name]]))
+                    for root in self.roots
+                    if root.name in paths
+                ]
+            gathered = batch.finish()
+        except BaseException:
+            batch.discard()
+            raise
+        roots = tuple(_describe(root, captured) for root, captured in found)
+        return CapturedFiles(roots, (), gathered, self.binding())
+
+    def binding(self, *, takes_over: bool = False) -> Binding:
+        return Binding(this_process().host, [root.path for root in self.roots], takes_over)
+
+    def recall(self, root: Root) -> Callable[[bytes, os.stat_result], bytes | None]:
+        """What is known of a file that looks like this, without reading it: the digest it was captured with."""
+        index = StatIndex.load(self._index_file(root), root.path, self._store_id)
+
+        @cache
+        def known(folder: bytes) -> dict[bytes, tuple[Signature, Entry]]:
+            record = index.folders.get(folder)
+            return {} if record is None else record.known()
+
+        def recall(path: bytes, found: os.stat_result) -> bytes | None:
+            folder, name = split(path)
+            seen, entry = known(folder).get(name, (None, None))
+            return entry.digest if isinstance(entry, File) and seen == signature(found) else None
+
+        return recall
+
+    def forget(self) -> None:
+        """The next capture reads every file anew."""
+        for root in self.roots:
+            self._index_file(root).unlink(missing_ok=True)
+
+    def _capture(
+        self, root: Root, trusted: bytes | None, batch: Batch, files: Sequence[str | os.PathLike[str]] | None
+    ) -> Captured:
+        index = StatIndex.load(self._index_file(root), root.path, self._store_id)
+        listed = None if files is None else [os.fsencode(path) for path in files]
+        with Walk(root.path) as walk:
+            rules = Rules(partial(_read_small, walk), exclude=git_exclude(root))
+            captured = capture(
+                root,
+                rules,
+                index,
+                batch,
+                files=listed,
+                leave=self._own,
+                trusted=trusted,
+                read_files=partial(_read_files, batch),
+                read_apart=partial(_read_apart, batch),
+            )
+        index.save()
+        return captured
+
+    def _index_file(self, root: Root) -> Path:
+        return self._folder / "index" / sha256(os.fsencode(root.path)).hexdigest()[:32]
+
+
+def _read_files(batch: Batch, root: str, jobs: list[Job]) -> Iterator[Content | LeftOut | Job]:
+    from lastgood.engine.workers import is_worth_it, read_in_workers
+
+    if batch.takes_packs and is_worth_it(jobs):
+        return read_in_workers(root, jobs, batch)
+    return read_jobs(root, jobs, batch.put, is_open=descriptors.is_open_elsewhere, close=_close, databases=False)
+
+
+def _read_apart(batch: Batch, root: str, jobs: list[Job]) -> Iterator[Content | LeftOut | Job]:
+    from lastgood.engine.workers import read_in_workers
+
+    return read_in_workers(root, jobs, batch, apart=True)
+
+
+def _close(descriptor: int, file: os.stat_result) -> None:
+    descriptors.adopt(descriptor)
+    descriptors.release(descriptor, file)
+
+
+def _read_small(walk: Walk, path: bytes) -> bytes | None:
+    """The content of an ignore file; None when it is no file, or cannot be read."""
+    folder, name = split(path)
+    try:
+        descriptor = open_file(walk.folder(folder), name)
+    except OSError:
+        return None
+    try:
+        return os.read(descriptor, MAX_RULES) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _describe(root: Root, captured: Captured) -> FileRoot:
+    return FileRoot(
+        root.name, captured.tree, captured.partial, captured.file_count, captured.total_size, git_head(root)
+    )
+
+
+def _show(root: Root, skipped: LeftOut) -> Skipped:
+    path = os.fsdecode(skipped.path).encode("utf-8", "replace").decode()
+    reason = f"{skipped.why}: {skipped.detail}" if skipped.detail else skipped.why
+    return Skipped(f"{root.name}:{path}" if root.name else path, reason)

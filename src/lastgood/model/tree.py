@@ -1,0 +1,149 @@
+"""Trees: a directory as a canonical list of entries, content-addressed like everything else.
+
+Names are raw bytes, as the file system has them. A tree that holds a name which could lead elsewhere is damaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import msgspec
+
+from lastgood.errors import IntegrityError
+from lastgood.model.digest import SIZE, digest
+
+Why = Literal["ignored", "secret", "special", "unreadable", "unstable", "store"]
+"""Why something was left out: by an ignore rule, as a secret, a socket, fifo or device, not readable, changing while it
+was read, or because it is the store itself. A `.git` is not even mentioned."""
+
+MODE_BITS = 0o7777
+
+
+class _Entry(msgspec.Struct, frozen=True, array_like=True):
+    name: bytes
+
+
+class File(_Entry, frozen=True, array_like=True, tag=1):
+    """`digest` is the SHA-256 of the whole content. `chunks` None: that is its blob, too; else the blob that lists
+    the chunks (`encode_chunks`)."""
+
+    mode: int
+    size: int
+    digest: bytes
+    chunks: bytes | None = None
+
+
+class Folder(_Entry, frozen=True, array_like=True, tag=2):
+    """`tree` is the blob of its tree."""
+
+    mode: int
+    tree: bytes
+
+
+class Link(_Entry, frozen=True, array_like=True, tag=3):
+    """A symbolic link and where it points, as it stands there."""
+
+    target: bytes
+
+
+class Left(_Entry, frozen=True, array_like=True, tag=4):
+    """Something was there and was not captured; restoring leaves it alone."""
+
+    why: Why
+
+
+Entry = File | Folder | Link | Left
+Tree = tuple[Entry, ...]
+"""Sorted by name; names are unique."""
+
+
+class Chunk(msgspec.Struct, frozen=True, array_like=True):
+    digest: bytes
+    size: int
+
+
+class Chunked(msgspec.Struct, frozen=True, array_like=True):
+    """How a large file was cut: by what, and into what."""
+
+    method: str
+    chunks: tuple[Chunk, ...]
+
+    METHOD: ClassVar[str] = "fastcdc-2020"
+
+
+_LAYOUT = 1
+_trees = msgspec.msgpack.Decoder(tuple[int, Tree])
+_chunks = msgspec.msgpack.Decoder(Chunked)
+
+
+def encode_tree(entries: Sequence[Entry]) -> bytes:
+    """The canonical bytes of a directory; its id is their SHA-256."""
+    return msgspec.msgpack.encode((_LAYOUT, sorted(entries, key=_name)))
+
+
+def decode_tree(data: bytes, expected: bytes) -> Tree:
+    """IntegrityError when the bytes are not those of the tree `expected`, or could lead out of it."""
+    if digest(data) != expected:
+        raise _damaged("is not what its id says")
+    try:
+        layout, entries = _trees.decode(data)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise _damaged("cannot be read") from error
+    if layout != _LAYOUT:
+        raise _damaged(f"has the unknown layout {layout}")
+    last = b""
+    for entry in entries:
+        if entry.name <= last or not is_name(entry.name) or not _is_whole(entry):
+            raise _damaged("holds an entry that cannot be one")
+        last = entry.name
+    return entries
+
+
+def encode_chunks(chunks: Sequence[Chunk]) -> bytes:
+    return msgspec.msgpack.encode(Chunked(Chunked.METHOD, tuple(chunks)))
+
+
+def decode_chunks(data: bytes, file: File) -> tuple[Chunk, ...]:
+    """The chunks of `file`; IntegrityError when they are not."""
+    if digest(data) != file.chunks:
+        raise _damaged("has a list of chunks that is not what its id says")
+    try:
+        chunks = _chunks.decode(data).chunks
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise _damaged("has a list of chunks that cannot be read") from error
+    if sum(chunk.size for chunk in chunks) != file.size or any(
+        len(chunk.digest) != SIZE or chunk.size <= 0 for chunk in chunks
+    ):
+        raise _damaged("has a list of chunks that does not fit its file")
+    return chunks
+
+
+def is_name(name: bytes) -> bool:
+    """Whether a directory entry can be called so, and restoring may touch it: `.git` never, in any spelling."""
+    return bool(name) and b"/" not in name and b"\0" not in name and name not in (b".", b"..") and not is_git(name)
+
+
+def is_git(name: bytes) -> bool:
+    return name.lower() == b".git"
+
+
+def _is_whole(entry: Entry) -> bool:
+    match entry:
+        case File():
+            fits = len(entry.digest) == SIZE and (entry.chunks is None or len(entry.chunks) == SIZE)
+            return fits and entry.size >= 0 and entry.mode == entry.mode & MODE_BITS
+        case Folder():
+            return len(entry.tree) == SIZE and entry.mode == entry.mode & MODE_BITS
+        case Link():
+            return bool(entry.target) and b"\0" not in entry.target
+        case Left():
+            return True
+
+
+def _name(entry: Entry) -> bytes:
+    return entry.name
+
+
+def _damaged(how: str) -> IntegrityError:
+    return IntegrityError(f"a directory of a checkpoint {how}", hint="go back to another checkpoint")

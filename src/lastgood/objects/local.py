@@ -1,0 +1,322 @@
+"""Objects as files of a directory: a name is a path, and what is not finished lies in `.drafts`."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from lastgood.errors import (
+    CheckpointError,
+    DiskFullError,
+    IntegrityError,
+    InvalidError,
+    NotFoundError,
+    UnavailableError,
+)
+from lastgood.model.identity import new_id
+from lastgood.objects.contract import DAY, Listed, ObjectStore, check_name, check_prefix, check_range, is_name
+
+_DRAFTS = ".drafts"
+_CHUNK = 1 << 20
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a fifo in place of an object must not block
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_LINK = (errno.ELOOP, errno.EMLINK)
+
+
+class LocalObjects(ObjectStore):
+    """Holds no descriptor and no lock between calls: it can be used on both sides of a fork()."""
+
+    durable = True
+    shared = False
+
+    def __init__(self, folder: Path) -> None:
+        """The folder is made with the first object; its parent must be there."""
+        self._folder = folder
+        self._anchored: set[Path] = set()
+        self._failed = False
+
+    def put(self, name: str, chunks: Iterable[bytes]) -> bool:
+        place = self._place(name)
+        if self._is_taken(place):
+            return False
+        draft = self.draft()
+        try:
+            _write(draft, chunks)
+            with _told():
+                return self._publish(draft, place)
+        finally:
+            _discard(draft)
+
+    def draft(self) -> Path:
+        with _told():
+            for folder in (self._folder, self._folder / _DRAFTS):
+                _make_folder(folder)
+        return self._folder / _DRAFTS / new_id()
+
+    def adopt(self, name: str, path: Path) -> bool:
+        place = self._place(name)
+        try:
+            if self._is_taken(place):
+                return False
+            with _told():
+                _seal_file(path)
+                try:
+                    return self._publish(path, place)
+                except OSError as error:
+                    if error.errno != errno.EXDEV:
+                        raise
+            return self.put(name, _read_chunks(path))
+        finally:
+            _discard(path)
+
+    def get(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        place = self._place(name)
+        check_range(start, length)
+        with _told(name), _opened(place, _READ) as descriptor:
+            there = _check_file(os.fstat(descriptor), name).st_size
+            wanted = there - start if length is None else length
+            if wanted < 0 or start + wanted > there:
+                raise _cut_short(name)
+            return _read_exactly(descriptor, start, wanted, name)
+
+    def size(self, name: str) -> int:
+        place = self._place(name)
+        with _told(name):
+            return _check_file(place.lstat(), name).st_size
+
+    def delete(self, name: str) -> None:
+        place = self._place(name)
+        with _told(name), suppress(FileNotFoundError, NotADirectoryError):
+            if not stat.S_ISDIR(place.lstat().st_mode):
+                place.unlink()
+
+    def list(self, prefix: str = "") -> Iterator[Listed]:
+        inside, slash, _ = check_prefix(prefix).rpartition("/")
+        return _walk(self._folder / inside, inside + slash, prefix)
+
+    def sweep(self, seconds: float = DAY) -> int:
+        freed, limit = 0, time.time() - seconds
+        with _told(), suppress(FileNotFoundError), os.scandir(self._folder / _DRAFTS) as drafts:
+            for draft in drafts:
+                with suppress(FileNotFoundError):  # published meanwhile, or swept by someone else
+                    found = draft.stat(follow_symlinks=False)
+                    if found.st_mtime <= limit:
+                        Path(draft).unlink()
+                        freed += found.st_size
+        return freed
+
+    def close(self) -> None:
+        pass
+
+    def _place(self, name: str) -> Path:
+        return self._folder / check_name(name)
+
+    def _is_taken(self, place: Path) -> bool:
+        """Whether the object is there; then it is durable, even if who put it there has not come so far yet."""
+        if self._failed:
+            raise UnavailableError("an earlier object could not be made durable", hint="open the store again")
+        with _told():
+            try:
+                found = place.lstat()
+            except FileNotFoundError:
+                return False
+            except NotADirectoryError:
+                return False  # which of the folders is none is told when they are made
+            if stat.S_ISDIR(found.st_mode):
+                raise _continues_another()
+            self._anchor(place.parent)
+            self._sync(place.parent)
+            return True
+
+    def _publish(self, draft: Path, place: Path) -> bool:
+        """Give a finished draft its name, unless that is taken."""
+        try:
+            self._anchor(place.parent)
+        except NotADirectoryError as error:
+            raise _continues_another() from error
+        try:
+            os.link(draft, place, follow_symlinks=False)
+            fresh = True
+        except FileExistsError:
+            fresh = False
+        self._sync(place.parent)
+        return fresh
+
+    def _anchor(self, folder: Path) -> None:
+        """Make the way to a folder, durably; what is there may have been made by someone who has not synced it yet."""
+        chain = [folder, *folder.parents]
+        for step in reversed(chain[: chain.index(self._folder) + 1]):
+            if step not in self._anchored:
+                _make_folder(step)
+                self._sync(step.parent)
+                self._anchored.add(step)
+
+    def _sync(self, folder: Path) -> None:
+        with _opened(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY) as descriptor:
+            try:
+                _flush(descriptor)
+            except OSError:
+                self._failed = True  # a second fsync would succeed: the first has dropped what it could not write
+                raise
+
+
+def _write(draft: Path, chunks: Iterable[bytes]) -> None:
+    """A sealed file of these chunks, whose own errors are passed on as they are."""
+    with _told():
+        descriptor = _open(draft, _CREATE)
+    try:
+        for chunk in chunks:
+            with _told():
+                _write_all(descriptor, chunk)
+        with _told():
+            _seal(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_all(descriptor: int, chunk: bytes) -> None:
+    rest = memoryview(chunk)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _seal_file(path: Path) -> None:
+    with _opened(path, _READ) as descriptor:
+        _check_file(os.fstat(descriptor))
+        _seal(descriptor)
+
+
+def _seal(descriptor: int) -> None:
+    os.fchmod(descriptor, 0o600)
+    _flush(descriptor)
+
+
+def _flush(descriptor: int) -> None:
+    if sys.platform == "darwin":  # where fsync leaves it to the drive when it writes
+        with suppress(OSError):
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(descriptor)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(0o700)
+        folder.chmod(0o700)
+    except FileExistsError:
+        if not folder.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
+
+
+def _discard(path: Path) -> None:
+    with suppress(OSError):  # must not hide what went wrong; it is swept one day
+        path.unlink(missing_ok=True)
+
+
+def _read_chunks(path: Path) -> Iterator[bytes]:
+    with _told(), path.open("rb", buffering=0) as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk
+
+
+def _read_exactly(descriptor: int, start: int, length: int, name: str) -> bytes:
+    parts: list[bytes] = []
+    while length:
+        part = os.pread(descriptor, length, start)
+        if not part:
+            raise _cut_short(name)
+        parts.append(part)
+        start, length = start + len(part), length - len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _walk(folder: Path, base: str, prefix: str) -> Iterator[Listed]:
+    with _told():
+        try:
+            with os.scandir(folder) as found:
+                entries = [(entry, entry.is_dir(follow_symlinks=False)) for entry in found]
+        except (FileNotFoundError, NotADirectoryError):
+            return
+    for entry, is_folder in sorted(entries, key=lambda pair: pair[0].name + "/" * pair[1]):
+        name = base + entry.name
+        if not is_name(name) or not name.startswith(prefix):
+            continue
+        if is_folder:
+            yield from _walk(folder / entry.name, f"{name}/", prefix)
+        elif entry.is_file(follow_symlinks=False):
+            with suppress(FileNotFoundError):  # deleted meanwhile
+                yield Listed(name, entry.stat(follow_symlinks=False).st_size)
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    descriptor = _open(path, flags)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _open(path: Path, flags: int) -> int:
+    descriptor = os.open(path, flags, 0o600)
+    if descriptor > 2:
+        return descriptor
+    try:  # a program without standard output: what is printed must not end up in an object
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    finally:
+        os.close(descriptor)
+
+
+def _check_file(found: os.stat_result, name: str | None = None) -> os.stat_result:
+    if stat.S_ISREG(found.st_mode):
+        return found
+    if name is not None and stat.S_ISDIR(found.st_mode):
+        raise _missing(name)
+    raise _replaced()
+
+
+@contextmanager
+def _told(name: str | None = None) -> Iterator[None]:
+    """What the system says, as an error of lastgood. With a name: of that object, which was to be read."""
+    try:
+        yield
+    except CheckpointError:  # some of which are an OSError, too
+        raise
+    except OSError as error:
+        raise _in_words(error, name) from error
+
+
+def _in_words(error: OSError, name: str | None) -> CheckpointError:
+    if name is not None and error.errno in (errno.ENOENT, errno.ENOTDIR):
+        return _missing(name)
+    if error.errno in _FULL:
+        return DiskFullError("the disk is full; nothing was saved", hint="free some space and save again")
+    if error.errno in _LINK:
+        return _replaced()
+    return UnavailableError(
+        f"the store's objects cannot be used: {error.strerror}", hint="look at the disk and at the store's permissions"
+    )
+
+
+def _missing(name: str) -> NotFoundError:
+    return NotFoundError("an object of the store is not there", hint="was it deleted by hand?", object=name)
+
+
+def _cut_short(name: str) -> IntegrityError:
+    return IntegrityError("an object of the store is shorter than what was to be read of it", object=name)
+
+
+def _replaced() -> IntegrityError:
+    return IntegrityError("something else is in the place of an object of the store", hint="was it put there by hand?")
+
+
+def _continues_another() -> InvalidError:
+    return InvalidError("an object's name continues that of another one", hint="choose another name")

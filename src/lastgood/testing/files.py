@@ -1,0 +1,177 @@
+"""What every catalog must do for the content of files, the folders they lie in, and restores under way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from lastgood.catalog.contract import (
+    FILES,
+    Binding,
+    Blob,
+    Catalog,
+    Committed,
+    NewBranch,
+    NewPack,
+    Packed,
+    Place,
+    StoredCheckpoint,
+)
+from lastgood.errors import ConflictError, IntegrityError, NotFoundError
+from lastgood.model.digest import digest, to_text
+from lastgood.model.identity import new_id
+from lastgood.model.journal import Journal, JournalRoot
+from lastgood.model.step import Process
+from lastgood.testing.refusal import refused
+
+if TYPE_CHECKING:
+    from lastgood.catalog.contract import Actor
+
+HERE = Binding("host", ["/work/app", "/work/infra"])
+
+
+class FilesConformance:
+    """A part of CatalogConformance, which has the means."""
+
+    catalog: Catalog
+    ADA: str
+    ACTOR: Actor
+
+    def save(self, task_id: str = "task", parent: StoredCheckpoint | None = None, **fields: Any) -> Committed:
+        raise NotImplementedError
+
+    def _fork(self, origin: StoredCheckpoint, name: str, **fields: Any) -> StoredCheckpoint:
+        return self.save(parent=origin, new=NewBranch(new_id(), name, active=False), **fields).stored
+
+    # --- content -------------------------------------------------------------------------------------------------
+
+    def test_content_of_files_is_the_stores_and_comes_with_a_commit(self) -> None:
+        one, other = _inline(b"one"), _inline(b"other")
+        self.save(file_blobs=[one, other])
+        self.save("another task", file_blobs=[one])
+        keys = [one.digest, other.digest, digest(b"never")]
+        assert self.catalog.blobs(FILES, keys) == {one.digest: one, other.digest: other}
+        assert self.catalog.has_blobs(FILES, keys) == {one.digest, other.digest}
+
+    def test_content_in_a_pack_is_found_by_its_place(self) -> None:
+        entries = [Packed(digest(b"a"), 8, 1, 1, 0), Packed(digest(b"b"), 9, 20, 300, 1)]
+        self.save(packs=[NewPack("packs/aa/one", 40, entries)])
+        found = self.catalog.blobs(FILES, [digest(b"b")])[digest(b"b")]
+        assert (found.size, found.encoding, found.place) == (300, 1, Place("packs/aa/one", 9, 20))
+
+    def test_content_that_is_stored_already_stays_where_it_is(self) -> None:
+        inline = _inline(b"a")
+        self.save(file_blobs=[inline])
+        self.save("another", packs=[NewPack("packs/aa/one", 40, [Packed(inline.digest, 8, 1, 1, 0)])])
+        assert self.catalog.blobs(FILES, [inline.digest]) == {inline.digest: inline}
+
+    def test_the_same_pack_may_come_twice(self) -> None:
+        pack = NewPack("packs/aa/one", 40, [Packed(digest(b"a"), 8, 1, 1, 0)])
+        self.save(packs=[pack])
+        self.save("another", packs=[pack])
+        assert self.catalog.has_blobs(FILES, [digest(b"a")]) == {digest(b"a")}
+
+    def test_content_that_is_relied_on_must_be_there(self) -> None:
+        there = _inline(b"there")
+        self.save(file_blobs=[there])
+        self.save("second", relies_on=[there.digest])
+        with refused(IntegrityError) as caught:
+            self.save("third", relies_on=[there.digest, digest(b"gone")])
+        assert caught[0].details["blobs"] == [to_text(digest(b"gone"))]
+        assert self.catalog.task(self.ADA, "third") is None
+
+    def test_deleting_a_task_leaves_the_content_of_files(self) -> None:
+        blob = _inline(b"shared")
+        self.save(file_blobs=[blob])
+        self.catalog.delete_task(self.ADA, "task", self.ACTOR)
+        assert self.catalog.has_blobs(FILES, [blob.digest]) == {blob.digest}
+
+    # --- folders -------------------------------------------------------------------------------------------------
+
+    def test_a_folder_has_the_files_of_one_branch(self) -> None:
+        """B3: a handle from before a restore cannot save the restored files as its own."""
+        first = self.save(binding=HERE).stored
+        other = self._fork(first, "other", binding=HERE._replace(takes_over=True))
+        assert self._bound("/work/app") == self._bound("/work/infra") == other.placement.branch_id
+        with refused(ConflictError) as caught:
+            self.save(parent=first, binding=HERE)
+        assert caught[0].details["branch_id"] == other.placement.branch_id
+        self.save(parent=other, binding=HERE)
+        self.save(parent=first)
+
+    def test_two_tasks_and_two_hosts_may_share_a_folder(self) -> None:
+        self.save(binding=HERE)
+        self.save("another", binding=HERE)
+        assert self.catalog.bound(self.ADA, "task", "elsewhere", "/work/app") is None
+        assert self.catalog.bound(self.ADA, "third", "host", "/work/app") is None
+
+    def test_a_folder_can_be_given_to_a_branch(self) -> None:
+        first = self.save(binding=HERE).stored
+        other = self._fork(first, "other")
+        self.catalog.bind(self.ADA, other.placement.branch_id, HERE)
+        assert self._bound("/work/app") == other.placement.branch_id
+        with refused(NotFoundError):
+            self.catalog.bind(self.ADA, "no such branch", HERE)
+
+    # --- restores under way --------------------------------------------------------------------------------------
+
+    def test_a_journal_is_there_until_it_ends(self) -> None:
+        first = self.save().stored
+        one, two = _journal(first.id, 1), _journal(first.id, 2)
+        for journal in (two, one):
+            self.catalog.begin_journal(journal)
+        assert self.catalog.journals("host") == [one, two]
+        assert self.catalog.journals("elsewhere") == []
+        self.save(parent=first, journal=one.id)
+        self.catalog.end_journal(two.id)
+        assert self.catalog.journals("host") == []
+
+    def test_a_restore_of_files_alone_can_be_undone_and_redone(self) -> None:
+        before = self.save().stored
+        after = self.save(parent=before, files_move=True).stored
+        undone = self.catalog.undo(self.ADA, "task", self.ACTOR)
+        assert (undone.files, undone.head.id) == (before.id, after.id)
+        put_back = self.save(parent=after, keeps_redo=True).stored
+        redone = self.catalog.redo(self.ADA, "task", self.ACTOR)
+        assert (redone.files, redone.head.id) == (after.id, put_back.id)
+
+    def test_a_save_of_the_users_ends_redoing(self) -> None:
+        before = self.save().stored
+        after = self.save(parent=before, files_move=True).stored
+        self.catalog.undo(self.ADA, "task", self.ACTOR)
+        put_back = self.save(parent=after, keeps_redo=True).stored
+        self.save(parent=put_back)
+        with refused(ConflictError):
+            self.catalog.redo(self.ADA, "task", self.ACTOR)
+
+    def test_several_restores_of_files_are_undone_one_after_the_other(self) -> None:
+        made = [self.save().stored]
+        for _ in range(3):
+            made.append(self.save(parent=made[-1], files_move=True).stored)
+        head, seen = made[-1], []
+        for way in (self.catalog.undo, self.catalog.undo, self.catalog.redo, self.catalog.redo):
+            seen.append(way(self.ADA, "task", self.ACTOR).files)
+            head = self.save(parent=head, keeps_redo=True).stored
+        assert seen == [made[2].id, made[1].id, made[2].id, made[3].id]
+
+    def _bound(self, path: str) -> str | None:
+        return self.catalog.bound(self.ADA, "task", "host", path)
+
+
+def _inline(data: bytes) -> Blob:
+    return Blob(digest(data), len(data), 0, data)
+
+
+def _journal(chosen: str, at: int, roots: Sequence[JournalRoot] = ()) -> Journal:
+    root = JournalRoot("", "/work/app", b"t" * 32, None)
+    return Journal(
+        id=new_id(),
+        host="host",
+        owner="ada",
+        task_id="task",
+        began_at=at,
+        process=Process("host", 1),
+        chosen=chosen,
+        before=None,
+        roots=(root, *roots),
+    )

@@ -1,0 +1,328 @@
+"""What restoring will do: the difference of two trees as a list of steps. Pure; nothing on disk is looked at.
+
+The steps are a walk. `Enter` and `Leave` stand around what happens in a folder; in each folder everything that goes
+comes before everything that comes, so that a rename which changes only the case of a name is right on file systems
+that do not tell the two apart. Folders that are equal in both trees do not occur.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+from lastgood.errors import InvalidError
+from lastgood.model.tree import Entry, File, Folder, Left, Link, decode_tree
+
+Read = Callable[[bytes], bytes]
+
+
+class Enter(NamedTuple):
+    """Go into a folder: to `make` it, to `pass` through (it is made, too, if it is missing), to `alter` its mode in
+    the end, or to `empty` it."""
+
+    path: bytes
+    name: bytes
+    what: Literal["make", "pass", "alter", "empty"]
+    late: bool = False
+    """Its name is free only after a removal that comes before it."""
+    replaced: bool = False
+    """A file or link takes its place."""
+
+
+class Leave(NamedTuple):
+    """Done with the folder: remove it if it is empty now, else give it `mode` (None: the one that was found)."""
+
+    path: bytes
+    name: bytes
+    mode: int | None
+    remove: bool = False
+    replaced: bool = False
+
+
+class Remove(NamedTuple):
+    """Remove a file or link that still is what it was when it was captured."""
+
+    path: bytes
+    name: bytes
+    old: File | Link
+    replaced: bool = False
+    """A folder takes its place."""
+
+
+class Place(NamedTuple):
+    """Put a file or link there. `old` is what may be overwritten; None: nothing may."""
+
+    path: bytes
+    name: bytes
+    old: File | Link | None
+    new: File | Link
+    hidden: bool = False
+    """Something may lie there that the present tree left out."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes there are to write."""
+        if isinstance(self.old, File) and isinstance(self.new, File) and self.old.digest == self.new.digest:
+            return 0
+        return self.new.size if isinstance(self.new, File) else 0
+
+
+Step = Enter | Leave | Remove | Place
+
+
+class Plan(NamedTuple):
+    """`restored` and `deleted`: the paths that are written, made or changed, and those that go. `kept`: captured now,
+    left out by the target, and so left alone. `announced`: what is written and runs without being asked for (see
+    `is_announced`). `uncaptured`: what is to be written where something may lie that the present tree does not hold;
+    such a step fails if something does, unless it was saved by name. `size`: bytes to write."""
+
+    steps: tuple[Step, ...]
+    restored: tuple[bytes, ...]
+    deleted: tuple[bytes, ...]
+    kept: tuple[bytes, ...]
+    announced: tuple[bytes, ...]
+    uncaptured: tuple[bytes, ...]
+    size: int
+
+    def changes_paths(self) -> list[bytes]:
+        """Every path on disk that applying may overwrite, change or remove."""
+        overwritten = (step.path for step in self.steps if isinstance(step, Place | Remove) and step.old is not None)
+        altered = (step.path for step in self.steps if isinstance(step, Enter) and step.what == "alter")
+        removed = (step.path for step in self.steps if isinstance(step, Leave) and step.remove)
+        return sorted({*overwritten, *altered, *removed, *self.uncaptured})
+
+
+def make_plan(
+    target: bytes | None,
+    present: bytes | None,
+    read: Read,
+    *,
+    partial: bool = False,
+    only: Sequence[str] | None = None,
+    saved: bytes | None = None,
+) -> Plan:
+    """How to get from the tree `present`, captured just before, to the tree `target` (None: an empty directory).
+
+    Nothing goes that `present` does not hold or that `target` mentions. `partial`: `target` holds a list of files;
+    nothing else is touched. `only`: exact paths (with all that is below) or globs, `**` across folders. `saved`: the
+    partial tree of uncaptured paths that were saved by name; what it holds may be overwritten, too.
+
+    IntegrityError for a damaged tree, InvalidError for a selection that cannot be one.
+    """
+    planner = _Planner(read, partial, None if only is None else [_compile(text) for text in only])
+    root = _Visit(Enter(b"", b"", "pass"), Leave(b"", b"", None), target, present, saved, only is None, False)
+    steps = planner.plan(root)
+    places = [step for step in steps if isinstance(step, Place)]
+    return Plan(
+        steps=tuple(steps),
+        restored=tuple(step.path for step in steps if _restores(step)),
+        deleted=tuple(step.path for step in steps if _deletes(step)),
+        kept=tuple(planner.kept),
+        announced=tuple(step.path for step in places if _is_written(step) and is_announced(step.path)),
+        uncaptured=tuple(step.path for step in places if step.hidden and step.old is None),
+        size=sum(step.size for step in places),
+    )
+
+
+def is_announced(path: bytes) -> bool:
+    """Whether a file there is run, or obeyed, by a tool that nobody named: on entering the folder (direnv, mise), on
+    opening it (editors, agents, dev containers), on committing or pushing (hooks, workflows), or when an interpreter
+    or a package manager starts. What runs only when its user says so (Makefile, package.json, conftest.py) is source
+    like any other: announcing it with every restore would teach people not to read the warning."""
+    parts = path.lower().split(b"/")
+    if parts[-1] in _FILES or parts[-1].endswith(b".pth") or not _FOLDERS.isdisjoint(parts):
+        return True
+    return not _PAIRS.isdisjoint(pairwise(parts))
+
+
+_FILES = frozenset(
+    b".envrc .mise.toml mise.toml .mcp.json .devcontainer.json .gitlab-ci.yml .pre-commit-config.yaml lefthook.yml "
+    b".lefthook.yml .npmrc .yarnrc .yarnrc.yml .pnpmfile.cjs sitecustomize.py usercustomize.py".split()
+)
+_FOLDERS = frozenset(b".claude .cursor .codex .gemini .windsurf .devcontainer .husky .githooks .circleci".split())
+_PAIRS = frozenset(
+    (folder, name)
+    for folder, names in {
+        b".vscode": (b"tasks.json", b"settings.json", b"launch.json", b"mcp.json"),
+        b".github": (b"workflows", b"actions"),
+        b".idea": (b"runconfigurations",),
+    }.items()
+    for name in names
+)
+
+
+class _Visit(NamedTuple):
+    """A folder in the trees. `chosen`: it and all below are selected. `hidden`: the present tree left it out."""
+
+    enter: Enter
+    leave: Leave
+    target: bytes | None
+    present: bytes | None
+    saved: bytes | None
+    chosen: bool
+    hidden: bool
+
+
+class _Planner:
+    def __init__(self, read: Read, partial: bool, only: list[re.Pattern[str]] | None) -> None:
+        self._read = read
+        self._partial = partial
+        self._only = only
+        self.kept: list[bytes] = []
+
+    def plan(self, root: _Visit) -> list[Step]:
+        """Depth first without recursion: a tree may be deeper than Python's stack."""
+        steps: list[Step] = []
+        waiting: list[_Visit | Step] = [root]
+        while waiting:
+            item = waiting.pop()
+            if isinstance(item, _Visit):
+                steps.append(item.enter)
+                waiting.append(item.leave)
+                waiting.extend(reversed(self._expand(item)))
+            elif isinstance(item, Leave) and isinstance(last := steps[-1], Enter) and _is_idle(last, item):
+                steps.pop()
+            else:
+                steps.append(item)
+        return steps
+
+    def _expand(self, visit: _Visit) -> list[_Visit | Step]:
+        """What happens in one folder: first what goes, then what comes."""
+        if visit.target == visit.present:
+            return []
+        wanted, there, saved = self._entries(visit.target), self._entries(visit.present), self._entries(visit.saved)
+        going: list[_Visit | Step] = []
+        coming: list[_Visit | Step] = []
+        for name in sorted(wanted.keys() | there.keys()):
+            new, old = wanted.get(name), there.get(name)
+            path = visit.enter.path + b"/" + name if visit.enter.path else name
+            chosen = visit.chosen or self._is_chosen(path)
+            hidden = visit.hidden or isinstance(old, Left)
+            if isinstance(new, Left):
+                if chosen and old is not None and not isinstance(old, Left):
+                    self.kept.append(path)
+                continue
+            below = saved.get(name)
+            if isinstance(old, Left) or old is None:
+                old = below if isinstance(below, File | Link) and new is not None else None
+            if _is_same(new, old):
+                continue
+            going.extend(self._clear(path, old, new, chosen))
+            if isinstance(new, Folder):
+                coming.append(
+                    self._visit(path, old, new, below.tree if isinstance(below, Folder) else None, chosen, hidden)
+                )
+            elif new is not None and chosen:
+                coming.append(Place(path, name, None if isinstance(old, Folder) else old, new, hidden))
+        return [*going, *_mark_late(going, coming)]
+
+    def _clear(self, path: bytes, old: Entry | None, new: Entry | None, chosen: bool) -> Iterator[_Visit | Step]:
+        """What must go before `new` can come."""
+        name = path.rpartition(b"/")[2]
+        if isinstance(old, Folder) and not isinstance(new, Folder) and not self._partial:
+            replaced = new is not None and chosen
+            enter = Enter(path, name, "empty", replaced=replaced)
+            leave = Leave(path, name, old.mode, remove=chosen, replaced=replaced)
+            yield _Visit(enter, leave, None, old.tree, None, chosen, False)
+        elif isinstance(old, File | Link) and chosen:
+            if isinstance(new, Folder):
+                yield Remove(path, name, old, replaced=True)
+            elif new is None and not self._partial:
+                yield Remove(path, name, old)
+
+    def _visit(
+        self, path: bytes, old: Entry | None, new: Folder, saved: bytes | None, chosen: bool, hidden: bool
+    ) -> _Visit:
+        name = new.name
+        if not isinstance(old, Folder):
+            enter, leave = Enter(path, name, "make" if chosen else "pass"), Leave(path, name, new.mode)
+            return _Visit(enter, leave, new.tree, None, saved, chosen, hidden)
+        alters = chosen and not self._partial and old.mode != new.mode
+        enter = Enter(path, name, "alter" if alters else "pass")
+        leave = Leave(path, name, new.mode if alters else old.mode)
+        return _Visit(enter, leave, new.tree, old.tree, saved, chosen, hidden)
+
+    def _entries(self, tree: bytes | None) -> dict[bytes, Entry]:
+        return {} if tree is None else {entry.name: entry for entry in decode_tree(self._read(tree), tree)}
+
+    def _is_chosen(self, path: bytes) -> bool:
+        text = path.decode("utf-8", "surrogateescape")
+        return self._only is not None and any(pattern.fullmatch(text) for pattern in self._only)
+
+
+def _restores(step: Step) -> bool:
+    return isinstance(step, Place) or (isinstance(step, Enter) and step.what in ("make", "alter"))
+
+
+def _deletes(step: Step) -> bool:
+    return (isinstance(step, Remove) or (isinstance(step, Leave) and step.remove)) and not step.replaced
+
+
+def _is_written(step: Place) -> bool:
+    return step.size > 0 or not _is_same_content(step.new, step.old)
+
+
+def _is_idle(enter: Enter, leave: Leave) -> bool:
+    return enter.what == "pass" or (enter.what == "empty" and not leave.remove)
+
+
+def _is_same(new: Entry | None, old: Entry | None) -> bool:
+    """Two folders never are: what is below decides, and equal ones cost nothing there."""
+    if isinstance(new, Folder) and isinstance(old, Folder):
+        return new == old
+    return _is_same_content(new, old) and getattr(new, "mode", None) == getattr(old, "mode", None)
+
+
+def _is_same_content(new: Entry | None, old: Entry | None) -> bool:
+    """How a file was cut into chunks does not matter."""
+    if isinstance(new, File) and isinstance(old, File):
+        return new.digest == old.digest
+    return new == old
+
+
+def _mark_late(going: list[_Visit | Step], coming: list[_Visit | Step]) -> Iterator[_Visit | Step]:
+    freed = {_fold(item.name) for item in going if isinstance(item, Remove)}
+    freed |= {_fold(item.enter.name) for item in going if isinstance(item, _Visit) and item.leave.remove}
+    for item in coming:
+        if freed and isinstance(item, _Visit) and _fold(item.enter.name) in freed:
+            yield item._replace(enter=item.enter._replace(late=True))
+        else:
+            yield item
+
+
+def _fold(name: bytes) -> str:
+    """The same for names that some file system takes for one and the same."""
+    from unicodedata import normalize
+
+    return normalize("NFC", normalize("NFC", name.decode("utf-8", "surrogateescape")).casefold())
+
+
+def _compile(text: str) -> re.Pattern[str]:
+    """One selection: what it says literally, or what it matches as a glob."""
+    path = text.removeprefix("./").rstrip("/")
+    if not path or path.startswith("/") or "\0" in path or not {"", ".", ".."}.isdisjoint(path.split("/")):
+        raise InvalidError(
+            f"{text[:80]!r} does not name anything below the workspace",
+            hint="give paths relative to the workspace, such as src/app.py or 'docs/**'",
+        )
+    try:
+        return re.compile(f"{re.escape(path)}|{_translate(path)}", re.DOTALL)
+    except re.error:  # a range such as [z-a]
+        return re.compile(re.escape(path))
+
+
+def _translate(glob: str) -> str:
+    pieces = re.split(r"(\*\*/|\*\*|\*|\?|\[!?\]?[^\]/]*\])", glob)
+    return "".join(_PIECES.get(piece) or _to_class(piece) for piece in pieces)
+
+
+_PIECES = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+
+
+def _to_class(piece: str) -> str:
+    if not (piece.startswith("[") and piece.endswith("]") and len(piece) > 2):
+        return re.escape(piece)
+    inverted, inside = piece[1] == "!", re.sub(r"([\\\[\]^&~|])", r"\\\1", piece[1:-1])
+    return f"[^/{inside[1:]}]" if inverted else f"(?!/)[{inside}]"

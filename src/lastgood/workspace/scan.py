@@ -1,0 +1,349 @@
+"""Scanning a root: every folder looked at by descriptor, what is known told from what has to be read.
+
+A folder whose names, rules and signatures are those of its record is done with one comparison. Folders that changed
+while others were looked at are looked at again, so that a file that moved between two of them is not lost.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from lastgood.model.digest import digest
+from lastgood.model.tree import Entry, File, Left, Link, Why
+from lastgood.workspace.beneath import MAX_DEPTH, Walk, join, open_folder
+from lastgood.workspace.index import Record, Report, Signature, encode, is_settled, list_names, signature, split
+from lastgood.workspace.reading import Content, Job, Skipped, refuse
+
+SIDECARS = (b"-wal", b"-journal", b"-shm")
+
+Known = Mapping[bytes, tuple[Signature, Entry]]
+
+
+class Level(Protocol):
+    """What `Rules.enter` gives: the decisions for one folder."""
+
+    @property
+    def digest(self) -> bytes: ...
+
+    def decide(self, name: bytes, is_folder: bool, /) -> Why | None: ...
+
+
+Enter = Callable[[bytes, Collection[bytes]], Level]
+
+
+@dataclass(slots=True)
+class Visit:
+    """A folder as it was found. `same` is its record if nothing in it has changed; then the rest is empty."""
+
+    path: bytes
+    status: Signature
+    listing: bytes
+    rules: bytes
+    level: Level | None
+    """Kept for as long as the folders below may have to be entered."""
+    same: Record | None = None
+    folders: list[bytes] = field(default_factory=list)
+    left: list[bytes] = field(default_factory=list)
+    signatures: dict[bytes, Signature] = field(default_factory=dict)
+    """Of every name that is neither a folder nor left out by a rule, in the order of the listing."""
+    entries: dict[bytes, Entry] = field(default_factory=dict)
+    reused: list[bytes] = field(default_factory=list)
+    jobs: dict[bytes, Job] = field(default_factory=dict)
+    lists: dict[bytes, bytes] = field(default_factory=dict)
+    reports: dict[bytes, Report] = field(default_factory=dict)
+    is_sure: bool = True
+    """False: the next capture has to look at each name."""
+
+    def known(self) -> Known:
+        if self.same is not None:
+            return self.same.known()
+        return {
+            name: (seen, entry)
+            for name, seen in self.signatures.items()
+            if isinstance(entry := self.entries.get(name), File | Link)
+        }
+
+    def accept(self, name: bytes, content: Content) -> None:
+        self.signatures[name] = content.seen
+        self.entries[name] = File(name, stat.S_IMODE(content.seen[0]), content.size, content.digest, content.chunks)
+        if content.chunks is not None:
+            self.lists[content.chunks] = content.listing
+
+    def refuse(self, name: bytes, skipped: Skipped) -> None:
+        """It is there and cannot be captured, or (missing) is not there after all."""
+        self._unfold()
+        self.is_sure = False
+        if name in self.folders:
+            self.folders.remove(name)
+        self.entries.pop(name, None)
+        if skipped.why == "missing":
+            self.signatures.pop(name, None)  # whatever lies there when the folder is looked at again is news
+        else:
+            self.reports[name] = Report(name, skipped.why, skipped.detail)
+            self.entries[name] = Left(name, skipped.why)
+
+    def _unfold(self) -> None:
+        """What the record says, said here, so that it can be changed."""
+        if self.same is not None:
+            self.signatures = {name: seen for name, (seen, _) in self.same.known().items()}
+            self.entries = self.same.entries()
+            self.left = split(self.same.left)
+            self.lists = _lists_of(None, self.same)
+            self.reports = {report.name: report for report in self.same.reports}
+            self.same = None
+
+    def holds_still(self, again: Visit) -> bool:
+        """Whether the same files lie under the same names when it is looked at again, whatever is in them."""
+        return (
+            self.listing == again.listing
+            and self.rules == again.rules
+            and (self.status[0], *self.status[4:]) == (again.status[0], *again.status[4:])
+            and self.folders == [name for name in again.folders if name not in self.entries]
+            and ((self.same is not None and self.same is again.same) or self._inodes() == again._inodes())
+        )
+
+    def _inodes(self) -> dict[bytes, tuple[int, int, int]]:
+        """With their types, for a new file may get the inode of one that was just removed."""
+        seen = self.signatures if self.same is None else {name: seen for name, (seen, _) in self.same.known().items()}
+        return {name: (stat.S_IFMT(mode), inode, device) for name, (mode, _, _, _, inode, device) in seen.items()}
+
+
+class Scan:
+    """One scan of one root. `wanted`: the names to look at, for folders of which not everything is captured."""
+
+    def __init__(
+        self,
+        walk: Walk,
+        enter: Enter | None,
+        records: Mapping[bytes, Record],
+        *,
+        is_trusted: bool,
+        began_ns: int,
+        left_out: Mapping[bytes, Collection[bytes]],
+        wanted: Mapping[bytes, Collection[bytes]] | None = None,
+    ) -> None:
+        self._walk = walk
+        self._enter = enter
+        self._records = records
+        self._is_trusted = is_trusted
+        self._began_ns = began_ns
+        self._left_out = left_out
+        self._wanted = wanted or {}
+        self.visits: dict[bytes, Visit] = {}
+        self.fresh: list[Visit] = []
+        """Those with jobs, or with content reused from the index, that nobody has dealt with yet."""
+
+    def begin(self) -> None:
+        """Look at everything; OSError when the root itself cannot be."""
+        self._descend(self._walk.root, self._visit(self._walk.root, b""), 0)
+
+    def look_again(self) -> list[bytes]:
+        """Look at the folders that may have changed since they were looked at; those that did hold other files now.
+
+        When there are none, no file has moved from a folder that was yet to come into one that was done: what each
+        folder held when it was looked at, it held still after all of them had been.
+        """
+        moved = []
+        for visit in [visit for visit in self.reached() if self._may_have_changed(visit)]:
+            try:
+                folder = self._walk.folder(visit.path)
+                again = self._visit(folder, visit.path)
+            except OSError as error:
+                refuse(visit.path, error)  # the folder that it lay in has changed as well, and tells
+                moved.append(visit.path)
+                continue
+            if visit.holds_still(again):
+                visit.status = again.status
+            else:
+                moved.append(visit.path)
+                self._descend(folder, again, visit.path.count(b"/") + bool(visit.path))
+        return moved
+
+    def reached(self) -> Iterator[Visit]:
+        """All folders of the tree, parents first."""
+        todo = [b""]
+        while todo:
+            visit = self.visits.get(todo.pop())
+            if visit is not None:
+                yield visit
+                todo.extend(join(visit.path, name) for name in visit.folders)
+
+    def _may_have_changed(self, visit: Visit) -> bool:
+        if not is_settled(visit.status, self._began_ns):
+            return True
+        try:
+            found = os.stat(visit.path or b".", dir_fd=self._walk.root, follow_symlinks=False)
+        except OSError:
+            return True
+        return bool(signature(found) != visit.status)
+
+    def _descend(self, folder: int, visit: Visit, depth: int) -> None:
+        self.visits[visit.path] = visit
+        if visit.jobs or visit.reused:
+            self.fresh.append(visit)
+        for name in visit.folders[:]:
+            path = join(visit.path, name)
+            if path in self.visits:  # whether it is still the same is looked at on its own
+                continue
+            if depth >= MAX_DEPTH:
+                visit.refuse(name, Skipped(path, "unreadable", "it is nested too deeply"))
+                continue
+            try:
+                below = open_folder(folder, name)
+            except OSError as error:
+                visit.refuse(name, refuse(path, error))
+                continue
+            try:
+                self._descend(below, self._visit(below, path), depth + 1)
+            except OSError as error:
+                visit.refuse(name, refuse(path, error))
+            finally:
+                os.close(below)
+
+    def _visit(self, folder: int, path: bytes) -> Visit:
+        status: Signature = signature(os.fstat(folder))
+        with os.scandir(folder) as found:
+            entries = [entry for entry in found if entry.name.lower() != ".git"]
+        if path in self._wanted:
+            entries = [entry for entry in entries if self._is_wanted(path, entry)]
+        names = split(os.fsencode("\0".join([entry.name for entry in entries])))
+        folders = [name for name, entry in zip(names, entries, strict=True) if entry.is_dir(follow_symlinks=False)]
+        level = self._enter(path, names) if self._enter is not None else None
+        left_out = self._left_out.get(path, ())
+        rules = (level.digest if level is not None else b"listed") + b"\0".join(sorted(left_out))
+        visit = Visit(path, status, list_names(names, folders), rules, level)
+        record = self._records.get(path)
+        if self._is_trusted and record is not None and _is_unchanged(visit, record, names, folders, entries):
+            return visit
+        self._examine(folder, visit, dict(zip(names, entries, strict=True)), frozenset(folders), left_out)
+        return visit
+
+    def _is_wanted(self, path: bytes, entry: os.DirEntry[str]) -> bool:
+        """What only leads to a wanted name has to be a folder: a link is not followed, nor captured in its place."""
+        name = os.fsencode(entry.name)
+        return name in self._wanted[path] and (
+            join(path, name) not in self._wanted or entry.is_dir(follow_symlinks=False)
+        )
+
+    def _examine(
+        self,
+        folder: int,
+        visit: Visit,
+        entries: Mapping[bytes, os.DirEntry[str]],
+        folders: Collection[bytes],
+        left_out: Collection[bytes],
+    ) -> None:
+        before = self.visits.get(visit.path)
+        record = self._records.get(visit.path)
+        known = before.known() if before is not None else record.known() if record is not None else {}
+        visit.lists = _lists_of(before, record)
+        for name, entry in entries.items():
+            is_folder = name in folders
+            if (why := _decide(visit.level, name, is_folder, left_out)) is not None:
+                visit.left.append(name)
+                visit.entries[name] = Left(name, why)
+                if why == "secret":
+                    visit.reports[name] = Report(name, why)
+            elif is_folder:
+                visit.folders.append(name)
+            else:
+                try:
+                    _look_at(folder, visit, name, signature(entry.stat(follow_symlinks=False)), known.get(name))
+                except OSError as error:
+                    visit.refuse(name, refuse(join(visit.path, name), error))
+        _keep_databases_whole(visit, known)
+
+
+def _is_unchanged(
+    visit: Visit, record: Record, names: list[bytes], folders: list[bytes], entries: list[os.DirEntry[str]]
+) -> bool:
+    """The hot path: 50,000 files are gone through here, so nothing is made for each of them but its signature."""
+    if record.listing != visit.listing or record.rules != visit.rules:
+        return False
+    kept = folders
+    if folders or record.left:
+        left = frozenset(split(record.left))
+        kept = [name for name in folders if name not in left]
+        other = left.union(folders)
+        entries = [entry for name, entry in zip(names, entries, strict=True) if name not in other]
+    try:
+        seen = encode([signature(entry.stat(follow_symlinks=False)) for entry in entries])
+    except OSError:
+        return False
+    if seen != record.seen:
+        return False
+    visit.same, visit.folders = record, kept
+    return True
+
+
+def _decide(level: Level | None, name: bytes, is_folder: bool, left_out: Collection[bytes]) -> Why | None:
+    if name in left_out:
+        return "store"
+    return level.decide(name, is_folder) if level is not None else None
+
+
+def _look_at(folder: int, visit: Visit, name: bytes, seen: Signature, was: tuple[Signature, Entry] | None) -> None:
+    mode = seen[0]
+    visit.signatures[name] = seen
+    if stat.S_ISREG(mode):
+        if was is not None and was[0] == seen:
+            visit.entries[name] = was[1]
+            visit.reused.append(name)
+        else:
+            visit.jobs[name] = Job(join(visit.path, name), seen)
+    elif stat.S_ISLNK(mode):
+        visit.entries[name] = Link(name, os.readlink(name, dir_fd=folder))
+    elif stat.S_ISDIR(mode):  # a moment ago it was something else: the folder has changed and is looked at again
+        visit.is_sure = False
+    else:
+        visit.entries[name] = Left(name, "special")
+        visit.reports[name] = Report(name, "special", _name_of(mode))
+
+
+def demand_files(visit: Visit, names: Iterable[bytes]) -> None:
+    """Have files read that were thought to be known."""
+    for name in names:
+        visit.jobs[name] = Job(join(visit.path, name), visit.signatures[name])
+    _keep_databases_whole(visit, {})
+
+
+def _keep_databases_whole(visit: Visit, known: Known) -> None:
+    """A database whose write-ahead log or journal changed is not what it was, though its own file is untouched."""
+    beside = [name for name in {*visit.signatures, *known} if name.endswith(SIDECARS) and _is_file(visit, _main(name))]
+    for name in beside:
+        has_changed = name in visit.jobs or name not in visit.signatures
+        if has_changed and not name.endswith(b"-shm"):  # which readers write, too
+            _demand(visit, _main(name), "database")
+    for name in beside:
+        if _main(name) in visit.jobs and name in visit.signatures:
+            _demand(visit, _main(name), "database")
+        if _is_file(visit, name) and (name in visit.jobs or _main(name) in visit.jobs):
+            _demand(visit, name, "sidecar")
+    visit.reused = [name for name in visit.reused if name not in visit.jobs]
+
+
+def _main(sidecar: bytes) -> bytes:
+    return sidecar.rpartition(b"-")[0]
+
+
+def _is_file(visit: Visit, name: bytes) -> bool:
+    return name in visit.signatures and stat.S_ISREG(visit.signatures[name][0])
+
+
+def _demand(visit: Visit, name: bytes, kind: Literal["database", "sidecar"]) -> None:
+    visit.jobs[name] = Job(join(visit.path, name), visit.signatures[name], kind)
+
+
+def _lists_of(before: Visit | None, record: Record | None) -> dict[bytes, bytes]:
+    lists = {digest(data): data for data in record.lists} if record is not None else {}
+    return lists if before is None else lists | before.lists
+
+
+def _name_of(mode: int) -> str:
+    if stat.S_ISSOCK(mode):
+        return "a socket"
+    return "a pipe" if stat.S_ISFIFO(mode) else "a device"
