@@ -786,7 +786,7 @@ LEFT_OUT = {
     "Store": dict.fromkeys(
         (
             *("actor", "alert", "announce_interrupted", "catalog", "end_step", "filing", "hold", "line", "log"),
-            "renew_locks",
+            *("renew_locks", "stream_file"),
             *("stored", "verifier", "wrap", "wrap_intact"),
         ),
         ENGINE,

@@ -485,8 +485,13 @@ def test_git_refuses_a_diff_with_a_file_too_large_to_compare() -> None:
         apply(GIT, {}, section(change, blobs.read))
 
 
+def test_patch_is_told_that_a_moved_link_is_one() -> None:
+    assert text({b"a": Leaf("t")}, {b"b": Leaf("t")}).endswith(b" 120000\n")
+
+
 def test_a_name_is_quoted_as_git_quotes_it_only_if_it_must_be() -> None:
     assert quoted("größe.txt".encode()) == "größe.txt".encode()
+    assert quoted(b"a b") == b'"a b"'
     assert quoted(b'a b\t"\\\n\xff\x01') == b'"a b\\t\\"\\\\\\n\\377\\001"'
     assert quoted("\u202e".encode()) == b'"\\342\\200\\256"'
 
@@ -600,6 +605,44 @@ def _longest_common(old: list[bytes], new: list[bytes]) -> int:
     return row[-1]
 
 
+@pytest.mark.parametrize("gap", range(12))
+def test_changes_share_a_hunk_when_their_context_would_touch(gap: int) -> None:
+    old = [b"%d\n" % i for i in range(40)]
+    new = list(old)
+    new[10], new[11 + gap] = b"x\n", b"y\n"
+    diff, counted = diff_of(b"".join(old), b"".join(new))
+    assert patched(b"".join(old), diff) == b"".join(new)
+    assert diff.count(b"\n@@ ") == (1 if gap <= 6 else 2)
+    assert counted == (2, 2)
+
+
+def test_what_both_begin_and_end_with_is_not_counted_twice() -> None:
+    diff, counted = diff_of(b"a\n" * 20, b"a\n" * 30)
+    assert patched(b"a\n" * 20, diff) == b"a\n" * 30
+    assert counted == (10, 0)
+
+
+@pytest.mark.parametrize(("limit", "value"), [("EFFORT", 0), ("MOST_LINES", 10)])
+def test_beyond_its_bounds_a_diff_replaces_the_whole(monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
+    old, new = b"<\n" + b"a\nb\n" * 20 + b"<\n", b">\n" + b"b\na\n" * 20 + b">\n"
+    assert diff_of(old, new)[1] == (3, 3)
+    monkeypatch.setattr(text_module, limit, value)
+    diff, counted = diff_of(old, new)
+    assert counted == (42, 42)
+    assert patched(old, diff) == new
+
+
+def test_the_search_between_anchors_stops_when_its_effort_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = b"<\n" + b"".join(shuffled([b"a\n", b"b\n", b"c\n"] * 200)) + b"<\n"
+    new = b">\n" + b"".join(shuffled([b"c\n", b"a\n", b"b\n"] * 200)[::-1]) + b">\n"
+    best = diff_of(old, new)[1]
+    monkeypatch.setattr(text_module, "EFFORT", 1300)
+    coarse = diff_of(old, new)[1]
+    assert best is not None
+    assert coarse is not None
+    assert best.added < coarse.added - 100
+
+
 MANY = [b"line %d\n" % i for i in range(100_000)]
 A, B = [b"a\n"] * 10_000, [b"b\n"] * 10_000
 
@@ -687,11 +730,26 @@ def test_the_summary_of_other_kinds_of_changes() -> None:
 def test_counting_reads_no_more_than_it_may() -> None:
     blobs = Blobs()
     old = blobs.tree({})
-    new = blobs.tree({b"a": b"1\n" * 10, b"b": b"2\n" * 1000, b"c": b"3\n"})
+    new = blobs.tree({b"a": b"1\n" * 10, b"b": b"2\n" * 1000, b"c": b"3\n", b"d": b"4\n" * 9})
     stats = count_changes(compare_trees(old, new, blobs.read), blobs.read, max_read=30)
-    assert [stat.note for stat in stats] == ["", "not counted", ""]
-    assert summarize(stats) == "3 files added; at least 11 lines added; the largest change is a (+10 -0)."
+    assert [stat.note for stat in stats] == ["", "not counted", "", "not counted"]
+    assert summarize(stats) == "4 files added; at least 11 lines added; the largest change is a (+10 -0)."
     assert stat_line(stats[1]) == "b not counted (added)"
+
+
+def test_what_need_not_be_read_is_always_counted() -> None:
+    blobs = Blobs()
+    found = compare_trees(blobs.tree({b"a": b"1\n", b"f": {}}), blobs.tree({b"b": b"1\n", b"f": b""}), blobs.read)
+    stats = count_changes(found, blobs.read, max_read=0)
+    assert [(stat.path, stat.kind, stat.note, stat.is_folder) for stat in stats] == [
+        ("b", "renamed", "", False), ("f", "type", "", False),
+    ]  # fmt: skip
+
+
+def test_a_new_binary_file_has_no_lines() -> None:
+    blobs = Blobs()
+    (stat,) = count_changes(compare_trees(None, blobs.tree({b"a": b"\0\n"}), blobs.read), blobs.read)
+    assert (stat.lines, stat.note) == (None, "binary")
 
 
 def test_a_summary_stays_readable_whatever_the_names_are() -> None:

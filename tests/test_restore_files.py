@@ -1,6 +1,7 @@
-"""Restoring files: exactly what was captured comes back, and nothing else is touched (B3, B9, B10, promises 3 and 4)."""
+"""Restoring files: exactly what was captured comes back, nothing else is touched (B3, B9, B10, promises 3 and 4)."""
 
-# ruff: noqa: PTH  (names are raw bytes here, which pathlib does not take)
+# Names are raw bytes here, which pathlib does not take.
+# ruff: noqa: PTH101, PTH102, PTH112, PTH114, PTH115, PTH118, PTH123, PTH208, PTH211
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from lastgood.errors import IntegrityError, InvalidError, UnavailableError
 from lastgood.model.tree import Entry, File, Folder, Left, Link, encode_tree, is_git
 from lastgood.workspace import apply as apply_module
 from lastgood.workspace.apply import CHANGED, FULL, Applied, apply, is_temporary, sweep
-from lastgood.workspace.plan import Plan, is_announced, make_plan
+from lastgood.workspace.plan import Enter, Plan, is_announced, make_plan
 
 QUICK = "/dev/shm" if os.path.isdir("/dev/shm") else None
 """Where syncing costs nothing; the tests below sync thousands of times."""
@@ -316,6 +317,28 @@ class TestWhatWasNotCaptured:
             make_plan(hostile, present, blobs.read)
 
 
+def test_what_appears_in_the_last_moment_is_not_overwritten(blobs: Blobs, root: Path) -> None:
+    """Promise 4: the new file is written already, and waits to be renamed, when another one takes its place."""
+    plan = make_plan(blobs.plant(files(a="new")), None, blobs.read)
+
+    def open_content(file: File) -> Iterator[bytes]:
+        (root / "a").write_text("mine")
+        return blobs.open(file)
+
+    applied = apply(str(root), plan, open_content, journal=Notes())
+    assert reasons(applied) == {b"a": "a file that was not captured is in the way"}
+    assert [(item.name, item.read_text()) for item in root.iterdir()] == [("a", "mine")]
+
+
+@pytest.mark.parametrize(("old", "new"), [(b"Src", b"src"), ("é".encode(), "e\u0301".encode())])
+def test_names_that_some_file_systems_take_for_one_go_before_they_come(blobs: Blobs, old: bytes, new: bytes) -> None:
+    """Nothing is written into the new folder before the old one is gone: they may be the same."""
+    target, present = blobs.plant({new: (0o755, files(a="1"))}), blobs.plant({old: (0o755, files(a="1"))})
+    steps = make_plan(target, present, blobs.read).steps
+    assert [type(step).__name__ for step in steps[1:-1]] == ["Enter", "Remove", "Leave", "Enter", "Place", "Leave"]
+    assert steps[4] == Enter(new, new, "make", late=True)
+
+
 class TestWhatChangedMeanwhile:
     """Edited between the capture and the restore: nobody has that content but the disk."""
 
@@ -362,16 +385,17 @@ class TestWhatChangedMeanwhile:
         assert holds(blobs, root, target)
 
 
-class TestSelection:
-    NOW: Spec = {
-        **files(a_py="now", b_py="now"),
-        b"src": (0o755, {**files(x_py="now"), b"in": (0o755, files(y_py="now"))}),
-    }
-    THEN: Spec = {
-        **files(a_py="then", c_py="then"),
-        b"src": (0o700, {**files(x_py="then"), b"[id]": (0o755, files(p="then"))}),
-    }
+NOW: Spec = {
+    **files(a_py="now", b_py="now"),
+    b"src": (0o755, {**files(x_py="now"), b"in": (0o755, files(y_py="now"))}),
+}
+THEN: Spec = {
+    **files(a_py="then", c_py="then"),
+    b"src": (0o700, {**files(x_py="then"), b"[id]": (0o755, files(p="then"))}),
+}
 
+
+class TestSelection:
     @pytest.mark.parametrize(
         ("only", "restored", "deleted"),
         [
@@ -390,9 +414,9 @@ class TestSelection:
     def test_only_what_is_selected_is_touched(
         self, blobs: Blobs, root: Path, only: list[str], restored: list[str], deleted: list[str]
     ) -> None:
-        present = start(blobs, root, self.NOW)
+        present = start(blobs, root, NOW)
         was = dict(_list(os.fsencode(root), b""))
-        plan = make_plan(blobs.plant(self.THEN), present, blobs.read, only=only)
+        plan = make_plan(blobs.plant(THEN), present, blobs.read, only=only)
         applied = blobs.restore(root, plan)
         now = dict(_list(os.fsencode(root), b""))
         assert sorted(applied.restored) == [path.encode() for path in restored]
@@ -408,7 +432,7 @@ class TestSelection:
 
     def test_a_list_of_files_brings_back_these_and_touches_nothing_else(self, blobs: Blobs, root: Path) -> None:
         """B1: the target of an explicit list is partial."""
-        present = start(blobs, root, self.NOW)
+        present = start(blobs, root, NOW)
         target = blobs.plant({**files(b_py="then"), b"src": (0o700, {b"in": (0o755, files(z_py="then"))})})
         applied = blobs.restore(root, make_plan(target, present, blobs.read, partial=True))
         assert applied == Applied((b"b.py", b"src/in/z.py"), (), ())

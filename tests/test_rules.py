@@ -29,6 +29,7 @@ FILES = (
     b"]",
     b"[a]",
     b"a\nb",
+    b"a\tb",
     b"A1",
     b"\xc3\xa9",
     b".a",
@@ -128,6 +129,7 @@ def test_the_same_files_are_left_out_as_git_leaves_out(repository: Path, texts: 
 
 
 CORPUS = [
+    *(b"**\\/ba", b"a/**\\/ba", b"a[[:space:]]b", b"a[[:blank:]]b", b"a[[:cntrl:]]b"),
     *(
         b"a**/b",
         b"a**",

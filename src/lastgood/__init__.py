@@ -12,13 +12,16 @@ if TYPE_CHECKING:
     from lastgood.content.appending import AppendList
     from lastgood.content.classes import PlainDataWarning, register
     from lastgood.content.redacted import Redacted
+    from lastgood.engine.browse import FileChange, FileInfo, FilesDiff
     from lastgood.engine.checkpoint import Checkpoint, Skipped
     from lastgood.engine.context import correlation
+    from lastgood.engine.difference import Difference
     from lastgood.engine.history import Entry
     from lastgood.engine.manager import CheckpointManager
     from lastgood.engine.options import Alert, Options
     from lastgood.engine.recovery import Recovery
     from lastgood.engine.restore import Restored
+    from lastgood.engine.rewind import FilesPlan
     from lastgood.engine.step import Step
     from lastgood.engine.store import CheckpointPage, Store
     from lastgood.engine.store import open_store as open  # noqa: A004
@@ -57,6 +60,7 @@ __all__ = [
     "CheckpointManager",
     "CheckpointPage",
     "ConflictError",
+    "Difference",
     "DiskFullError",
     "Entry",
     "Evidence",
@@ -64,6 +68,10 @@ __all__ = [
     "EvidencePack",
     "EvidenceType",
     "EvidenceVerifier",
+    "FileChange",
+    "FileInfo",
+    "FilesDiff",
+    "FilesPlan",
     "ForbiddenError",
     "FormatError",
     "IntegrityError",
@@ -102,6 +110,7 @@ _HOMES = {
     "CheckpointManager": "lastgood.engine.manager",
     "CheckpointPage": "lastgood.engine.store",
     "ConflictError": "lastgood.errors",
+    "Difference": "lastgood.engine.difference",
     "DiskFullError": "lastgood.errors",
     "Entry": "lastgood.engine.history",
     "Evidence": "lastgood.model.evidence",
@@ -109,6 +118,10 @@ _HOMES = {
     "EvidencePack": "lastgood.model.evidence",
     "EvidenceType": "lastgood.model.evidence",
     "EvidenceVerifier": "lastgood.evidence.verifier",
+    "FileChange": "lastgood.engine.browse",
+    "FileInfo": "lastgood.engine.browse",
+    "FilesDiff": "lastgood.engine.browse",
+    "FilesPlan": "lastgood.engine.rewind",
     "ForbiddenError": "lastgood.errors",
     "FormatError": "lastgood.errors",
     "IntegrityError": "lastgood.errors",

@@ -96,7 +96,8 @@ def on_a_terminal(folder: Path) -> Callable[..., str]:
 
 @pytest.fixture
 def three(run: Run, folder: Path) -> Path:
-    """A store with three checkpoints of the task `work`."""
+    """A store with three checkpoints of the task `work`, which has no workspace."""
+    (folder / "lastgood.toml").write_text('store = ".lastgood"\n')
     run("init")
     for number in (1, 2, 3):
         run("save", "--set", f"n={number}", "-m", f"number {number}")

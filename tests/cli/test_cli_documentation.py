@@ -36,7 +36,7 @@ def documented_keys(text: str) -> set[str]:
 def test_every_command_and_option_is_documented(name: str) -> None:
     command = app.get_command(click.Context(app), name)
     assert command is not None
-    shared = {parameter.name for parameter in app.params}
+    shared = {parameter.name for parameter in app.params} | {"workspace", "no_files"}
     for parameter in command.params:
         where = COMMON if parameter.name in shared and parameter.opts[0] in COMMON else section(name)
         for option in parameter.opts:
@@ -83,13 +83,24 @@ def keys_of(value: Any) -> set[str]:
         ["status"], ["config"], ["migrate"], ["repair", "--accept-loss"], ["completion", "zsh"], ["history"],
         ["run-step", "s", "--", "true"], ["last-good"], ["restore", "@1"], ["undo"], ["branch"],
         ["fork", "--name", "side"], ["branch", "--switch", "main"], ["branch", "--delete", "other"], ["steps"],
+        ["diff", "@1", "--files"], ["diff", "@1", "HEAD"], ["ls", "-R"], ["cat", "HEAD:file"], ["restore", "@2", "--dry-run"],
+        ["restore", "@2", "--to", "copy"], ["restore", "@2", "--path", "file"], ["redo"],
     ],
     ids=" ".join,
 )  # fmt: skip
 def test_every_key_of_every_answer_is_documented(run: Callable[..., Any], three: Path, arguments: list[str]) -> None:
+    (three / "lastgood.toml").write_text('store = ".lastgood"\nworkspace = "."\n')
+    (three / "file").write_text("one\n")
+    (three / ".env").write_text("a secret")
+    run("save", "-m", "with files")
+    (three / "file").write_text("two\n")
     run("tag", "HEAD", "a")
     run("fork", "--name", "other")
-    run("restore", "@2")
+    run("restore", "@4", "--what", "files")
+    run("restore", "@4")
+    run("restore", "@4")
+    run("undo")
+    (three / "file").write_text("three\n")
     with lastgood.open(three / ".lastgood") as store:
         store.task("work").step("in flight").begin()
     answer = json.loads(run("--json", *arguments).stdout)

@@ -14,7 +14,7 @@ Run = Callable[..., Any]
 
 def test_init_writes_a_config_and_a_private_store_that_git_ignores(data: Run, folder: Path) -> None:
     said = data("init")
-    assert (folder / "lastgood.toml").read_text() == 'store = ".lastgood"\n'
+    assert (folder / "lastgood.toml").read_text() == 'store = ".lastgood"\nworkspace = "."\n'
     assert (folder / ".lastgood" / ".gitignore").read_text() == "*\n"
     assert stat.S_IMODE((folder / ".lastgood").stat().st_mode) == 0o700
     assert said["config_written"] is said["store_created"] is said["gitignore_written"] is True
@@ -31,7 +31,8 @@ def test_init_twice_changes_nothing(data: Run, folder: Path) -> None:
 def test_init_makes_the_folder_it_is_given_and_writes_the_task(data: Run, folder: Path) -> None:
     data("init", "new/place", "--task", 'a "b"')
     assert data("config", "--store", "x")["task"]["source"] == "name of the folder"
-    assert (folder / "new/place/lastgood.toml").read_text() == 'store = ".lastgood"\ntask = "a \\"b\\""\n'
+    written = (folder / "new/place/lastgood.toml").read_text()
+    assert written == 'store = ".lastgood"\ntask = "a \\"b\\""\nworkspace = "."\n'
 
 
 @pytest.mark.parametrize("options", [["--store", "elsewhere"], ["--task", "other"]])
@@ -74,7 +75,7 @@ def test_status_tells_how_the_store_was_found_and_where_the_task_stands(data: Ru
     said = data("status")
     assert said["found_by"] == str(three / "lastgood.toml")
     assert (said["task"], said["checkpoints"], said["head"]["sequence"]) == ("work", 3, 3)
-    assert said["format"] == "1.1"
+    assert said["format"] == "1.2"
     assert said["size"] > 0
 
 
@@ -94,6 +95,7 @@ def test_status_tells_how_the_store_was_found_and_where_the_task_stands(data: Ru
         "branch",
         "steps",
         "last-good",
+        "ls",
     ],
 )
 def test_reading_makes_no_store(run: Run, folder: Path, command: str) -> None:
@@ -118,7 +120,7 @@ def test_a_broken_config_is_named(run: Run, folder: Path) -> None:
 
 
 def test_migrate_says_that_nothing_was_pending(data: Run, three: Path) -> None:
-    assert data("migrate") == {"format": "1.1", "applied": []}
+    assert data("migrate") == {"format": "1.2", "applied": []}
 
 
 def test_repair_does_nothing_unasked(run: Run, three: Path) -> None:

@@ -18,6 +18,7 @@ hears of the cancellation afterwards. So a save is whole or not there, and it is
 """
 
 from lastgood.aio.checkpoint import Checkpoint, CheckpointPage, Recovery, Restored
+from lastgood.aio.difference import Difference, FilesDiff
 from lastgood.aio.step import Step
 from lastgood.aio.store import CheckpointManager, EvidenceVerifier, Store, open_manager, open_verifier
 from lastgood.aio.store import open_store as open  # noqa: A004
@@ -27,7 +28,9 @@ __all__ = [
     "Checkpoint",
     "CheckpointManager",
     "CheckpointPage",
+    "Difference",
     "EvidenceVerifier",
+    "FilesDiff",
     "Recovery",
     "Restored",
     "Step",

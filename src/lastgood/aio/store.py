@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from lastgood.aio.checkpoint import Checkpoint, Recovery, each, if_any, page
+from lastgood.aio.difference import FilesDiff
 from lastgood.aio.handle import Opened, Plain, bridged, opening
 from lastgood.aio.task import Task
 from lastgood.engine import manager
@@ -40,6 +41,9 @@ class Store(Opened[engine.Store]):
     tag = bridged(engine.Store.tag)
     untag = bridged(engine.Store.untag)
     tags = bridged(engine.Store.tags)
+    list_files = bridged(engine.Store.list_files)
+    read_file = bridged(engine.Store.read_file)
+    compare_files = bridged(engine.Store.compare_files, FilesDiff)
     delete_checkpoint = bridged(engine.Store.delete_checkpoint)
     undelete_checkpoint = bridged(engine.Store.undelete_checkpoint)
     purge_checkpoint = bridged(engine.Store.purge_checkpoint)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lastgood.aio.checkpoint import Checkpoint, Loadable, Recovery, Restored, far_side, if_any
+from lastgood.aio.difference import Difference
 from lastgood.aio.handle import Plain, bridged
 from lastgood.aio.step import Step
 from lastgood.engine import task as engine
@@ -84,6 +85,24 @@ class Task(Loadable[engine.Task]):
         chosen = far_side(checkpoint)
         work = partial(self._far.restore, chosen, what, paths=paths, present=present, verify=verify, message=message)
         return Restored(self._bridge, await self._bridge.run(work))
+
+    async def diff(
+        self,
+        before: Checkpoint | str = "HEAD",
+        after: Checkpoint | str | None = None,
+        *,
+        paths: Sequence[str] | None = None,
+    ) -> Difference:
+        """See `lastgood.Task.diff`."""
+        other = None if after is None else far_side(after)
+        work = partial(self._far.diff, far_side(before), other, paths=paths)
+        return Difference(self._bridge, await self._bridge.run(work))
+
+    async def copy_files(
+        self, checkpoint: Checkpoint | str, to: str | os.PathLike[str], *, paths: Sequence[str] | None = None
+    ) -> tuple[str, ...]:
+        """See `lastgood.Task.copy_files`."""
+        return await self._bridge.run(partial(self._far.copy_files, far_side(checkpoint), to, paths=paths))
 
     async def plan(self, checkpoint: Checkpoint | str, *, paths: Sequence[str] | None = None) -> FilesPlan:
         """See `lastgood.Task.plan`."""

@@ -55,7 +55,7 @@ def command(
         _copy(call, checkpoint, to, paths)
         return
     chosen_part: What = what or ("files" if paths else "both")
-    if call.folders() is None and (dry_run or chosen_part == "files"):
+    if call.folders() is None and chosen_part == "files":
         raise InvalidError(
             "there is no workspace to put files into",
             hint='give --workspace DIR, or write workspace = "." in lastgood.toml',
@@ -115,7 +115,7 @@ def _show_plan(call: Invocation, checkpoint: str, what: What, paths: tuple[str, 
         marked: dict[str, list[str]] = {"+": [], "~": [], "-": []}
         announced: list[str] = []
         size = 0
-        if what != "state" and (what == "files" or chosen.record.files is not None):
+        if what == "files" or (what == "both" and chosen.record.files is not None and call.folders() is not None):
             with counting(call, "looking"):
                 plan = call.work_on(store).plan(chosen, paths=list(paths) or None)
             marked, announced, size = _marked(plan), list(plan.announced), plan.size

@@ -59,7 +59,7 @@ def _open_root(name: str, path: str | os.PathLike[str], store: Sequence[str]) ->
         raise InvalidError("the root of the file system cannot be a workspace", hint="give the folder of the project")
     if any(_is_same(real, home) for home in _homes()):
         raise InvalidError("the home directory cannot be a workspace", hint="give the folder of the project")
-    if any(_is_within(real, os.path.realpath(folder)) for folder in store):
+    if any(_is_within(real, folder) for folder in store):
         raise InvalidError("the workspace lies inside the store", hint="give the folder of the project")
     return Root(name, real)
 

@@ -1,0 +1,34 @@
+"""Differences on this side: what has to be read is awaited."""
+
+from __future__ import annotations
+
+from lastgood.aio.checkpoint import Checkpoint, if_any
+from lastgood.aio.handle import Fetched, Handle, Plain, bridged
+from lastgood.content.difference import Change
+from lastgood.engine import browse
+from lastgood.engine import difference as engine
+from lastgood.engine.browse import FileChange
+from lastgood.workspace.summary import Stat
+
+
+class FilesDiff(Handle[browse.FilesDiff]):
+    """As `lastgood.FilesDiff`: `await diff.changes()`."""
+
+    __slots__ = ()
+
+    changes = Fetched[list[FileChange]]()
+    stats = Fetched[list[Stat]]()
+    summary = Fetched[str]()
+    patch = bridged(browse.FilesDiff.patch)
+
+
+class Difference(Handle[engine.Difference]):
+    """As `lastgood.Difference`: `await difference.state()`."""
+
+    __slots__ = ()
+
+    before = Plain(Checkpoint)
+    after = Plain(if_any)
+    files = Plain(FilesDiff)
+    state = Fetched[list[Change]]()
+    summary = Fetched[str]()
