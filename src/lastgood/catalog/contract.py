@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -293,6 +293,10 @@ class Catalog(ABC):
 
         ConflictError when there is none, or the branch that undo went back to has moved on since.
         """
+
+    @abstractmethod
+    def destination(self, owner: str, task_id: str, way: Literal["undo", "redo"]) -> StoredCheckpoint | None:
+        """The checkpoint whose files belong there after an `undo` or `redo`; None when there is nothing to do."""
 
     @abstractmethod
     def delete_branch(self, owner: str, branch_id: str, actor: Actor) -> int:

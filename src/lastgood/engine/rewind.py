@@ -24,7 +24,7 @@ from lastgood.engine.workspace import CapturedFiles, Workspace
 from lastgood.errors import ConflictError, InvalidError, UnavailableError
 from lastgood.model.checkpoint import FileRoot
 from lastgood.model.identity import new_id, now
-from lastgood.model.journal import Journal, JournalRoot
+from lastgood.model.journal import Journal
 from lastgood.model.tree import File
 from lastgood.workspace.apply import Applied, apply, sweep
 from lastgood.workspace.plan import Place, Plan, make_plan
@@ -78,14 +78,14 @@ def plan_files(
     present: CapturedFiles,
     *,
     only: Sequence[str] | None = None,
-    saved: Sequence[FileRoot] = (),
 ) -> FilesPlan:
-    """From the files as they were captured just now to those of `chosen`. `saved`: uncaptured ones, saved by name."""
+    """From the files as they were captured just now to those of `chosen`. Uncaptured ones may be overwritten if they
+    were captured by name."""
     if chosen.record.files is None:
         raise InvalidError("there are no files in this checkpoint", hint='what="state" brings its state back')
     read = store.filing.blobs.read_with(present.gathered)
     now_there = {root.name: root.tree for root in present.roots if not root.partial}
-    by_name = {root.name: root.tree for root in saved}
+    by_name = {root.name: root.tree for root in present.roots if root.partial}
     plans = []
     for target in chosen.record.files:
         root = next((root for root in workspace.roots if root.name == target.name), None)
@@ -109,9 +109,7 @@ def in_the_way(plan: FilesPlan) -> dict[str, list[bytes]]:
     return found
 
 
-def begin_journal(
-    store: Store, plan: FilesPlan, chosen: Checkpoint, before: Checkpoint | None, owner: str, only: Sequence[str] | None
-) -> Journal:
+def begin_journal(store: Store, plan: FilesPlan, chosen: Checkpoint, before: Checkpoint, owner: str) -> Journal:
     process = this_process()
     journal = Journal(
         id=new_id(),
@@ -121,12 +119,8 @@ def begin_journal(
         began_at=now(),
         process=process,
         chosen=chosen.id,
-        before=before.id if before else None,
-        roots=tuple(
-            JournalRoot(root.root.name, root.root.path, root.target.tree, root.present, root.target.partial)
-            for root in plan.roots
-        ),
-        only=None if only is None else tuple(only),
+        before=before.id,
+        paths=tuple(dict.fromkeys(root.root.path for root in plan.roots)),
     )
     store.catalog.begin_journal(journal)
     return journal
@@ -157,15 +151,11 @@ class Rewind:
         cursor, store = self._cursor, self._store
         require_restorable(store, chosen, cursor.owner, evidence=verify, demanded=False)
         cursor.require_unmoved()
-        present = self._workspace.capture(_files(cursor.head))
+        present = self._look(chosen, only)
         plan = plan_files(store, self._workspace, chosen, present, only=only)
-        if named := in_the_way(plan):
-            extra = self._workspace.capture_named(named)
-            present = present.joined(extra)
-            plan = plan_files(store, self._workspace, chosen, present, only=only, saved=extra.roots)
         self._keep(present, state, f"before restoring {chosen.id}")
         before = cursor.require_head()
-        with self._journalled(plan, chosen, before, only) as journal:
+        with self._journalled(plan, chosen, before) as journal:
             applied = self._apply(plan)
             after = self._workspace.capture(_files(chosen), takes_over=True)
             if what == "files":
@@ -181,11 +171,19 @@ class Rewind:
             tuple((shown(root, failure.path), failure.reason) for root, done in applied for failure in done.failed),
         )
 
-    def keep_present(self, message: str) -> CapturedFiles:
-        """The files as they are, saved if they are not the head's."""
-        present = self._workspace.capture(_files(self._cursor.head))
-        self._keep(present, NOT_GIVEN, message)
+    def keep_present(self, destination: Checkpoint | None) -> CapturedFiles:
+        """The files as they are, saved if they are not the head's, before those of `destination` come."""
+        present = self._look(destination, None)
+        self._keep(present, NOT_GIVEN, "before other files")
         return present
+
+    def _look(self, wanted: Checkpoint | None, only: Sequence[str] | None) -> CapturedFiles:
+        """The files as they are, with the uncaptured ones that those of `wanted` would overwrite."""
+        present = self._workspace.capture(_files(self._cursor.head))
+        if wanted is None or wanted.record.files is None:
+            return present
+        named = in_the_way(plan_files(self._store, self._workspace, wanted, present, only=only))
+        return present.joined(self._workspace.capture_named(named)) if named else present
 
     def follow(self, position: Position, present: CapturedFiles) -> Checkpoint:
         """The active branch has moved, or only its files shall: put the files there that belong to it now."""
@@ -195,7 +193,7 @@ class Rewind:
         if wanted.record.files is None:
             return head
         plan = plan_files(store, self._workspace, wanted, present)
-        with self._journalled(plan, wanted, head, None, take_back=False) as journal:
+        with self._journalled(plan, wanted, head, take_back=False) as journal:
             applied = self._apply(plan)
             if position.files is None and not any(done.failed for _, done in applied):
                 store.catalog.bind(cursor.owner, head.branch_id or "", self._workspace.binding(takes_over=True))
@@ -211,8 +209,8 @@ class Rewind:
             with self.locked():
                 if journal not in self._store.catalog.journals(journal.host):
                     continue
-                for root in journal.roots:
-                    sweep(root.path)
+                for path in journal.paths:
+                    sweep(path)
                 head = self._cursor.head
                 if head is not None and head.id == journal.chosen:
                     present = self._workspace.capture(None)
@@ -270,11 +268,10 @@ class Rewind:
         plan: FilesPlan,
         chosen: Checkpoint,
         before: Checkpoint,
-        only: Sequence[str] | None,
         *,
         take_back: bool = True,
     ) -> Iterator[Journal]:
-        journal = begin_journal(self._store, plan, chosen, before, self._cursor.owner, only)
+        journal = begin_journal(self._store, plan, chosen, before, self._cursor.owner)
         try:
             yield journal
         except BaseException:
@@ -285,14 +282,10 @@ class Rewind:
 
     def _take_back(self, journal: Journal) -> None:
         """Put the folders back to what they were when the restore began, after keeping what lies there now."""
-        present = self._workspace.capture(None)
+        before = self._store.get_checkpoint(journal.before, owner=self._cursor.owner)
+        present = self._look(before, None)
         self._keep(present, NOT_GIVEN, "as an interrupted restore left it")
-        trees = {root.name: root.tree for root in present.roots}
-        for root in journal.roots:
-            place = next((each for each in self._workspace.roots if each.path == root.path), None)
-            if place is not None:
-                plan = make_plan(root.present, trees.get(place.name), self._store.filing.blobs.read)
-                self._apply_one(place, plan)
+        self._apply(plan_files(self._store, self._workspace, before, present))
 
 
 def copy_files(store: Store, chosen: Checkpoint, to: str, only: Sequence[str] | None) -> tuple[str, ...]:
@@ -337,7 +330,7 @@ def interrupted(store: Store, workspace: Workspace) -> list[Journal]:
     return [
         journal
         for journal in store.catalog.journals(this_process().host)
-        if is_alive(journal.process) is False and all(root.path in paths for root in journal.roots)
+        if is_alive(journal.process) is False and all(path in paths for path in journal.paths)
     ]
 
 

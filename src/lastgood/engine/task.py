@@ -20,7 +20,7 @@ from lastgood.model.identity import check_flag
 from lastgood.model.task import BranchInfo
 
 if TYPE_CHECKING:
-    from lastgood.catalog.contract import Position
+    from lastgood.catalog.contract import Position, StoredCheckpoint
     from lastgood.engine.difference import Difference
     from lastgood.engine.history import Entry
     from lastgood.engine.recovery import Recovery
@@ -328,7 +328,8 @@ class Task:
     def switch(self, branch: str) -> Checkpoint:
         """Make a branch, by its name or its id, the task's active one, and go on there."""
         cursor, chosen = self._cursor, self._branch_named(branch)
-        with cursor.lock, self._files_following() as follow:
+        head = self._store.stored(chosen.head.id, self.owner) if chosen.head and self._workspace else None
+        with cursor.lock, self._files_following(head) as follow:
             expects = cursor.expected()
             position = self._store.catalog.activate(self.owner, chosen.id, self._store.actor(), expects=expects)
             cursor.id = cursor.task_id
@@ -426,7 +427,7 @@ class Task:
         return saved
 
     @contextmanager
-    def _files_following(self) -> Iterator[Callable[[Position], Checkpoint]]:
+    def _files_following(self, destination: StoredCheckpoint | None) -> Iterator[Callable[[Position], Checkpoint]]:
         """The files are kept as they are, the active branch may be moved inside, and then they follow it."""
         if self._workspace is None:
             yield lambda position: self._cursor.require_head()
@@ -435,14 +436,15 @@ class Task:
 
         rewind = Rewind(self._store, self._cursor, self._workspace)
         with rewind.locked():
-            present = rewind.keep_present("before another branch")
+            present = rewind.keep_present(self._store.wrap_intact(destination) if destination else None)
             yield lambda position: rewind.follow(position, present)
 
     def _move(self, way: Literal["undo", "redo"]) -> Checkpoint:
         cursor, catalog = self._cursor, self._store.catalog
         if cursor.by_branch:
             raise InvalidError(f"{way} moves a whole task", hint=f"open it by its id: store.task({self.task_id!r})")
-        with cursor.lock, self._files_following() as follow:
+        destination = catalog.destination(self.owner, self.task_id, way) if self._workspace else None
+        with cursor.lock, self._files_following(destination) as follow:
             cursor.require_head()
             move = catalog.undo if way == "undo" else catalog.redo
             position = move(self.owner, self.task_id, self._store.actor(), expects=cursor.expected())

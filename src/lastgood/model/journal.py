@@ -7,18 +7,8 @@ import msgspec
 from lastgood.model.step import Process
 
 
-class JournalRoot(msgspec.Struct, frozen=True, array_like=True):
-    """One folder: where it lies, the tree it is to have, and the one it had. None: no such tree."""
-
-    name: str
-    path: str
-    target: bytes | None
-    present: bytes | None
-    partial: bool = False
-
-
 class Journal(msgspec.Struct, frozen=True, kw_only=True):
-    """`chosen` is restored, `before` has the files as they were; `only` are the paths it was limited to."""
+    """The files of `chosen` come into these folders; `before` has them as they were."""
 
     id: str
     host: str
@@ -27,9 +17,8 @@ class Journal(msgspec.Struct, frozen=True, kw_only=True):
     began_at: int
     process: Process
     chosen: str
-    before: str | None
-    roots: tuple[JournalRoot, ...]
-    only: tuple[str, ...] | None = None
+    before: str
+    paths: tuple[str, ...]
 
 
 _encoder = msgspec.msgpack.Encoder()

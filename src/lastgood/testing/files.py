@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lastgood.catalog.contract import (
@@ -20,7 +19,7 @@ from lastgood.catalog.contract import (
 from lastgood.errors import ConflictError, IntegrityError, NotFoundError
 from lastgood.model.digest import digest, to_text
 from lastgood.model.identity import new_id
-from lastgood.model.journal import Journal, JournalRoot
+from lastgood.model.journal import Journal
 from lastgood.model.step import Process
 from lastgood.testing.refusal import refused
 
@@ -129,8 +128,11 @@ class FilesConformance:
     def test_a_restore_of_files_alone_can_be_undone_and_redone(self) -> None:
         before = self.save().stored
         after = self.save(parent=before, files_move=True).stored
+        assert self.catalog.destination(self.ADA, "task", "undo") == before
         undone = self.catalog.undo(self.ADA, "task", self.ACTOR)
         assert (undone.files, undone.head.id) == (before.id, after.id)
+        assert self.catalog.destination(self.ADA, "task", "redo") == after
+        assert self.catalog.destination(self.ADA, "task", "undo") is None
         put_back = self.save(parent=after, keeps_redo=True).stored
         redone = self.catalog.redo(self.ADA, "task", self.ACTOR)
         assert (redone.files, redone.head.id) == (after.id, put_back.id)
@@ -162,8 +164,7 @@ def _inline(data: bytes) -> Blob:
     return Blob(digest(data), len(data), 0, data)
 
 
-def _journal(chosen: str, at: int, roots: Sequence[JournalRoot] = ()) -> Journal:
-    root = JournalRoot("", "/work/app", b"t" * 32, None)
+def _journal(chosen: str, at: int) -> Journal:
     return Journal(
         id=new_id(),
         host="host",
@@ -172,6 +173,6 @@ def _journal(chosen: str, at: int, roots: Sequence[JournalRoot] = ()) -> Journal
         began_at=at,
         process=Process("host", 1),
         chosen=chosen,
-        before=None,
-        roots=(root, *roots),
+        before=chosen,
+        paths=("/work/app",),
     )

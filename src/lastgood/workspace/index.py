@@ -144,7 +144,7 @@ class StatIndex:
 
     def replace(self, records: dict[bytes, Record], *, listed: bool) -> None:
         old = self.listed if listed else self.folders
-        if len(records) == len(old) and all(old.get(path) is record for path, record in records.items()):
+        if all(old.get(path) is record for path, record in records.items()):
             return
         self._changed = True
         if listed:

@@ -106,10 +106,10 @@ class Visit:
             and ((self.same is not None and self.same is again.same) or self._inodes() == again._inodes())
         )
 
-    def _inodes(self) -> dict[bytes, tuple[int, int, int]]:
-        """With their types, for a new file may get the inode of one that was just removed."""
-        seen = self.signatures if self.same is None else {name: seen for name, (seen, _) in self.same.known().items()}
-        return {name: (stat.S_IFMT(mode), inode, device) for name, (mode, _, _, _, inode, device) in seen.items()}
+    def _inodes(self) -> dict[bytes, tuple[int, ...]]:
+        if self.same is not None:
+            return {name: seen[4:] for name, (seen, _) in self.same.known().items()}
+        return {name: seen[4:] for name, seen in self.signatures.items()}
 
 
 class Scan:

@@ -7,9 +7,17 @@ from typing import NamedTuple
 import apsw
 import msgspec
 
-from lastgood.catalog.contract import Actor, Position
+from lastgood.catalog.contract import Actor, Position, StoredCheckpoint
 from lastgood.catalog.sqlite.attestations import attest, log
-from lastgood.catalog.sqlite.reading import key, one_row, read_branch, read_position, read_task, rows
+from lastgood.catalog.sqlite.reading import (
+    key,
+    one_row,
+    read_branch,
+    read_checkpoint_number,
+    read_position,
+    read_task,
+    rows,
+)
 from lastgood.errors import ConflictError, NotFoundError
 from lastgood.model.checkpoint import Head
 from lastgood.model.task import BranchInfo, TaskInfo
@@ -96,6 +104,21 @@ def redo(connection: apsw.Connection, owner: str, task_id: str, actor: Actor, ex
     _set_active(connection, task, move.entered)
     log(connection, task.number, move.entered, move.after, "redone", actor, {"from": task.active_branch_id})
     return _position(connection, owner, task_id, move.after)
+
+
+def read_destination(connection: apsw.Connection, owner: str, task_id: str, way: str) -> StoredCheckpoint | None:
+    task = read_task(connection, owner, task_id)
+    if task is None:
+        return None
+    if way == "undo":
+        move = _move(connection, task, "undone IS NULL ORDER BY number DESC")
+        branch, files = (move.left, move.before) if move else (0, None)
+    else:
+        move = _move(connection, task, "undone IS NOT NULL ORDER BY number")
+        branch, files = (move.entered, move.after) if move else (0, None)
+    head = connection.execute("SELECT (task << 32) + head FROM branches WHERE branch = ?", (branch,)).get
+    number = head if files is None else files
+    return None if number is None else read_checkpoint_number(connection, number)
 
 
 def delete_branch(connection: apsw.Connection, owner: str, branch_id: str, actor: Actor) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import apsw
 
@@ -79,6 +79,10 @@ class SQLiteCatalog(Catalog):
 
     def redo(self, owner: str, task_id: str, actor: Actor, *, expects: str | None = None) -> Position:
         return self._database.write(lambda connection: branches.redo(connection, owner, task_id, actor, expects))
+
+    def destination(self, owner: str, task_id: str, way: Literal["undo", "redo"]) -> StoredCheckpoint | None:
+        with self._database.reading() as connection:
+            return branches.read_destination(connection, owner, task_id, way)
 
     def delete_branch(self, owner: str, branch_id: str, actor: Actor) -> int:
         return self._database.write(lambda connection: branches.delete_branch(connection, owner, branch_id, actor))

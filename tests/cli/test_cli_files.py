@@ -1,0 +1,529 @@
+"""Files on the command line: captured, put back, compared, looked at."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lastgood
+from lastgood.cli.progress import count
+from lastgood.model.identity import now
+from lastgood.model.journal import Journal, JournalRoot
+from lastgood.model.step import Process
+
+Run = Callable[..., Any]
+
+HOSTILE = [b"red\x1b[31m", b"two\nlines", b"not\xffutf8", "turn\u202eed".encode(), b"tab\there"]
+CONTROL = set("\x1b\x9b\x07\x7f\u202e\r\t")
+
+
+@pytest.fixture
+def work(run: Run, folder: Path) -> Path:
+    """A workspace with two checkpoints: @1 has a.txt and src/b.py, in @2 a.txt changed, b.py went and c.txt came."""
+    run("init", "--task", "work")
+    (folder / "a.txt").write_text("one\n")
+    (folder / "src").mkdir()
+    (folder / "src" / "b.py").write_text("b = 1\n")
+    run("save", "--set", "n=1", "-m", "first")
+    (folder / "a.txt").write_text("two\n")
+    (folder / "src" / "b.py").unlink()
+    (folder / "c.txt").write_text("c\n")
+    run("save", "--set", "n=2", "-m", "second")
+    return folder
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """What a user sees there, but for the store and its settings."""
+    files = (path for path in folder.rglob("*") if path.is_file() and ".lastgood" not in path.parts)
+    return {str(path.relative_to(folder)): path.read_text() for path in files if path.name != "lastgood.toml"}
+
+
+FIRST = {"a.txt": "one\n", "src/b.py": "b = 1\n"}
+SECOND = {"a.txt": "two\n", "c.txt": "c\n"}
+
+
+# --- save ---------------------------------------------------------------------------------------------------------
+
+
+def test_save_captures_the_workspace_and_says_what_was_left_out(run: Run, data: Run, work: Path) -> None:
+    """B1, and secrets are left out visibly."""
+    (work / ".env").write_text("TOKEN=1")
+    result = run("save", "--set", "n=3")
+    assert result.stdout.endswith("of work with 3 files (56 bytes)\n")
+    assert result.stderr == "left out: .env (secret)\n"
+    said = data("save", "--set", "n=4")
+    assert said["skipped"] == [{"path": ".env", "reason": "secret"}]
+    assert said["checkpoint"]["file_count"] == 3
+
+
+def test_save_of_files_alone_keeps_the_heads_state_and_begins_with_an_empty_one(run: Run, folder: Path) -> None:
+    run("init")
+    run("save", "-m", "files")
+    assert json.loads(run("show", "--state").stdout) == {}
+    run("save", "--state", "-", input='{"a": {"$appendList": [1]}}')
+    run("save", "-m", "files again")
+    assert json.loads(run("show", "--state").stdout) == {"a": {"$appendList": [1]}}
+
+
+def test_without_files_nothing_is_captured_and_a_state_is_needed(run: Run, data: Run, work: Path) -> None:
+    assert data("save", "--set", "n=3", "--no-files")["checkpoint"]["file_count"] == 0
+    assert "nothing to save" in run("save", "--no-files", code=2).stderr
+    assert "contradict" in run("save", "--no-files", "--workspace", ".", code=2).stderr
+
+
+def test_a_list_of_files_wins_over_what_is_ignored_and_is_named_from_here(
+    run: Run, data: Run, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B1: an explicit list wins over the default exclusions. B7: a missing one is skipped, and told."""
+    (work / "src" / ".env").write_text("TOKEN=1")
+    monkeypatch.chdir(work / "src")
+    said = data("save", "-m", "listed", "--files", ".env", "../a.txt", "--files", "gone")
+    assert [one["path"] for one in said["skipped"]] == ["src/gone"]
+    listed = [one["path"] for one in data("ls", "-R")["files"] if one["kind"] == "file"]
+    assert listed == ["a.txt", "src/.env"]
+    assert data("show")["file_roots"][0]["partial"] is True
+    assert "not a path below" in run("save", "--files", "../..", code=2).stderr
+    assert "does not take 'x'" in run("save", "--set", "n=1", "x", code=2).stderr
+    assert "there is no workspace" in run("save", "--files", "x", "--no-files", "--set", "n=1", code=2).stderr
+
+
+def test_several_folders_have_names(run: Run, data: Run, folder: Path) -> None:
+    for name in ("app", "infra"):
+        (folder / name).mkdir()
+        (folder / name / "main").write_text(name)
+    both = ["--workspace", "app=app", "--workspace", "infra=./infra"]
+    run("save", "-m", "both", *both)
+    assert [one["path"] for one in data("ls")["files"]] == ["app", "infra"]
+    assert run("cat", "HEAD:infra:main").stdout == "infra"
+    (folder / "infra" / "main").write_text("changed")
+    (folder / "app" / ".mcp.json").write_text("{}")
+    run("save", *both)
+    (folder / "app" / ".mcp.json").unlink()
+    assert data("restore", "@2", *both)["announced"] == ["app:.mcp.json"]
+    assert data("restore", "@1", *both)["restored"] == ["infra:main"]
+    assert (folder / "infra" / "main").read_text() == "infra"
+
+
+@pytest.mark.parametrize("given", [["a", "b"], ["x=a", "b"], ["x=a", "x=b"]])
+def test_several_folders_without_names_are_refused(run: Run, folder: Path, given: list[str]) -> None:
+    options = [word for one in given for word in ("--workspace", one)]
+    assert "need a name each" in run("save", *options, code=2).stderr
+    assert list(folder.iterdir()) == []
+
+
+def test_a_folder_with_an_equals_sign_is_named_with_a_slash(run: Run, data: Run, folder: Path) -> None:
+    (folder / "a=b").mkdir()
+    (folder / "a=b" / "file").write_text("x")
+    run("save", "--workspace", "./a=b")
+    assert [one["path"] for one in data("ls")["files"]] == ["file"]
+
+
+def test_the_workspace_of_the_config_is_relative_to_it(
+    run: Run, data: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("app", "infra", "deep"):
+        (folder / name).mkdir()
+    (folder / "lastgood.toml").write_text('[workspace]\napp = "app"\ninfra = "./infra"\n')
+    monkeypatch.chdir(folder / "deep")
+    run("save", "-m", "from below")
+    assert [one["path"] for one in data("ls")["files"]] == ["app", "infra"]
+    source = str(folder / "lastgood.toml")
+    wanted = {"app": str(folder / "app"), "infra": str(folder / "infra")}
+    assert data("config")["workspace"] == {"value": wanted, "source": source}
+    assert f"app={folder / 'app'}, infra={folder / 'infra'}" in run("config").stdout
+    assert data("config", "--no-files")["workspace"] == {"value": None, "source": "--no-files"}
+
+
+@pytest.mark.parametrize("text", ["workspace = 1", "[workspace]\na = 1", "[workspace.a]\nb = 'c'", "workspaces = '.'"])
+def test_a_config_that_names_no_folder_is_refused(run: Run, folder: Path, text: str) -> None:
+    (folder / "lastgood.toml").write_text(text)
+    assert "lastgood.toml has something unknown" in run("save", "--set", "n=1", code=2).stderr
+
+
+def test_init_leaves_the_home_directory_alone(
+    run: Run, data: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(folder))
+    result = run("init")
+    assert "the home directory cannot be a workspace" in result.stderr
+    assert (folder / "lastgood.toml").read_text() == 'store = ".lastgood"\n'
+    run("save", "--set", "n=1")
+    assert data("init")["workspace"] is None
+
+
+def test_a_step_captures_the_files_that_its_command_left(run: Run, data: Run, work: Path) -> None:
+    """A1: whatever wrote them."""
+    run("run-step", "write", "--set", "n=3", "--", sys.executable, "-c", "open('made.txt', 'w').write('made')")
+    assert run("cat", "HEAD:made.txt").stdout == "made"
+    assert json.loads(run("show", "--state").stdout) == {"n": 3}
+    run("run-step", "again", "--no-files", "--", "true")
+    assert data("show")["file_roots"] == []
+
+
+# --- restore, undo, redo -------------------------------------------------------------------------------------------
+
+
+def test_restore_puts_files_and_state_back_after_saving_what_was_not_saved(run: Run, data: Run, work: Path) -> None:
+    """B3: exactly; promise 3: nothing is destroyed."""
+    (work / "a.txt").write_text("not saved\n")
+    said = data("restore", "@1")
+    assert tree(work) == FIRST
+    assert json.loads(run("show", "--state").stdout) == {"n": 1}
+    assert (said["restored"], said["deleted"], said["failed"]) == (["a.txt", "src/b.py"], ["c.txt"], [])
+    assert said["saved_first"] == said["before"] == data("show", "@3")["id"]
+    assert run("cat", "@3:a.txt").stdout == "not saved\n"
+
+
+def test_restore_tells_people_what_happened_and_how_to_undo_it(run: Run, work: Path) -> None:
+    (work / "a.txt").write_text("not saved\n")
+    result = run("restore", "@1")
+    assert result.stdout.splitlines()[1:] == ["~ a.txt", "~ src/b.py", "- c.txt"]
+    assert result.stdout.startswith("restored @1 as @4, on the new branch main (Restored from ")
+    assert result.stderr == "what was not saved yet is saved as @3\n`lastgood undo` takes it back\n"
+
+
+def test_undo_and_redo_take_the_files_along_any_number_of_levels(run: Run, data: Run, work: Path) -> None:
+    run("restore", "@1")
+    run("restore", "@2")
+    (work / "a.txt").write_text("edited\n")
+    said = data("undo")
+    assert tree(work) == FIRST
+    assert (said["restored"], said["deleted"]) == (["a.txt", "src/b.py"], ["c.txt"])
+    assert run("cat", f"{said['saved_first']}:a.txt").stdout == "edited\n"
+    lines = run("undo").stdout.splitlines()
+    assert lines[0] == "undone: on main now"
+    assert lines[2:] == ["~ a.txt", "+ c.txt", "- src/b.py"]
+    assert tree(work) == SECOND
+    run("redo")
+    assert tree(work) == FIRST
+    run("redo")
+    assert tree(work) == {**SECOND, "a.txt": "edited\n"}
+
+
+def test_files_alone_are_restored_by_path_and_the_state_stays(run: Run, data: Run, work: Path) -> None:
+    said = data("restore", "@1", "--path", "src/**")
+    assert said["restored"] == ["src/b.py"]
+    assert tree(work) == {**SECOND, "src/b.py": "b = 1\n"}
+    assert (said["branch"], json.loads(run("show", "--state").stdout)) == ("main", {"n": 2})
+    assert run("undo").stdout.splitlines()[2:] == ["- src/b.py"]
+    assert tree(work) == SECOND
+    assert run("restore", "@1", "--what", "files").stdout.startswith("restored the files of @1 as @5, on main\n")
+    assert tree(work) == FIRST
+
+
+def test_the_state_alone_is_restored_and_no_file_is_touched(run: Run, data: Run, work: Path) -> None:
+    said = data("restore", "@1", "--what", "state")
+    assert (said["restored"], said["deleted"]) == ([], [])
+    assert tree(work) == SECOND
+    assert json.loads(run("show", "--state").stdout) == {"n": 1}
+
+
+def test_a_dry_run_shows_the_plan_and_touches_nothing(run: Run, data: Run, work: Path) -> None:
+    (work / ".mcp.json").write_text("{}")
+    run("save", "--set", "n=3")
+    (work / ".mcp.json").unlink()
+    result = run("restore", "@1", "--dry-run")
+    assert result.stdout == "+ src/b.py\n~ a.txt\n- c.txt\n"
+    assert result.stderr.splitlines()[-3:] == [
+        "3 paths would change, 10 bytes to write",
+        "the state would change in 1 place",
+        "nothing was touched",
+    ]
+    said = data("restore", "@3", "--dry-run")
+    assert (said["added"], said["announced"], said["size"]) == ([".mcp.json"], [".mcp.json"], 2)
+    assert "run or obey unasked would be written" in run("restore", "@3", "--dry-run", "--what", "files").stderr
+    assert run("restore", "@1", "--dry-run", "--what", "state").stdout == ""
+    assert run("restore", "@1", "--dry-run", "--path", "c.txt").stdout == "- c.txt\n"
+    assert tree(work) == SECOND
+    assert data("log")["total"] == 3
+
+
+def test_files_are_copied_elsewhere_and_nothing_else_changes(run: Run, data: Run, work: Path) -> None:
+    said = data("restore", "@1", "--to", "../copy")
+    assert (said["copied"], said["to"]) == (["a.txt", "lastgood.toml", "src", "src/b.py"], str(work.parent / "copy"))
+    assert tree(work.parent / "copy") == FIRST
+    assert "is there already" in run("restore", "@1", "--to", "../copy", code=4).stderr
+    assert run("restore", "@1", "--to", "../some", "--path", "a.txt").stdout == "+ a.txt\n"
+    assert (tree(work), data("log")["total"]) == (SECOND, 2)
+    for more in (["--dry-run"], ["--what", "state"]):
+        run("restore", "@1", "--to", "../other", *more, code=2)
+
+
+def test_what_cannot_be_put_back_is_named_and_the_rest_is(run: Run, data: Run, work: Path) -> None:
+    """B9, promise 4: an uncaptured file is never removed to make place."""
+    block(work)
+    result = run("restore", "@1", code=10)
+    assert "failed: src/b.py: " in result.stderr
+    assert (work / "a.txt").read_text() == "one\n"
+    assert (work / "src" / "b.py" / ".env").read_text() == "TOKEN=1"
+    assert result.stderr.endswith("`lastgood undo` takes it back\n")
+    assert [one["path"] for one in data("restore", "@1", code=10)["failed"]] == ["src/b.py"]
+
+
+def test_undo_names_what_cannot_be_put_back(run: Run, data: Run, work: Path) -> None:
+    run("restore", "@1")
+    run("undo")
+    block(work)
+    said = data("redo", code=10)
+    assert [one["path"] for one in said["failed"]] == ["src/b.py"]
+    assert (work / "src" / "b.py" / ".env").read_text() == "TOKEN=1"
+
+
+def block(work: Path) -> None:
+    """Where @1 has the file src/b.py a folder lies now, with something in it that is not captured."""
+    (work / "src" / "b.py").mkdir()
+    (work / "src" / "b.py" / ".env").write_text("TOKEN=1")
+
+
+def test_without_a_workspace_files_cannot_be_restored_and_state_can(run: Run, work: Path) -> None:
+    assert "--workspace DIR" in run("restore", "@1", "--what", "files", "--no-files", code=2).stderr
+    run("restore", "@1", "--no-files")
+    assert tree(work) == SECOND
+
+
+def test_a_checkpoint_without_files_leaves_those_on_disk(run: Run, work: Path) -> None:
+    run("save", "--set", "n=3", "--no-files")
+    assert "@3 holds no files; those on disk stay" in run("restore", "@3").stderr
+    assert tree(work) == SECOND
+
+
+def test_switching_branches_changes_the_files_and_saving_on_another_is_refused(run: Run, data: Run, work: Path) -> None:
+    """A stale writer is refused: the files here are those of one branch."""
+    branch = data("fork", "@1", "--name", "side")["branch_id"]
+    refused = run("save", "--set", "n=9", "--task", branch, code=4)
+    assert "are those of the branch 'main'" in refused.stderr
+    assert "branch --switch" in refused.stderr
+    assert data("branch", "--switch", "side")["deleted"] == ["c.txt"]
+    assert tree(work) == FIRST
+    run("save", "--set", "n=9")
+    assert data("status")["workspace"]["folders"][0]["branch"] == "side"
+
+
+# --- status, diff, show --------------------------------------------------------------------------------------------
+
+
+def test_status_tells_what_changed_since_the_last_checkpoint_and_whose_files_they_are(
+    run: Run, data: Run, work: Path
+) -> None:
+    assert "changed      nothing since @2" in run("status").stdout
+    (work / "a.txt").write_text("edited\n")
+    (work / "new").mkdir()
+    here = data("status")["workspace"]
+    assert [(one["path"], one["change"]) for one in here["changes"]] == [("a.txt", "modified"), ("new", "added")]
+    assert here["folders"] == [
+        {"name": "", "path": str(work), "branch": "main", "branch_id": data("show")["branch_id"]}
+    ]
+    assert here["since"] == data("show", "@2")["id"]
+    assert "changed      ~ a.txt\n             + new\n" in run("status").stdout
+    assert data("log")["total"] == 2
+
+
+def test_status_still_answers_when_the_workspace_is_gone(run: Run, data: Run, work: Path) -> None:
+    here = data("status", "--workspace", "nowhere")["workspace"]
+    assert "is not there" in here["problem"]
+    assert data("status", "--no-files")["workspace"] is None
+
+
+def test_an_interrupted_restore_is_told_by_status_and_ended_by_the_next_command(
+    run: Run, data: Run, work: Path
+) -> None:
+    """A16: reopening says what it found; an interrupted restore is finished or undone."""
+    begin_and_die(work)
+    said = data("status")
+    assert [one["before"] for one in said["workspace"]["interrupted"]] == [data("show", "@2")["id"]]
+    assert "was interrupted" in said["advice"][-1]
+    assert tree(work) == {"a.txt": "one\n", "c.txt": "c\n"}
+    assert "had been interrupted" in run("diff").stderr
+    assert tree(work) == SECOND
+    assert data("status")["workspace"]["interrupted"] == []
+
+
+def begin_and_die(work: Path) -> None:
+    """As a process leaves it that was killed while it restored @1: a journal, and one of the files."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait(timeout=60)
+    with lastgood.open(work / ".lastgood") as store:
+        first, second = store.find_checkpoint("@1", "work"), store.find_checkpoint("@2", "work")
+        assert first.record.files
+        assert second.record.files
+        root = JournalRoot("", str(work), first.record.files[0].tree, second.record.files[0].tree)
+        store.catalog.begin_journal(
+            Journal(
+                id="j",
+                host=socket.gethostname(),
+                owner=store.user,
+                task_id="work",
+                began_at=now(),
+                process=Process(socket.gethostname(), gone.pid, 1),
+                chosen=first.id,
+                before=second.id,
+                roots=(root,),
+            )
+        )
+    (work / "a.txt").write_text("one\n")
+
+
+def test_diff_is_a_patch_that_git_applies(run: Run, process: Run, work: Path, tmp_path: Path) -> None:
+    """B5: applying it gives the other side; the state in the same view is passed over."""
+    run("restore", "@1", "--to", str(tmp_path / "copy"))
+    patch = process("diff", "@1", "@2").stdout
+    assert patch.startswith("- n: 1\n+ n: 2\ndiff --git ")
+    (tmp_path / "patch").write_text(patch)
+    subprocess.run(["git", "apply", str(tmp_path / "patch")], cwd=tmp_path / "copy", check=True, timeout=60)
+    assert tree(tmp_path / "copy") == SECOND
+
+
+def test_diff_compares_with_the_disk_unless_told_otherwise(run: Run, data: Run, work: Path) -> None:
+    """B5."""
+    assert "the files on disk are those of" in run("diff").stderr
+    (work / "a.txt").write_text("edited\n")
+    assert "-two\n+edited\n" in run("diff").stdout
+    said = data("diff")
+    assert (said["after"], said["changes"]) == (None, [])
+    assert [(one["path"], one["change"], one["added"], one["removed"]) for one in said["files"]] == [
+        ("a.txt", "modified", 1, 1)
+    ]
+    assert run("diff", "--stat").stdout == "a.txt +1 -1\n"
+    assert run("diff", "--summary").stdout == "1 file changed (a.txt); 1 line added, 1 removed.\n"
+    assert run("diff", "@1", "--summary").stdout.endswith("The state differs in 1 place.\n")
+    assert run("diff", "--state").stdout == "- n: 1\n+ n: 2\n"
+    assert run("diff", "--no-files", "--stat").stdout.splitlines()[:3] == ["- n: 1", "+ n: 2", "a.txt +1 -1"]
+
+
+def test_diff_is_limited_to_files_and_to_paths(run: Run, data: Run, work: Path) -> None:
+    assert (
+        run("diff", "@1", "@2", "--files", "--stat").stdout
+        == "a.txt +1 -1\nc.txt +1 -0 (added)\nsrc/b.py +0 -1 (deleted)\n"
+    )
+    assert run("diff", "@1", "@2", "--stat", "--", "./src", "c.txt").stdout.count("\n") == 2
+    assert "the files of" in run("diff", "@1", "@2", "--", "lastgood.toml").stderr
+    for muddled in (["--state", "--files"], ["--stat", "--summary"], ["--state", "--", "a.txt"]):
+        run("diff", *muddled, code=2)
+
+
+def test_diff_says_when_there_are_no_files_to_compare(run: Run, data: Run, work: Path) -> None:
+    run("save", "--set", "n=3", "--no-files")
+    assert "@3 holds no files" in run("diff").stderr
+    assert data("diff", "@2", "@3")["files"] is None
+    run("save", "--files", "a.txt")
+    assert "@4 holds only files that were listed" in run("diff").stderr
+
+
+def test_show_lists_files_with_their_changes(run: Run, data: Run, work: Path) -> None:
+    """B2, B4: time, message, files with change types, size and hash."""
+    shown = data("show")
+    assert [(one["path"], one["change"], one["size"]) for one in shown["files"]] == [
+        ("a.txt", "modified", 4),
+        ("c.txt", "added", 2),
+        ("src/b.py", "deleted", 6),
+    ]
+    assert shown["files"][0]["sha256"].startswith("sha256:")
+    lines = run("show").stdout.splitlines()
+    assert [line.strip() for line in lines[-3:]] == ["~ a.txt", "+ c.txt", "- src/b.py"]
+    assert "files        3 (56 bytes)" in lines
+
+
+# --- cat, ls -------------------------------------------------------------------------------------------------------
+
+
+def test_cat_prints_the_bytes_as_they_were(run: Run, data: Run, work: Path) -> None:
+    """B5: file content at a checkpoint can be read."""
+    content = bytes(range(256)) * 5000
+    (work / "bytes").write_bytes(content)
+    (work / "link").symlink_to("a.txt")
+    run("save", "-m", "bytes")
+    assert run("cat", "HEAD:bytes").stdout_bytes == content
+    assert run("cat", ":link").stdout == "a.txt"
+    assert run("cat", "@1:a.txt").stdout == "one\n"
+    assert data("cat", "@1:a.txt")["content"] == {"$bytes": "b25lCg=="}
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("HEAD", 2), ("HEAD:", 2), ("HEAD:nothing", 3), ("HEAD:src", 3), ("HEAD:../x", 2), ("@9:a.txt", 3)],
+)
+def test_cat_refuses_what_is_no_file_of_a_checkpoint(run: Run, work: Path, name: str, code: int) -> None:
+    result = run("cat", name, code=code)
+    assert (result.stdout, "hint:" in result.stderr) == ("", True)
+
+
+def test_cat_of_what_was_left_out_says_so(run: Run, work: Path) -> None:
+    (work / ".env").write_text("TOKEN=1")
+    run("save", "-m", "with a secret")
+    assert "was left out of this checkpoint (secret)" in run("cat", "HEAD:.env", code=3).stderr
+
+
+def test_ls_lists_a_folder_or_all_below(run: Run, data: Run, work: Path) -> None:
+    (work / ".env").write_text("TOKEN=1")
+    (work / "link").symlink_to("a.txt")
+    (work / "a.txt").chmod(0o600)
+    run("save", "-m", "more")
+    assert run("ls").stdout.splitlines() == [
+        ".env (left out: secret)",
+        ".lastgood (left out: store)",
+        "a.txt",
+        "c.txt",
+        "lastgood.toml",
+        "link",
+        "src/",
+    ]
+    assert run("ls", "@1:src").stdout == run("ls", "@1:src/b.py").stdout == "src/b.py\n"
+    assert run("ls", "-R", "@1").stdout.splitlines()[-2:] == ["src/", "src/b.py"]
+    long = run("ls", "-l").stdout.splitlines()
+    assert long[2].split() == ["-rw-------", "4", "a.txt"]
+    assert long[5].split() == ["lrwxrwxrwx", "-", "link", "->", "a.txt"]
+    assert next(one for one in data("ls")["files"] if one["path"] == "a.txt")["mode"] == "0600"
+    assert "`lastgood ls` shows" in run("ls", "HEAD:nothing", code=3).stderr
+    run("save", "--set", "n=1", "--no-files")
+    assert "holds no files" in run("ls", code=3).stderr
+
+
+def test_names_cannot_steer_the_terminal_whatever_prints_them(run: Run, work: Path) -> None:
+    for name in HOSTILE:
+        (Path(os.fsdecode(os.fsencode(work) + b"/" + name))).write_text("x\n")
+        secret = os.fsdecode(os.fsencode(work) + b"/" + name + b".pem")
+        Path(secret).write_text("-----BEGIN PRIVATE KEY-----\n")
+    commands: list[list[str]] = [
+        ["status"], ["diff"], ["diff", "--stat"], ["diff", "--summary"], ["diff", "--json"], ["save", "-m", "hostile"],
+        ["show"], ["show", "--json"], ["ls", "-l"], ["ls", "--json"], ["restore", "@1", "--dry-run"],
+        ["restore", "HEAD", "--to", "../copy"], ["restore", "@1"], ["undo"], ["redo"], ["undo", "--json"],
+    ]  # fmt: skip
+    for command in commands:
+        result = run(*command)
+        assert not CONTROL & set(result.stdout + result.stderr), command
+    assert '"not\\377utf8"\n' in run("ls").stdout
+    assert run("cat", "HEAD:not\udcffutf8").stdout == "x\n"
+
+
+def test_content_on_a_terminal_is_escaped_and_colored(run: Run, on_a_terminal: Run, work: Path) -> None:
+    (work / "a.txt").write_text("\x1b]0;title\x07 plain\ttab\n")
+    run("save", "-m", "hostile content")
+    shown = on_a_terminal("cat", "HEAD:a.txt")
+    assert shown == "\\x1b]0;title\\x07 plain\ttab\r\n"
+    patch = on_a_terminal("diff", "@2", "HEAD", "--files")
+    assert "\x1b[32m+\\x1b]0;title\\x07 plain\ttab\x1b[0m" in patch
+
+
+# --- long work -----------------------------------------------------------------------------------------------------
+
+
+def test_long_work_counts_seconds_and_wipes_them_away() -> None:
+    answers = iter([False, False, True])
+    stream = io.StringIO()
+    count(lambda seconds: next(answers), "saving", stream)
+    assert stream.getvalue() == "\rsaving: 1 s\rsaving: 2 s\r           \r"
+
+
+def test_short_work_counts_nothing() -> None:
+    stream = io.StringIO()
+    count(lambda seconds: True, "saving", stream)
+    assert stream.getvalue() == ""
