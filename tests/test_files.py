@@ -55,6 +55,14 @@ def place() -> Iterator[Bench]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Bench]:
+    """One store and one folder for all examples, each with a task of its own: what one of them leaves behind (in the
+    stat index, in the catalog) must not matter to the next."""
+    with bench() as made:
+        yield made
+
+
 # --- properties --------------------------------------------------------------------------------------------------
 
 
@@ -70,28 +78,28 @@ def listed(store: lastgood.Store, checkpoint_id: str, path: str = "") -> list[la
 
 @settings(max_examples=150)
 @given(SPECS)
-def test_p1_creation_is_complete(spec: Spec) -> None:
+def test_p1_creation_is_complete(shared: Bench, spec: Spec) -> None:
     """P1 (B1, B2, B10): a checkpoint lists every file that was there, with its size and hash; every link with its
     target, every folder, modes; and nothing else."""
-    with bench() as (store, root):
-        build(root, spec)
-        saved = store.task("t", workspace=root).save({})
-        expected = flatten(spec)
-        assert saved.skipped == ()
-        told: Found = {}
-        for info in listed(store, saved.id):
-            path = os.fsencode(info.path)
-            if info.kind == "file":
-                content = expected[path][2]
-                assert (info.size, info.sha256) == (len(content), f"sha256:{sha256(content).hexdigest()}")
-                told[path] = "file", info.mode, content
-            else:
-                told[path] = ("link", os.fsencode(info.target or "")) if info.kind == "link" else ("folder", info.mode)
-        assert told == expected
-        (recorded,) = saved.record.files or ()
-        contents = [what[2] for what in expected.values() if what[0] == "file"]
-        assert recorded.file_count == len(contents) + len(paths_of(expected, "link"))
-        assert recorded.total_size == sum(map(len, contents))
+    store, root = shared
+    replace(root, spec)
+    saved = shared.new_task().save({})
+    expected = flatten(spec)
+    assert saved.skipped == ()
+    told: Found = {}
+    for info in listed(store, saved.id):
+        path = os.fsencode(info.path)
+        if info.kind == "file":
+            content = expected[path][2]
+            assert (info.size, info.sha256) == (len(content), f"sha256:{sha256(content).hexdigest()}")
+            told[path] = "file", info.mode, content
+        else:
+            told[path] = ("link", os.fsencode(info.target or "")) if info.kind == "link" else ("folder", info.mode)
+    assert told == expected
+    (recorded,) = saved.record.files or ()
+    contents = [what[2] for what in expected.values() if what[0] == "file"]
+    assert recorded.file_count == len(contents) + len(paths_of(expected, "link"))
+    assert recorded.total_size == sum(map(len, contents))
 
 
 @settings(max_examples=100)
@@ -142,33 +150,33 @@ def _blobs_of(spec: Spec) -> Iterator[bytes]:
 
 @settings(max_examples=150)
 @given(st.lists(SPECS, min_size=2, max_size=4), SPECS, st.data())
-def test_p3_restore_round_trips(trees: list[Spec], unsaved: Spec, data: st.DataObject) -> None:
+def test_p3_restore_round_trips(shared: Bench, trees: list[Spec], unsaved: Spec, data: st.DataObject) -> None:
     """P3 (B3, B10): restoring any checkpoint gives back exactly its files, undoing that exactly what was there before,
     saved or not, and redoing it the checkpoint's again: content, modes, links, empty folders."""
-    with bench() as (store, root):
-        task = store.task("t", workspace=root)
-        saved = []
-        for number, spec in enumerate(trees):
-            replace(root, spec)
-            saved.append(task.save({"n": number}))
-        replace(root, unsaved)
-        chosen = data.draw(st.lists(st.integers(0, len(saved) - 1), min_size=1, max_size=3))
-        what = data.draw(st.sampled_from(["both", "files"]))
-        seen = [look(root)]
-        for number in chosen:
-            result = task.restore(saved[number], what)
-            assert not result.failed
-            assert look(root) == flatten(trees[number])
-            assert task.state == {"n": number if what == "both" else len(saved) - 1}
-            seen.append(look(root))
-        for expected in reversed(seen[:-1]):
-            task.undo()
-            assert look(root) == expected
-        for expected in seen[1:]:
-            task.redo()
-            assert look(root) == expected
-        with pytest.raises((ConflictError, InvalidError, NotFoundError)):
-            task.redo()
+    store, root = shared
+    task = shared.new_task()
+    saved = []
+    for number, spec in enumerate(trees):
+        replace(root, spec)
+        saved.append(task.save({"n": number}))
+    replace(root, unsaved)
+    chosen = data.draw(st.lists(st.integers(0, len(saved) - 1), min_size=1, max_size=3))
+    what = data.draw(st.sampled_from(["both", "files"]))
+    seen = [look(root)]
+    for number in chosen:
+        result = task.restore(saved[number], what)
+        assert not result.failed
+        assert look(root) == flatten(trees[number])
+        assert task.state == {"n": number if what == "both" else len(saved) - 1}
+        seen.append(look(root))
+    for expected in reversed(seen[:-1]):
+        task.undo()
+        assert look(root) == expected
+    for expected in seen[1:]:
+        task.redo()
+        assert look(root) == expected
+    with pytest.raises((ConflictError, InvalidError, NotFoundError)):
+        task.redo()
 
 
 @settings(max_examples=100)
@@ -176,43 +184,45 @@ def test_p3_restore_round_trips(trees: list[Spec], unsaved: Spec, data: st.DataO
     st.lists(st.sampled_from(["save", "save elsewhere", "restore", "files", "undo", "fork"]), max_size=8),
     st.lists(FILES, min_size=9, max_size=9),
 )
-def test_p4_lists_are_in_order(actions: list[str], contents: list[tuple[int, bytes]]) -> None:
+def test_p4_lists_are_in_order(shared: Bench, actions: list[str], contents: list[tuple[int, bytes]]) -> None:
     """P4 (A10, B10): checkpoints are listed newest first, ties by sequence number, with an exact total; files in the
     order of their names."""
-    with bench() as (store, root):
-        task, other = store.task("t", workspace=root), store.task("other", workspace=root)
-        made = [task.save({})]
-        for action, content in zip(actions, contents, strict=False):
-            replace(root, {b"f": content, **{name: content for name in NAMES[: len(made)]}})
-            match action:
-                case "save":
-                    made.append(task.save({}))
-                case "save elsewhere":
-                    other.save({})
-                case "restore" | "files":
-                    made.append(task.restore(made[0], "files" if action == "files" else "both").checkpoint)
-                case "undo" if any(entry.type == "restored" for entry in made):
-                    try:
-                        task.undo()
-                    except (ConflictError, InvalidError, NotFoundError):
-                        pass  # everything is undone already
-                case "fork":
-                    task.fork(made[-1])
-        page = store.page_checkpoints("t", 1000)
-        order = [checkpoint.sequence for checkpoint in page.checkpoints]
-        assert order == list(range(page.total, 0, -1))
-        times = [checkpoint.created_at for checkpoint in page.checkpoints]
-        assert times == sorted(times, reverse=True)
-        assert {entry.id for entry in made} <= {entry.id for entry in page.checkpoints}
-        for checkpoint in page.checkpoints:
-            names = [os.fsencode(info.path) for info in store.list_files(checkpoint.id)]
-            assert names == sorted(names)
+    store, root = shared
+    task, other = shared.new_task(), shared.new_task()
+    made = [task.save({})]
+    for action, content in zip(actions, contents, strict=False):
+        replace(root, {b"f": content, **{name: content for name in NAMES[: len(made)]}})
+        match action:
+            case "save":
+                made.append(task.save({}))
+            case "save elsewhere":
+                other.save({})
+            case "restore" | "files":
+                made.append(task.restore(made[0], "files" if action == "files" else "both").checkpoint)
+            case "undo" if any(entry.type == "restored" for entry in made):
+                try:
+                    task.undo()
+                except (ConflictError, InvalidError, NotFoundError):
+                    pass  # everything is undone already
+            case "fork":
+                task.fork(made[-1])
+    page = store.page_checkpoints(task.id, 1000)
+    order = [checkpoint.sequence for checkpoint in page.checkpoints]
+    assert order == list(range(page.total, 0, -1))
+    times = [checkpoint.created_at for checkpoint in page.checkpoints]
+    assert times == sorted(times, reverse=True)
+    assert {entry.id for entry in made} <= {entry.id for entry in page.checkpoints}
+    for checkpoint in page.checkpoints:
+        names = [os.fsencode(info.path) for info in store.list_files(checkpoint.id)]
+        assert names == sorted(names)
 
 
 LINES = st.lists(st.sampled_from([b"one\n", b"two\n", b"three\r\n", b"\n", b"-- a\n", b"\xff\n", b"@@ -1 +1 @@\n"]))
 TEXTS = st.tuples(st.sampled_from([0o644, 0o755]), st.tuples(LINES.map(b"".join), st.sampled_from([b"", b"end"])))
 PATCHABLE = specs(
-    st.one_of(TEXTS.map(lambda text: (text[0], b"".join(text[1]))), st.sampled_from([b"nowhere", b"no\nwhere", b"../x"])),
+    st.one_of(
+        TEXTS.map(lambda text: (text[0], b"".join(text[1]))), st.sampled_from([b"nowhere", b"no\nwhere", b"../x"])
+    ),
     (0o755,),
 )
 
@@ -220,21 +230,22 @@ PATCHABLE = specs(
 @needs_git
 @settings(max_examples=100)
 @given(PATCHABLE, PATCHABLE)
-def test_p5_diff_is_right_and_well_formed(before: Spec, after: Spec) -> None:
+def test_p5_diff_is_right_and_well_formed(shared: Bench, before: Spec, after: Spec) -> None:
     """P5 (B5, B10): the diff of two checkpoints is right and well formed: `git apply` of it gives the other side. So is
-    that of a checkpoint and the disk, and the way back."""
-    with bench() as (store, root):
-        task = store.task("t", workspace=root)
-        build(root, before)
-        old = task.save({})
-        replace(root, after)
-        unsaved = task.diff(old).files.patch()
-        new = task.save({})
-        there, back = task.diff(old, new).files, task.diff(new, old).files
-        assert there.patch() == unsaved == store.compare_files(old.id, new.id).patch()
-        assert bool(there) is (flatten(before) != flatten(after))
-        _git_apply(root, there.patch(), before, after)
-        _git_apply(root, back.patch(), after, before)
+    that of a checkpoint and the disk, and the way back. Empty folders, which no patch carries, are left out here."""
+    before, after = _without_empty_folders(before), _without_empty_folders(after)
+    store, root = shared
+    task = shared.new_task()
+    replace(root, before)
+    old = task.save({})
+    replace(root, after)
+    unsaved = task.diff(old).files.patch()
+    new = task.save({})
+    there, back = task.diff(old, new).files, task.diff(new, old).files
+    assert there.patch() == unsaved == store.compare_files(old.id, new.id).patch()
+    assert bool(there) is (flatten(before) != flatten(after))
+    _git_apply(root, there.patch(), before, after)
+    _git_apply(root, back.patch(), after, before)
 
 
 def _git_apply(folder: Path, patch: bytes, before: Spec, after: Spec) -> None:
@@ -248,6 +259,14 @@ def _git_apply(folder: Path, patch: bytes, before: Spec, after: Spec) -> None:
     assert _without_folders(look(folder)) == _without_folders(flatten(after))
 
 
+def _without_empty_folders(spec: Spec) -> Spec:
+    kept = {
+        name: (thing[0], _without_empty_folders(thing[1])) if isinstance(thing[1], dict) else thing
+        for name, thing in spec.items()
+    }
+    return {name: thing for name, thing in kept.items() if thing[1] != {}}
+
+
 def _without_folders(found: Found) -> Found:
     """A patch carries no folders, and of modes just whether a file can be run."""
     return {path: what for path, what in found.items() if what[0] != "folder"}
@@ -255,27 +274,27 @@ def _without_folders(found: Found) -> Found:
 
 @settings(max_examples=150)
 @given(SPECS, SPECS)
-def test_p7_details_are_complete(before: Spec, after: Spec) -> None:
+def test_p7_details_are_complete(shared: Bench, before: Spec, after: Spec) -> None:
     """P7 (B2, B4, B10): a checkpoint shows time, message and each path that differs from its parent, with the kind of
     its change, its size and its hash; the first one shows everything as added."""
-    with bench() as (store, root):
-        task = store.task("t", workspace=root)
-        build(root, before)
-        first = task.save({}, message="first")
-        replace(root, after)
-        second = task.save({}, message="second")
-        shown = store.get_checkpoint(second.id)
-        assert (shown.message, shown.parent_id) == ("second", first.id)
-        assert shown.created_at >= first.created_at
-        for checkpoint, old, new in ((first, {}, flatten(before)), (second, flatten(before), flatten(after))):
-            changes = store.compare_files(None, checkpoint.id).changes
-            told = dict(_unfold_renames(changes, old))
-            assert told == _differences(old, new)
-            for change in changes:
-                what = (old if change.change == "deleted" else new)[os.fsencode(change.path)]
-                if what[0] == "file":
-                    hash_ = f"sha256:{sha256(what[2]).hexdigest()}"
-                    assert (change.size, change.sha256) == (len(what[2]), hash_)
+    store, root = shared
+    task = shared.new_task()
+    replace(root, before)
+    first = task.save({}, message="first")
+    replace(root, after)
+    second = task.save({}, message="second")
+    shown = store.get_checkpoint(second.id)
+    assert (shown.message, shown.parent_id) == ("second", first.id)
+    assert shown.created_at >= first.created_at
+    for checkpoint, old, new in ((first, {}, flatten(before)), (second, flatten(before), flatten(after))):
+        changes = store.compare_files(None, checkpoint.id).changes
+        told = dict(_unfold_renames(changes, old))
+        assert told == _differences(old, new)
+        for change in changes:
+            what = (old if change.change == "deleted" else new)[os.fsencode(change.path)]
+            if what[0] == "file":
+                hash_ = f"sha256:{sha256(what[2]).hexdigest()}"
+                assert (change.size, change.sha256) == (len(what[2]), hash_)
 
 
 def _unfold_renames(changes: list[lastgood.FileChange], old: Found) -> Iterator[tuple[bytes, str]]:

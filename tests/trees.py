@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from hypothesis import strategies as st
 
@@ -37,6 +38,9 @@ class Bench(NamedTuple):
 
     def task(self, id: str = "t") -> lastgood.Task:
         return self.store.task(id, workspace=self.root)
+
+    def new_task(self) -> lastgood.Task:
+        return self.task(uuid4().hex)
 
 
 @contextmanager

@@ -5,20 +5,18 @@ from __future__ import annotations
 import io
 import json
 import os
-import socket
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import lastgood
-from lastgood.cli.progress import count
-from lastgood.model.identity import now
-from lastgood.model.journal import Journal, JournalRoot
-from lastgood.model.step import Process
+from lastgood.cli.invocation import Invocation
+from lastgood.cli.progress import count, counting
 
 Run = Callable[..., Any]
 
@@ -337,7 +335,7 @@ def test_an_interrupted_restore_is_told_by_status_and_ended_by_the_next_command(
     run: Run, data: Run, work: Path
 ) -> None:
     """A16: reopening says what it found; an interrupted restore is finished or undone."""
-    begin_and_die(work)
+    begin_and_die()
     said = data("status")
     assert [one["before"] for one in said["workspace"]["interrupted"]] == [data("show", "@2")["id"]]
     assert "was interrupted" in said["advice"][-1]
@@ -347,29 +345,25 @@ def test_an_interrupted_restore_is_told_by_status_and_ended_by_the_next_command(
     assert data("status")["workspace"]["interrupted"] == []
 
 
-def begin_and_die(work: Path) -> None:
-    """As a process leaves it that was killed while it restored @1: a journal, and one of the files."""
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait(timeout=60)
-    with lastgood.open(work / ".lastgood") as store:
-        first, second = store.find_checkpoint("@1", "work"), store.find_checkpoint("@2", "work")
-        assert first.record.files
-        assert second.record.files
-        root = JournalRoot("", str(work), first.record.files[0].tree, second.record.files[0].tree)
-        store.catalog.begin_journal(
-            Journal(
-                id="j",
-                host=socket.gethostname(),
-                owner=store.user,
-                task_id="work",
-                began_at=now(),
-                process=Process(socket.gethostname(), gone.pid, 1),
-                chosen=first.id,
-                before=second.id,
-                roots=(root,),
-            )
-        )
-    (work / "a.txt").write_text("one\n")
+KILLED = """
+import os, signal, lastgood
+from pathlib import Path
+from lastgood.engine import rewind
+
+def apply(*_, **__):
+    Path("a.txt").write_text("one\\n")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+rewind.apply = apply
+with lastgood.open(".lastgood") as store:
+    store.task("work", workspace=".").restore("@1")
+"""
+
+
+def begin_and_die() -> None:
+    """Restore @1 in a process that is killed when one of the files is there."""
+    done = subprocess.run([sys.executable, "-c", KILLED], timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
 
 
 def test_diff_is_a_patch_that_git_applies(run: Run, process: Run, work: Path, tmp_path: Path) -> None:
@@ -527,3 +521,16 @@ def test_short_work_counts_nothing() -> None:
     stream = io.StringIO()
     count(lambda seconds: True, "saving", stream)
     assert stream.getvalue() == ""
+
+
+def test_the_counter_ends_with_the_work_also_when_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    before = threading.active_count()
+    with pytest.raises(OSError, match="full"), counting(Invocation(), "saving"):
+        assert threading.active_count() == before + 1
+        raise OSError("full")
+    assert threading.active_count() == before
