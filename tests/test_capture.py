@@ -1044,3 +1044,10 @@ def test_captures_one_after_the_other_are_what_lies_there(
             fresh = capture(bench.root, bench.rules(), StatIndex(), Memory())
             assert fresh.tree == bench.last.tree
             assert fresh[1:3] == bench.last[1:3]
+
+
+def test_what_a_restore_is_writing_is_not_captured(bench: Bench) -> None:
+    """B3: temporary files of a restore that was killed are nobody's work."""
+    bench.write(".lastgood-0123456789abcdef-1f.tmp")
+    bench.write(".lastgood-notes.tmp")
+    assert set(bench.captured()) == {b".lastgood-notes.tmp"}

@@ -9,42 +9,35 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import sqlite3
 import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import lastgood
-from lastgood.errors import ConflictError, InvalidError, NotFoundError
-from lastgood.model.tree import Entry, File, Folder, Link, encode_tree
 from tests.trees import (
     FILES,
     NAMES,
-    QUICK,
     SPECS,
     Bench,
     Found,
     Spec,
     bench,
     build,
-    files,
     flatten,
     look,
     paths_of,
     replace,
     specs,
-    without,
 )
+
+import lastgood
+from lastgood.errors import ConflictError, InvalidError, NotFoundError
+from lastgood.model.tree import Entry, File, Folder, Link, encode_tree
 
 needs_git = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed: what needs it is NOT tested")
 
@@ -191,7 +184,7 @@ def test_p4_lists_are_in_order(shared: Bench, actions: list[str], contents: list
     task, other = shared.new_task(), shared.new_task()
     made = [task.save({})]
     for action, content in zip(actions, contents, strict=False):
-        replace(root, {b"f": content, **{name: content for name in NAMES[: len(made)]}})
+        replace(root, {b"f": content, **dict.fromkeys(NAMES[:len(made)], content)})
         match action:
             case "save":
                 made.append(task.save({}))

@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 from lastgood.errors import IntegrityError, InvalidError, UnavailableError
 from lastgood.model.tree import Entry, File, Folder, Left, Link, encode_tree, is_git
 from lastgood.workspace import apply as apply_module
-from lastgood.workspace.apply import CHANGED, FULL, Applied, apply, is_temporary, sweep
+from lastgood.workspace.apply import CHANGED, FULL, Applied, apply, sweep
+from lastgood.workspace.beneath import is_temporary
 from lastgood.workspace.plan import Enter, Plan, is_announced, make_plan
 
 QUICK = "/dev/shm" if os.path.isdir("/dev/shm") else None

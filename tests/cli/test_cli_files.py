@@ -530,7 +530,12 @@ def test_the_counter_ends_with_the_work_also_when_it_fails(monkeypatch: pytest.M
 
     monkeypatch.setattr(sys, "stderr", Terminal())
     before = threading.active_count()
-    with pytest.raises(OSError, match="full"), counting(Invocation(), "saving"):
-        assert threading.active_count() == before + 1
-        raise OSError("full")
+
+    def fail() -> None:
+        with counting(Invocation(), "saving"):
+            assert threading.active_count() == before + 1
+            raise OSError("full")
+
+    with pytest.raises(OSError, match="full"):
+        fail()
     assert threading.active_count() == before

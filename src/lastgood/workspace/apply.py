@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -22,7 +21,7 @@ from typing import NamedTuple, Protocol
 
 from lastgood.errors import CheckpointError, IntegrityError, UnavailableError
 from lastgood.model.tree import File, Link, is_git
-from lastgood.workspace.beneath import GONE, join, open_file, open_folder
+from lastgood.workspace.beneath import GONE, is_temporary, join, open_file, open_folder
 from lastgood.workspace.plan import Enter, Leave, Place, Plan, Remove, Step
 
 OpenContent = Callable[[File], Iterator[bytes]]
@@ -62,7 +61,6 @@ _FEW = 16
 """Up to so many files and folders are synced one by one (4 ms each; syncfs took 15 ms for 100), so that a small restore
 does not wait for everything that others have written to the same file system."""
 
-_TEMPORARY = re.compile(rb"\.lastgood-[0-9a-f]{16}-[0-9a-f]+\.tmp")
 _ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -106,11 +104,6 @@ def sweep(root_path: str) -> list[bytes]:
             opened = open_folder(folder, name)
             stack.append((opened, join(path, name), _sweep_folder(opened, join(path, name), swept)))
     return swept
-
-
-def is_temporary(name: bytes) -> bool:
-    """Whether `apply` calls its temporary files so; these are never captured."""
-    return _TEMPORARY.fullmatch(name) is not None
 
 
 class _Refused(Exception):  # noqa: N818

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from types import TracebackType
 from typing import Self
 
@@ -19,6 +20,14 @@ GONE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EMLINK))
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: a fifo that took the place of a file must not make us wait for its writer.
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
+
+
+_TEMPORARY = re.compile(rb"\.lastgood-[0-9a-f]{16}-[0-9a-f]+\.tmp")
+
+
+def is_temporary(name: bytes) -> bool:
+    """Whether a restore calls its temporary files so; these are never captured."""
+    return _TEMPORARY.fullmatch(name) is not None
 
 
 def open_folder(folder: int, name: bytes) -> int:

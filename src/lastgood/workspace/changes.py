@@ -24,7 +24,7 @@ MOST_BYTES = 8 << 20
 """Content that is read for it, in all."""
 LEAST_SIMILARITY = 50
 _COMMON = 8  # a line of more files than this says little about which of them was renamed
-_MOST_HITS = 1_000_000  # shared lines that are counted: half a second; 250 files in families of 16 took 7 s without
+_MOST_HITS = 1_000_000  # shared lines that are counted: 250 files in families of 8 take 0.9 s, and 2.4 s without it
 _CLOSEST = 4  # candidates that are looked at closely, for each new file
 
 

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 from lastgood.model.digest import digest
 from lastgood.model.tree import Entry, File, Left, Link, Why
-from lastgood.workspace.beneath import MAX_DEPTH, Walk, join, open_folder
+from lastgood.workspace.beneath import MAX_DEPTH, Walk, is_temporary, join, open_folder
 from lastgood.workspace.index import Record, Report, Signature, encode, is_settled, list_names, signature, split
 from lastgood.workspace.reading import Content, Job, Skipped, refuse
 
@@ -207,7 +207,7 @@ class Scan:
     def _visit(self, folder: int, path: bytes) -> Visit:
         status: Signature = signature(os.fstat(folder))
         with os.scandir(folder) as found:
-            entries = [entry for entry in found if entry.name.lower() != ".git"]
+            entries = [entry for entry in found if not _is_nothing(entry.name)]
         if path in self._wanted:
             entries = [entry for entry in entries if self._is_wanted(path, entry)]
         names = split(os.fsencode("\0".join([entry.name for entry in entries])))
@@ -256,6 +256,11 @@ class Scan:
                 except OSError as error:
                     visit.refuse(name, refuse(join(visit.path, name), error))
         _keep_databases_whole(visit, known)
+
+
+def _is_nothing(name: str) -> bool:
+    """A repository's own folder, and what a restore is writing at this moment: not even left out."""
+    return name[:1] == "." and (name.lower() == ".git" or is_temporary(os.fsencode(name)))
 
 
 def _is_unchanged(
