@@ -23,6 +23,7 @@ class Store(Opened[engine.Store]):
 
     user = Plain[str]()
     options = Plain[Options]()
+    base_path = Plain[str]()
 
     task = bridged(engine.Store.task, Task)
     tasks = bridged(engine.Store.tasks)

@@ -198,18 +198,20 @@ class Store:
         line = self.line(task_id, self._owner(owner), active=True)
         return find_last_good(self, line, verified=check_flag("verified", verified), type=kind)
 
-    def verify_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> bool:
+    def verify_checkpoint(self, checkpoint_id: str, *, live: bool = False, owner: str | None = None) -> bool:
         """Whether it is verified now: every stored byte is what was saved, there is evidence, and it holds.
 
-        What checking gave is recorded. One without evidence is never verified; see `check_checkpoint`.
+        Evidence about files that it captured itself is checked against these; with `live`, against the disk. What
+        checking gave is recorded, unless it was live. One without evidence is never verified; see `check_checkpoint`.
         """
-        return self.check_checkpoint(checkpoint_id, owner=owner).verified
+        return self.check_checkpoint(checkpoint_id, live=live, owner=owner).verified
 
-    def check_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> Verification:
+    def check_checkpoint(self, checkpoint_id: str, *, live: bool = False, owner: str | None = None) -> Verification:
         """As `verify_checkpoint`, with all that was found: damage in words, and each piece of evidence."""
         from lastgood.engine.verification import verify_stored
 
-        return verify_stored(self, self.stored(checkpoint_id, self._owner(owner)), files=True)
+        stored = self.stored(checkpoint_id, self._owner(owner))
+        return verify_stored(self, stored, files=True, live=check_flag("live", live))
 
     def examine_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> list[str]:
         """What is wrong with its stored bytes (record, place, lineage, attestations, content), in words."""
@@ -225,6 +227,11 @@ class Store:
         owner = self._owner(owner)
         chosen = self.get_checkpoint(checkpoint_id, owner=owner)
         return self.task(chosen.task_id, owner=owner).roll_back(chosen).state
+
+    @property
+    def base_path(self) -> str:
+        """Where relative paths of evidence begin."""
+        return self._base_path
 
     def list_files(self, checkpoint_id: str, path: str = "", *, owner: str | None = None) -> list[FileInfo]:
         """What lies in a folder of a checkpoint. With several roots, paths look like `app:src/main.py`."""

@@ -105,20 +105,22 @@ def proving(
 
 
 def verify_stored(
-    store: Store, stored: StoredCheckpoint, record: Recording = "always", *, files: bool = False
+    store: Store, stored: StoredCheckpoint, record: Recording = "always", *, files: bool = False, live: bool = False
 ) -> Verification:
     """Check a stored checkpoint: its bytes, then its evidence as the world is now; record what it gave.
 
     "changed": only when it differs from what was recorded last. With `files` the content of files is read, too.
+    Evidence about files that it captured is checked against these, because they are what comes back; with `live`,
+    against the disk, and then nothing is recorded.
     """
     problems = examine(store.catalog, stored, store.filing.blobs if files else None)
-    pack = EvidencePack() if problems else _recheck(store, store.wrap(stored))
+    pack = EvidencePack() if problems else _recheck(store, store.wrap(stored), live)
     data = {"verified": False, "problems": problems[:20]} if problems else to_data(pack)
     result = Verification(stored.id, problems, pack)
     said_so = stored.verified_at is not None and stored.verified == result.verified
     wanted = record == "always" or (record == "changed" and not said_so)
     # Damage may pass, when bytes come back; it is recorded only where something else was said.
-    if wanted and (stored.verified if problems else pack.evidence_list) and not stored.deleted:
+    if wanted and not live and (stored.verified if problems else pack.evidence_list) and not stored.deleted:
         with suppress(CheckpointError):  # what was found is said all the same, in a store that takes no more, too
             store.catalog.attest(stored.owner, [stored.id], "verification", data, store.actor())
     store.log("verify", stored.task_id, checkpoint_id=stored.id, verified=result.verified, intact=result.intact)
@@ -252,10 +254,15 @@ class _Parts:
         return f"<{what}>"
 
 
-def _recheck(store: Store, checkpoint: Checkpoint) -> EvidencePack:
+def _recheck(store: Store, checkpoint: Checkpoint, live: bool) -> EvidencePack:
     claims = checkpoint.record.evidence
     pack = EvidencePack() if claims is None else EvidencePack.from_claims(claims)
-    store.verifier().verify_evidence_pack(pack, checkpoint.plain_state)
+    captured = None
+    if checkpoint.record.files and not live:
+        from lastgood.engine.captured import find_in
+
+        captured = find_in(store.filing.blobs, checkpoint.record.files)
+    store.verifier().verify_evidence_pack(pack, checkpoint.plain_state, captured=captured)
     for evidence in pack.evidence_list:
         if evidence.metadata.get(LOST) is True:
             _fail(evidence, UNUSABLE)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lastgood.catalog.contract import Binding
 from lastgood.engine.blobs import Batch, Gathered
+from lastgood.engine.captured import seen_from
 from lastgood.engine.checkpoint import Skipped
 from lastgood.engine.process import this_process
 from lastgood.evidence.descriptors import descriptors
@@ -90,7 +91,7 @@ class Workspace:
             batch.discard()
             raise
         return CapturedFiles(
-            tuple(_describe(root, captured) for root, captured in found),
+            tuple(self._describe(root, captured) for root, captured in found),
             tuple(_show(root, skipped) for root, captured in found for skipped in captured.skipped),
             gathered,
             self.binding(takes_over=takes_over),
@@ -110,7 +111,7 @@ class Workspace:
         except BaseException:
             batch.discard()
             raise
-        roots = tuple(_describe(root, captured) for root, captured in found)
+        roots = tuple(self._describe(root, captured) for root, captured in found)
         return CapturedFiles(roots, (), gathered, self.binding())
 
     def binding(self, *, takes_over: bool = False) -> Binding:
@@ -158,6 +159,11 @@ class Workspace:
         index.save()
         return captured
 
+    def _describe(self, root: Root, captured: Captured) -> FileRoot:
+        base = seen_from(os.path.realpath(self._store.base_path), root.path)
+        counts = captured.file_count, captured.total_size
+        return FileRoot(root.name, captured.tree, captured.partial, *counts, git_head(root), base)
+
     def _index_file(self, root: Root) -> Path:
         return self._folder / "index" / sha256(os.fsencode(root.path)).hexdigest()[:32]
 
@@ -194,12 +200,6 @@ def _read_small(walk: Walk, path: bytes) -> bytes | None:
         return None
     finally:
         os.close(descriptor)
-
-
-def _describe(root: Root, captured: Captured) -> FileRoot:
-    return FileRoot(
-        root.name, captured.tree, captured.partial, captured.file_count, captured.total_size, git_head(root)
-    )
 
 
 def _show(root: Root, skipped: LeftOut) -> Skipped:

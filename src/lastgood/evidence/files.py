@@ -129,6 +129,10 @@ class Files:
                 descriptors.release(descriptor, os.fstat(descriptor))
         raise InvalidError(f"{show(path)} changed while it was read", hint="verify when its writer is done")
 
+    def place(self, path: object) -> str:
+        """Where the helper process finds it."""
+        return self.require(path)
+
     def require(self, path: object) -> str:
         """The path as text, allowed here."""
         if self._closed:

@@ -70,7 +70,7 @@ class Surroundings:
         """
         if path is None and self._database is None:
             raise InvalidError("the claim names no database", hint='give "db_path" in expected or metadata')
-        text = self._database if path is None else self._files.require(path)
+        text = self._database if path is None else self._files.place(path)
         about = self._files.base, str(text), table, where, values, self.deadline
         if self.allowance is not None:
             if self._rows.is_free():

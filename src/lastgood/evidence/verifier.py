@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from lastgood.errors import CheckpointError, InvalidError, UnavailableError
 from lastgood.evidence.claims import check_artifact, check_digest, check_exit, check_row
@@ -19,6 +19,9 @@ from lastgood.evidence.helper import Helper
 from lastgood.evidence.registry import find_check
 from lastgood.evidence.surroundings import Check, Surroundings
 from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
+
+if TYPE_CHECKING:
+    from lastgood.evidence.captured import FindCaptured
 
 _MAX_THREADS = 8
 _FIRST_WAIT_SECONDS = 0.05
@@ -64,9 +67,14 @@ class EvidenceVerifier:
         self._verify([evidence], snapshot)
         return evidence.verified
 
-    def verify_evidence_pack(self, pack: EvidencePack, snapshot: object = None) -> bool:
-        """Check all of it, what is slow in parallel; whether the pack's rule holds."""
-        self._verify(pack.evidence_list, snapshot)
+    def verify_evidence_pack(
+        self, pack: EvidencePack, snapshot: object = None, *, captured: FindCaptured | None = None
+    ) -> bool:
+        """Check all of it, what is slow in parallel; whether the pack's rule holds.
+
+        `captured` says what a checkpoint has at a path, so that this is looked at and not the disk (D11).
+        """
+        self._verify(pack.evidence_list, snapshot, captured)
         return pack.is_verified
 
     def verify_multiple(self, evidence_list: list[Evidence], snapshot: object = None) -> dict[str, Any]:
@@ -96,12 +104,14 @@ class EvidenceVerifier:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _verify(self, pieces: Iterable[Evidence], snapshot: object) -> None:
-        with self.checking(pieces, snapshot) as finish:
+    def _verify(self, pieces: Iterable[Evidence], snapshot: object, captured: FindCaptured | None = None) -> None:
+        with self.checking(pieces, snapshot, captured) as finish:
             finish()
 
     @contextmanager
-    def checking(self, pieces: Iterable[Evidence], snapshot: object = None) -> Iterator[Callable[[], None]]:
+    def checking(
+        self, pieces: Iterable[Evidence], snapshot: object = None, captured: FindCaptured | None = None
+    ) -> Iterator[Callable[[], None]]:
         """Check what is quick, and ask a helper for what it must look up; the rest is done by calling `finish`.
 
         Between the two is time for something else.
@@ -111,12 +121,13 @@ class EvidenceVerifier:
             if not isinstance(piece, Evidence):
                 raise InvalidError("that is not evidence", hint="make lastgood.Evidence objects")
         self._files.refresh()
+        files = self._files if captured is None else _as_captured(self._files, captured)
         given = _Once(snapshot) if callable(snapshot) else lambda: snapshot
         allowance = Allowance(_INLINE_BYTES)
         later: list[tuple[Evidence, Surroundings]] = []
         try:
             for piece in sorted(pieces, key=_is_asked_for, reverse=True):
-                surroundings = self._surroundings(given, allowance)
+                surroundings = self._surroundings(files, given, allowance)
                 try:
                     self._check(piece, surroundings)
                 except Later:
@@ -126,6 +137,8 @@ class EvidenceVerifier:
             for _, surroundings in later:
                 if surroundings.question is not None:
                     surroundings.question.drop()
+            if captured is not None:
+                files.close()
 
     def _check_later(self, piece: Evidence, surroundings: Surroundings) -> None:
         surroundings.allowance = None
@@ -133,9 +146,9 @@ class EvidenceVerifier:
             surroundings.deadline = time.monotonic() + self._timeout
         self._check(piece, surroundings)
 
-    def _surroundings(self, snapshot: Callable[[], object], allowance: Allowance) -> Surroundings:
+    def _surroundings(self, files: Files, snapshot: Callable[[], object], allowance: Allowance) -> Surroundings:
         deadline = time.monotonic() + self._timeout
-        return Surroundings(self._files, self._rows, self._database, snapshot, deadline, allowance)
+        return Surroundings(files, self._rows, self._database, snapshot, deadline, allowance)
 
     def _check(self, evidence: Evidence, surroundings: Surroundings) -> None:
         """Record what came of it; Later when there is an allowance and it does not suffice."""
@@ -164,6 +177,12 @@ class EvidenceVerifier:
                     raise
                 self._sleep(wait)
         return check(evidence, surroundings)
+
+
+def _as_captured(real: Files, find: FindCaptured) -> Files:
+    from lastgood.evidence.captured import CapturedFiles
+
+    return CapturedFiles(real, find)
 
 
 class _Once:

@@ -30,7 +30,8 @@ class ValueRef(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FileRoot(msgspec.Struct, frozen=True, array_like=True):
-    """One captured folder."""
+    """One captured folder. `base`: how a path of the checkpoint's evidence becomes one in here, what to take off and
+    what to put before it; None: evidence is about something else."""
 
     name: str
     tree: bytes
@@ -38,6 +39,7 @@ class FileRoot(msgspec.Struct, frozen=True, array_like=True):
     file_count: int
     total_size: int
     git_head: str | None = None
+    base: tuple[str, str] | None = None
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True):

@@ -1,0 +1,107 @@
+"""Evidence about files that a checkpoint captured itself (D11): what comes back is what is checked."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import lastgood
+from lastgood import Evidence, EvidencePack, Store, Task
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    (tmp_path / "app" / "out").mkdir(parents=True)
+    return tmp_path
+
+
+@pytest.fixture
+def store(base: Path) -> Iterator[Store]:
+    with lastgood.open(base / "store", base_path=base / "app", user="ada") as store:
+        yield store
+
+
+@pytest.fixture
+def task(store: Store, base: Path) -> Task:
+    return store.task("t", workspace=base / "app")
+
+
+def test_evidence_about_a_captured_file_holds_though_the_disk_has_changed(store: Store, task: Task, base: Path) -> None:
+    """D11: else one could never go back to where a file still was right."""
+    report = base / "app" / "out" / "report.md"
+    report.write_text("good")
+    with task.step("write") as step:
+        step.expect_file("out/report.md")
+    made = step.checkpoint
+    assert made is not None
+    assert made.verified
+    report.write_text("bad")
+    assert store.verify_checkpoint(made.id)
+    assert not store.verify_checkpoint(made.id, live=True)
+    assert store.get_checkpoint(made.id).verified, "looking at the disk was recorded"
+    task.restore(made)
+    assert report.read_text() == "good"
+
+
+def test_when_committing_the_disk_is_looked_at(store: Store, task: Task, base: Path) -> None:
+    pack = EvidencePack([Evidence("artifact_exists", "there", {"path": "out/report.md", "type": "file"})])
+    made = task.save({}, evidence=pack)
+    assert not made.verified
+    (base / "app" / "out" / "report.md").write_text("too late")
+    assert not store.verify_checkpoint(made.id)
+    assert store.verify_checkpoint(made.id, live=True)
+
+
+def test_links_folders_and_what_was_left_out(store: Store, task: Task, base: Path) -> None:
+    """What was captured is looked up in the checkpoint, links followed; what was left out, on disk."""
+    app = base / "app"
+    (app / "data.txt").write_text("1")
+    (app / "link").symlink_to("data.txt")
+    (app / "far").symlink_to("out/../data.txt")
+    (app / ".env").write_text("TOKEN=1")
+    names = {"data.txt": "file", "link": "file", "far": "file", "out": "directory", ".env": "file"}
+    claims = [Evidence("artifact_exists", name, {"path": name, "type": kind}) for name, kind in names.items()]
+    made = task.save({}, evidence=EvidencePack(claims))
+    assert made.verified
+    for name in ("far", "link", "data.txt", ".env"):
+        (app / name).unlink()
+    held = {piece.description: piece.verified for piece in store.check_checkpoint(made.id).pack.evidence_list}
+    assert held == {"data.txt": True, "link": True, "far": True, "out": True, ".env": False}
+
+
+@pytest.mark.parametrize(("where", "path"), [("app", "x"), (".", "app/x"), ("app/out", "x")])
+def test_paths_mean_the_same_wherever_the_workspace_lies(base: Path, where: str, path: str) -> None:
+    folder = base / "app" / "out" if where == "app/out" else base / "app"
+    (folder / "x").write_text("1")
+    with lastgood.open(base / "store", base_path=base / where, user="ada") as store:
+        task = store.task("t", workspace=base / "app")
+        pack = EvidencePack([Evidence("artifact_exists", "there", {"path": path, "type": "file"})])
+        made = task.save({}, evidence=pack)
+        (folder / "x").unlink()
+        assert (made.verified, store.verify_checkpoint(made.id)) == (True, True)
+
+
+def test_a_row_is_looked_for_in_the_database_as_it_was(store: Store, task: Task, base: Path) -> None:
+    database = base / "app" / "jobs.sqlite"
+    connection = sqlite3.connect(database)
+    connection.execute("CREATE TABLE jobs (id TEXT, status TEXT)")
+    connection.execute("INSERT INTO jobs VALUES ('a', 'done')")
+    connection.commit()
+    row = {"table": "jobs", "where": {"id": "a"}, "values": {"status": "done"}, "db_path": "jobs.sqlite"}
+    made = task.save({}, evidence=EvidencePack([Evidence("db_row", "done", row)]))
+    connection.execute("UPDATE jobs SET status = 'failed'")
+    connection.commit()
+    connection.close()
+    assert (made.verified, store.verify_checkpoint(made.id)) == (True, True)
+    assert not store.verify_checkpoint(made.id, live=True)
+
+
+def test_evidence_about_the_outside_world_is_checked_there(store: Store, task: Task, base: Path) -> None:
+    outside = base / "outside.txt"
+    outside.write_text("1")
+    made = task.save({}, evidence=EvidencePack([Evidence("artifact_exists", "there", {"path": str(outside)})]))
+    outside.unlink()
+    assert (made.verified, store.verify_checkpoint(made.id)) == (True, False)
