@@ -105,3 +105,27 @@ def test_evidence_about_the_outside_world_is_checked_there(store: Store, task: T
     made = task.save({}, evidence=EvidencePack([Evidence("artifact_exists", "there", {"path": str(outside)})]))
     outside.unlink()
     assert (made.verified, store.verify_checkpoint(made.id)) == (True, False)
+
+
+def test_a_step_that_fails_may_take_its_files_back(store: Store, task: Task, base: Path) -> None:
+    """D: the failure is recorded, the files are those it began with, and what it made of them is kept."""
+    good = base / "app" / "good.txt"
+    good.write_text("good")
+    task.save({"n": 1})
+    with pytest.raises(RuntimeError, match="gone wrong"), task.step("edit", on_error="restore"):
+        good.write_text("bad")
+        (base / "app" / "new.txt").write_text("new")
+        raise RuntimeError("gone wrong")
+    assert (good.read_text(), (base / "app" / "new.txt").exists()) == ("good", False)
+    kept = next(one for one in store.list_checkpoints("t") if one.type == "before_restore")
+    assert store.read_file(kept.id, "good.txt") == b"bad"
+    assert "step_failed" in [entry.kind for entry in task.history()]
+    with pytest.raises(RuntimeError, match="again"), task.step("edit"):
+        good.write_text("left")
+        raise RuntimeError("again")
+    assert good.read_text() == "left"
+
+
+def test_files_are_only_taken_back_where_there_are_some(store: Store) -> None:
+    with pytest.raises(lastgood.InvalidError, match="no files to restore"):
+        store.task("other").step("edit", on_error="restore")

@@ -15,6 +15,7 @@ from lastgood.engine import task as engine
 from lastgood.engine.history import Entry
 from lastgood.engine.options import OnFailure
 from lastgood.engine.restore import What
+from lastgood.engine.step import OnError
 from lastgood.model.evidence import EvidencePack
 
 if TYPE_CHECKING:
@@ -63,9 +64,9 @@ class Task(Loadable[engine.Task]):
         """See `lastgood.Task.history`."""
         return await self._bridge.run(partial(self._far.history, all=all, **wanted))
 
-    def step(self, name: str, *, type: str = "step", **fields: Any) -> Step:
+    def step(self, name: str, *, type: str = "step", on_error: OnError = "keep", **fields: Any) -> Step:
         """See `lastgood.Task.step`: `async with task.step("edit") as step`."""
-        return Step(self._bridge, self._far.step(name, type=type, **fields))
+        return Step(self._bridge, self._far.step(name, type=type, on_error=on_error, **fields))
 
     async def tag(self, checkpoint: Checkpoint | str, name: str, *, move: bool = False) -> None:
         """See `lastgood.Task.tag`."""

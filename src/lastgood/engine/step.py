@@ -7,11 +7,11 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from lastgood.engine.commit import KEPT
 from lastgood.engine.process import this_process
-from lastgood.errors import ConflictError, InvalidError, NotFoundError
+from lastgood.errors import CheckpointError, ConflictError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import COMPANIONS
 from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
 from lastgood.model.identity import check_name, check_type, new_id, now
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lastgood.engine.task import Task
 
 ERROR_CHARACTERS = 2000
+OnError = Literal["keep", "restore"]
 
 
 class Step:
@@ -33,7 +34,7 @@ class Step:
     same, as not verified. On an exception the head stays where it is and the failure is recorded.
     """
 
-    def __init__(self, task: Task, name: str, type: str, fields: dict[str, Any]) -> None:
+    def __init__(self, task: Task, name: str, type: str, fields: dict[str, Any], on_error: OnError = "keep") -> None:
         self.id = new_id()
         self.name = check_name("step", name)
         self.type = check_type("type", type)
@@ -41,9 +42,11 @@ class Step:
         self.checkpoint: Checkpoint | None = None
         self._task = task
         self._fields = fields
+        self._on_error = on_error
         self._state: Any = KEPT
         self._from: Checkpoint | None = None
         self._open = False
+        self._ground: Checkpoint | None = None
         self._running: set[Command] = set()
 
     @property
@@ -83,6 +86,7 @@ class Step:
             )
         )
         self._open = True
+        self._ground = self._task.head
         return self
 
     def expect(self, *evidence: Evidence) -> None:
@@ -174,6 +178,9 @@ class Step:
         if self._open:
             with suppress(Exception):  # what went wrong first is what the caller must hear
                 self.fail(reason)
+            if self._on_error == "restore" and self._ground is not None:
+                with suppress(CheckpointError):
+                    self._task.restore(self._ground, "files", verify=False, message=f"{self.name} failed")
 
     def __repr__(self) -> str:
         return f"<Step {self.name!r} of {self._task.id!r}{' open' if self._open else ''}>"
@@ -185,6 +192,13 @@ def _in_words(reason: BaseException | str) -> str:
     except Exception:  # an exception that cannot be put into words has a name at least
         text = type(reason).__name__
     return text.encode(errors="replace").decode()
+
+
+def check_on_error(on_error: object, *, has_workspace: bool) -> None:
+    if on_error not in get_args(OnError):
+        raise InvalidError(f"on_error cannot be {str(on_error)[:80]!r}", hint=f"one of {', '.join(get_args(OnError))}")
+    if on_error == "restore" and not has_workspace:
+        raise InvalidError("there are no files to restore", hint="open the task with its workspace")
 
 
 def check_fields(fields: dict[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lastgood.engine.recovery import Recovery
     from lastgood.engine.restore import Restored, Way, What
     from lastgood.engine.rewind import FilesPlan
-    from lastgood.engine.step import Step
+    from lastgood.engine.step import OnError, Step
     from lastgood.engine.store import Store
     from lastgood.engine.workspace import Folders, Workspace
     from lastgood.evidence.verifier import EvidenceVerifier
@@ -189,14 +189,17 @@ class Task:
             draft = _draft(state, **{**fields, "proof": proof})
             return self._with_files(draft, files, lambda ready: self._cursor.save_on_top(ready, _policy(on_failure)))
 
-    def step(self, name: str, *, type: str = "step", **fields: Any) -> Step:
+    def step(self, name: str, *, type: str = "step", on_error: OnError = "keep", **fields: Any) -> Step:
         """One piece of work that ends in a checkpoint, or is recorded as failed: `with task.step("edit") as step:`.
 
-        Takes the fields of `save` that describe a checkpoint (message, metadata, iteration, work_item_id, …).
+        Takes the fields of `save` that describe a checkpoint (message, metadata, iteration, work_item_id, …). When the
+        work fails, files stay as they are; with `on_error="restore"` they become those of the head it began from, and
+        what it had made of them is kept in a checkpoint.
         """
-        from lastgood.engine.step import Step, check_fields
+        from lastgood.engine.step import Step, check_fields, check_on_error
 
-        return Step(self, name, type, check_fields(fields))
+        check_on_error(on_error, has_workspace=self._workspace is not None)
+        return Step(self, name, type, check_fields(fields), on_error)
 
     def tag(self, checkpoint: Checkpoint | str, name: str, *, move: bool = False) -> None:
         """Name a checkpoint of this task."""
