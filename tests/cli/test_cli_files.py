@@ -214,7 +214,8 @@ def test_files_alone_are_restored_by_path_and_the_state_stays(run: Run, data: Ru
     assert (said["branch"], json.loads(run("show", "--state").stdout)) == ("main", {"n": 2})
     assert run("undo").stdout.splitlines()[2:] == ["- src/b.py"]
     assert tree(work) == SECOND
-    assert run("restore", "@1", "--what", "files").stdout.startswith("restored the files of @1 as @5, on main\n")
+    assert "nothing that these paths name" in run("restore", "@1", "--path", "typo").stderr
+    assert run("restore", "@1", "--what", "files").stdout.startswith("restored the files of @1 as @6, on main\n")
     assert tree(work) == FIRST
 
 

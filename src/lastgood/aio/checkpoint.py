@@ -14,6 +14,7 @@ from lastgood.engine import checkpoint as engine
 from lastgood.engine import recovery, restore, store
 from lastgood.model.checkpoint import Head, Record
 from lastgood.model.evidence import EvidencePack
+from lastgood.model.journal import Journal
 from lastgood.model.step import OpenStep
 
 T = TypeVar("T")
@@ -143,6 +144,7 @@ class Recovery(Handle[recovery.Recovery]):
     head = Plain(if_any)
     last_good = Plain(if_any)
     advice = Plain[tuple[str, ...]]()
+    restores = Plain[tuple[Journal, ...]]()
     clean = Plain[bool]()
 
 

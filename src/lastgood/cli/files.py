@@ -84,10 +84,12 @@ def interrupted_restores(store: Store, folders: Any) -> list[Journal]:
 
     if folders is None or not store.catalog.journals(this_process().host):
         return []
-    from lastgood.engine.rewind import interrupted
+    from lastgood.engine.process import is_alive
     from lastgood.engine.workspace import Workspace
 
-    return interrupted(store, Workspace(store, folders))
+    paths = {root.path for root in Workspace(store, folders).roots}
+    found = store.catalog.journals(this_process().host)
+    return [journal for journal in found if is_alive(journal.process) is False and paths.issuperset(journal.paths)]
 
 
 @contextmanager

@@ -102,6 +102,8 @@ def _restore(
         say(call, f"what was not saved yet is saved as @{saved_first.sequence}")
     if what == "both" and call.folders() is not None and chosen.record.files is None:
         say(call, f"note: @{chosen.sequence} holds no files; those on disk stay as they are")
+    if paths and not (restored.restored or restored.deleted or restored.failed):
+        say(call, "note: nothing that these paths name is different there")
     _warn(call, announced, "were written")
     say_failed(call, restored.failed)
     say(call, "`lastgood undo` takes it back")

@@ -8,7 +8,8 @@ import msgspec
 
 from lastgood.catalog.contract import MAX_PAGE, Line, StoredCheckpoint
 from lastgood.engine.checkpoint import Checkpoint
-from lastgood.engine.process import is_alive
+from lastgood.engine.process import is_alive, this_process
+from lastgood.model.journal import Journal
 from lastgood.model.step import OpenStep
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ NEVER_GOOD = frozenset(("stage_failed", "cancelled", "before_restore"))
 
 
 class Recovery(msgspec.Struct, frozen=True):
-    """How a task was found. `interrupted`: steps whose process is gone; `running`: all other open ones."""
+    """How a task was found. `interrupted`: steps whose process is gone; `running`: all other open ones; `restores`: of
+    files, on this host, whose process is gone."""
 
     task_id: str
     owner: str
@@ -29,11 +31,13 @@ class Recovery(msgspec.Struct, frozen=True):
     head: Checkpoint | None
     last_good: Checkpoint | None
     advice: tuple[str, ...]
+    restores: tuple[Journal, ...] = ()
 
     @property
     def clean(self) -> bool:
         """Nothing was in flight, and the newest checkpoint is good."""
-        return not self.interrupted and (self.head is None or self.head.id == (self.last_good and self.last_good.id))
+        in_flight = self.interrupted or self.restores
+        return not in_flight and (self.head is None or self.head.id == (self.last_good and self.last_good.id))
 
 
 def find_last_good(
@@ -68,8 +72,23 @@ def examine_task(store: Store, task_id: str, owner: str) -> Recovery:
     head = store.wrap(position.head) if position else None
     line = Line(position.task, position.branch) if position else None
     good = find_last_good(store, line, verified=False, record="never") if line else None
-    advice = _advise(gone, running, head, good)
-    return Recovery(task_id, owner, tuple(gone), tuple(running), head, good, advice)
+    restores = interrupted_restores(store, position.task.id, owner) if position else []
+    advice = (*map(_advise_restore, restores), *_advise(gone, running, head, good))
+    return Recovery(task_id, owner, tuple(gone), tuple(running), head, good, advice, tuple(restores))
+
+
+def interrupted_restores(store: Store, task_id: str, owner: str) -> list[Journal]:
+    """Restores of a task's files that were begun on this host by a process that is gone."""
+    found = store.catalog.journals(this_process().host)
+    mine = [journal for journal in found if (journal.task_id, journal.owner) == (task_id, owner)]
+    return [journal for journal in mine if is_alive(journal.process) is False]
+
+
+def _advise_restore(journal: Journal) -> str:
+    return (
+        f"a restore of the files in {', '.join(journal.paths)} was interrupted: open the task with that workspace "
+        "(`lastgood status` there will do), and it is taken back"
+    )
 
 
 def _advise(

@@ -17,7 +17,8 @@ import msgspec
 from lastgood.catalog.contract import Note, Position
 from lastgood.engine.browse import require_files
 from lastgood.engine.commit import KEPT, Draft
-from lastgood.engine.process import is_alive, this_process
+from lastgood.engine.process import this_process
+from lastgood.engine.recovery import interrupted_restores
 from lastgood.engine.restore import Restored, What, draft_restored, plan_branch, require_restorable
 from lastgood.engine.task import NOT_GIVEN
 from lastgood.engine.workspace import CapturedFiles, Workspace
@@ -205,7 +206,10 @@ class Rewind:
 
     def recover(self) -> None:
         """Finish or take back what a process that is gone had begun here."""
-        for journal in interrupted(self._store, self._workspace):
+        paths = {root.path for root in self._workspace.roots}
+        for journal in interrupted_restores(self._store, self._cursor.task_id, self._cursor.owner):
+            if not paths.issuperset(journal.paths):
+                continue
             with self.locked():
                 if journal not in self._store.catalog.journals(journal.host):
                     continue
@@ -322,16 +326,6 @@ def has_drifted(present: CapturedFiles, head: Checkpoint | None) -> bool:
     """Whether the files are not those of the head; uncaptured ones that were saved by name are."""
     recorded = {} if head is None else {(root.name, root.partial): root.tree for root in head.record.files or ()}
     return any(recorded.get((root.name, root.partial)) != root.tree for root in present.roots)
-
-
-def interrupted(store: Store, workspace: Workspace) -> list[Journal]:
-    """Restores in these folders that were begun by a process that is gone."""
-    paths = {root.path for root in workspace.roots}
-    return [
-        journal
-        for journal in store.catalog.journals(this_process().host)
-        if is_alive(journal.process) is False and all(path in paths for path in journal.paths)
-    ]
 
 
 def _files(checkpoint: Checkpoint | None) -> tuple[FileRoot, ...] | None:
