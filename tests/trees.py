@@ -4,7 +4,8 @@ A spec says what lies in a folder: name -> (mode, content) for a file, the targe
 a folder. What `look` finds on disk and what `flatten` makes of a spec are the same when the folder holds just that.
 """
 
-# ruff: noqa: PTH  (names are raw bytes here, which pathlib does not take)
+# Names are raw bytes here, which pathlib does not take.
+# ruff: noqa: PTH101, PTH102, PTH106, PTH108, PTH112, PTH114, PTH115, PTH118, PTH123, PTH208, PTH211
 
 from __future__ import annotations
 

@@ -61,14 +61,9 @@ class Drift(NamedTuple):
         return shown + [("changed" if not index else "", line) for index, line in enumerate(lines)]
 
     def advice(self) -> list[str]:
-        said = [
-            f"a restore of {journal.chosen} was interrupted: the next command that works with these files "
-            "finishes it or takes it back (`lastgood diff` will do)"
-            for journal in self.interrupted
-        ]
-        if self.is_elsewhere:
-            said.append("the files are those of another branch: `lastgood branch --switch` changes them, too")
-        return said
+        if not self.is_elsewhere:
+            return []
+        return ["the files are those of another branch: `lastgood branch --switch` changes them, too"]
 
 
 def look_at_files(call: Invocation, store: Store, head: Checkpoint | None) -> Drift | None:
@@ -79,7 +74,7 @@ def look_at_files(call: Invocation, store: Store, head: Checkpoint | None) -> Dr
         if (folders := call.folders()) is None:
             return None
         workspace = Workspace(store, folders)
-        return _look(call, store, workspace, head, interrupted_restores(store, folders))
+        return _look(call, store, workspace, head, interrupted_restores(call, store))
     except CheckpointError as error:
         return Drift(problem=str(error))
 

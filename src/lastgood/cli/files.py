@@ -78,18 +78,24 @@ def holds_whole_folders(checkpoint: Checkpoint) -> bool:
     return any(not root.partial for root in checkpoint.record.files or ())
 
 
-def interrupted_restores(store: Store, folders: Any) -> list[Journal]:
-    """Restores in these folders that were begun by a process that is gone. Looking changes nothing."""
+def interrupted_restores(call: Invocation, store: Store) -> list[Journal]:
+    """Restores of the task's files, in the folders of the workspace, that were begun by a process that is gone.
+
+    Looking changes nothing.
+    """
     from lastgood.engine.process import this_process
 
+    folders = call.folders()
     if folders is None or not store.catalog.journals(this_process().host):
         return []
-    from lastgood.engine.process import is_alive
+    from lastgood.engine.recovery import interrupted_restores
     from lastgood.engine.workspace import Workspace
 
+    owner = call.owner or store.user
+    position = store.catalog.position(owner, call.task_id())
+    found = interrupted_restores(store, position.task.id, owner) if position else []
     paths = {root.path for root in Workspace(store, folders).roots}
-    found = store.catalog.journals(this_process().host)
-    return [journal for journal in found if is_alive(journal.process) is False and paths.issuperset(journal.paths)]
+    return [journal for journal in found if paths.issuperset(journal.paths)]
 
 
 @contextmanager

@@ -80,7 +80,7 @@ class Invocation:
         from lastgood.cli.output import say
 
         folders = self.folders()
-        found = interrupted_restores(store, folders)
+        found = interrupted_restores(self, store)
         task = store.task(self.task_id(), workspace=folders, owner=self.owner)
         for journal in found:
             say(self, f"note: a restore of {journal.task_id} had been interrupted; it is finished or taken back now")

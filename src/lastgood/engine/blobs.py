@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 INLINE_BLOBS, INLINE_BYTES = 64, 256 << 10
 GROUP_BLOBS, GROUP_BYTES = 256, 4 << 20
+GAP_BYTES = 4096
 TREES = 4096
 
 
@@ -53,7 +54,7 @@ class FileBlobs:
         for key in wanted:
             if key not in found:
                 raise _damaged(key, "is missing")
-        return {blob.digest: self._unpack(blob) for blob in sorted(found.values(), key=_by_place)}
+        return {blob.digest: self._unpack(blob, stored) for blob, stored in self._fetch_all(found.values())}
 
     def read_with(self, new: Gathered) -> Callable[[bytes], bytes]:
         """As `read`, also of what was gathered and is not committed yet."""
@@ -62,7 +63,7 @@ class FileBlobs:
             for entry in pack.entries:
                 place = Place(pack.name, entry.position, entry.length)
                 fresh[entry.digest] = Blob(entry.digest, entry.size, entry.encoding, b"", None, place)
-        return lambda key: self._unpack(fresh[key]) if key in fresh else self.read(key)
+        return lambda key: self._unpack(*next(self._fetch_all([fresh[key]]))) if key in fresh else self.read(key)
 
     def read_tree(self, key: bytes) -> Tree:
         tree = self._trees.get(key)
@@ -105,9 +106,8 @@ class FileBlobs:
     def gather(self) -> Batch:
         return Batch(self, self._objects)
 
-    def _unpack(self, blob: Blob) -> bytes:
+    def _unpack(self, blob: Blob, stored: bytes) -> bytes:
         try:
-            stored = blob.data if blob.place is None else self._fetch(blob)
             data = decompress(blob.encoding, stored, blob.size)
         except IntegrityError as error:
             raise _damaged(blob.digest, "is damaged") from error
@@ -115,14 +115,32 @@ class FileBlobs:
             raise _damaged(blob.digest, "is damaged")
         return data
 
-    def _fetch(self, blob: Blob) -> bytes:
-        assert blob.place is not None
+    def _fetch_all(self, blobs: Iterable[Blob]) -> Iterator[tuple[Blob, bytes]]:
+        """Each blob with its bytes as they are stored. Those that lie beside each other in a pack are read at once."""
+        run: list[Blob] = []
+        for blob in sorted(blobs, key=_by_place):
+            if blob.place is None:
+                yield blob, blob.data
+            elif run and _follows(run[-1], blob):
+                run.append(blob)
+            else:
+                yield from self._fetch_run(run)
+                run = [blob]
+        yield from self._fetch_run(run)
+
+    def _fetch_run(self, run: Sequence[Blob]) -> Iterator[tuple[Blob, bytes]]:
+        places = [blob.place for blob in run if blob.place is not None]
+        if not places:
+            return
         if self._objects is None:
-            raise _damaged(blob.digest, "lies in a pack, and this store has none")
+            raise _damaged(run[0].digest, "lies in a pack, and this store has none")
+        start = places[0].position
         try:
-            return self._objects.get(blob.place.pack, blob.place.position, blob.place.length)
+            data = self._objects.get(places[0].pack, start, places[-1].position + places[-1].length - start)
         except LookupError as error:
-            raise _damaged(blob.digest, "is missing with its pack") from error
+            raise _damaged(run[0].digest, "is missing with its pack") from error
+        for blob, place in zip(run, places, strict=True):
+            yield blob, data[place.position - start : place.position - start + place.length]
 
 
 class Batch:
@@ -277,6 +295,13 @@ def disk_error(error: OSError) -> UnavailableError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFullError("the disk is full; nothing was saved", hint="free some space and save again")
     return UnavailableError("the disk reported an error; nothing was saved", hint="look at the disk and the log")
+
+
+def _follows(one: Blob, other: Blob) -> bool:
+    """Whether there is hardly anything between them: the head of an entry, or a small blob."""
+    if one.place is None or other.place is None or one.place.pack != other.place.pack:
+        return False
+    return 0 <= other.place.position - one.place.position - one.place.length <= GAP_BYTES
 
 
 def _by_place(blob: Blob) -> tuple[str, int]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from lastgood.engine.blobs import FileBlobs
 from lastgood.errors import InvalidError, NotFoundError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from lastgood.workspace.changes import Change
     from lastgood.workspace.summary import Stat
 
+P = TypeVar("P", str, "str | os.PathLike[str]")
 FileKind = Literal["file", "folder", "link", "left out"]
 
 
@@ -105,24 +107,38 @@ class FilesDiff:
         read: Callable[[bytes], bytes],
         only: Sequence[str] | None = None,
     ) -> None:
-        self._old = {root.name: root.tree for root in old if not root.partial}
-        self._new = {root.name: root.tree for root in new if not root.partial}
+        self._old = _by_name(old)
+        self._new = _by_name(new)
         self._read = read
         self._only = only
 
     @cached_property
     def _changes(self) -> list[tuple[str, list[Change]]]:
+        return [(name, list(self._compare(name))) for name in dict.fromkeys((*self._old, *self._new))]
+
+    def _compare(self, name: str) -> Iterator[Change]:
+        """Of a list of files nothing is known but these."""
         from lastgood.workspace.changes import compare_trees
 
-        names = dict.fromkeys((*self._old, *self._new))
-        found = [(name, compare_trees(self._old.get(name), self._new.get(name), self._read)) for name in names]
-        return [(name, [change for change in changes if self._is_wanted(name, change)]) for name, changes in found]
+        old, new = self._old.get(name), self._new.get(name)
+        unknown: tuple[str, ...] = ()
+        if old is not None and old.partial:
+            unknown += ("added", "captured")
+        if new is not None and new.partial:
+            unknown += ("deleted", "uncaptured")
+        trees = [root.tree if root is not None else None for root in (old, new)]
+        for change in compare_trees(*trees, self._read, renames=not unknown):
+            if change.kind not in unknown and self._is_wanted(name, change):
+                yield change
 
     def _is_wanted(self, name: str, change: Change) -> bool:
         if self._only is None:
             return True
-        path = _shown(name, change.path)
-        return any(path == wanted or path.startswith(wanted.rstrip("/") + "/") for wanted in self._only)
+        path = os.fsdecode(change.path)
+        return any(
+            path == wanted or path.startswith(wanted.rstrip("/") + "/") or fnmatchcase(path, wanted)
+            for wanted in map(os.fspath, paths_in(name, self._only))
+        )
 
     @cached_property
     def changes(self) -> list[FileChange]:
@@ -133,7 +149,11 @@ class FilesDiff:
         """Lines added and removed, for each path."""
         from lastgood.workspace.summary import count_changes
 
-        return [stat for _, changes in self._changes for stat in count_changes(changes, self._read)]
+        return [
+            stat._replace(path=f"{name}:{stat.path}") if name else stat
+            for name, changes in self._changes
+            for stat in count_changes(changes, self._read)
+        ]
 
     @property
     def summary(self) -> str:
@@ -160,6 +180,26 @@ def require_files(checkpoint: Checkpoint) -> tuple[FileRoot, ...]:
     if checkpoint.record.files is None:
         raise NotFoundError(f"checkpoint {checkpoint.id} holds no files", hint="it was saved without a workspace")
     return checkpoint.record.files
+
+
+def paths_in(name: str, paths: Sequence[P]) -> list[P]:
+    """Those that are in the root of that name: `app:src` is in `app` alone, one without a name in every root."""
+    if not name:
+        return list(paths)
+    found: list[Any] = []
+    for path in paths:
+        text = os.fspath(path)
+        before, colon, inside = text.partition(":")
+        if not colon:
+            found.append(path)
+        elif before == name:
+            found.append(inside)
+    return found
+
+
+def _by_name(roots: Sequence[FileRoot]) -> dict[str, FileRoot]:
+    """The whole ones, and where there is none, those that hold a list of files."""
+    return {root.name: root for root in sorted(roots, key=lambda root: not root.partial)}
 
 
 def _are_named(roots: Sequence[FileRoot]) -> bool:

@@ -87,7 +87,7 @@ def interrupted_restores(store: Store, task_id: str, owner: str) -> list[Journal
 def _advise_restore(journal: Journal) -> str:
     return (
         f"a restore of the files in {', '.join(journal.paths)} was interrupted: open the task with that workspace "
-        "(`lastgood status` there will do), and it is taken back"
+        "(`lastgood diff` there will do), and it is taken back"
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from lastgood.catalog.contract import Note, Position
-from lastgood.engine.browse import require_files
+from lastgood.engine.browse import paths_in, require_files
 from lastgood.engine.commit import KEPT, Draft
 from lastgood.engine.process import this_process
 from lastgood.engine.recovery import interrupted_restores
@@ -95,7 +95,14 @@ def plan_files(
                 f"the workspace has no folder {target.name!r}", hint="open the task with the folders it was saved with"
             )
         before = now_there.get(target.name)
-        plan = make_plan(target.tree, before, read, partial=target.partial, only=only, saved=by_name.get(target.name))
+        plan = make_plan(
+            target.tree,
+            before,
+            read,
+            partial=target.partial,
+            only=only if only is None else paths_in(target.name, only),
+            saved=by_name.get(target.name),
+        )
         plans.append(RootPlan(root, target, before, plan))
     return FilesPlan(tuple(plans))
 
@@ -158,7 +165,7 @@ class Rewind:
         before = cursor.require_head()
         with self._journalled(plan, chosen, before) as journal:
             applied = self._apply(plan)
-            after = self._workspace.capture(_files(chosen), takes_over=True)
+            after = self._workspace.capture(present.roots, takes_over=True)
             if what == "files":
                 made = self._append(chosen, after, journal, message)
             else:
@@ -200,7 +207,7 @@ class Rewind:
                 store.catalog.bind(cursor.owner, head.branch_id or "", self._workspace.binding(takes_over=True))
                 store.catalog.end_journal(journal.id)
                 return head
-            after = self._workspace.capture(_files(wanted), takes_over=True)
+            after = self._workspace.capture(present.roots, takes_over=True)
             draft = Draft(state=KEPT, files=after, journal=journal.id, type="restored", lineage="restored")
             return cursor.save(msgspec.structs.replace(draft, keeps_redo=True), policy="raise")
 
@@ -298,7 +305,10 @@ def copy_files(store: Store, chosen: Checkpoint, to: str, only: Sequence[str] | 
     roots = [root for root in require_files(chosen) if not root.partial] or list(require_files(chosen))
     if any("/" in root.name or root.name in (".", "..") for root in roots):
         raise InvalidError("a folder of this checkpoint has a name that leads elsewhere", hint="restore it in place")
-    plans = [(root, make_plan(root.tree, None, blobs.read, only=only)) for root in roots]
+    plans = [
+        (root, make_plan(root.tree, None, blobs.read, only=only if only is None else paths_in(root.name, only)))
+        for root in roots
+    ]
     places = [Root(root.name, os.path.realpath(os.path.join(to, root.name))) for root, _ in plans]  # noqa: PTH118
     for place, (_, plan) in zip(places, plans, strict=True):
         for path in plan.restored:
@@ -333,7 +343,7 @@ def _files(checkpoint: Checkpoint | None) -> tuple[FileRoot, ...] | None:
 
 
 def shown(root: Root, path: bytes) -> str:
-    text = os.fsdecode(path).encode("utf-8", "replace").decode()
+    text = os.fsdecode(path)
     return f"{root.name}:{text}" if root.name else text
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
@@ -389,7 +389,7 @@ class Task:
 
         cursor = self._cursor
         require_restorable(self._store, chosen, self.owner, evidence=verify, demanded=way == "rollback")
-        with self._store.catalog.queue():  # all of it, or nothing
+        with self._workspace_locked(), self._store.catalog.queue():  # all of it, or nothing
             if way == "rollback":
                 cursor.refresh()
             else:
@@ -402,6 +402,10 @@ class Task:
             files = self._workspace.capture(None, takes_over=True) if self._workspace else KEPT
             draft = draft_restored(chosen, new, self.branch_id or "", way, message=message, files=files)
             return Restored(chosen.id, cursor.begin_branch(chosen, new, draft, follow=True), before)
+
+    def _workspace_locked(self) -> AbstractContextManager[None]:
+        """The workspace's lock comes before the writers' queue, always."""
+        return nullcontext() if self._workspace is None else self._workspace.locked()
 
     def _require_workspace(self) -> Workspace:
         if self._workspace is None:

@@ -64,11 +64,12 @@ def read_in_workers(
     shares = [jobs] if apart else _divide(jobs, min(_processors(), MOST_WORKERS))
     workers = []
     try:
-        for share in shares:
+        for _ in shares:
             draft = batch.draft()
+            workers.append((_start(), draft))
+        for share, (process, draft) in zip(shares, workers, strict=True):  # they have all begun to start by now
             about = [(job.path, tuple(job.seen), job.kind) for job in share]
-            order = _Order(os.fsencode(root), os.fsencode(draft), apart, about)
-            workers.append((_start(order), draft))
+            _tell(process, _Order(os.fsencode(root), os.fsencode(draft), apart, about))
         for share, (process, draft) in zip(shares, workers, strict=True):
             answer = _hear(process)
             if answer.entries:
@@ -130,15 +131,17 @@ def _to_result(job: Job, answer: Any) -> Content | Skipped | Job:
     return Content(size, whole, chunks, tuple(seen), listing)
 
 
-def _start(order: _Order) -> subprocess.Popen[bytes]:
+def _start() -> subprocess.Popen[bytes]:
     command = [sys.executable, "-I", "-S", "-B", "-c", _START, *_homes()]
-    process = subprocess.Popen(  # noqa: S603
+    return subprocess.Popen(  # noqa: S603
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/"
     )
+
+
+def _tell(process: subprocess.Popen[bytes], order: _Order) -> None:
     assert process.stdin is not None
     with suppress(BrokenPipeError), process.stdin:  # it died: that is found out when its answer is wanted
         process.stdin.write(msgspec.msgpack.encode(order))
-    return process
 
 
 def _hear(process: subprocess.Popen[bytes]) -> _Answer:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lastgood.catalog.contract import Binding
 from lastgood.engine.blobs import Batch, Gathered
+from lastgood.engine.browse import paths_in
 from lastgood.engine.captured import seen_from
 from lastgood.engine.checkpoint import Skipped
 from lastgood.engine.process import this_process
@@ -142,7 +143,7 @@ class Workspace:
         self, root: Root, trusted: bytes | None, batch: Batch, files: Sequence[str | os.PathLike[str]] | None
     ) -> Captured:
         index = StatIndex.load(self._index_file(root), root.path, self._store_id)
-        listed = None if files is None else [os.fsencode(path) for path in files]
+        listed = None if files is None else [os.fsencode(path) for path in paths_in(root.name, files)]
         with Walk(root.path) as walk:
             rules = Rules(partial(_read_small, walk), exclude=git_exclude(root))
             captured = capture(
@@ -203,6 +204,6 @@ def _read_small(walk: Walk, path: bytes) -> bytes | None:
 
 
 def _show(root: Root, skipped: LeftOut) -> Skipped:
-    path = os.fsdecode(skipped.path).encode("utf-8", "replace").decode()
+    path = os.fsdecode(skipped.path)
     reason = f"{skipped.why}: {skipped.detail}" if skipped.detail else skipped.why
     return Skipped(f"{root.name}:{path}" if root.name else path, reason)
