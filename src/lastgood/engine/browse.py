@@ -126,8 +126,8 @@ class FilesDiff:
             unknown += ("added", "captured")
         if new is not None and new.partial:
             unknown += ("deleted", "uncaptured")
-        trees = [root.tree if root is not None else None for root in (old, new)]
-        for change in compare_trees(*trees, self._read, renames=not unknown):
+        before, after = (None if root is None else root.tree for root in (old, new))
+        for change in compare_trees(before, after, self._read, renames=not unknown):
             if change.kind not in unknown and self._is_wanted(name, change):
                 yield change
 

@@ -1,0 +1,88 @@
+"""Several folders in one workspace, and lists of files (B1, B5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import lastgood
+from lastgood import Store, Task
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with lastgood.open(tmp_path / "store", user="ada") as store:
+        yield store
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> dict[str, Path]:
+    made = {"app": tmp_path / "app", "infra": tmp_path / "infra"}
+    for folder in made.values():
+        folder.mkdir()
+        (folder / "main").write_text(folder.name)
+        (folder / "other").write_text("other")
+    return made
+
+
+@pytest.fixture
+def task(store: Store, folders: dict[str, Path]) -> Task:
+    return store.task("t", workspace=folders)
+
+
+def test_each_folder_is_captured_under_its_name(store: Store, task: Task) -> None:
+    saved = task.save({})
+    assert [info.path for info in store.list_files(saved.id)] == ["app", "infra"]
+    assert [info.path for info in store.list_files(saved.id, "app:")] == ["app:main", "app:other"]
+    assert store.read_file(saved.id, "infra:main") == b"infra"
+
+
+def test_a_restore_brings_all_folders_back_or_the_paths_that_are_named(task: Task, folders: dict[str, Path]) -> None:
+    saved = task.save({})
+    for folder in folders.values():
+        (folder / "main").write_text("changed")
+    result = task.restore(saved, "files", paths=["app:main"])
+    assert result.restored == ("app:main",)
+    assert [(folder / "main").read_text() for folder in folders.values()] == ["app", "changed"]
+    task.undo()
+    assert [(folder / "main").read_text() for folder in folders.values()] == ["changed", "changed"]
+    assert task.restore(saved).restored == ("app:main", "infra:main")
+    assert [(folder / "main").read_text() for folder in folders.values()] == ["app", "infra"]
+
+
+def test_differences_name_the_folder(store: Store, task: Task, folders: dict[str, Path]) -> None:
+    before = task.save({})
+    (folders["infra"] / "main").write_text("changed")
+    after = task.save({})
+    diff = store.compare_files(before.id, after.id)
+    assert [change.path for change in diff.changes] == ["infra:main"] == [stat.path for stat in diff.stats]
+    assert not store.compare_files(before.id, after.id, paths=["app:main"])
+    assert store.compare_files(before.id, after.id, paths=["infra:m*"])
+
+
+def test_a_list_of_files_is_captured_compared_and_restored_alone(
+    store: Store, task: Task, folders: dict[str, Path]
+) -> None:
+    """B1: the list wins over ignore rules, and nothing is known of anything else."""
+    (folders["app"] / ".gitignore").write_text("main\n")
+    task.save({})
+    listed = task.save({}, files=["app:main"])
+    assert [change.path for change in store.compare_files(None, listed.id).changes] == ["app:main"]
+    (folders["app"] / "main").write_text("changed")
+    (folders["app"] / "other").write_text("changed")
+    again = task.save({}, files=["app:main"])
+    assert [change.change for change in store.compare_files(listed.id, again.id).changes] == ["modified"]
+    task.restore(listed, "files")
+    assert (folders["app"] / "main").read_text() == "app"
+    assert (folders["app"] / "other").read_text() == "changed"
+
+
+def test_the_state_alone_can_be_restored_beside_changed_files(task: Task, folders: dict[str, Path]) -> None:
+    first = task.save({"n": 1})
+    (folders["app"] / "main").write_text("changed")
+    task.save({"n": 2})
+    assert task.restore(first, "state").state == {"n": 1}
+    assert (folders["app"] / "main").read_text() == "changed"
+    task.save({"n": 3})
