@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -123,22 +122,14 @@ class Pair:
     def __init__(self, folder: Path, files: int) -> None:
         self.folder = folder
         self.trees = {"ours": folder / "our-tree", "theirs": folder / "their-tree"}
-        say(f"  making {files:,} files")
+        say(f"  making {files:,} files, and capturing them once")
         self.made: dict[str, Made] = {side: make_tree(tree, files) for side, tree in self.trees.items()}
         self._step = 0
-
-    @cached_property
-    def ours(self) -> Ours:
-        ours = Ours(self.folder / "our-store", self.trees["ours"])
-        ours.save()
-        return ours
-
-    @cached_property
-    def theirs(self) -> Shadow:
-        theirs = Shadow(self.folder / "their-repository", self.trees["theirs"])
-        theirs.save()
-        theirs.pack()
-        return theirs
+        self.ours = Ours(folder / "our-store", self.trees["ours"])
+        self.ours.save()
+        self.theirs = Shadow(folder / "their-repository", self.trees["theirs"])
+        self.theirs.save()
+        self.theirs.pack()
 
     def choose(self, side: str, count: int, seed: int) -> list[Path]:
         return random.Random(seed).sample(self.made[side].files, count)
@@ -152,8 +143,7 @@ class Pair:
         return chosen
 
     def close(self) -> None:
-        if "ours" in self.__dict__:
-            self.ours.close()
+        self.ours.close()
 
 
 class Settings(NamedTuple):

@@ -149,15 +149,14 @@ def _blobs_of(spec: Spec) -> Iterator[bytes]:
 def test_p3_restore_round_trips(shared: Bench, trees: list[Spec], unsaved: Spec, data: st.DataObject) -> None:
     """P3 (B3, B10): restoring any checkpoint gives back exactly its files, undoing that exactly what was there before,
     saved or not, and redoing it the checkpoint's again: content, modes, links, empty folders."""
-    store, root = shared
-    task = shared.new_task()
+    root, task = shared.root, shared.new_task()
     saved = []
     for number, spec in enumerate(trees):
         replace(root, spec)
         saved.append(task.save({"n": number}))
     replace(root, unsaved)
     chosen = data.draw(st.lists(st.integers(0, len(saved) - 1), min_size=1, max_size=3))
-    what = data.draw(st.sampled_from(["both", "files"]))
+    what: Any = data.draw(st.sampled_from(["both", "files"]))
     seen = [look(root)]
     for number in chosen:
         result = task.restore(saved[number], what)
@@ -518,9 +517,8 @@ def test_what_was_not_captured_survives_every_way_back(place: Bench, how: str) -
 def test_nothing_that_is_ignored_is_ever_changed(shared: Bench, target: Spec, present: Spec, whole: bool) -> None:
     """Promise 4: whatever the trees, everything called `b` is ignored here, and stays as it is through restore, undo
     and redo; and undoing brings back all the rest."""
-    store, root = shared
+    root, task = shared.root, shared.new_task()
     rule: Spec = {b".gitignore": (0o644, b"b\n")}
-    task = shared.new_task()
     replace(root, target | rule)
     old = task.save({})
     replace(root, present | rule)
@@ -545,7 +543,7 @@ def test_a_file_that_became_ignored_is_saved_by_name_before_it_is_overwritten(pl
     task.save({})
     was = look(root)
     for what in ("both", "files"):
-        result = task.restore(old, what)  # type: ignore[arg-type]
+        result = task.restore(old, what)
         assert look(root) == {b"x.log": ("file", 0o644, b"old")}
         assert result.before is not None
         assert store.read_file(result.before.id, ".gitignore") == b"*.log\n"
@@ -611,7 +609,7 @@ def test_a_handle_from_before_a_restore_cannot_save(place: Bench) -> None:
             handle.restore(first)
     assert store.page_checkpoints("t").total == count
     assert look(root) == flatten(files(a="1"))
-    assert task.save({"n": 4}).parent_id == task.history()[-1].checkpoint_id or task.state == {"n": 4}
+    assert task.save({"n": 4}).sequence == count + 1
     assert place.task().save({"n": 5}).sequence == count + 2
 
 
@@ -742,6 +740,63 @@ def test_restores_of_all_kinds_are_undone_and_redone_over_several_levels(
                 assert look(root) == after
             case "reopen":
                 task = store.task(task.id, workspace=root)
+
+
+def test_several_folders_are_one_checkpoint(place: Bench) -> None:
+    """B1, B3: each under its name, in lists, diffs, plans and results; all of them go back and forth together."""
+    store, root = place
+    build(root, {b"app": (0o755, files(f="1")), b"infra": (0o755, files(f="one", g="g"))})
+    folders = {"app": root / "app", "infra": root / "infra"}
+    task = store.task("t", workspace=folders)
+    first = task.save({})
+    replace(root / "app", files(f="2"))
+    replace(root / "infra", files(f="two"))
+    second = task.save({})
+    assert [info.path for info in store.list_files(first.id)] == ["app", "infra"]
+    assert store.read_file(first.id, "infra:f") == b"one"
+    assert [(change.path, change.change) for change in store.compare_files(None, second.id).changes] == [
+        ("app:f", "modified"),
+        ("infra:f", "modified"),
+        ("infra:g", "deleted"),
+    ]
+    was = look(root)
+    assert task.plan(first).restored == task.restore(first).restored == ("app:f", "infra:f", "infra:g")
+    assert look(root / "infra") == flatten(files(f="one", g="g"))
+    task.undo()
+    assert look(root) == was
+    task.copy_files(first, root.parent / "copy")
+    assert look(root.parent / "copy") == {
+        b"app": ("folder", 0o755),
+        b"infra": ("folder", 0o755),
+        **flatten(files(f="1"), b"app"),
+        **flatten(files(f="one", g="g"), b"infra"),
+    }
+    with pytest.raises(InvalidError):
+        store.task("t", workspace={"app": root / "app"}).restore(first)
+    assert look(root) == was
+
+
+def test_a_large_file_costs_what_changed_and_comes_back_whole(place: Bench) -> None:
+    """B1, B11, promise 7: cut into chunks; one byte in the middle stores a few of them anew."""
+    store, root = place
+    task = store.task("t", workspace=root)
+    content = b"".join(sha256(b"%d" % number).digest() for number in range(12 << 15))
+    (root / "large").write_bytes(content)
+    first = task.save({})
+    before = _size_of(root.parent / "store")
+    (root / "large").write_bytes(content[: 6 << 20] + b"!" + content[6 << 20 :])
+    second = task.save({})
+    assert _size_of(root.parent / "store") - before < 4 << 20
+    assert b"".join(store.stream_file(first.id, "large")) == content
+    assert store.read_file(second.id, "large") == (root / "large").read_bytes()
+    (info,) = store.list_files(first.id)
+    assert (info.size, info.sha256) == (len(content), f"sha256:{sha256(content).hexdigest()}")
+    assert task.restore(first).failed == ()
+    assert (root / "large").read_bytes() == content
+
+
+def _size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 # --- databases -------------------------------------------------------------------------------------------------------

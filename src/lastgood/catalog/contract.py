@@ -370,6 +370,10 @@ class Catalog(ABC):
         """Which of them exist."""
 
     @abstractmethod
+    def has_files(self) -> bool:
+        """Whether there is any content of files."""
+
+    @abstractmethod
     def bound(self, owner: str, task_id: str, host: str, path: str) -> str | None:
         """The branch whose files lie in a folder; None when nobody of this task has said."""
 

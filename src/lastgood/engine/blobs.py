@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 INLINE_BLOBS, INLINE_BYTES = 64, 256 << 10
 GROUP_BLOBS, GROUP_BYTES = 256, 4 << 20
 GAP_BYTES = 4096
+SMALL_BLOBS, SMALL_BYTES = 1024, 16 << 10
 TREES = 4096
 
 
@@ -43,10 +44,18 @@ class FileBlobs:
         self._catalog = catalog
         self._objects = objects
         self._trees: dict[bytes, Tree] = {}
+        self._small: dict[bytes, bytes] = {}
 
     def read(self, key: bytes) -> bytes:
-        """IntegrityError when it is missing or damaged; it names the blob."""
-        return self.read_all([key])[key]
+        """IntegrityError when it is missing or damaged; it names the blob. Small ones are remembered."""
+        data = self._small.get(key)
+        if data is None:
+            data = self.read_all([key])[key]
+            if len(data) <= SMALL_BYTES:
+                if len(self._small) >= SMALL_BLOBS:
+                    self._small.clear()
+                self._small[key] = data
+        return data
 
     def read_all(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
         wanted = list(dict.fromkeys(keys))
@@ -102,6 +111,10 @@ class FileBlobs:
 
     def has(self, keys: Iterable[bytes]) -> set[bytes]:
         return self._catalog.has_blobs(FILES, keys)
+
+    def catalog_file(self) -> bytes | None:
+        file = self._catalog.file
+        return None if file is None or not self._catalog.has_files() else os.fsencode(file)
 
     def gather(self) -> Batch:
         return Batch(self, self._objects)
@@ -174,6 +187,14 @@ class Batch:
             if len(self._waiting) >= GROUP_BLOBS or self._waiting_bytes >= GROUP_BYTES:
                 self._settle()
         return key
+
+    def catalog_file(self) -> bytes | None:
+        """Where another process can look what content of files is stored; None when there is none."""
+        return self._blobs.catalog_file()
+
+    def rely_on(self, ids: Iterable[bytes]) -> None:
+        """Another process found these stored."""
+        self._relied.update(ids)
 
     @property
     def takes_packs(self) -> bool:

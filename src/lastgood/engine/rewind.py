@@ -159,8 +159,7 @@ class Rewind:
         cursor, store = self._cursor, self._store
         require_restorable(store, chosen, cursor.owner, evidence=verify, demanded=False)
         cursor.require_unmoved()
-        present = self._look(chosen, only)
-        plan = plan_files(store, self._workspace, chosen, present, only=only)
+        present, plan = self._look(chosen, only)
         self._keep(present, state, f"before restoring {chosen.id}")
         before = cursor.require_head()
         with self._journalled(plan, chosen, before) as journal:
@@ -181,17 +180,22 @@ class Rewind:
 
     def keep_present(self, destination: Checkpoint | None) -> CapturedFiles:
         """The files as they are, saved if they are not the head's, before those of `destination` come."""
-        present = self._look(destination, None)
+        if destination is None or destination.record.files is None:
+            present = self._workspace.capture(_files(self._cursor.head))
+        else:
+            present, _ = self._look(destination, None)
         self._keep(present, NOT_GIVEN, "before other files")
         return present
 
-    def _look(self, wanted: Checkpoint | None, only: Sequence[str] | None) -> CapturedFiles:
-        """The files as they are, with the uncaptured ones that those of `wanted` would overwrite."""
-        present = self._workspace.capture(_files(self._cursor.head))
-        if wanted is None or wanted.record.files is None:
-            return present
-        named = in_the_way(plan_files(self._store, self._workspace, wanted, present, only=only))
-        return present.joined(self._workspace.capture_named(named)) if named else present
+    def _look(self, wanted: Checkpoint, only: Sequence[str] | None) -> tuple[CapturedFiles, FilesPlan]:
+        """The files as they are, with the uncaptured ones that those of `wanted` would overwrite; and the plan."""
+        store, workspace = self._store, self._workspace
+        present = workspace.capture(_files(self._cursor.head))
+        plan = plan_files(store, workspace, wanted, present, only=only)
+        if named := in_the_way(plan):
+            present = present.joined(workspace.capture_named(named))
+            plan = plan_files(store, workspace, wanted, present, only=only)
+        return present, plan
 
     def follow(self, position: Position, present: CapturedFiles) -> Checkpoint:
         """The active branch has moved, or only its files shall: put the files there that belong to it now."""
@@ -294,9 +298,9 @@ class Rewind:
     def _take_back(self, journal: Journal) -> None:
         """Put the folders back to what they were when the restore began, after keeping what lies there now."""
         before = self._store.get_checkpoint(journal.before, owner=self._cursor.owner)
-        present = self._look(before, None)
+        present, plan = self._look(before, None)
         self._keep(present, NOT_GIVEN, "as an interrupted restore left it")
-        self._apply(plan_files(self._store, self._workspace, before, present))
+        self._apply(plan)
 
 
 def copy_files(store: Store, chosen: Checkpoint, to: str, only: Sequence[str] | None) -> tuple[str, ...]:

@@ -9,17 +9,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lastgood.catalog.contract import NewPack, Packed
+from lastgood.catalog.contract import FILES, NewPack, Packed
 from lastgood.content.packs import PackWriter, pack_name
 from lastgood.engine.apart import read_apart
-from lastgood.engine.blobs import disk_error
+from lastgood.engine.blobs import GROUP_BLOBS, GROUP_BYTES, disk_error
 from lastgood.errors import CheckpointError, UnavailableError
 from lastgood.model.digest import digest
 from lastgood.workspace.reading import Content, Job, Skipped, read_jobs
@@ -33,10 +33,11 @@ _START = "import sys; sys.path += sys.argv[1:]; from lastgood.engine.workers imp
 
 
 class _Order(msgspec.Struct, frozen=True):
-    """What a worker is to do."""
+    """What a worker is to do. `catalog`: what it has is not written again."""
 
     root: bytes
     draft: bytes
+    catalog: bytes | None
     apart: bool
     jobs: Sequence[tuple[bytes, tuple[int, ...], str]]
 
@@ -49,6 +50,7 @@ class _Answer(msgspec.Struct, frozen=True):
     entries: Sequence[tuple[bytes, int, int, int, int]] = ()
     pack: bytes = b""
     size: int = 0
+    relied: Sequence[bytes] = ()
     error: tuple[str, str] | None = None
 
 
@@ -69,12 +71,13 @@ def read_in_workers(
             workers.append((_start(), draft))
         for share, (process, draft) in zip(shares, workers, strict=True):  # they have all begun to start by now
             about = [(job.path, tuple(job.seen), job.kind) for job in share]
-            _tell(process, _Order(os.fsencode(root), os.fsencode(draft), apart, about))
+            _tell(process, _Order(os.fsencode(root), os.fsencode(draft), batch.catalog_file(), apart, about))
         for share, (process, draft) in zip(shares, workers, strict=True):
             answer = _hear(process)
             if answer.entries:
                 name = pack_name(answer.pack)
                 batch.adopt(NewPack(name, answer.size, [Packed(*entry) for entry in answer.entries]), draft)
+            batch.rely_on(answer.relied)
             yield from map(_to_result, share, answer.answers)
     finally:
         for process, draft in workers:
@@ -103,12 +106,8 @@ def _carry_out(order: _Order) -> _Answer:
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
     with os.fdopen(os.open(order.draft, flags, 0o600), "wb") as file:
         writer = PackWriter(file.write)
-
-        def put(data: bytes) -> bytes:
-            key = digest(data)
-            writer.add(key, data)
-            return key
-
+        sieve = _Sieve(order.catalog, writer.add)
+        put = sieve.put
         root = os.fsdecode(order.root)
         if order.apart:
             results: Iterable[Content | Skipped | Job] = read_apart(
@@ -117,9 +116,44 @@ def _carry_out(order: _Order) -> _Answer:
         else:
             results = read_jobs(root, jobs, put, databases=False)
         answers = [result.kind if isinstance(result, Job) else list(result) for result in results]
+        sieve.empty()
         index = writer.finish()
     assert index.digest is not None
-    return _Answer(answers, index.entries, index.digest, index.size)
+    return _Answer(answers, index.entries, index.digest, index.size, sorted(sieve.relied))
+
+
+class _Sieve:
+    """Lets through what is not stored yet; asks for many at once."""
+
+    def __init__(self, catalog: bytes | None, add: Callable[[bytes, bytes], None]) -> None:
+        self.relied: set[bytes] = set()
+        self._add = add
+        self._waiting: dict[bytes, bytes] = {}
+        self._size = 0
+        self._has: Callable[[Iterable[bytes]], set[bytes]] = lambda ids: set()
+        if catalog is not None:
+            from lastgood.catalog.sqlite.catalog import SQLiteCatalog
+
+            opened = SQLiteCatalog(Path(os.fsdecode(catalog)))
+            self._has = lambda ids: opened.has_blobs(FILES, ids)
+
+    def put(self, data: bytes) -> bytes:
+        key = digest(data)
+        if key not in self.relied and key not in self._waiting:
+            self._waiting[key] = data
+            self._size += len(data)
+            if len(self._waiting) >= GROUP_BLOBS or self._size >= GROUP_BYTES:
+                self.empty()
+        return key
+
+    def empty(self) -> None:
+        stored = self._has(self._waiting)
+        self.relied |= stored
+        for key, data in self._waiting.items():
+            if key not in stored:
+                self._add(key, data)
+        self._waiting.clear()
+        self._size = 0
 
 
 def _to_result(job: Job, answer: Any) -> Content | Skipped | Job:
@@ -160,10 +194,12 @@ def _hear(process: subprocess.Popen[bytes]) -> _Answer:
 
 def _homes() -> list[str]:
     """Where what a worker imports is installed."""
+    import apsw
     import pyfastcdc
     import zstandard
 
-    files = (str(Path(__file__).parent), msgspec.__file__, zstandard.__file__, pyfastcdc.__file__)
+    modules = (msgspec, zstandard, pyfastcdc, apsw)
+    files = (str(Path(__file__).parent), *(module.__file__ for module in modules))
     return sorted({str(Path(str(file)).parent.parent) for file in files})
 
 

@@ -46,7 +46,10 @@ class FilesConformance:
 
     def test_content_of_files_is_the_stores_and_comes_with_a_commit(self) -> None:
         one, other = _inline(b"one"), _inline(b"other")
+        self.save("without files", blobs=(b"state",))
+        assert not self.catalog.has_files()
         self.save(file_blobs=[one, other])
+        assert self.catalog.has_files()
         self.save("another task", file_blobs=[one])
         keys = [one.digest, other.digest, digest(b"never")]
         assert self.catalog.blobs(FILES, keys) == {one.digest: one, other.digest: other}

@@ -16,6 +16,7 @@ from lastgood.workspace.beneath import Walk, join, split
 from lastgood.workspace.index import Record, Signature, StatIndex, encode, is_settled, name_others
 from lastgood.workspace.reading import Close, Content, IsOpen, Job, ReadFiles, Skipped, close_file, read_jobs
 from lastgood.workspace.scan import Scan, Visit, demand_files
+from lastgood.workspace.watch import Changed
 
 if TYPE_CHECKING:
     from lastgood.workspace.roots import Root
@@ -35,6 +36,14 @@ class Sink(Protocol):
 
     def put(self, data: bytes) -> bytes:
         """Store a blob, once, and give its id; raises errors of lastgood only."""
+
+
+class Watch(Protocol):
+    """What a `Watcher` does for a capture."""
+
+    def add(self, path: bytes, folder: int, /) -> None: ...
+
+    def look(self) -> Changed | None: ...
 
 
 class Captured(NamedTuple):
@@ -61,6 +70,8 @@ def capture(
     read_apart: ReadFiles | None = None,
     is_open: IsOpen | None = None,
     close: Close = close_file,
+    changed: Changed | None = None,
+    watch: Watch | None = None,
 ) -> Captured:
     """The root as it lies there, as trees and blobs in the sink. The index is brought up to date, not saved.
 
@@ -72,26 +83,37 @@ def capture(
     closing a file drops the locks that this process holds on it. Such files go to `read_apart`, and so do SQLite
     databases and what lies beside them; without it, an open file is unreadable and a database a file like any other.
     `read_files` reads the others, in other processes perhaps; what has to be read apart it hands back.
+
+    `watch` is told of every folder. `changed`: what it knew to have changed since the index was last brought up to
+    date; if the trusted tree is the one that came of that, only these folders are looked at.
     """
     wanted = None if files is None else _tell_wanted(files)
     records = index.folders if wanted is None else index.listed
     is_trusted = trusted is not None and b"" in records and records[b""].id == trusted
     read = read_files or partial(read_jobs, put=sink.put, is_open=is_open, close=close, databases=read_apart is None)
     began_ns = time.time_ns()
+
+    def look_at(changed: Changed | None) -> tuple[Scan, _Reader, list[Skipped] | None]:
+        scan = Scan(
+            walk,
+            rules.enter if wanted is None else None,
+            records,
+            is_trusted=is_trusted,
+            began_ns=began_ns,
+            left_out=_below(root.path, leave),
+            wanted=wanted,
+            changed=changed,
+            watch=watch.add if watch is not None and wanted is None else None,
+        )
+        scan.begin()
+        reader = _Reader(root.path, scan, sink, read, read_apart, is_trusted)
+        return scan, reader, _settle(scan, reader, watch)
+
     try:
         with Walk(root.path) as walk:
-            scan = Scan(
-                walk,
-                rules.enter if wanted is None else None,
-                records,
-                is_trusted=is_trusted,
-                began_ns=began_ns,
-                left_out=_below(root.path, leave),
-                wanted=wanted,
-            )
-            scan.begin()
-            reader = _Reader(root.path, scan, sink, read, read_apart, is_trusted)
-            restless = _settle(scan, reader)
+            scan, reader, restless = look_at(changed if is_trusted and wanted is None and watch is not None else None)
+            if restless is None:
+                scan, reader, restless = look_at(None)
     except OSError as error:
         if isinstance(error, CheckpointError):
             raise
@@ -99,17 +121,26 @@ def capture(
     builder = _Builder(scan, records, sink, is_trusted, began_ns)
     top = builder.build(b"")
     index.replace(builder.records, listed=wanted is not None)
-    skipped = [*builder.skipped(), *restless, *_missing(files or (), scan)]
+    skipped = [*builder.skipped(), *(restless or ()), *_missing(files or (), scan)]
     return Captured(top.id, top.files, top.size, tuple(skipped), wanted is not None, reader.new_bytes)
 
 
-def _settle(scan: Scan, reader: _Reader) -> list[Skipped]:
-    """Read, and look again until nothing has moved meanwhile; the folders that would not come to rest."""
+def _settle(scan: Scan, reader: _Reader, watch: Watch | None) -> list[Skipped] | None:
+    """Read, and look again until nothing has moved meanwhile; the folders that would not come to rest.
+
+    None when folders came and went that nobody looked at, or nobody knows which: everything has to be looked at.
+    """
     reader.read()
     moved: list[bytes] = []
     for _ in range(ROUNDS):
         moved = scan.look_again()
-        if not moved:
+        is_wider = False
+        if scan.is_partial and watch is not None:  # a file may have moved from a folder that is looked at into another
+            meanwhile = watch.look()
+            if meanwhile is None or meanwhile.trees:
+                return None
+            is_wider = scan.widen(meanwhile.folders)
+        if not moved and not is_wider:
             break
         reader.read()
     return [Skipped(path, "unstable", "files came and went while it was captured") for path in moved]
@@ -196,18 +227,42 @@ class _Builder:
         self._sink = sink
         self._is_trusted = is_trusted
         self._began_ns = began_ns
-        self.records: dict[bytes, Record] = {}
+        self.records: dict[bytes, Record] = dict(old) if scan.is_partial else {}
+        self._above = _above(scan.visits) if scan.is_partial else set()
+        """The folders of which something below was looked at."""
 
     def build(self, path: bytes) -> Record:
-        visit = self._scan.visits[path]
+        visit = self._scan.visits.get(path)
+        if visit is None:
+            if path not in self._above:
+                return self._old[path]
+            visit = Visit.recalled(path, self._old[path])
         below = [self.build(join(path, name)) for name in visit.folders]
-        modes = [self._scan.visits[join(path, name)].status[0] & MODE_BITS for name in visit.folders]
+        modes = self._modes(visit)
         children = encode([(mode, record.id) for mode, record in zip(modes, below, strict=True)])
         record = visit.same
         if record is None or record.children != children:
             record = self._renew(visit, children, modes, below)
+        if self._scan.is_partial and record is not self._old.get(path):
+            self._drop_vanished(visit)
         self.records[path] = record
         return record
+
+    def _modes(self, visit: Visit) -> list[int]:
+        visits = [self._scan.visits.get(join(visit.path, name)) for name in visit.folders]
+        before = self._old[visit.path].folders() if None in visits else {}
+        return [
+            before[name] if below is None else below.status[0] & MODE_BITS
+            for name, below in zip(visit.folders, visits, strict=True)
+        ]
+
+    def _drop_vanished(self, visit: Visit) -> None:
+        old = self._old.get(visit.path)
+        gone = [] if old is None else [join(visit.path, name) for name in old.folders() if name not in visit.folders]
+        while gone:
+            path = gone.pop()
+            record = self.records.pop(path, None)
+            gone += [join(path, name) for name in record.folders()] if record is not None else []
 
     def skipped(self) -> Iterator[Skipped]:
         for path, record in self.records.items():
@@ -233,13 +288,16 @@ class _Builder:
 
     def _remember(self, visit: Visit) -> Record:
         used = {entry.chunks for entry in visit.entries.values() if isinstance(entry, File)}
+        seen = [self._trust(visit, name) for name in name_others(visit.listing, visit.left)]
         return Record(
             listing=visit.listing,
-            rules=visit.rules if visit.is_sure else b"",
+            rules=visit.rules,
             left=b"\0".join(visit.left),
-            seen=encode([self._trust(visit, name) for name in name_others(visit.listing, visit.left)]),
+            seen=encode(seen),
             reports=tuple(visit.reports.values()),
             lists=tuple(listing for chunks, listing in visit.lists.items() if chunks in used),
+            is_sure=visit.is_sure,
+            is_restless=not visit.is_sure or visit.has_links or None in seen,
         )
 
     def _put(self, path: bytes, tree: bytes) -> bytes:
@@ -252,6 +310,14 @@ class _Builder:
         entry = visit.entries.get(name)
         can_be_known = isinstance(entry, File | Link) or (isinstance(entry, Left) and entry.why == "special")
         return seen if seen is not None and can_be_known and is_settled(seen, self._began_ns) else None
+
+
+def _above(paths: Iterable[bytes]) -> set[bytes]:
+    above: set[bytes] = set()
+    for path in paths:
+        while path and (path := split(path)[0]) not in above:
+            above.add(path)
+    return above
 
 
 def _tell_wanted(files: Iterable[bytes]) -> dict[bytes, set[bytes]]:

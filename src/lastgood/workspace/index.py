@@ -24,7 +24,7 @@ Signature = tuple[int, int, int, int, int, int]
 signature = attrgetter("st_mode", "st_size", "st_mtime_ns", "st_ctime_ns", "st_ino", "st_dev")
 encode = msgspec.msgpack.Encoder().encode
 
-_MAGIC = b"lastgood index 1\n"
+_MAGIC = b"lastgood index 2\n"
 _signatures = msgspec.msgpack.Decoder(list[Signature | None])
 _CLOCK_NS = 20_000_000
 _WHOLE_SECONDS_NS = 2_000_000_000
@@ -54,7 +54,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     listing: bytes
     """`list_names` of it."""
     rules: bytes
-    """The digest of the rules that decided what is left out; empty when the next capture has to look at each name."""
+    """The digest of the rules that decided what is left out."""
     left: bytes
     """The names that were left out by rules."""
     seen: bytes
@@ -70,6 +70,10 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     reports: tuple[Report, ...] = ()
     lists: tuple[bytes, ...] = ()
     """The chunk lists of the large files in it, encoded."""
+    is_sure: bool = True
+    """False: the next capture has to look at each name."""
+    is_restless: bool = False
+    """The next capture has to look at the folder, even if it is told that nothing has changed there."""
 
     def known(self) -> dict[bytes, tuple[Signature, Entry]]:
         """What may be trusted of the names in it; folders are not among them."""
@@ -84,6 +88,11 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     def entries(self) -> dict[bytes, Entry]:
         """All of its tree but the folders."""
         return {entry.name: entry for entry in decode_tree(self.tree, self.id) if not isinstance(entry, Folder)}
+
+    def folders(self) -> dict[bytes, int]:
+        """The folders of its tree and their modes, in the order of the listing."""
+        modes = {entry.name: entry.mode for entry in decode_tree(self.tree, self.id) if isinstance(entry, Folder)}
+        return {name: modes[name] for name in split(self.listing.partition(b"\0\0")[2]) if name in modes}
 
 
 def list_names(names: list[bytes], folders: list[bytes]) -> bytes:

@@ -1,7 +1,8 @@
 """Scanning a root: every folder looked at by descriptor, what is known told from what has to be read.
 
 A folder whose names, rules and signatures are those of its record is done with one comparison. Folders that changed
-while others were looked at are looked at again, so that a file that moved between two of them is not lost.
+while others were looked at are looked at again, so that a file that moved between two of them is not lost. When it is
+known what has changed, the other folders are not looked at: their records stand for them.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
 from lastgood.model.digest import digest
 from lastgood.model.tree import Entry, File, Left, Link, Why
 from lastgood.workspace.beneath import MAX_DEPTH, Walk, is_temporary, join, open_folder
+from lastgood.workspace.beneath import split as split_path
 from lastgood.workspace.index import Record, Report, Signature, encode, is_settled, list_names, signature, split
 from lastgood.workspace.reading import Content, Job, Skipped, refuse
+from lastgood.workspace.watch import Changed
 
 SIDECARS = (b"-wal", b"-journal", b"-shm")
 
@@ -57,6 +60,14 @@ class Visit:
     reports: dict[bytes, Report] = field(default_factory=dict)
     is_sure: bool = True
     """False: the next capture has to look at each name."""
+    has_links: bool = False
+    """Whether files in it have other names as well, under which they can change."""
+
+    @classmethod
+    def recalled(cls, path: bytes, record: Record) -> Self:
+        """A folder that nobody looked at, since it is known to be as it was."""
+        nothing = (0, 0, 0, 0, 0, 0)
+        return cls(path, nothing, record.listing, record.rules, None, record, list(record.folders()))
 
     def known(self) -> Known:
         if self.same is not None:
@@ -113,7 +124,11 @@ class Visit:
 
 
 class Scan:
-    """One scan of one root. `wanted`: the names to look at, for folders of which not everything is captured."""
+    """One scan of one root. `wanted`: the names to look at, for folders of which not everything is captured.
+
+    `changed`: what has changed since the records were made, if that is known. `watch` is told of each folder before it
+    is listed.
+    """
 
     def __init__(
         self,
@@ -125,6 +140,8 @@ class Scan:
         began_ns: int,
         left_out: Mapping[bytes, Collection[bytes]],
         wanted: Mapping[bytes, Collection[bytes]] | None = None,
+        changed: Changed | None = None,
+        watch: Callable[[bytes, int], None] | None = None,
     ) -> None:
         self._walk = walk
         self._enter = enter
@@ -133,13 +150,29 @@ class Scan:
         self._began_ns = began_ns
         self._left_out = left_out
         self._wanted = wanted or {}
+        self._watch = watch
+        self.is_partial = changed is not None
+        self._trees = changed.trees if changed is not None else set()
+        self._due: set[bytes] = set()
+        if changed is not None:
+            restless = [path for path, record in records.items() if record.is_restless]
+            self._due.update(changed.folders, changed.trees, left_out, restless)
         self.visits: dict[bytes, Visit] = {}
         self.fresh: list[Visit] = []
         """Those with jobs, or with content reused from the index, that nobody has dealt with yet."""
 
     def begin(self) -> None:
-        """Look at everything; OSError when the root itself cannot be."""
+        """Look at everything that may have changed; OSError when the root itself cannot be.
+
+        At the root in any case: what is excluded by the repository is not written in a folder that is captured.
+        """
         self._descend(self._walk.root, self._visit(self._walk.root, b""), 0)
+        self._enter_all(self._due)
+
+    def widen(self, folders: Collection[bytes]) -> bool:
+        """Look at these folders, too; whether there was one that nobody had looked at."""
+        self._due.update(folders)
+        return self._enter_all(folders)
 
     def look_again(self) -> list[bytes]:
         """Look at the folders that may have changed since they were looked at; those that did hold other files now.
@@ -160,11 +193,14 @@ class Scan:
                 visit.status = again.status
             else:
                 moved.append(visit.path)
-                self._descend(folder, again, visit.path.count(b"/") + bool(visit.path))
+                self._descend(folder, again, _depth(visit.path))
         return moved
 
     def reached(self) -> Iterator[Visit]:
-        """All folders of the tree, parents first."""
+        """All folders of the tree that were looked at, parents first."""
+        if self.is_partial:
+            yield from [self.visits[path] for path in sorted(self.visits) if self._is_led_to(path)]
+            return
         todo = [b""]
         while todo:
             visit = self.visits.get(todo.pop())
@@ -181,13 +217,52 @@ class Scan:
             return True
         return bool(signature(found) != visit.status)
 
-    def _descend(self, folder: int, visit: Visit, depth: int) -> None:
+    def _enter_all(self, folders: Collection[bytes]) -> bool:
+        found = False
+        for path in sorted(folders):
+            # What is not recorded is new, and found in the folder that it lies in, if it is to be captured at all.
+            if path in self._records and path not in self.visits and self._is_led_to(path):
+                found = True
+                self._enter_one(path)
+        return found
+
+    def _enter_one(self, path: bytes) -> None:
+        """Look at a folder, however the scan came to it."""
+        try:
+            folder = self._walk.folder(path)
+            self._descend(folder, self._visit(folder, path), _depth(path))
+        except OSError as error:
+            skipped = refuse(path, error)
+            above, name = split_path(path)
+            if above not in self.visits:
+                self._enter_one(above)
+            elif name in self.visits[above].folders:
+                self.visits[above].refuse(name, skipped)
+
+    def _is_led_to(self, path: bytes) -> bool:
+        """Whether the folders above it, as far as they were looked at, still have it."""
+        while path:
+            path, name = split_path(path)
+            if path in self.visits and name not in self.visits[path].folders:
+                return False
+        return True
+
+    def _is_known(self, visit: Visit, is_below_known: bool) -> bool:
+        """Whether the records of the folders in it hold, unless something is said of one of them."""
+        record = self._records.get(visit.path)
+        is_same = record is not None and record.rules == visit.rules and visit.path not in self._trees
+        return self.is_partial and is_below_known and is_same
+
+    def _descend(self, folder: int, visit: Visit, depth: int, is_below_known: bool = True) -> None:
+        is_known = self._is_known(visit, is_below_known)
         self.visits[visit.path] = visit
         if visit.jobs or visit.reused:
             self.fresh.append(visit)
         for name in visit.folders[:]:
             path = join(visit.path, name)
             if path in self.visits:  # whether it is still the same is looked at on its own
+                continue
+            if is_known and path in self._records and path not in self._due:
                 continue
             if depth >= MAX_DEPTH:
                 visit.refuse(name, Skipped(path, "unreadable", "it is nested too deeply"))
@@ -198,13 +273,15 @@ class Scan:
                 visit.refuse(name, refuse(path, error))
                 continue
             try:
-                self._descend(below, self._visit(below, path), depth + 1)
+                self._descend(below, self._visit(below, path), depth + 1, is_known)
             except OSError as error:
                 visit.refuse(name, refuse(path, error))
             finally:
                 os.close(below)
 
     def _visit(self, folder: int, path: bytes) -> Visit:
+        if self._watch is not None:
+            self._watch(path, folder)
         status: Signature = signature(os.fstat(folder))
         with os.scandir(folder) as found:
             entries = [entry for entry in found if not _is_nothing(entry.name)]
@@ -252,10 +329,16 @@ class Scan:
                 visit.folders.append(name)
             else:
                 try:
-                    _look_at(folder, visit, name, signature(entry.stat(follow_symlinks=False)), known.get(name))
+                    found = entry.stat(follow_symlinks=False)
+                    visit.has_links |= found.st_nlink > 1
+                    _look_at(folder, visit, name, signature(found), known.get(name))
                 except OSError as error:
                     visit.refuse(name, refuse(join(visit.path, name), error))
         _keep_databases_whole(visit, known)
+
+
+def _depth(path: bytes) -> int:
+    return path.count(b"/") + bool(path)
 
 
 def _is_nothing(name: str) -> bool:
@@ -267,7 +350,7 @@ def _is_unchanged(
     visit: Visit, record: Record, names: list[bytes], folders: list[bytes], entries: list[os.DirEntry[str]]
 ) -> bool:
     """The hot path: 50,000 files are gone through here, so nothing is made for each of them but its signature."""
-    if record.listing != visit.listing or record.rules != visit.rules:
+    if not record.is_sure or record.listing != visit.listing or record.rules != visit.rules:
         return False
     kept = folders
     if folders or record.left:

@@ -147,6 +147,10 @@ class SQLiteCatalog(Catalog):
         with self._database.reading() as connection:
             return files.has_blobs(connection, partition, digests)
 
+    def has_files(self) -> bool:
+        with self._database.reading() as connection:
+            return files.has_any(connection)
+
     def bound(self, owner: str, task_id: str, host: str, path: str) -> str | None:
         with self._database.reading() as connection:
             return files.read_bound(connection, owner, task_id, host, path)

@@ -38,6 +38,10 @@ def has_blobs(connection: apsw.Connection, partition: int, digests: Iterable[byt
     return {digest for (digest,) in connection.executemany(sql, ((partition, digest) for digest in digests))}
 
 
+def has_any(connection: apsw.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM blobs WHERE partition = ? LIMIT 1", (FILES,)).get is not None
+
+
 def read_bound(connection: apsw.Connection, owner: str, task_id: str, host: str, path: str) -> str | None:
     sql = """SELECT b.id FROM workspaces w JOIN tasks t USING (task) JOIN branches b USING (branch)
              WHERE t.owner = ? AND t.id = ? AND w.host = ? AND w.path = ?"""
