@@ -152,6 +152,12 @@ class FileBlobs:
             data = self._objects.get(places[0].pack, start, places[-1].position + places[-1].length - start)
         except LookupError as error:
             raise _damaged(run[0].digest, "is missing with its pack") from error
+        except IntegrityError as error:
+            if len(run) == 1:
+                raise _damaged(run[0].digest, "is damaged") from error
+            for blob in run:
+                yield from self._fetch_run([blob])
+            return
         for blob, place in zip(run, places, strict=True):
             yield blob, data[place.position - start : place.position - start + place.length]
 

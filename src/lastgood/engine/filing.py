@@ -55,11 +55,12 @@ class Filing:
         file = self._catalog.file
         if file is None:
             return []
-        if file.name == CATALOG:
-            return [file.parent.resolve()]
         objects = objects_beside(file)
         beside = [file.with_name(file.name + end) for end in ("", "-wal", "-shm", "-lock")]
-        return [path.resolve() for path in (*beside, objects, objects.with_suffix(".cache"))]
+        own = [path.resolve() for path in (*beside, objects, objects.with_suffix(".cache"))]
+        if file.name == CATALOG and {path.resolve() for path in file.parent.iterdir()} <= set(own):
+            return [file.parent.resolve()]
+        return own
 
     def close(self) -> None:
         if self._scratch is not None:

@@ -7,7 +7,7 @@ disk, with which the journal ends.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +16,7 @@ import msgspec
 
 from lastgood.catalog.contract import Note, Position
 from lastgood.engine.browse import paths_in, require_files
+from lastgood.engine.checkpoint import Skipped
 from lastgood.engine.commit import KEPT, Draft
 from lastgood.engine.process import this_process
 from lastgood.engine.recovery import interrupted_restores
@@ -175,17 +176,8 @@ class Rewind:
             before,
             tuple(shown(root, path) for root, done in applied for path in done.restored),
             tuple(shown(root, path) for root, done in applied for path in done.deleted),
-            tuple((shown(root, failure.path), failure.reason) for root, done in applied for failure in done.failed),
+            _failures(applied),
         )
-
-    def keep_present(self, destination: Checkpoint | None) -> CapturedFiles:
-        """The files as they are, saved if they are not the head's, before those of `destination` come."""
-        if destination is None or destination.record.files is None:
-            present = self._workspace.capture(_files(self._cursor.head))
-        else:
-            present, _ = self._look(destination, None)
-        self._keep(present, NOT_GIVEN, "before other files")
-        return present
 
     def _look(self, wanted: Checkpoint, only: Sequence[str] | None) -> tuple[CapturedFiles, FilesPlan]:
         """The files as they are, with the uncaptured ones that those of `wanted` would overwrite; and the plan."""
@@ -197,23 +189,30 @@ class Rewind:
             plan = plan_files(store, workspace, wanted, present, only=only)
         return present, plan
 
-    def follow(self, position: Position, present: CapturedFiles) -> Checkpoint:
-        """The active branch has moved, or only its files shall: put the files there that belong to it now."""
+    def travel(self, destination: Checkpoint | None, go: Callable[[], Position]) -> Checkpoint:
+        """`go` to `destination`, whose files come first: whoever finds the journal knows by the head how far it got."""
         cursor, store = self._cursor, self._store
-        head = cursor.require_head()
-        wanted = head if position.files is None else store.get_checkpoint(position.files, owner=cursor.owner)
-        if wanted.record.files is None:
-            return head
-        plan = plan_files(store, self._workspace, wanted, present)
-        with self._journalled(plan, wanted, head, take_back=False) as journal:
+        if destination is None or destination.record.files is None:
+            self._keep(self._workspace.capture(_files(cursor.head)), NOT_GIVEN, "before another branch")
+            go()
+            return cursor.require_head()
+        present, plan = self._look(destination, None)
+        self._keep(present, NOT_GIVEN, "before other files")
+        with self._journalled(plan, destination, cursor.require_head()) as journal:
             applied = self._apply(plan)
-            if position.files is None and not any(done.failed for _, done in applied):
-                store.catalog.bind(cursor.owner, head.branch_id or "", self._workspace.binding(takes_over=True))
-                store.catalog.end_journal(journal.id)
-                return head
-            after = self._workspace.capture(present.roots, takes_over=True)
-            draft = Draft(state=KEPT, files=after, journal=journal.id, type="restored", lineage="restored")
-            return cursor.save(msgspec.structs.replace(draft, keeps_redo=True), policy="raise")
+            position = go()
+        head, failed = cursor.require_head(), _failures(applied)
+        if position.files is None and not failed:
+            store.catalog.bind(cursor.owner, head.branch_id or "", self._workspace.binding(takes_over=True))
+            store.catalog.end_journal(journal.id)
+            return head
+        after = self._workspace.capture(present.roots, takes_over=True)
+        draft = Draft(state=KEPT, files=after, journal=journal.id, type="restored", lineage="restored")
+        made = cursor.save(msgspec.structs.replace(draft, keeps_redo=True), policy="raise")
+        made.skipped = tuple(Skipped(path, reason) for path, reason in failed)
+        if failed:
+            store.alert(f"{len(failed)} file(s) could not be put back, the first is {failed[0][0]}", cursor.task_id)
+        return made
 
     def recover(self) -> None:
         """Finish or take back what a process that is gone had begun here."""
@@ -228,8 +227,8 @@ class Rewind:
                     sweep(path)
                 head = self._cursor.head
                 if head is not None and head.id == journal.chosen:
-                    present = self._workspace.capture(None)
-                    self._apply(plan_files(self._store, self._workspace, head, present))
+                    _, plan = self._look(head, None)
+                    self._apply(plan)
                     binding = self._workspace.binding(takes_over=True)
                     self._store.catalog.bind(self._cursor.owner, head.branch_id or "", binding)
                 else:
@@ -283,15 +282,13 @@ class Rewind:
         plan: FilesPlan,
         chosen: Checkpoint,
         before: Checkpoint,
-        *,
-        take_back: bool = True,
     ) -> Iterator[Journal]:
+        """What fails inside is taken back at once."""
         journal = begin_journal(self._store, plan, chosen, before, self._cursor.owner)
         try:
             yield journal
         except BaseException:
-            if take_back:
-                self._take_back(journal)
+            self._take_back(journal)
             self._store.catalog.end_journal(journal.id)
             raise
 
@@ -340,6 +337,10 @@ def has_drifted(present: CapturedFiles, head: Checkpoint | None) -> bool:
     """Whether the files are not those of the head; uncaptured ones that were saved by name are."""
     recorded = {} if head is None else {(root.name, root.partial): root.tree for root in head.record.files or ()}
     return any(recorded.get((root.name, root.partial)) != root.tree for root in present.roots)
+
+
+def _failures(applied: Sequence[tuple[Root, Applied]]) -> tuple[tuple[str, str], ...]:
+    return tuple((shown(root, failure.path), failure.reason) for root, done in applied for failure in done.failed)
 
 
 def _files(checkpoint: Checkpoint | None) -> tuple[FileRoot, ...] | None:

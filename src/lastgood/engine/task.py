@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
@@ -331,13 +331,17 @@ class Task:
     def switch(self, branch: str) -> Checkpoint:
         """Make a branch, by its name or its id, the task's active one, and go on there."""
         cursor, chosen = self._cursor, self._branch_named(branch)
-        head = self._store.stored(chosen.head.id, self.owner) if chosen.head and self._workspace else None
-        with cursor.lock, self._files_following(head) as follow:
+
+        def go() -> Position:
             expects = cursor.expected()
             position = self._store.catalog.activate(self.owner, chosen.id, self._store.actor(), expects=expects)
             cursor.id = cursor.task_id
             cursor.adopt(position)
-            return follow(position)
+            return position
+
+        with cursor.lock:
+            head = self._store.stored(chosen.head.id, self.owner) if chosen.head and self._workspace else None
+            return self._travel(head, go)
 
     def branches(self) -> list[BranchInfo]:
         """Oldest first."""
@@ -433,31 +437,32 @@ class Task:
         saved.skipped = captured.skipped
         return saved
 
-    @contextmanager
-    def _files_following(self, destination: StoredCheckpoint | None) -> Iterator[Callable[[Position], Checkpoint]]:
-        """The files are kept as they are, the active branch may be moved inside, and then they follow it."""
+    def _travel(self, destination: StoredCheckpoint | None, go: Callable[[], Position]) -> Checkpoint:
+        """Go to another branch, or to other files of this one, with the files that belong there."""
         if self._workspace is None:
-            yield lambda position: self._cursor.require_head()
-            return
+            go()
+            return self._cursor.require_head()
         from lastgood.engine.rewind import Rewind
 
         rewind = Rewind(self._store, self._cursor, self._workspace)
         with rewind.locked():
-            present = rewind.keep_present(self._store.wrap_intact(destination) if destination else None)
-            yield lambda position: rewind.follow(position, present)
+            return rewind.travel(self._store.wrap_intact(destination) if destination else None, go)
 
     def _move(self, way: Literal["undo", "redo"]) -> Checkpoint:
         cursor, catalog = self._cursor, self._store.catalog
         if cursor.by_branch:
             raise InvalidError(f"{way} moves a whole task", hint=f"open it by its id: store.task({self.task_id!r})")
-        destination = catalog.destination(self.owner, self.task_id, way) if self._workspace else None
-        with cursor.lock, self._files_following(destination) as follow:
-            cursor.require_head()
-            move = catalog.undo if way == "undo" else catalog.redo
+        move = catalog.undo if way == "undo" else catalog.redo
+
+        def go() -> Position:
             position = move(self.owner, self.task_id, self._store.actor(), expects=cursor.expected())
             head = cursor.adopt(position)
             cursor.say(way, head, head.control_state)
-            return follow(position)
+            return position
+
+        with cursor.lock:
+            cursor.require_head()
+            return self._travel(catalog.destination(self.owner, self.task_id, way) if self._workspace else None, go)
 
     def _choose(self, checkpoint: Checkpoint | str) -> Checkpoint:
         """As it lies in this store, whatever the object at hand says."""

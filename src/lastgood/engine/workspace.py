@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
@@ -17,6 +18,7 @@ from lastgood.engine.browse import paths_in
 from lastgood.engine.captured import seen_from
 from lastgood.engine.checkpoint import Skipped
 from lastgood.engine.process import this_process
+from lastgood.errors import BusyError, UnavailableError
 from lastgood.evidence.descriptors import descriptors
 from lastgood.model.checkpoint import FileRoot
 from lastgood.model.tree import Entry, File
@@ -28,6 +30,7 @@ from lastgood.workspace.lock import locked
 from lastgood.workspace.reading import Content, Job, read_jobs
 from lastgood.workspace.roots import Root, git_exclude, git_head, open_roots
 from lastgood.workspace.rules import Rules
+from lastgood.workspace.watch import Changed, Watcher
 
 if TYPE_CHECKING:
     from lastgood.engine.store import Store
@@ -36,6 +39,8 @@ Folders = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]
 """One folder, or several with a name each."""
 
 MAX_RULES = 1 << 20
+FULL_SECONDS = 60.0
+"""How long captures rely on what was watched before one looks at everything again: not every write is told of."""
 
 
 class CapturedFiles(NamedTuple):
@@ -54,20 +59,47 @@ class CapturedFiles(NamedTuple):
 
 
 class Workspace:
-    """The folders of one task on this host. Safe for threads: captures take turns."""
+    """The folders of one task on this host. Safe for threads: captures take turns.
 
-    def __init__(self, store: Store, folders: Folders) -> None:
+    With `watch` it is told what changes, until it is closed, and a capture looks at that alone.
+    """
+
+    def __init__(self, store: Store, folders: Folders, *, watch: bool = False) -> None:
         self._store = store
         self._folder = store.filing.folder()
         self._own = [str(path) for path in store.filing.own_paths()]
         self._store_id = store.info().id
         self.roots = open_roots(folders, store=self._own)
+        self._followed = {root: _Followed(self._index_file(root), root, self._store_id) for root in self.roots if watch}
+        self._holders = 0
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else captures or restores these folders; BusyError after a while."""
-        with locked(self.roots, self._folder / "locks"):
-            yield
+        """Nobody else captures or restores these folders; BusyError after a while.
+
+        Who holds them for longer than one capture means to change files: captures look at everything meanwhile.
+        """
+        with self._locked():
+            self._holders += 1
+            try:
+                yield
+            finally:
+                self._holders -= 1
+                for followed in self._followed.values():
+                    followed.watcher.doubt()
+
+    def close(self) -> None:
+        """Nothing is watched any more; captures look at everything."""
+        followed, self._followed = self._followed, {}
+        if followed:
+            # Not to be had: a capture is at work, and its watchers end with it. The index is a cache.
+            with suppress(BusyError, UnavailableError), self._locked(seconds=1):
+                for each in followed.values():
+                    each.save()
+                    each.watcher.close()
+
+    def _locked(self, seconds: float = 30) -> AbstractContextManager[None]:
+        return locked(self.roots, self._folder / "locks", seconds=seconds)
 
     def bound(self, owner: str, task_id: str) -> list[str | None]:
         """The branch whose files lie in each of the folders, as far as it is known."""
@@ -85,7 +117,7 @@ class Workspace:
         trees = {root.name: root.tree for root in trusted or () if not root.partial}
         batch = self._store.filing.blobs.gather()
         try:
-            with self.locked():
+            with self._locked():
                 found = [(root, self._capture(root, trees.get(root.name), batch, files)) for root in self.roots]
             gathered = batch.finish()
         except BaseException:
@@ -102,7 +134,7 @@ class Workspace:
         """Just these files, by root, whatever the ignore rules say."""
         batch = self._store.filing.blobs.gather()
         try:
-            with self.locked():
+            with self._locked():
                 found = [
                     (root, self._capture(root, None, batch, [os.fsdecode(path) for path in paths[root.name]]))
                     for root in self.roots
@@ -120,7 +152,7 @@ class Workspace:
 
     def recall(self, root: Root) -> Callable[[bytes, os.stat_result], bytes | None]:
         """What is known of a file that looks like this, without reading it: the digest it was captured with."""
-        index = StatIndex.load(self._index_file(root), root.path, self._store_id)
+        index = self._index(root)
 
         @cache
         def known(folder: bytes) -> dict[bytes, tuple[Signature, Entry]]:
@@ -138,12 +170,16 @@ class Workspace:
         """The next capture reads every file anew."""
         for root in self.roots:
             self._index_file(root).unlink(missing_ok=True)
+            if root in self._followed:
+                self._followed[root].forget()
 
     def _capture(
         self, root: Root, trusted: bytes | None, batch: Batch, files: Sequence[str | os.PathLike[str]] | None
     ) -> Captured:
-        index = StatIndex.load(self._index_file(root), root.path, self._store_id)
+        index = self._index(root)
         listed = None if files is None else [os.fsencode(path) for path in paths_in(root.name, files)]
+        followed = self._followed.get(root) if files is None else None
+        changed = followed.take(may_rely=not self._holders) if followed is not None else None
         with Walk(root.path) as walk:
             rules = Rules(partial(_read_small, walk), exclude=git_exclude(root))
             captured = capture(
@@ -156,9 +192,19 @@ class Workspace:
                 trusted=trusted,
                 read_files=partial(_read_files, batch),
                 read_apart=partial(_read_apart, batch),
+                changed=changed,
+                watch=followed.watcher if followed is not None else None,
             )
-        index.save()
+        if followed is not None:
+            followed.settle(is_full=changed is None)
+        elif root not in self._followed:
+            index.save()
         return captured
+
+    def _index(self, root: Root) -> StatIndex:
+        if root in self._followed:
+            return self._followed[root].index()
+        return StatIndex.load(self._index_file(root), root.path, self._store_id)
 
     def _describe(self, root: Root, captured: Captured) -> FileRoot:
         base = seen_from(os.path.realpath(self._store.base_path), root.path)
@@ -167,6 +213,56 @@ class Workspace:
 
     def _index_file(self, root: Root) -> Path:
         return self._folder / "index" / sha256(os.fsencode(root.path)).hexdigest()[:32]
+
+
+class _Followed:
+    """What is kept of a root between captures. Used with the workspace's lock held.
+
+    The index is saved when everything has been looked at, and in the end: a crash costs a slower capture.
+    """
+
+    def __init__(self, file: Path, root: Root, store_id: str) -> None:
+        self.watcher = Watcher(root.path)
+        self._load = partial(StatIndex.load, file, root.path, store_id)
+        self._file = file
+        self._index: StatIndex | None = None
+        self._saved: tuple[int, ...] | None = None
+        self._full_at = -FULL_SECONDS
+
+    def index(self) -> StatIndex:
+        """As this process left it, or as another one has saved it since."""
+        found = self._look()
+        if self._index is None or found != self._saved:
+            self.watcher.doubt()
+            self._index, self._saved = self._load(), found
+        return self._index
+
+    def take(self, *, may_rely: bool) -> Changed | None:
+        changed = self.watcher.take()
+        return changed if may_rely and time.monotonic() - self._full_at < FULL_SECONDS else None
+
+    def settle(self, *, is_full: bool) -> None:
+        assert self._index is not None
+        self.watcher.settle(self._index.folders.keys())
+        if is_full:
+            self._full_at = time.monotonic()
+            self.save()
+
+    def save(self) -> None:
+        """Unless another process has saved its own meanwhile."""
+        if self._index is not None and self._look() == self._saved:
+            self._index.save()
+            self._saved = self._look()
+
+    def forget(self) -> None:
+        self._index = None
+
+    def _look(self) -> tuple[int, ...] | None:
+        try:
+            found = self._file.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _read_files(batch: Batch, root: str, jobs: list[Job]) -> Iterator[Content | LeftOut | Job]:

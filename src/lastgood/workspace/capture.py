@@ -128,7 +128,8 @@ def capture(
 def _settle(scan: Scan, reader: _Reader, watch: Watch | None) -> list[Skipped] | None:
     """Read, and look again until nothing has moved meanwhile; the folders that would not come to rest.
 
-    None when folders came and went that nobody looked at, or nobody knows which: everything has to be looked at.
+    None when folders came and went meanwhile, when files changed that have other names, or when nobody knows what has
+    changed: everything has to be looked at.
     """
     reader.read()
     moved: list[bytes] = []
@@ -137,7 +138,7 @@ def _settle(scan: Scan, reader: _Reader, watch: Watch | None) -> list[Skipped] |
         is_wider = False
         if scan.is_partial and watch is not None:  # a file may have moved from a folder that is looked at into another
             meanwhile = watch.look()
-            if meanwhile is None or meanwhile.trees:
+            if meanwhile is None or meanwhile.trees or scan.has_new_links:
                 return None
             is_wider = scan.widen(meanwhile.folders)
         if not moved and not is_wider:

@@ -152,6 +152,8 @@ class Scan:
         self._wanted = wanted or {}
         self._watch = watch
         self.is_partial = changed is not None
+        self.has_new_links = False
+        """Whether a file that has changed has other names: folders that were not looked at may have it, too."""
         self._trees = changed.trees if changed is not None else set()
         self._due: set[bytes] = set()
         if changed is not None:
@@ -330,8 +332,11 @@ class Scan:
             else:
                 try:
                     found = entry.stat(follow_symlinks=False)
-                    visit.has_links |= found.st_nlink > 1
-                    _look_at(folder, visit, name, signature(found), known.get(name))
+                    seen: Signature = signature(found)
+                    if found.st_nlink > 1:
+                        visit.has_links = True
+                        self.has_new_links |= name not in known or known[name][0] != seen
+                    _look_at(folder, visit, name, seen, known.get(name))
                 except OSError as error:
                     visit.refuse(name, refuse(join(visit.path, name), error))
         _keep_databases_whole(visit, known)

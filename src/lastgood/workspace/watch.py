@@ -7,7 +7,8 @@ libraries drop the one event that says that others were lost: of 20,001 new file
 no error. Where there is no inotify, nothing is ever known, and captures look at everything.
 
 What the kernel does not tell: writes through a mapping of a file for as long as it stays mapped, writes to a file under
-another name outside of the root, and folders mounted over others. Whoever uses this looks at everything now and then.
+another name that is not captured, what other hosts do on a network file system, and folders mounted over others.
+Whoever uses this looks at everything now and then.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from lastgood.model.tree import is_git
 from lastgood.workspace.beneath import join
 
 MAX_EVENTS = 1 << 15
-"""More than a queue holds by default: someone writes faster than they are read, and looking at everything is quicker."""
+"""More than a queue holds by default: someone writes as fast as they are read, and looking at everything is quicker."""
 
 _MODIFY, _ATTRIB, _CLOSE_WRITE = 0x002, 0x004, 0x008
 _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x040, 0x080, 0x100, 0x200
