@@ -106,13 +106,6 @@ def test_killed_at_any_moment_the_files_are_the_old_ones_or_the_new_ones(move: s
     assert points >= 60, points
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="the active branch moves before the journal begins: killed in between, the files are bound to the branch "
-    "that was left, and save, restore, undo, redo and switch all conflict from then on. Killed later, recovering "
-    "finishes it but for the ignored files that were saved by name, and does not say so",
-)
 @pytest.mark.parametrize("move", ["undo", "switch"])
 def test_killed_while_the_active_branch_moves_all_files_follow_and_the_work_goes_on(move: str) -> None:
     """A16: as above, for what moves the branch first; to be joined with it."""
@@ -276,12 +269,6 @@ class _Strike:
 
 
 WRITING = "write mkdir symlink rename fsync _sync_all"
-FULL_IN_A_FOLDER = pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="folders not yet left when the disk fills up are not reported: one that stays is told as deleted, one just "
-    "made keeps the mode 0700",
-)
 
 
 @pytest.mark.parametrize(
@@ -290,8 +277,8 @@ FULL_IN_A_FOLDER = pytest.mark.xfail(
         pytest.param(errno.EIO, WRITING + " _rename_exclusively unlink rmdir fchmod", 40, id="EIO"),
         pytest.param(errno.EACCES, WRITING + " _rename_exclusively unlink rmdir fchmod", 40, id="EACCES"),
         pytest.param(errno.ENOSPC, WRITING, 20, id="ENOSPC"),
-        pytest.param(errno.ENOSPC, "_rename_exclusively", 1, id="ENOSPC of a rename", marks=FULL_IN_A_FOLDER),
-        pytest.param(errno.ENOSPC, "rmdir", 1, id="ENOSPC of rmdir", marks=FULL_IN_A_FOLDER),
+        pytest.param(errno.ENOSPC, "_rename_exclusively", 1, id="ENOSPC of a rename"),
+        pytest.param(errno.ENOSPC, "rmdir", 1, id="ENOSPC of rmdir"),
     ],
 )
 def test_an_error_of_any_call_that_writes_is_taken_back_or_reported_for_its_path(
@@ -580,13 +567,6 @@ def test_copying_files_into_a_folder_never_leaves_it_through_a_link(place: Bench
     assert look(root.parent / "outside") == {}
 
 
-NAMED_CATALOG = pytest.mark.xfail(
-    strict=True,
-    raises=(InvalidError, AssertionError),
-    reason="a catalog file that is called catalog.sqlite is taken for a whole folder that is the store",
-)
-
-
 @pytest.mark.parametrize(
     "where",
     [
@@ -594,8 +574,8 @@ NAMED_CATALOG = pytest.mark.xfail(
         "deep/store",
         "my.sqlite",
         "deep/my.db",
-        pytest.param("catalog.sqlite", marks=NAMED_CATALOG),
-        pytest.param("deep/catalog.sqlite", marks=NAMED_CATALOG),
+        "catalog.sqlite",
+        "deep/catalog.sqlite",
     ],
 )
 def test_a_store_inside_the_workspace_is_never_captured_nor_touched(place: Bench, where: str) -> None:
@@ -647,16 +627,11 @@ def _packs(folder: Path) -> set[Path]:
     return {path for path in (folder / "store" / "objects").rglob("*") if path.is_file()}
 
 
-UNNAMED = pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="a pack that is too short is named, but no checkpoint and no blob"
-)
-
-
 @pytest.mark.parametrize(
     "harm",
     [
         pytest.param(_flip, id="flipped"),
-        pytest.param(_cut, id="cut", marks=UNNAMED),
+        pytest.param(_cut, id="cut"),
         pytest.param(Path.unlink, id="removed"),
     ],
 )
@@ -692,11 +667,6 @@ def test_damaged_content_is_refused_by_name_and_nothing_on_disk_is_touched(
     assert task.save({}).skipped == ()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=ConflictError,
-    reason="the active branch has moved, the files have not: every later save of them conflicts",
-)
 def test_undoing_to_damaged_content_is_refused_and_the_work_goes_on(place: Bench) -> None:
     """B9, promise 2: a way back that is damaged leaves the files, and who works with them, where they are."""
     store, root = place
@@ -718,7 +688,6 @@ def test_undoing_to_damaged_content_is_refused_and_the_work_goes_on(place: Bench
 # --- what people are told -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, raises=OSError, reason="the system's own error comes through, with the path in it")
 def test_a_workspace_that_is_gone_is_an_error_for_people(place: Bench) -> None:
     """A9: removed, or something else by now, while the task is open."""
     _, root = place
@@ -735,9 +704,6 @@ def test_a_workspace_that_is_gone_is_an_error_for_people(place: Bench) -> None:
                 act()
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="undo, redo and switch drop what could not be put back: nobody is told"
-)
 def test_redo_tells_which_paths_could_not_be_put_back(tmp_path: Path) -> None:
     """B9, promise 8: an uncaptured file keeps a folder that should become a file."""
     alerts: list[lastgood.Alert] = []

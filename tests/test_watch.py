@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.test_capture import Bench, MeddlingRules, Memory, look
 
 import lastgood
 from lastgood.engine import workspace as engine
@@ -20,9 +21,9 @@ from lastgood.workspace.beneath import join
 from lastgood.workspace.capture import Captured, capture
 from lastgood.workspace.index import StatIndex
 from lastgood.workspace.reading import Content, Job, Skipped, read_jobs
+from lastgood.workspace.roots import Root
 from lastgood.workspace.rules import Level, Rules
 from lastgood.workspace.watch import Changed, Watcher
-from tests.test_capture import Bench, MeddlingRules, later, look  # noqa: F401
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/sys/fs/inotify"), reason="needs inotify")  # noqa: PTH110
 
@@ -74,6 +75,13 @@ class Watched(Bench):
 
 
 @pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Captures happen long after all writes: no folder is looked at because its time stamps are new."""
+    now = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now() + 60_000_000_000)
+
+
+@pytest.fixture
 def watched(tmp_path: Path) -> Iterator[Watched]:
     bench = Watched(tmp_path / "root")
     yield bench
@@ -89,7 +97,7 @@ def settled(bench: Watched) -> None:
 # --- only what changed
 
 
-def test_what_did_not_change_is_not_looked_at(watched: Watched, later: None) -> None:  # noqa: F811
+def test_what_did_not_change_is_not_looked_at(watched: Watched, later: None) -> None:
     for name in ("a/b/one", "a/c/two", "d/three", "d/e/f/four"):
         watched.write(name, name.encode())
     settled(watched)
@@ -102,7 +110,7 @@ def test_what_did_not_change_is_not_looked_at(watched: Watched, later: None) -> 
     assert set(watched.looked_at) == {b"", b"d/e", b"d/e/new", b"d/e/new/deep"}
 
 
-def test_a_change_of_each_kind_is_seen(watched: Watched, later: None) -> None:  # noqa: F811
+def test_a_change_of_each_kind_is_seen(watched: Watched, later: None) -> None:
     top = watched.path
     watched.write("a/one", b"1")
     watched.write("a/sub/two", b"22")
@@ -133,7 +141,7 @@ def test_a_change_of_each_kind_is_seen(watched: Watched, later: None) -> None:  
         assert watched.agrees()
 
 
-def test_folders_that_change_places_are_seen(watched: Watched, later: None) -> None:  # noqa: F811
+def test_folders_that_change_places_are_seen(watched: Watched, later: None) -> None:
     for name in ("one", "two"):
         watched.write(f"top/{name}/deep/file", name.encode())
         watched.write(f"top/{name}/{name}", name.encode())
@@ -149,7 +157,7 @@ def test_folders_that_change_places_are_seen(watched: Watched, later: None) -> N
         assert set(watched.looked_at) == {b"", b"top/one/deep"}
 
 
-def test_a_folder_that_is_made_again_is_not_taken_for_the_old_one(watched: Watched, later: None) -> None:  # noqa: F811
+def test_a_folder_that_is_made_again_is_not_taken_for_the_old_one(watched: Watched, later: None) -> None:
     watched.write("top/sub/deep/file", b"old")
     settled(watched)
     for turn in range(5):
@@ -164,7 +172,7 @@ def test_a_folder_that_is_made_again_is_not_taken_for_the_old_one(watched: Watch
         assert watched.agrees()
 
 
-def test_other_rules_decide_anew_about_all_that_is_below(watched: Watched, later: None) -> None:  # noqa: F811
+def test_other_rules_decide_anew_about_all_that_is_below(watched: Watched, later: None) -> None:
     """Also about folders in which nothing has changed."""
     watched.write("a/b/c/x.log")
     watched.write("a/b/c/secret/key")
@@ -180,7 +188,8 @@ def test_other_rules_decide_anew_about_all_that_is_below(watched: Watched, later
 
 
 def test_rules_of_the_repository_are_looked_at_though_they_are_not_watched(
-    watched: Watched, later: None  # noqa: F811
+    watched: Watched,
+    later: None,
 ) -> None:
     watched.write("a/b/x.log")
     settled(watched)
@@ -190,7 +199,7 @@ def test_rules_of_the_repository_are_looked_at_though_they_are_not_watched(
         assert mine.tree == whole.tree
 
 
-def test_a_folder_that_becomes_ignored_is_not_read(watched: Watched, later: None) -> None:  # noqa: F811
+def test_a_folder_that_becomes_ignored_is_not_read(watched: Watched, later: None) -> None:
     """Though something has changed in it as well."""
     watched.write("top/sub/deep/file")
     settled(watched)
@@ -200,7 +209,7 @@ def test_a_folder_that_becomes_ignored_is_not_read(watched: Watched, later: None
     assert b"nobody may read this" not in watched.sink.blobs.values()
 
 
-def test_git_and_ignored_folders_are_not_watched(watched: Watched, later: None) -> None:  # noqa: F811
+def test_git_and_ignored_folders_are_not_watched(watched: Watched, later: None) -> None:
     watched.write(".gitignore", b"node_modules/\n")
     watched.write("a/x")
     watched.write("a/node_modules/y")
@@ -222,7 +231,9 @@ def test_a_file_just_written_is_looked_at_again_though_nothing_was_told(watched:
 
 
 def test_a_file_with_another_name_is_looked_at_each_time(
-    watched: Watched, tmp_path: Path, later: None  # noqa: F811
+    watched: Watched,
+    tmp_path: Path,
+    later: None,
 ) -> None:
     """What is written under the other name is told of there, if at all."""
     file = watched.write("a/x")
@@ -236,7 +247,7 @@ def test_a_file_with_another_name_is_looked_at_each_time(
     assert set(watched.looked_at) == {b"", b"a"}
 
 
-def test_a_file_that_gets_another_name_is_looked_at_under_both(watched: Watched, later: None) -> None:  # noqa: F811
+def test_a_file_that_gets_another_name_is_looked_at_under_both(watched: Watched, later: None) -> None:
     file = watched.write("a/x")
     watched.write("b/y")
     settled(watched)
@@ -247,7 +258,7 @@ def test_a_file_that_gets_another_name_is_looked_at_under_both(watched: Watched,
     assert watched.agrees()
 
 
-def test_what_is_written_through_a_mapping_is_seen_when_it_ends(watched: Watched, later: None) -> None:  # noqa: F811
+def test_what_is_written_through_a_mapping_is_seen_when_it_ends(watched: Watched, later: None) -> None:
     file = watched.write("a/x", bytes(4096))
     settled(watched)
     descriptor = os.open(file, os.O_RDWR)
@@ -260,7 +271,7 @@ def test_what_is_written_through_a_mapping_is_seen_when_it_ends(watched: Watched
     assert changed.folders == {b"a"}
 
 
-def test_what_cannot_be_read_is_looked_at_each_time(watched: Watched, later: None) -> None:  # noqa: F811
+def test_what_cannot_be_read_is_looked_at_each_time(watched: Watched, later: None) -> None:
     os.mkfifo(watched.path / "pipe")
     file = watched.write("sub/x")
     refused = [Skipped(b"sub/x", "unreadable", "no")]
@@ -279,7 +290,7 @@ def test_what_cannot_be_read_is_looked_at_each_time(watched: Watched, later: Non
 # --- what happens while the capture is at work
 
 
-def test_a_file_that_moves_into_a_folder_nobody_looks_at_is_not_lost(watched: Watched, later: None) -> None:  # noqa: F811
+def test_a_file_that_moves_into_a_folder_nobody_looks_at_is_not_lost(watched: Watched, later: None) -> None:
     watched.write("busy/x", b"moving")
     watched.write("calm/y")
     settled(watched)
@@ -293,7 +304,7 @@ def test_a_file_that_moves_into_a_folder_nobody_looks_at_is_not_lost(watched: Wa
     assert watched.agrees()
 
 
-def test_a_folder_that_moves_meanwhile_is_found_where_it_went(watched: Watched, later: None) -> None:  # noqa: F811
+def test_a_folder_that_moves_meanwhile_is_found_where_it_went(watched: Watched, later: None) -> None:
     watched.write("busy/sub/x", b"moving")
     watched.write("calm/y")
     settled(watched)
@@ -307,7 +318,7 @@ def test_a_folder_that_moves_meanwhile_is_found_where_it_went(watched: Watched, 
     assert watched.agrees()
 
 
-def test_a_write_after_the_file_was_read_is_in_the_next_capture(watched: Watched, later: None) -> None:  # noqa: F811
+def test_a_write_after_the_file_was_read_is_in_the_next_capture(watched: Watched, later: None) -> None:
     watched.write("a/x", b"1")
     watched.write("b/y")
     settled(watched)
@@ -322,7 +333,7 @@ def test_a_write_after_the_file_was_read_is_in_the_next_capture(watched: Watched
     assert watched.agrees()
 
 
-def test_a_capture_that_failed_leaves_everything_to_the_next(watched: Watched, later: None) -> None:  # noqa: F811
+def test_a_capture_that_failed_leaves_everything_to_the_next(watched: Watched, later: None) -> None:
     watched.write("a/x", b"1")
     settled(watched)
     watched.write("a/x", b"22")
@@ -357,8 +368,8 @@ def test_a_change_made_just_before_is_never_missed(watched: Watched) -> None:
 
 class Editor:
     """Does random things to a root. No two contents are of one length, so that what is captured in the same moment in
-    which it was written can be told apart by its size. With `links` files get other names, and then nothing is left out:
-    what is written under a name that is not captured is not told of."""
+    which it was written can be told apart by its size. With `links` files get other names, and nothing is left out: what
+    is written under a name that is not captured is not told of."""
 
     def __init__(self, top: Path, seed: int, *, links: bool) -> None:
         self._top = top
@@ -511,7 +522,7 @@ def test_nothing_is_known_at_first_and_after_doubt(watched: Watched) -> None:
     assert watched.watcher.take() is None
 
 
-def test_events_that_the_kernel_dropped_make_it_doubt(watched: Watched, later: None) -> None:  # noqa: F811
+def test_events_that_the_kernel_dropped_make_it_doubt(watched: Watched, later: None) -> None:
     watched.write("a/x")
     watched.write("b/y")
     settled(watched)
@@ -529,7 +540,9 @@ def test_events_that_the_kernel_dropped_make_it_doubt(watched: Watched, later: N
 
 
 def test_more_events_than_are_worth_reading_make_it_doubt(
-    watched: Watched, later: None, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+    watched: Watched,
+    later: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settled(watched)
     monkeypatch.setattr(watch, "MAX_EVENTS", 10)
@@ -541,7 +554,10 @@ def test_more_events_than_are_worth_reading_make_it_doubt(
 
 @pytest.mark.parametrize("call", ["inotify_init1", "inotify_add_watch"])
 def test_at_the_limit_of_watches_everything_is_looked_at(
-    watched: Watched, later: None, monkeypatch: pytest.MonkeyPatch, call: str  # noqa: F811
+    watched: Watched,
+    later: None,
+    monkeypatch: pytest.MonkeyPatch,
+    call: str,
 ) -> None:
     class Exhausted:
         def __getattr__(self, name: str) -> Callable[..., int]:
@@ -559,7 +575,9 @@ def test_at_the_limit_of_watches_everything_is_looked_at(
 
 
 def test_a_limit_reached_with_a_new_folder_is_noticed(
-    watched: Watched, later: None, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+    watched: Watched,
+    later: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     watched.write("a/x")
     settled(watched)
@@ -577,6 +595,25 @@ def test_a_limit_reached_with_a_new_folder_is_noticed(
     assert watched.agrees()
 
 
+def test_a_folder_in_two_places_is_never_relied_on(watched: Watched, later: None) -> None:
+    """As with a mount: the kernel tells of it once, and of one of its places."""
+    watched.write("a/x")
+    watched.write("b/x")
+    settled(watched)
+    folder = os.open(watched.path / "a", os.O_RDONLY)
+    for path in (b"a", b"b"):
+        watched.watcher.add(path, folder)
+    os.close(folder)
+    assert watched.watcher.take() is None
+
+
+def test_a_folder_that_is_not_watched_is_noticed(watched: Watched, later: None) -> None:
+    watched.write("a/x")
+    settled(watched)
+    watched.watcher.settle({b"", b"a", b"not added"})
+    assert watched.watcher.take() is None
+
+
 def test_without_inotify_everything_is_looked_at(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
     watched.write("a/x")
@@ -586,7 +623,7 @@ def test_without_inotify_everything_is_looked_at(watched: Watched, monkeypatch: 
     assert watched.watcher.take() is None
 
 
-def test_another_root_in_its_place_is_seen(watched: Watched, tmp_path: Path, later: None) -> None:  # noqa: F811
+def test_another_root_in_its_place_is_seen(watched: Watched, tmp_path: Path, later: None) -> None:
     watched.write("a/x", b"old")
     settled(watched)
     watched.path.rename(tmp_path / "away")
@@ -599,7 +636,8 @@ def test_another_root_in_its_place_is_seen(watched: Watched, tmp_path: Path, lat
 
 
 def test_a_forked_child_knows_nothing_and_takes_nothing_from_its_parent(
-    watched: Watched, later: None  # noqa: F811
+    watched: Watched,
+    later: None,
 ) -> None:
     watched.write("a/x")
     settled(watched)
@@ -663,10 +701,10 @@ def save(workspace: Workspace, store: lastgood.Store) -> bytes:
     return task.head.record.files[0].tree
 
 
-def fresh(store: lastgood.Store, path: str) -> bytes:
-    root = lastgood.workspace.roots.Root("", path)  # type: ignore[attr-defined]
-    bench = Bench(Path(path))
-    return capture(root, Rules.of(root), StatIndex(), bench.sink).tree
+def fresh(path: str) -> bytes:
+    """The tree that a capture of everything finds."""
+    root = Root("", path)
+    return capture(root, Rules.of(root), StatIndex(), Memory()).tree
 
 
 @pytest.mark.usefixtures("later")
@@ -678,7 +716,7 @@ def test_a_save_looks_at_what_changed(
     assert set(looked_at) == {b"", b"a", b"b"}
     looked_at.clear()
     (tmp_path / "work/a/x").write_bytes(b"22")
-    assert save(handle, store) == fresh(store, handle.roots[0].path)
+    assert save(handle, store) == fresh(handle.roots[0].path)
     assert set(looked_at) == {b"", b"a"}
 
 
@@ -708,8 +746,20 @@ def test_everything_is_looked_at_when_there_is_a_reason(
             Path(handle.roots[0].path, "b/y").write_bytes(b"changed")
             other.capture(None)
             looked_at.clear()
-    assert save(handle, store) == fresh(store, handle.roots[0].path)
+    assert save(handle, store) == fresh(handle.roots[0].path)
     assert set(looked_at) == {b"", b"a", b"b"}
+
+
+def test_people_are_told_once_when_nothing_can_be_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    alerts: list[str] = []
+    (tmp_path / "work").mkdir()
+    with lastgood.open(tmp_path / "store", on_alert=lambda alert: alerts.append(alert.message)) as store:
+        workspace = Workspace(store, tmp_path / "work", watch=True)
+        for _ in range(3):
+            workspace.capture(None)
+        workspace.close()
+    assert ["cannot be watched" in alert for alert in alerts] == [True]
 
 
 @pytest.mark.usefixtures("later")
@@ -741,10 +791,10 @@ def test_a_restore_and_what_follows_it_are_right(handle: Workspace, store: lastg
     task.save({})
     assert task.head is not None
     assert task.head.record.files is not None
-    assert task.head.record.files[0].tree == fresh(store, str(tmp_path / "work"))
+    assert task.head.record.files[0].tree == fresh(str(tmp_path / "work"))
 
 
-def test_paths_of_what_is_told_are_those_of_the_tree(watched: Watched, later: None) -> None:  # noqa: F811
+def test_paths_of_what_is_told_are_those_of_the_tree(watched: Watched, later: None) -> None:
     raw = os.fsdecode(b"\xff\n")
     watched.write(f"{raw}/{raw}/x")
     settled(watched)

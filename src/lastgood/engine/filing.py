@@ -6,6 +6,7 @@ import threading
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from lastgood.catalog.contract import Catalog
 from lastgood.engine.location import CATALOG, objects_beside
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from tempfile import TemporaryDirectory
 
     from lastgood.engine.blobs import FileBlobs
+    from lastgood.engine.workspace import Workspace
 
 
 class Filing:
@@ -23,6 +25,7 @@ class Filing:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._scratch: TemporaryDirectory[str] | None = None
+        self._workspaces: WeakSet[Workspace] = WeakSet()
         self.renew_locks()
         renew_after_fork(self)
 
@@ -62,6 +65,12 @@ class Filing:
             return [file.parent.resolve()]
         return own
 
+    def keep(self, workspace: Workspace) -> None:
+        """Close it with the store, if it is still there."""
+        self._workspaces.add(workspace)
+
     def close(self) -> None:
+        for workspace in list(self._workspaces):
+            workspace.close()
         if self._scratch is not None:
             self._scratch.cleanup()

@@ -108,15 +108,24 @@ class Store:
 
     # --- tasks ---------------------------------------------------------------------------------------------
 
-    def task(self, task_id: str, *, workspace: Folders | None = None, owner: str | None = None) -> Task:
+    def task(
+        self,
+        task_id: str,
+        *,
+        workspace: Folders | None = None,
+        watch: bool = False,
+        owner: str | None = None,
+    ) -> Task:
         """A handle on a task, or on one branch of it by that branch's id. Nothing is written before a save.
 
         With a `workspace` (a folder, or several: {"app": "./app", "infra": "../infra"}) each save captures the files in
-        it, too, and a restore brings them back.
+        it, too, and a restore brings them back. With `watch` the folder is watched for as long as the store is open,
+        so that a save costs the changed paths and not the tree (needs `lastgood[watch]`).
         """
         from lastgood.engine.task import Task
 
-        return Task(self, check_name("task id", task_id), self._owner(owner), workspace)
+        watch = check_flag("watch", watch)
+        return Task(self, check_name("task id", task_id), self._owner(owner), workspace, watch=watch)
 
     def tasks(self, *, owner: str | None = None, after: int = 0, limit: int = 100) -> list[TaskInfo]:
         """Newest first. `after` is the number of the last one seen; without `owner`, everybody's."""

@@ -45,14 +45,17 @@ class Task:
     active; opened by a branch's id it stays on that branch. Safe to use from several threads, one save at a time.
     """
 
-    def __init__(self, store: Store, id: str, owner: str, workspace: Folders | None = None) -> None:
+    def __init__(
+        self, store: Store, id: str, owner: str, workspace: Folders | None = None, *, watch: bool = False
+    ) -> None:
         self._store = store
         self._cursor = Cursor(store, id, owner)
         self._workspace: Workspace | None = None
         if workspace is not None:
             from lastgood.engine.workspace import Workspace
 
-            self._workspace = Workspace(store, workspace)
+            self._workspace = Workspace(store, workspace, watch=watch)
+            store.filing.keep(self._workspace)
             if store.catalog.journals(this_process().host):
                 from lastgood.engine.rewind import Rewind
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -22,13 +21,13 @@ from lastgood.errors import BusyError, UnavailableError
 from lastgood.evidence.descriptors import descriptors
 from lastgood.model.checkpoint import FileRoot
 from lastgood.model.tree import Entry, File
-from lastgood.workspace.beneath import Walk, open_file, split
+from lastgood.workspace.beneath import split
 from lastgood.workspace.capture import Captured, capture
 from lastgood.workspace.capture import Skipped as LeftOut
 from lastgood.workspace.index import Signature, StatIndex, signature
 from lastgood.workspace.lock import locked
 from lastgood.workspace.reading import Content, Job, read_jobs
-from lastgood.workspace.roots import Root, git_exclude, git_head, open_roots
+from lastgood.workspace.roots import Root, git_head, open_roots
 from lastgood.workspace.rules import Rules
 from lastgood.workspace.watch import Changed, Watcher
 
@@ -41,6 +40,12 @@ Folders = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]
 MAX_RULES = 1 << 20
 FULL_SECONDS = 60.0
 """How long captures rely on what was watched before one looks at everything again: not every write is told of."""
+
+
+_UNWATCHED = (
+    "the workspace cannot be watched, so each save looks at all of its files; "
+    "it takes Linux and enough of fs.inotify.max_user_watches and max_user_instances"
+)
 
 
 class CapturedFiles(NamedTuple):
@@ -180,23 +185,23 @@ class Workspace:
         listed = None if files is None else [os.fsencode(path) for path in paths_in(root.name, files)]
         followed = self._followed.get(root) if files is None else None
         changed = followed.take(may_rely=not self._holders) if followed is not None else None
-        with Walk(root.path) as walk:
-            rules = Rules(partial(_read_small, walk), exclude=git_exclude(root))
-            captured = capture(
-                root,
-                rules,
-                index,
-                batch,
-                files=listed,
-                leave=self._own,
-                trusted=trusted,
-                read_files=partial(_read_files, batch),
-                read_apart=partial(_read_apart, batch),
-                changed=changed,
-                watch=followed.watcher if followed is not None else None,
-            )
+        captured = capture(
+            root,
+            Rules.of(root),
+            index,
+            batch,
+            files=listed,
+            leave=self._own,
+            trusted=trusted,
+            read_files=partial(_read_files, batch),
+            read_apart=partial(_read_apart, batch),
+            changed=changed,
+            watch=followed.watcher if followed is not None else None,
+        )
         if followed is not None:
             followed.settle(is_full=changed is None)
+            if followed.has_just_failed():
+                self._store.alert(_UNWATCHED)
         elif root not in self._followed:
             index.save()
         return captured
@@ -228,6 +233,7 @@ class _Followed:
         self._index: StatIndex | None = None
         self._saved: tuple[int, ...] | None = None
         self._full_at = -FULL_SECONDS
+        self._was_told = False
 
     def index(self) -> StatIndex:
         """As this process left it, or as another one has saved it since."""
@@ -257,6 +263,11 @@ class _Followed:
     def forget(self) -> None:
         self._index = None
 
+    def has_just_failed(self) -> bool:
+        """Once: it cannot be watched, or no longer."""
+        told, self._was_told = self._was_told, self.watcher.has_failed
+        return self._was_told and not told
+
     def _look(self) -> tuple[int, ...] | None:
         try:
             found = self._file.stat()
@@ -282,21 +293,6 @@ def _read_apart(batch: Batch, root: str, jobs: list[Job]) -> Iterator[Content | 
 def _close(descriptor: int, file: os.stat_result) -> None:
     descriptors.adopt(descriptor)
     descriptors.release(descriptor, file)
-
-
-def _read_small(walk: Walk, path: bytes) -> bytes | None:
-    """The content of an ignore file; None when it is no file, or cannot be read."""
-    folder, name = split(path)
-    try:
-        descriptor = open_file(walk.folder(folder), name)
-    except OSError:
-        return None
-    try:
-        return os.read(descriptor, MAX_RULES) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
 
 
 def _show(root: Root, skipped: LeftOut) -> Skipped:

@@ -317,14 +317,19 @@ class _Run:
     def _perform(self) -> None:
         self._at = 1
         while self._at < len(self._steps) - 1:
-            step = self._steps[self._at]
+            step, depth = self._steps[self._at], len(self._stack)
             try:
                 with _translating():
                     self._take(step)
-            except _Refused as refused:
-                end = self._ends[self._at] if isinstance(step, Enter) else self._at
-                self._failed.setdefault(step.path, str(refused))
-                self._fail_from(self._at, str(refused), end)
+            except (_Refused, _Full) as refused:  # a full disk, too: what is to be written is there already
+                reason = str(refused) or FULL
+                end = self._at
+                if isinstance(step, Enter):
+                    end = self._ends[self._at]
+                    while len(self._stack) > depth:
+                        self._stack.pop().close()
+                self._failed.setdefault(step.path, reason)
+                self._fail_from(self._at, reason, end)
                 self._at = end
             else:
                 self._journal.done(step.path)
