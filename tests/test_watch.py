@@ -7,7 +7,6 @@ import os
 import random
 import time
 from collections.abc import Callable, Collection, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from lastgood.workspace.index import StatIndex
 from lastgood.workspace.reading import Content, Job, Skipped, read_jobs
 from lastgood.workspace.roots import Root
 from lastgood.workspace.rules import Level, Rules
+from lastgood.workspace.scan import Scan, Visit
 from lastgood.workspace.watch import Changed, Watcher
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/sys/fs/inotify"), reason="needs inotify")  # noqa: PTH110
@@ -215,7 +215,7 @@ def test_git_and_ignored_folders_are_not_watched(watched: Watched, later: None) 
     watched.write("a/node_modules/y")
     watched.write("a/.git/z")
     settled(watched)
-    for name in ("a/node_modules/y", "a/node_modules/new/z", "a/.git/z", "a/.git/new/z"):
+    for name in ("a/node_modules/y", "a/node_modules/new/z", "a/.git/z", "a/.git/new/z", ".git/z"):
         watched.write(name, b"noise")
     changed = watched.watcher.look()
     assert changed == Changed(set(), set())
@@ -287,6 +287,25 @@ def test_what_cannot_be_read_is_looked_at_each_time(watched: Watched, later: Non
     assert watched.agrees()
 
 
+def test_a_folder_that_cannot_be_entered_is_tried_each_time(
+    watched: Watched, later: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched.write("a/b/c")
+    monkeypatch.setattr("lastgood.workspace.scan.MAX_DEPTH", 1)
+    settled(watched)
+    assert b"a" in watched.looked_at
+    monkeypatch.undo()
+    assert watched.captured() == look(watched.path)
+
+
+def test_what_is_not_sure_to_be_stored_is_looked_at(watched: Watched, later: None) -> None:
+    watched.write("a/x")
+    watched.write("b/c/y")
+    settled(watched)
+    watched.sink.blobs.clear()
+    assert watched.captured(trusted=None) == look(watched.path)
+
+
 # --- what happens while the capture is at work
 
 
@@ -315,6 +334,23 @@ def test_a_folder_that_moves_meanwhile_is_found_where_it_went(watched: Watched, 
             (watched.path / "busy/sub").rename(watched.path / "calm/sub")
 
     assert watched.captured(rules=MeddlingRules(move)) == look(watched.path)
+    assert watched.agrees()
+
+
+def test_folders_that_change_places_meanwhile_are_both_found(watched: Watched, later: None) -> None:
+    for name in ("one", "two"):
+        watched.write(f"top/{name}/{name}", name.encode())
+    settled(watched)
+    watched.write("top/one/new")
+    top, swaps = watched.path / "top", [True]
+
+    def swap(path: bytes) -> None:
+        if not path and swaps and swaps.pop():
+            (top / "one").rename(top / "kept")
+            (top / "two").rename(top / "one")
+            (top / "kept").rename(top / "two")
+
+    assert watched.captured(rules=MeddlingRules(swap)) == look(watched.path)
     assert watched.agrees()
 
 
@@ -368,8 +404,8 @@ def test_a_change_made_just_before_is_never_missed(watched: Watched) -> None:
 
 class Editor:
     """Does random things to a root. No two contents are of one length, so that what is captured in the same moment in
-    which it was written can be told apart by its size. With `links` files get other names, and nothing is left out: what
-    is written under a name that is not captured is not told of."""
+    which it was written can be told apart by its size. With `links` files get other names, and nothing is left out: of
+    what is written under a name that is not captured, nobody is told."""
 
     def __init__(self, top: Path, seed: int, *, links: bool) -> None:
         self._top = top
@@ -683,12 +719,14 @@ def handle(store: lastgood.Store, tmp_path: Path) -> Iterator[Workspace]:
 def visits(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The folders that captures look at from now on."""
     looked_at: list[bytes] = []
-    monkeypatch.setattr(engine, "Rules", partial(_record, looked_at))
+    visit = Scan._visit
+
+    def note(scan: Scan, folder: int, path: bytes) -> Visit:
+        looked_at.append(path)
+        return visit(scan, folder, path)
+
+    monkeypatch.setattr(Scan, "_visit", note)
     return looked_at
-
-
-def _record(looked_at: list[bytes], read: Callable[[bytes], bytes | None], *, exclude: bytes) -> Rules:
-    return RecordingRules(read, looked_at)
 
 
 def save(workspace: Workspace, store: lastgood.Store) -> bytes:

@@ -61,7 +61,9 @@ class Filing:
         objects = objects_beside(file)
         beside = [file.with_name(file.name + end) for end in ("", "-wal", "-shm", "-lock")]
         own = [path.resolve() for path in (*beside, objects, objects.with_suffix(".cache"))]
-        if file.name == CATALOG and {path.resolve() for path in file.parent.iterdir()} <= set(own):
+        if file.name == CATALOG and {path.resolve() for path in file.parent.iterdir()} - set(own) <= _notes(
+            file.parent
+        ):
             return [file.parent.resolve()]
         return own
 
@@ -74,3 +76,8 @@ class Filing:
             workspace.close()
         if self._scratch is not None:
             self._scratch.cleanup()
+
+
+def _notes(folder: Path) -> set[Path]:
+    """What people, and `lastgood init`, put into a store's folder without making it something else."""
+    return {folder.resolve() / ".gitignore"}
