@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from lastgood.engine.workspace import Workspace
 
 
+NOTE = ".gitignore"
+"""What `lastgood init` puts into a store's folder beside the store."""
+
+
 class Filing:
     """Of one store; nothing is made before it is needed."""
 
@@ -76,8 +80,3 @@ class Filing:
             workspace.close()
         if self._scratch is not None:
             self._scratch.cleanup()
-
-
-def _notes(folder: Path) -> set[Path]:
-    """What people, and `lastgood init`, put into a store's folder without making it something else."""
-    return {folder.resolve() / ".gitignore"}
