@@ -65,11 +65,9 @@ class Filing:
         objects = objects_beside(file)
         beside = [file.with_name(file.name + end) for end in ("", "-wal", "-shm", "-lock")]
         own = [path.resolve() for path in (*beside, objects, objects.with_suffix(".cache"))]
-        if file.name == CATALOG and {path.resolve() for path in file.parent.iterdir()} - set(own) <= _notes(
-            file.parent
-        ):
-            return [file.parent.resolve()]
-        return own
+        folder = file.parent.resolve()
+        others = {path.resolve() for path in folder.iterdir()} - set(own)
+        return [folder] if file.name == CATALOG and others <= {folder / NOTE} else own
 
     def keep(self, workspace: Workspace) -> None:
         """Close it with the store, if it is still there."""
