@@ -120,7 +120,7 @@ class Store:
 
         With a `workspace` (a folder, or several: {"app": "./app", "infra": "../infra"}) each save captures the files in
         it, too, and a restore brings them back. With `watch` the folder is watched for as long as the store is open,
-        so that a save costs the changed paths and not the tree (needs `lastgood[watch]`).
+        so that a save costs the changed paths and not the tree (Linux; elsewhere it changes nothing).
         """
         from lastgood.engine.task import Task
 
