@@ -286,7 +286,7 @@ class Scan:
             self._watch(path, folder)
         status: Signature = signature(os.fstat(folder))
         with os.scandir(folder) as found:
-            entries = [entry for entry in found if not _is_nothing(entry.name)]
+            entries = [entry for entry in found if entry.name[0] != "." or not _is_nothing(entry.name)]
         if path in self._wanted:
             entries = [entry for entry in entries if self._is_wanted(path, entry)]
         names = split(os.fsencode("\0".join([entry.name for entry in entries])))
@@ -348,7 +348,7 @@ def _depth(path: bytes) -> int:
 
 def _is_nothing(name: str) -> bool:
     """A repository's own folder, and what a restore is writing at this moment: not even left out."""
-    return name[:1] == "." and (name.lower() == ".git" or is_temporary(os.fsencode(name)))
+    return name.lower() == ".git" or is_temporary(os.fsencode(name))
 
 
 def _is_unchanged(
