@@ -4,8 +4,8 @@ The first to come leads. While it waits for its turn and for the disk, others li
 next takes all of them along. Those who were along last time are likely to come again, so they are waited for: at
 most as long as their commit took, and not at all by a thread that is by itself.
 
-A signal may raise anywhere in here, even in what tidies up. So nobody waits for a leader without looking, now and
-then, whether it is still there.
+A signal may raise anywhere in here, even in what tidies up: between the end of a `with` and the release of its lock,
+too. So nobody waits for a leader, or for the lock, without looking, now and then, whether somebody is still there.
 """
 
 from __future__ import annotations
@@ -93,8 +93,10 @@ class Group:
     def write(self, write: Write[T]) -> T:
         if threading.main_thread().ident == write.thread and _is_nested():  # signal handlers run there alone
             raise nested_write()
+        while self._lock._is_owned():  # type: ignore[attr-defined]  # kept by a write of this thread that was interrupted
+            self._lock.release()
         try:
-            with self._lock:
+            with self._locked():
                 self._forget_interrupted(write.thread)
                 self._line.append(write)
                 if self._leader is None:
@@ -118,19 +120,19 @@ class Group:
         try:
             with self._turn():
                 began = time.monotonic()
-                with self._lock:
+                with self._locked():
                     batch = [write, *(other for other in self._line if other is not write)][:MAX_GROUP]
                 self._commit(batch)
             self._crowd, self._patience = len(batch), min(MAX_PATIENCE_SECONDS, time.monotonic() - began)
         finally:
-            with self._lock:
+            with self._locked():
                 self._line = [other for other in self._line if not other.settled]
             for other in batch:
                 if other.settled and other is not write:
                     other.wake()
 
     def _leave(self, write: Write[Any]) -> None:
-        with self._lock:
+        with self._locked():
             if write in self._line:
                 self._line.remove(write)
             if self._leader is write:
@@ -142,15 +144,38 @@ class Group:
             self._leader.wake()
 
     def _replace_lost_leader(self) -> None:
-        with self._lock:
+        with self._locked():
             if self._leader is None or not _is_under_way(self._leader):
                 self._line = [write for write in self._line if _is_under_way(write)]
                 self._choose_leader()
+
+    def _locked(self) -> _Held:
+        """The lock, taken; a new one where the old one was lost: held by a thread that is not in here."""
+        lock = self._lock
+        while not lock.acquire(timeout=LOOK_SECONDS):
+            if lock is self._lock and not _is_inside(threading.main_thread().ident):  # signals raise there alone
+                self._lock = threading.RLock()
+            lock = self._lock
+        return _Held(lock)
 
     def _forget_interrupted(self, thread: int) -> None:
         """Who leads and is not inside any more was interrupted before it could leave."""
         if self._leader is not None and self._leader.thread == thread:
             self._choose_leader()
+
+
+class _Held:
+    """A lock that is taken, given back at the end."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: Any) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
 
 def nested_write() -> BusyError:
@@ -163,6 +188,16 @@ def nested_write() -> BusyError:
 def _is_nested() -> bool:
     """Whether a signal handler writes while its own thread is writing: it would wait for itself."""
     frame = sys._getframe(1).f_back
+    while frame is not None:
+        if frame.f_code is Group.write.__code__:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _is_inside(thread: int | None) -> bool:
+    """Whether a thread is in `Group.write`."""
+    frame = sys._current_frames().get(thread or 0)
     while frame is not None:
         if frame.f_code is Group.write.__code__:
             return True
