@@ -66,6 +66,7 @@ def test_links_folders_and_what_was_left_out(store: Store, task: Task, base: Pat
     claims = [Evidence("artifact_exists", name, {"path": name, "type": kind}) for name, kind in names.items()]
     made = task.save({}, evidence=EvidencePack(claims))
     assert made.verified
+    assert store.verify_checkpoint(made.id)
     for name in ("far", "link", "data.txt", ".env"):
         (app / name).unlink()
     held = {piece.description: piece.verified for piece in store.check_checkpoint(made.id).pack.evidence_list}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 import lastgood
 from lastgood import Store, Task
+from lastgood.engine import workers
 
 
 @pytest.fixture
@@ -86,3 +88,23 @@ def test_the_state_alone_can_be_restored_beside_changed_files(task: Task, folder
     assert task.restore(first, "state").state == {"n": 1}
     assert (folders["app"] / "main").read_text() == "changed"
     task.save({"n": 3})
+
+
+def test_workers_do_not_write_what_is_stored(
+    store: Store, task: Task, folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B1: content is stored once, whoever reads it."""
+    monkeypatch.setattr(workers, "MANY_FILES", 1)
+    monkeypatch.setattr(workers, "_processors", lambda: 2)
+    content = os.urandom(400 << 10)
+    (folders["app"] / "one").write_bytes(content)
+    task.save({})
+    before = _stored_bytes(tmp_path)
+    (folders["infra"] / "same").write_bytes(content)
+    saved = task.save({})
+    assert store.read_file(saved.id, "infra:same") == content
+    assert _stored_bytes(tmp_path) == before >= len(content)
+
+
+def _stored_bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in (folder / "store" / "objects").rglob("*") if file.is_file())

@@ -155,7 +155,7 @@ def _marked(plan: FilesPlan) -> dict[str, list[str]]:
 
     hidden = in_the_way(plan)
     marked: dict[str, list[str]] = {"+": [], "~": [], "-": list(plan.deleted)}
-    for root, _, _, steps in plan.roots:
+    for root, steps in plan.roots:
         for step in steps.steps:
             if isinstance(step, Place):
                 is_there = step.old is not None or step.path in hidden.get(root.name, ())

@@ -102,7 +102,7 @@ class FileBlobs:
             if file.digest not in ready:
                 ready.clear()
                 try:
-                    ready.update(self.read_all(_few(files[waiting[file.digest] :])))
+                    ready.update(self.read_all(_few(files, waiting[file.digest])))
                 except IntegrityError:  # of which one? Each of them alone will tell
                     return self.stream(file)
             return iter([ready[file.digest]])
@@ -305,10 +305,10 @@ class _Pack:
         self.path.unlink(missing_ok=True)
 
 
-def _few(files: Sequence[File]) -> Iterator[bytes]:
-    """The first of them that are read at once."""
+def _few(files: Sequence[File], start: int) -> Iterator[bytes]:
+    """Those that are read at once, from there on."""
     size = 0
-    for file in files[:GROUP_BLOBS]:
+    for file in files[start : start + GROUP_BLOBS]:
         if file.chunks is None:
             size += file.size
             yield file.digest

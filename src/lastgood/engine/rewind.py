@@ -42,8 +42,6 @@ class RootPlan(NamedTuple):
     """What is to be done in one folder."""
 
     root: Root
-    target: FileRoot
-    present: bytes | None
     plan: Plan
 
 
@@ -95,16 +93,15 @@ def plan_files(
             raise InvalidError(
                 f"the workspace has no folder {target.name!r}", hint="open the task with the folders it was saved with"
             )
-        before = now_there.get(target.name)
         plan = make_plan(
             target.tree,
-            before,
+            now_there.get(target.name),
             read,
             partial=target.partial,
             only=only if only is None else paths_in(target.name, only),
             saved=by_name.get(target.name),
         )
-        plans.append(RootPlan(root, target, before, plan))
+        plans.append(RootPlan(root, plan))
     return FilesPlan(tuple(plans))
 
 

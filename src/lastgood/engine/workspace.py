@@ -37,10 +37,8 @@ if TYPE_CHECKING:
 Folders = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]
 """One folder, or several with a name each."""
 
-MAX_RULES = 1 << 20
 FULL_SECONDS = 60.0
 """How long captures rely on what was watched before one looks at everything again: not every write is told of."""
-
 
 _UNWATCHED = (
     "the workspace cannot be watched, so each save looks at all of its files; "

@@ -26,7 +26,7 @@ from lastgood.testing.refusal import refused
 if TYPE_CHECKING:
     from lastgood.catalog.contract import Actor
 
-HERE = Binding("host", ["/work/app", "/work/infra"])
+HERE = Binding("host", ["/srv/app", "/srv/infra"])
 
 
 class FilesConformance:
@@ -94,7 +94,7 @@ class FilesConformance:
         """B3: a handle from before a restore cannot save the restored files as its own."""
         first = self.save(binding=HERE).stored
         other = self._fork(first, "other", binding=HERE._replace(takes_over=True))
-        assert self._bound("/work/app") == self._bound("/work/infra") == other.placement.branch_id
+        assert self._bound("/srv/app") == self._bound("/srv/infra") == other.placement.branch_id
         with refused(ConflictError) as caught:
             self.save(parent=first, binding=HERE)
         assert caught[0].details["branch_id"] == other.placement.branch_id
@@ -104,14 +104,14 @@ class FilesConformance:
     def test_two_tasks_and_two_hosts_may_share_a_folder(self) -> None:
         self.save(binding=HERE)
         self.save("another", binding=HERE)
-        assert self.catalog.bound(self.ADA, "task", "elsewhere", "/work/app") is None
-        assert self.catalog.bound(self.ADA, "third", "host", "/work/app") is None
+        assert self.catalog.bound(self.ADA, "task", "elsewhere", "/srv/app") is None
+        assert self.catalog.bound(self.ADA, "third", "host", "/srv/app") is None
 
     def test_a_folder_can_be_given_to_a_branch(self) -> None:
         first = self.save(binding=HERE).stored
         other = self._fork(first, "other")
         self.catalog.bind(self.ADA, other.placement.branch_id, HERE)
-        assert self._bound("/work/app") == other.placement.branch_id
+        assert self._bound("/srv/app") == other.placement.branch_id
         with refused(NotFoundError):
             self.catalog.bind(self.ADA, "no such branch", HERE)
 
@@ -177,5 +177,5 @@ def _journal(chosen: str, at: int) -> Journal:
         process=Process("host", 1),
         chosen=chosen,
         before=chosen,
-        paths=("/work/app",),
+        paths=("/srv/app",),
     )

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from types import FrameType
 from typing import Any, Generic, TypeVar
 
 import apsw
@@ -187,17 +188,15 @@ def nested_write() -> BusyError:
 
 def _is_nested() -> bool:
     """Whether a signal handler writes while its own thread is writing: it would wait for itself."""
-    frame = sys._getframe(1).f_back
-    while frame is not None:
-        if frame.f_code is Group.write.__code__:
-            return True
-        frame = frame.f_back
-    return False
+    return _leads_through_write(sys._getframe(1).f_back)
 
 
 def _is_inside(thread: int | None) -> bool:
     """Whether a thread is in `Group.write`."""
-    frame = sys._current_frames().get(thread or 0)
+    return _leads_through_write(sys._current_frames().get(thread or 0))
+
+
+def _leads_through_write(frame: FrameType | None) -> bool:
     while frame is not None:
         if frame.f_code is Group.write.__code__:
             return True
