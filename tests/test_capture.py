@@ -497,6 +497,64 @@ def test_an_index_that_is_damaged_or_foreign_is_empty(bench: Bench, later: None,
         assert index.folders == {}
 
 
+def test_an_index_grows_by_what_changed_until_it_is_written_anew(bench: Bench, later: None, tmp_path: Path) -> None:
+    file = tmp_path / "index"
+    bench.index = StatIndex.load(file, bench.root.path)
+    for number in range(50):
+        bench.write(f"{number}/file", b"1")
+    bench.capture()
+    bench.index.save()
+    sizes = [file.stat().st_size]
+    for number in range(40):
+        before = file.read_bytes()
+        bench.write(f"{number}/file", b"22")
+        bench.write(f"{number}/{number}/new", b"new")
+        (bench.path / f"{number + 5}/file").unlink()
+        (bench.path / f"{number + 5}").rmdir()
+        bench.capture()
+        bench.index.save()
+        bench.write(f"{number + 5}/file", b"back")
+        sizes.append(file.stat().st_size)
+        if sizes[-1] > sizes[-2]:
+            assert file.read_bytes().startswith(before)
+        loaded = StatIndex.load(file, bench.root.path)
+        assert loaded.folders == bench.index.folders
+    assert max(sizes) < 2.5 * min(sizes)
+    assert sizes != sorted(sizes), "it was written anew"
+
+
+@pytest.mark.parametrize("how", ["flipped", "short", "longer"])
+def test_changes_of_an_index_that_are_damaged_count_for_nothing(
+    bench: Bench, later: None, tmp_path: Path, how: str
+) -> None:
+    file = tmp_path / "index"
+    bench.index = StatIndex.load(file, bench.root.path)
+    for number in range(20):
+        bench.write(f"{number}/file", b"1")
+    bench.capture()
+    bench.index.save()
+    whole, first = file.stat().st_size, dict(bench.index.folders)
+    bench.write("7/file", b"22")
+    bench.capture()
+    bench.index.save()
+    data, second = file.read_bytes(), dict(bench.index.folders)
+    assert len(data) > whole
+    damaged = {
+        "flipped": [data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] for at in range(whole, len(data), 5)],
+        "short": [data[:at] for at in range(whole, len(data), 5)],
+        "longer": [data + b"x", data + bytes(100)],
+    }[how]
+    for version in damaged:
+        file.write_bytes(version)
+        index = StatIndex.load(file, bench.root.path)
+        assert index.folders == (second if how == "longer" else first)
+        bench.index = index
+        bench.write("8/file", os.urandom(8))
+        bench.capture()
+        bench.index.save()
+        assert StatIndex.load(file, bench.root.path).folders == bench.index.folders
+
+
 def test_an_index_that_cannot_be_saved_stops_nothing(bench: Bench, tmp_path: Path) -> None:
     bench.index = StatIndex.load(tmp_path / "file/index", bench.root.path)
     (tmp_path / "file").write_bytes(b"in the way")

@@ -49,6 +49,8 @@ class Blobs:
 
     def open(self, file: File) -> Iterator[bytes]:
         data = self.kept[file.digest]
+        if file.chunks is None and sha256(data).digest() != file.digest:
+            raise IntegrityError("a blob is damaged")
         for start in range(0, len(data), 1000):
             yield data[start : start + 1000]
 
@@ -473,6 +475,34 @@ def test_damaged_content_is_noticed_before_anything_is_touched(blobs: Blobs, roo
         blobs.restore(root, make_plan(target, present, blobs.read), journal=notes)
     assert holds(blobs, root, present)
     assert notes.told == ["begin"], "a journal that is not ended is recovered"
+
+
+def test_whole_pieces_that_do_not_make_up_the_file_are_noticed(blobs: Blobs, root: Path) -> None:
+    """B9: each chunk was checked by whoever gave it; that they are the file's is not known before they are written."""
+    present = start(blobs, root, files(a="1"))
+    wanted = sha256(b"right").digest()
+    target = blobs.put(encode_tree([File(b"a", 0o644, 5, wanted, sha256(b"a list of chunks").digest())]))
+    blobs.kept[wanted] = b"wrong"
+    with pytest.raises(IntegrityError):
+        blobs.restore(root, make_plan(target, present, blobs.read))
+    assert holds(blobs, root, present)
+
+
+def test_a_copy_is_written_in_place_and_taken_back_when_it_cannot_be_completed(blobs: Blobs, root: Path) -> None:
+    """B8"""
+    target = blobs.plant({b"d": (0o755, files(x="2")), **files(a="2", z="last")})
+    plan = make_plan(target, None, blobs.read)
+    start(blobs, root, files(a="mine"))
+    done = apply(str(root), plan, blobs.open, journal=Notes(), copying=True)
+    assert [failure.path for failure in done.failed] == [b"a"]
+    assert (root / "a").read_text() == "mine"
+    assert (root / "d/x").read_text() == "2"
+    other = root.parent / "other"
+    other.mkdir()
+    blobs.kept[sha256(b"last").digest()] = b"lost"
+    with pytest.raises(IntegrityError):
+        apply(str(other), plan, blobs.open, journal=Notes(), copying=True)
+    assert not list(other.iterdir())
 
 
 def test_an_unavailable_store_is_no_failure_of_a_path(blobs: Blobs, root: Path) -> None:

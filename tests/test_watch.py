@@ -760,7 +760,7 @@ def test_a_save_looks_at_what_changed(
 
 
 @pytest.mark.usefixtures("later")
-@pytest.mark.parametrize("why", ["time", "forgotten", "held", "closed", "other process"])
+@pytest.mark.parametrize("why", ["time", "forgotten", "closed", "other process"])
 def test_everything_is_looked_at_when_there_is_a_reason(
     handle: Workspace, store: lastgood.Store, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
@@ -772,12 +772,6 @@ def test_everything_is_looked_at_when_there_is_a_reason(
             monkeypatch.setattr(time, "monotonic", lambda: now + engine.FULL_SECONDS)
         case "forgotten":
             handle.forget()
-        case "held":
-            with handle.locked():
-                save(handle, store)
-                save(handle, store)
-            assert looked_at.count(b"a") == 2
-            looked_at.clear()
         case "closed":
             handle.close()
         case "other process":
@@ -813,6 +807,38 @@ def test_closing_keeps_what_was_seen(handle: Workspace, store: lastgood.Store, t
     handle.close()
     assert StatIndex.load(file, path, store_id).folders[b""].id == tree
     handle.close()
+
+
+@pytest.mark.usefixtures("later")
+@pytest.mark.parametrize("watch", [False, True])
+def test_after_a_restore_only_what_it_touched_is_looked_at(
+    store: lastgood.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watch: bool
+) -> None:
+    """B3: and the checkpoint has what lies there."""
+    work = tmp_path / "work"
+    for path in ("a/x", "b/y", "b/deep/z", "c/w"):
+        (work / path).parent.mkdir(parents=True, exist_ok=True)
+        (work / path).write_text("1")
+    task = store.task("t", workspace=work, watch=watch)
+    first = task.save({})
+    (work / "a/x").write_text("22")
+    (work / "b/deep/z").unlink()
+    (work / "b/deep").rmdir()
+    (work / "new").mkdir()
+    (work / "new/file").write_text("new")
+    task.save({})
+    looked_at = visits(monkeypatch)
+    assert first.record.files is not None
+    task.restore(first)
+    assert looked_at.count(b"c") == (0 if watch else 1)
+    for move in (task.undo, lambda: task.restore(first, what="files"), task.undo, task.redo):
+        looked_at.clear()
+        move()
+        assert looked_at.count(b"c") <= 1
+        assert task.head is not None
+        assert task.head.record.files is not None
+        assert task.head.record.files[0].tree == fresh(str(work))
+    assert fresh(str(work)) == first.record.files[0].tree
 
 
 @pytest.mark.usefixtures("later")

@@ -18,6 +18,7 @@ from lastgood.errors import DiskFullError, IntegrityError, UnavailableError
 from lastgood.model.digest import digest, to_text
 from lastgood.model.identity import new_id
 from lastgood.model.tree import File, Tree, decode_chunks, decode_tree
+from lastgood.workspace.changes import fetch_differing
 
 if TYPE_CHECKING:
     from lastgood.objects.contract import ObjectStore
@@ -35,6 +36,14 @@ class Gathered(NamedTuple):
     blobs: Sequence[Blob] = ()
     packs: Sequence[NewPack] = ()
     relies_on: Sequence[bytes] = ()
+
+    def by_digest(self) -> dict[bytes, Blob]:
+        found = {blob.digest: blob for blob in self.blobs}
+        for pack in self.packs:
+            for entry in pack.entries:
+                place = Place(pack.name, entry.position, entry.length)
+                found[entry.digest] = Blob(entry.digest, entry.size, entry.encoding, b"", None, place)
+        return found
 
 
 class FileBlobs:
@@ -67,12 +76,20 @@ class FileBlobs:
 
     def read_with(self, new: Gathered) -> Callable[[bytes], bytes]:
         """As `read`, also of what was gathered and is not committed yet."""
-        fresh = {blob.digest: blob for blob in new.blobs}
-        for pack in new.packs:
-            for entry in pack.entries:
-                place = Place(pack.name, entry.position, entry.length)
-                fresh[entry.digest] = Blob(entry.digest, entry.size, entry.encoding, b"", None, place)
+        fresh = new.by_digest()
         return lambda key: self._unpack(*next(self._fetch_all([fresh[key]]))) if key in fresh else self.read(key)
+
+    def read_differing(self, one: bytes | None, other: bytes | None, new: Gathered) -> Callable[[bytes], bytes]:
+        """As `read_with`, with the folders fetched that differ between two trees, a level at a time."""
+        fresh, read = new.by_digest(), self.read_with(new)
+
+        def read_all(keys: Iterable[bytes]) -> dict[bytes, bytes]:
+            mine = [fresh[key] for key in keys if key in fresh]
+            found = {blob.digest: self._unpack(blob, stored) for blob, stored in self._fetch_all(mine)}
+            return found | self.read_all(key for key in keys if key not in found)
+
+        trees = fetch_differing(one, other, read_all)
+        return lambda key: trees[key] if key in trees else read(key)
 
     def read_tree(self, key: bytes) -> Tree:
         tree = self._trees.get(key)

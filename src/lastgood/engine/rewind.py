@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from lastgood.catalog.contract import Note, Position
+from lastgood.engine.blobs import Gathered
 from lastgood.engine.browse import paths_in, require_files
 from lastgood.engine.checkpoint import Skipped
 from lastgood.engine.commit import KEPT, Draft
@@ -31,6 +32,7 @@ from lastgood.model.tree import File
 from lastgood.workspace.apply import Applied, apply, sweep
 from lastgood.workspace.plan import Place, Plan, make_plan
 from lastgood.workspace.roots import Root
+from lastgood.workspace.watch import Changed
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
@@ -67,6 +69,10 @@ class FilesPlan(NamedTuple):
     def size(self) -> int:
         return sum(root.plan.size for root in self.roots)
 
+    def touches(self) -> dict[str, Changed]:
+        """The folders in which something may change by it, by root."""
+        return {root.root.name: Changed(root.plan.touches_folders(), set()) for root in self.roots}
+
     def _paths(self, which: str) -> tuple[str, ...]:
         return tuple(shown(root.root, path) for root in self.roots for path in getattr(root.plan, which))
 
@@ -83,7 +89,6 @@ def plan_files(
     were captured by name."""
     if chosen.record.files is None:
         raise InvalidError("there are no files in this checkpoint", hint='what="state" brings its state back')
-    read = store.filing.blobs.read_with(present.gathered)
     now_there = {root.name: root.tree for root in present.roots if not root.partial}
     by_name = {root.name: root.tree for root in present.roots if root.partial}
     plans = []
@@ -93,10 +98,11 @@ def plan_files(
             raise InvalidError(
                 f"the workspace has no folder {target.name!r}", hint="open the task with the folders it was saved with"
             )
+        there = now_there.get(target.name)
         plan = make_plan(
             target.tree,
-            now_there.get(target.name),
-            read,
+            there,
+            store.filing.blobs.read_differing(target.tree, there, present.gathered),
             partial=target.partial,
             only=only if only is None else paths_in(target.name, only),
             saved=by_name.get(target.name),
@@ -162,7 +168,7 @@ class Rewind:
         before = cursor.require_head()
         with self._journalled(plan, chosen, before) as journal:
             applied = self._apply(plan)
-            after = self._workspace.capture(present.roots, takes_over=True)
+            after = self._look_again(present, plan)
             if what == "files":
                 made = self._append(chosen, after, journal, message)
             else:
@@ -186,6 +192,10 @@ class Rewind:
             plan = plan_files(store, workspace, wanted, present, only=only)
         return present, plan
 
+    def _look_again(self, present: CapturedFiles, plan: FilesPlan) -> CapturedFiles:
+        """The files as they are after the plan was carried out."""
+        return self._workspace.capture(present.roots, takes_over=True, touched=plan.touches())
+
     def travel(self, destination: Checkpoint | None, go: Callable[[], Position]) -> Checkpoint:
         """`go` to `destination`, whose files come first: whoever finds the journal knows by the head how far it got."""
         cursor, store = self._cursor, self._store
@@ -203,7 +213,7 @@ class Rewind:
             store.catalog.bind(cursor.owner, head.branch_id or "", self._workspace.binding(takes_over=True))
             store.catalog.end_journal(journal.id)
             return head
-        after = self._workspace.capture(present.roots, takes_over=True)
+        after = self._look_again(present, plan)
         draft = Draft(state=KEPT, files=after, journal=journal.id, type="restored", lineage="restored")
         made = cursor.save(msgspec.structs.replace(draft, keeps_redo=True), policy="raise")
         made.skipped = tuple(Skipped(path, reason) for path, reason in failed)
@@ -303,13 +313,13 @@ def copy_files(store: Store, chosen: Checkpoint, to: str, only: Sequence[str] | 
     roots = [root for root in require_files(chosen) if not root.partial] or list(require_files(chosen))
     if any("/" in root.name or root.name in (".", "..") for root in roots):
         raise InvalidError("a folder of this checkpoint has a name that leads elsewhere", hint="restore it in place")
-    plans = [
-        (root, make_plan(root.tree, None, blobs.read, only=only if only is None else paths_in(root.name, only)))
-        for root in roots
-    ]
+    plans = []
+    for root in roots:
+        read = blobs.read_differing(root.tree, None, Gathered())
+        plans.append((root, make_plan(root.tree, None, read, only=only if only is None else paths_in(root.name, only))))
     places = [Root(root.name, os.path.realpath(os.path.join(to, root.name))) for root, _ in plans]  # noqa: PTH118
     for place, (_, plan) in zip(places, plans, strict=True):
-        for path in plan.restored:
+        for path in plan.restored if _is_occupied(place) else ():
             if os.path.lexists(os.path.join(os.fsencode(place.path), path)):  # noqa: PTH118
                 raise ConflictError(
                     f"{shown(place, path)} is there already",
@@ -319,7 +329,7 @@ def copy_files(store: Store, chosen: Checkpoint, to: str, only: Sequence[str] | 
     for place, (_, plan) in zip(places, plans, strict=True):
         Path(place.path).mkdir(parents=True, exist_ok=True)
         files = [step.new for step in plan.steps if isinstance(step, Place) and isinstance(step.new, File)]
-        applied = apply(place.path, plan, blobs.stream_ahead(files), journal=_Silent())
+        applied = apply(place.path, plan, blobs.stream_ahead(files), journal=_Silent(), copying=True)
         if applied.failed:
             first = applied.failed[0]
             raise UnavailableError(
@@ -328,6 +338,12 @@ def copy_files(store: Store, chosen: Checkpoint, to: str, only: Sequence[str] | 
             )
         copied += [shown(place, path) for path in applied.restored]
     return tuple(copied)
+
+
+def _is_occupied(place: Root) -> bool:
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(place.path) as entries:
+        return any(True for _ in entries)
+    return False
 
 
 def has_drifted(present: CapturedFiles, head: Checkpoint | None) -> bool:

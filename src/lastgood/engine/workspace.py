@@ -73,23 +73,14 @@ class Workspace:
         self._own = [str(path) for path in store.filing.own_paths()]
         self._store_id = store.info().id
         self.roots = open_roots(folders, store=self._own)
-        self._followed = {root: _Followed(self._index_file(root), root, self._store_id) for root in self.roots if watch}
-        self._holders = 0
+        self._indexes = {root: _Index(self._index_file(root), root, self._store_id) for root in self.roots}
+        self._followed = {root: _Followed(root, self._indexes[root]) for root in self.roots if watch}
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else captures or restores these folders; BusyError after a while.
-
-        Who holds them for longer than one capture means to change files: captures look at everything meanwhile.
-        """
+        """Nobody else captures or restores these folders; BusyError after a while."""
         with self._locked():
-            self._holders += 1
-            try:
-                yield
-            finally:
-                self._holders -= 1
-                for followed in self._followed.values():
-                    followed.watcher.doubt()
+            yield
 
     def close(self) -> None:
         """Nothing is watched any more; captures look at everything."""
@@ -97,8 +88,8 @@ class Workspace:
         if followed:
             # Not to be had: a capture is at work, and its watchers end with it. The index is a cache.
             with suppress(BusyError, UnavailableError), self._locked(seconds=1):
-                for each in followed.values():
-                    each.save()
+                for root, each in followed.items():
+                    self._indexes[root].save()
                     each.watcher.close()
 
     def _locked(self, seconds: float = 30) -> AbstractContextManager[None]:
@@ -115,13 +106,20 @@ class Workspace:
         *,
         files: Sequence[str | os.PathLike[str]] | None = None,
         takes_over: bool = False,
+        touched: Mapping[str, Changed] | None = None,
     ) -> CapturedFiles:
-        """Everything that is new is durable, or will be with the commit. `trusted`: the files of the parent."""
+        """Everything that is new is durable, or will be with the commit. `trusted`: the files of the parent.
+
+        `touched`: all that was done to them since, by root; what else has changed meanwhile is left to the next one.
+        """
         trees = {root.name: root.tree for root in trusted or () if not root.partial}
         batch = self._store.filing.blobs.gather()
         try:
             with self._locked():
-                found = [(root, self._capture(root, trees.get(root.name), batch, files)) for root in self.roots]
+                found = [
+                    (root, self._capture(root, trees.get(root.name), batch, files, (touched or {}).get(root.name)))
+                    for root in self.roots
+                ]
             gathered = batch.finish()
         except BaseException:
             batch.discard()
@@ -155,7 +153,7 @@ class Workspace:
 
     def recall(self, root: Root) -> Callable[[bytes, os.stat_result], bytes | None]:
         """What is known of a file that looks like this, without reading it: the digest it was captured with."""
-        index = self._index(root)
+        index = self._indexes[root].get()
 
         @cache
         def known(folder: bytes) -> dict[bytes, tuple[Signature, Entry]]:
@@ -171,18 +169,21 @@ class Workspace:
 
     def forget(self) -> None:
         """The next capture reads every file anew."""
-        for root in self.roots:
-            self._index_file(root).unlink(missing_ok=True)
-            if root in self._followed:
-                self._followed[root].forget()
+        for index in self._indexes.values():
+            index.forget()
 
     def _capture(
-        self, root: Root, trusted: bytes | None, batch: Batch, files: Sequence[str | os.PathLike[str]] | None
+        self,
+        root: Root,
+        trusted: bytes | None,
+        batch: Batch,
+        files: Sequence[str | os.PathLike[str]] | None,
+        touched: Changed | None = None,
     ) -> Captured:
-        index = self._index(root)
+        index = self._indexes[root].get()
         listed = None if files is None else [os.fsencode(path) for path in paths_in(root.name, files)]
         followed = self._followed.get(root) if files is None else None
-        changed = followed.take(may_rely=not self._holders) if followed is not None else None
+        changed = followed.take() if followed is not None else touched
         captured = capture(
             root,
             Rules.of(root),
@@ -201,13 +202,8 @@ class Workspace:
             if followed.has_just_failed():
                 self._store.alert(_UNWATCHED)
         elif root not in self._followed:
-            index.save()
+            self._indexes[root].save()
         return captured
-
-    def _index(self, root: Root) -> StatIndex:
-        if root in self._followed:
-            return self._followed[root].index()
-        return StatIndex.load(self._index_file(root), root.path, self._store_id)
 
     def _describe(self, root: Root, captured: Captured) -> FileRoot:
         base = seen_from(os.path.realpath(self._store.base_path), root.path)
@@ -218,39 +214,24 @@ class Workspace:
         return self._folder / "index" / sha256(os.fsencode(root.path)).hexdigest()[:32]
 
 
-class _Followed:
-    """What is kept of a root between captures. Used with the workspace's lock held.
-
-    The index is saved when everything has been looked at, and in the end: a crash costs a slower capture.
-    """
+class _Index:
+    """The index of a root, kept between captures. Used with the workspace's lock held."""
 
     def __init__(self, file: Path, root: Root, store_id: str) -> None:
-        self.watcher = Watcher(root.path)
-        self._load = partial(StatIndex.load, file, root.path, store_id)
         self._file = file
+        self._load = partial(StatIndex.load, file, root.path, store_id)
         self._index: StatIndex | None = None
         self._saved: tuple[int, ...] | None = None
-        self._full_at = -FULL_SECONDS
-        self._was_told = False
+        self.generation = 0
+        """Another one with each load."""
 
-    def index(self) -> StatIndex:
+    def get(self) -> StatIndex:
         """As this process left it, or as another one has saved it since."""
         found = self._look()
         if self._index is None or found != self._saved:
-            self.watcher.doubt()
             self._index, self._saved = self._load(), found
+            self.generation += 1
         return self._index
-
-    def take(self, *, may_rely: bool) -> Changed | None:
-        changed = self.watcher.take()
-        return changed if may_rely and time.monotonic() - self._full_at < FULL_SECONDS else None
-
-    def settle(self, *, is_full: bool) -> None:
-        assert self._index is not None
-        self.watcher.settle(self._index.folders.keys())
-        if is_full:
-            self._full_at = time.monotonic()
-            self.save()
 
     def save(self) -> None:
         """Unless another process has saved its own meanwhile."""
@@ -259,12 +240,9 @@ class _Followed:
             self._saved = self._look()
 
     def forget(self) -> None:
+        """It is empty from now on."""
+        self._file.unlink(missing_ok=True)
         self._index = None
-
-    def has_just_failed(self) -> bool:
-        """Once: it cannot be watched, or no longer."""
-        told, self._was_told = self._was_told, self.watcher.has_failed
-        return self._was_told and not told
 
     def _look(self) -> tuple[int, ...] | None:
         try:
@@ -272,6 +250,38 @@ class _Followed:
         except OSError:
             return None
         return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+class _Followed:
+    """What is kept of a root that is watched. Used with the workspace's lock held.
+
+    The index is saved when everything has been looked at, and in the end: a crash costs a slower capture.
+    """
+
+    def __init__(self, root: Root, index: _Index) -> None:
+        self.watcher = Watcher(root.path)
+        self._index = index
+        self._generation = 0
+        self._full_at = -FULL_SECONDS
+        self._was_told = False
+
+    def take(self) -> Changed | None:
+        if self._index.generation != self._generation:
+            self._generation = self._index.generation
+            self.watcher.doubt()
+        changed = self.watcher.take()
+        return changed if time.monotonic() - self._full_at < FULL_SECONDS else None
+
+    def settle(self, *, is_full: bool) -> None:
+        self.watcher.settle(self._index.get().folders.keys())
+        if is_full:
+            self._full_at = time.monotonic()
+            self._index.save()
+
+    def has_just_failed(self) -> bool:
+        """Once: it cannot be watched, or no longer."""
+        told, self._was_told = self._was_told, self.watcher.has_failed
+        return self._was_told and not told
 
 
 def _read_files(batch: Batch, root: str, jobs: list[Job]) -> Iterator[Content | LeftOut | Job]:

@@ -6,6 +6,7 @@ Names are raw bytes, as the file system has them. A tree that holds a name which
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import ClassVar, Literal
 
 import msgspec
@@ -18,6 +19,7 @@ Why = Literal["ignored", "secret", "special", "unreadable", "unstable", "store"]
 was read, or because it is the store itself. A `.git` is not even mentioned."""
 
 MODE_BITS = 0o7777
+_DOT = ord(".")
 
 
 class _Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -73,6 +75,8 @@ class Chunked(msgspec.Struct, frozen=True, array_like=True):
 
 
 _LAYOUT = 1
+_KEPT = 1024
+"""Trees that stay decoded: one that has changed is looked at by the scan, the plan and the next scan."""
 _trees = msgspec.msgpack.Decoder(tuple[int, Tree])
 _chunks = msgspec.msgpack.Decoder(Chunked)
 
@@ -82,6 +86,7 @@ def encode_tree(entries: Sequence[Entry]) -> bytes:
     return msgspec.msgpack.encode((_LAYOUT, sorted(entries, key=_name)))
 
 
+@lru_cache(_KEPT)
 def decode_tree(data: bytes, expected: bytes) -> Tree:
     """IntegrityError when the bytes are not those of the tree `expected`, or could lead out of it."""
     if digest(data) != expected:
@@ -94,9 +99,10 @@ def decode_tree(data: bytes, expected: bytes) -> Tree:
         raise _damaged(f"has the unknown layout {layout}")
     last = b""
     for entry in entries:
-        if entry.name <= last or not is_name(entry.name) or not _is_whole(entry):
+        name = entry.name
+        if name <= last or not is_name(name) or not _is_whole(entry):
             raise _damaged("holds an entry that cannot be one")
-        last = entry.name
+        last = name
     return entries
 
 
@@ -121,7 +127,9 @@ def decode_chunks(data: bytes, file: File) -> tuple[Chunk, ...]:
 
 def is_name(name: bytes) -> bool:
     """Whether a directory entry can be called so, and restoring may touch it: `.git` never, in any spelling."""
-    return bool(name) and b"/" not in name and b"\0" not in name and name not in (b".", b"..") and not is_git(name)
+    if not name or b"/" in name or b"\0" in name:
+        return False
+    return name[0] != _DOT or (name not in (b".", b"..") and not is_git(name))
 
 
 def is_git(name: bytes) -> bool:
@@ -129,16 +137,12 @@ def is_git(name: bytes) -> bool:
 
 
 def _is_whole(entry: Entry) -> bool:
-    match entry:
-        case File():
-            fits = len(entry.digest) == SIZE and (entry.chunks is None or len(entry.chunks) == SIZE)
-            return fits and entry.size >= 0 and entry.mode == entry.mode & MODE_BITS
-        case Folder():
-            return len(entry.tree) == SIZE and entry.mode == entry.mode & MODE_BITS
-        case Link():
-            return bool(entry.target) and b"\0" not in entry.target
-        case Left():
-            return True
+    if isinstance(entry, File):
+        fits = len(entry.digest) == SIZE and (entry.chunks is None or len(entry.chunks) == SIZE)
+        return fits and entry.size >= 0 and entry.mode == entry.mode & MODE_BITS
+    if isinstance(entry, Folder):
+        return len(entry.tree) == SIZE and entry.mode == entry.mode & MODE_BITS
+    return not isinstance(entry, Link) or (bool(entry.target) and b"\0" not in entry.target)
 
 
 def _name(entry: Entry) -> bytes:

@@ -13,10 +13,11 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from functools import cache
 from hashlib import sha256
 from itertools import count
+from types import TracebackType
 from typing import NamedTuple, Protocol
 
 from lastgood.errors import CheckpointError, IntegrityError, UnavailableError
@@ -25,6 +26,8 @@ from lastgood.workspace.beneath import GONE, is_temporary, join, open_file, open
 from lastgood.workspace.plan import Enter, Leave, Place, Plan, Remove, Step
 
 OpenContent = Callable[[File], Iterator[bytes]]
+"""The content of a file in pieces, each checked against the blob that it is. That these are all of the file, and in
+order, is checked here."""
 Recall = Callable[[bytes, os.stat_result], bytes | None]
 """The digest of the file at a path that has this stat, if it is known without opening the file here."""
 
@@ -66,10 +69,19 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def apply(
-    root_path: str, plan: Plan, open_content: OpenContent, *, journal: Journal, recall: Recall | None = None
+    root_path: str,
+    plan: Plan,
+    open_content: OpenContent,
+    *,
+    journal: Journal,
+    recall: Recall | None = None,
+    copying: bool = False,
 ) -> Applied:
     """Make the folder what the plan says. What cannot be done is reported and the rest goes on (B9); on a full disk
     nothing more is written.
+
+    `copying`: nobody relies on the outcome after a crash, so new files are written in their places and nothing is
+    synced.
 
     Raises IntegrityError when content is not what its file says, UnavailableError when the folder cannot be opened or
     the disk does not confirm; the journal is not ended then, and temporary files are gone.
@@ -78,7 +90,7 @@ def apply(
         root = os.open(root_path, _ROOT)
     except OSError as error:
         raise UnavailableError(f"the workspace cannot be opened: {_say(error)}") from error
-    run = _Run(_Open(root), plan, open_content, journal, recall or _forget)
+    run = _Run(_Open(root), plan, open_content, journal, recall or _forget, copying)
     try:
         journal.begin(plan)
         run.carry_out()
@@ -169,13 +181,16 @@ class _Open:
 
 
 class _Run:
-    def __init__(self, root: _Open, plan: Plan, open_content: OpenContent, journal: Journal, recall: Recall) -> None:
+    def __init__(
+        self, root: _Open, plan: Plan, open_content: OpenContent, journal: Journal, recall: Recall, copying: bool
+    ) -> None:
         self._plan = plan
         self._steps = plan.steps
         self._ends = _find_ends(plan.steps)
         self._open_content = open_content
         self._journal = journal
         self._recall = recall
+        self._copying = copying
         self._stack = [root]
         self._devices = {root.id[0]: os.dup(root.fd)}
         self._names = (b".lastgood-%s-%x.tmp" % (os.urandom(8).hex().encode(), number) for number in count(1))
@@ -185,7 +200,8 @@ class _Run:
         self._failed: dict[bytes, str] = {}
         self._kept: set[bytes] = set()
         synced = [step for step in plan.steps if isinstance(step, Place | Enter)]
-        self._one_by_one = len(synced) <= _FEW and all(_brings_content(step) for step in synced)
+        few = len(synced) <= _FEW and all(_brings_content(step) for step in synced)
+        self._one_by_one = few and not copying
 
     def carry_out(self) -> None:
         if not self._steps:
@@ -224,16 +240,18 @@ class _Run:
         with closing(self._walk(first, folder, self._enter_staging)) as walk:
             for index, step, inside in walk:
                 if isinstance(step, Place) and isinstance(step.new, File):
-                    with suppress(_Refused), _translating():
+                    with suppress(_Refused), _translated:
                         if self._needs_content(step, step.new, inside):
-                            self._staged[index] = self._write(step.new, inside, sync=self._one_by_one)
+                            name = step.name if self._copying and step.old is None else next(self._names)
+                            self._write(step.new, inside, name, sync=self._one_by_one)
+                            self._staged[index] = name
         self._sync()
         self._made.clear()
 
     def _enter_staging(self, step: Enter, parent: _Open) -> _Open | None:
         if step.what == "empty" or step.late:
             return None
-        with suppress(_Refused), _translating():
+        with suppress(_Refused), _translated:
             try:
                 return parent.open(step.name)
             except FileNotFoundError:
@@ -249,17 +267,17 @@ class _Run:
             return found.st_nlink > 1 and stat.S_IMODE(found.st_mode) != new.mode
         return step.old is not None
 
-    def _write(self, file: File, folder: _Open, *, sync: bool) -> bytes:
-        """Its content in a new temporary file, checked."""
-        name = next(self._names)
+    def _write(self, file: File, folder: _Open, name: bytes, *, sync: bool) -> None:
+        """Its content in a new file of that name, checked."""
         descriptor = os.open(name, _CREATE, 0o600, dir_fd=folder.fd)
         try:
-            hasher, size = sha256(), 0
+            hasher, size = sha256() if file.chunks is not None else None, 0
             for part in self._open_content(file):
-                hasher.update(part)
+                if hasher is not None:
+                    hasher.update(part)
                 size += len(part)
                 _write_all(descriptor, part)
-            if size != file.size or hasher.digest() != file.digest:
+            if size != file.size or (hasher is not None and hasher.digest() != file.digest):
                 raise IntegrityError("the stored content of a file is not what it was", hint="verify the checkpoint")
             os.fchmod(descriptor, file.mode)
             if sync:
@@ -269,7 +287,6 @@ class _Run:
             raise
         finally:
             os.close(descriptor)
-        return name
 
     def _discard(self) -> None:
         """Take back what was staged and not used, and the folders that were made for nothing."""
@@ -319,7 +336,7 @@ class _Run:
         while self._at < len(self._steps) - 1:
             step, depth = self._steps[self._at], len(self._stack)
             try:
-                with _translating():
+                with _translated:
                     self._take(step)
             except (_Refused, _Full) as refused:  # a full disk, too: what is to be written is there already
                 reason = str(refused) or FULL
@@ -405,9 +422,12 @@ class _Run:
     def _place(self, step: Place, folder: _Open) -> None:
         """Put it there, if that destroys nothing."""
         try:
-            if step.old is None and self._at in self._staged:
+            if step.old is None and (staged := self._staged.get(self._at)) is not None:
+                if staged == step.name:
+                    del self._staged[self._at]
+                    return
                 with suppress(FileExistsError):
-                    _rename_exclusively(folder, self._staged[self._at], step.name)
+                    _rename_exclusively(folder, staged, step.name)
                     del self._staged[self._at]
                     return
             found = folder.look(step.name)
@@ -432,7 +452,9 @@ class _Run:
             os.symlink(step.new.target, name, dir_fd=folder.fd)
             self._staged[self._at] = name
         elif self._at not in self._staged:
-            self._staged[self._at] = self._write(step.new, folder, sync=True)
+            name = next(self._names)
+            self._write(step.new, folder, name, sync=True)
+            self._staged[self._at] = name
         name = self._staged[self._at]
         if found is None:
             _rename_exclusively(folder, name, step.name)
@@ -463,7 +485,7 @@ class _Run:
                 self._failed.setdefault(step.path, reason)
 
     def _sync(self) -> None:
-        if not self._one_by_one:
+        if not self._one_by_one and not self._copying:
             for descriptor in self._devices.values():
                 _confirm(_sync_all, descriptor)
 
@@ -574,15 +596,17 @@ def _confirm(sync: Callable[[int], None], descriptor: int) -> None:
         ) from error
 
 
-@contextmanager
-def _translating() -> Iterator[None]:
+class _Translated:
     """What the system says about one path, as a reason; errors of this package (some are an OSError) pass."""
-    try:
-        yield
-    except CheckpointError:
-        raise
-    except OSError as error:
-        raise _Full if error.errno in (errno.ENOSPC, errno.EDQUOT) else _Refused(_say(error)) from error
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if isinstance(error, OSError) and not isinstance(error, CheckpointError):
+            raise _Full if error.errno in (errno.ENOSPC, errno.EDQUOT) else _Refused(_say(error)) from error
+
+
+_translated = _Translated()
 
 
 def _sweep_folder(folder: int, path: bytes, swept: list[bytes]) -> list[bytes]:

@@ -84,8 +84,8 @@ def capture(
     databases and what lies beside them; without it, an open file is unreadable and a database a file like any other.
     `read_files` reads the others, in other processes perhaps; what has to be read apart it hands back.
 
-    `watch` is told of every folder. `changed`: what it knew to have changed since the index was last brought up to
-    date; if the trusted tree is the one that came of that, only these folders are looked at.
+    `changed`: all that has changed since the index was last brought up to date; if the trusted tree is the one that
+    came of that, only these folders are looked at. `watch` knew it, perhaps; it is told of every folder.
     """
     wanted = None if files is None else _tell_wanted(files)
     records = index.folders if wanted is None else index.listed
@@ -111,7 +111,7 @@ def capture(
 
     try:
         with Walk(root.path) as walk:
-            scan, reader, restless = look_at(changed if is_trusted and wanted is None and watch is not None else None)
+            scan, reader, restless = look_at(changed if is_trusted and wanted is None else None)
             if restless is None:
                 scan, reader, restless = look_at(None)
     except OSError as error:

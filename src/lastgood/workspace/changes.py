@@ -55,6 +55,31 @@ def compare_trees(old: bytes | None, new: bytes | None, read: Read, *, renames: 
     return _find_renames(changes, read) if renames else changes
 
 
+def fetch_differing(
+    one: bytes | None, other: bytes | None, read_all: Callable[[set[bytes]], dict[bytes, bytes]]
+) -> dict[bytes, bytes]:
+    """Every tree, by its id, that a walk along what differs between two trees comes to; a level at a time."""
+    found: dict[bytes, bytes] = {}
+    level = [(one, other)] if one != other else []
+    while level:
+        found |= read_all({tree for pair in level for tree in pair if tree is not None and tree not in found})
+        level = [below for pair in level for below in _folders_below(*pair, found)]
+    return found
+
+
+def _folders_below(
+    one: bytes | None, other: bytes | None, found: dict[bytes, bytes]
+) -> Iterator[tuple[bytes | None, bytes | None]]:
+    ones, others = (_folders_in(found[tree], tree) if tree is not None else {} for tree in (one, other))
+    for name in ones.keys() | others.keys():
+        if ones.get(name) != others.get(name):
+            yield ones.get(name), others.get(name)
+
+
+def _folders_in(data: bytes, tree: bytes) -> dict[bytes, bytes]:
+    return {entry.name: entry.tree for entry in decode_tree(data, tree) if isinstance(entry, Folder)}
+
+
 def read_content(entry: File | Link, read: Read) -> bytes:
     """The bytes of a file, or where a link points."""
     if isinstance(entry, Link):

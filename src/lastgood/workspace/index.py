@@ -7,6 +7,7 @@ when they were seen. It is kept per folder and compared as bytes, so that an unc
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Collection
 from contextlib import suppress
 from operator import attrgetter
@@ -24,7 +25,8 @@ Signature = tuple[int, int, int, int, int, int]
 signature = attrgetter("st_mode", "st_size", "st_mtime_ns", "st_ctime_ns", "st_ino", "st_dev")
 encode = msgspec.msgpack.Encoder().encode
 
-_MAGIC = b"lastgood index 2\n"
+_MAGIC = b"lastgood index 3\n"
+_HEAD = struct.Struct(f"<Q{SIZE}s")
 _signatures = msgspec.msgpack.Decoder(list[Signature | None])
 _CLOCK_NS = 20_000_000
 _WHOLE_SECONDS_NS = 2_000_000_000
@@ -117,67 +119,134 @@ class _Content(msgspec.Struct, frozen=True, array_like=True):
     listed: dict[bytes, Record]
 
 
+class _Changes(msgspec.Struct, frozen=True, array_like=True):
+    """What became of records since; None: they are gone."""
+
+    folders: dict[bytes, Record | None]
+    listed: dict[bytes, Record | None]
+
+
 _content = msgspec.msgpack.Decoder(_Content)
+_changes = msgspec.msgpack.Decoder(_Changes)
 
 
 class StatIndex:
-    """The records of one root, by path. Whoever uses it holds the lock of the workspace."""
+    """The records of one root, by path. Whoever uses it holds the lock of the workspace.
+
+    Its file begins with all records. What changed is appended, until that is half as much again.
+    """
 
     def __init__(self, file: Path | None = None, root: str = "", store: str = "") -> None:
         """An empty one; without a file it lives in memory alone."""
         self._file = file
         self._owner = os.fsencode(root), store
-        self._changed = False
+        self._changes = _Changes({}, {})
+        self._whole, self._appended = 0, 0
+        """Bytes in the file; 0 if it has to be written anew."""
         self.folders: dict[bytes, Record] = {}
         self.listed: dict[bytes, Record] = {}
         """Of captures of everything, and of those of an explicit list."""
 
     @classmethod
     def load(cls, file: Path, root: str, store: str = "") -> Self:
-        """What was saved for this root and store; empty when it is missing, damaged or someone else's."""
+        """What was saved for this root and store; empty when it is missing, damaged or someone else's.
+
+        Changes that are damaged count for nothing, nor do those after them: older records only tell less.
+        """
         index = cls(file, root, store)
         try:
             data = file.read_bytes()
         except OSError:
             return index
-        start = len(_MAGIC) + SIZE
-        if not data.startswith(_MAGIC) or digest(data[start:]) != data[len(_MAGIC) : start]:
-            return index
-        try:
-            content = _content.decode(memoryview(data)[start:])
-        except (msgspec.DecodeError, msgspec.ValidationError):
-            return index
-        if (content.root, content.store) == index._owner:
-            index.folders, index.listed = content.folders, content.listed
+        with suppress(msgspec.DecodeError, msgspec.ValidationError):
+            index._take(data)
         return index
 
-    def replace(self, records: dict[bytes, Record], *, listed: bool) -> None:
-        old = self.listed if listed else self.folders
-        if all(old.get(path) is record for path, record in records.items()):
+    def _take(self, data: bytes) -> None:
+        whole = _part(data, len(_MAGIC)) if data.startswith(_MAGIC) else None
+        if whole is None:
             return
-        self._changed = True
+        content = _content.decode(whole)
+        if (content.root, content.store) != self._owner:
+            return
+        self.folders, self.listed = content.folders, content.listed
+        at = start = len(_MAGIC) + _HEAD.size + len(whole)
+        while (part := _part(data, at)) is not None:
+            changes = _changes.decode(part)
+            _apply(self.folders, changes.folders)
+            _apply(self.listed, changes.listed)
+            at += _HEAD.size + len(part)
+        if at == len(data):
+            self._whole, self._appended = start, at - start
+
+    def replace(self, records: dict[bytes, Record], *, listed: bool) -> None:
+        old, changes = (self.listed, self._changes.listed) if listed else (self.folders, self._changes.folders)
+        changed = {path: record for path, record in records.items() if old.get(path) is not record}
+        if not changed:
+            return
+        changes.update(changed)
+        changes.update(dict.fromkeys(old.keys() - records.keys()))
         if listed:
             self.listed = records
         else:
             self.folders = records
 
     def save(self) -> None:
-        """At once and whole, or not at all. Not synced: a cache that a power loss damages is found to be so."""
-        if self._file is None or not self._changed:
+        """Not synced: a cache that a power loss damages is found to be so. If it fails, the next capture reads more."""
+        if self._file is None or not (self._changes.folders or self._changes.listed):
             return
-        data = encode(_Content(*self._owner, self.folders, self.listed))
-        temporary = self._file.with_name(f"{self._file.name}.{os.getpid()}.tmp")
+        part = _seal(self._changes)
         try:
-            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self._appended + len(part) > self._whole // 2:
+                self._write(self._file, _MAGIC + _seal(_Content(*self._owner, self.folders, self.listed)))
+            else:
+                self._append(self._file, part)
+        except OSError:
+            self._whole = 0
+        else:
+            self._changes = _Changes({}, {})
+
+    def _write(self, place: Path, data: bytes) -> None:
+        """At once, or not at all."""
+        temporary = place.with_name(f"{place.name}.{os.getpid()}.tmp")
+        try:
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with open(temporary, "wb", opener=_open_private) as file:
-                file.write(_MAGIC + digest(data))
                 file.write(data)
-            temporary.replace(self._file)
-        except OSError:  # the next capture reads more, that is all
+            temporary.replace(place)
+        finally:
             with suppress(OSError):
                 temporary.unlink()
-            return
-        self._changed = False
+        self._whole, self._appended = len(data), 0
+
+    def _append(self, place: Path, part: bytes) -> None:
+        with open(place, "r+b", opener=_open_private) as file:
+            if file.seek(0, os.SEEK_END) != self._whole + self._appended:
+                raise FileNotFoundError
+            file.write(part)
+        self._appended += len(part)
+
+
+def _seal(content: _Content | _Changes) -> bytes:
+    data = encode(content)
+    return _HEAD.pack(len(data), digest(data)) + data
+
+
+def _part(data: bytes, at: int) -> bytes | None:
+    """What was sealed there; None if it is damaged, or if there is nothing."""
+    if len(data) < at + _HEAD.size:
+        return None
+    length, expected = _HEAD.unpack_from(data, at)
+    part = data[at + _HEAD.size : at + _HEAD.size + length]
+    return part if len(part) == length and digest(part) == expected else None
+
+
+def _apply(records: dict[bytes, Record], changes: dict[bytes, Record | None]) -> None:
+    for path, record in changes.items():
+        if record is None:
+            records.pop(path, None)
+        else:
+            records[path] = record
 
 
 def _open_private(path: str, flags: int) -> int:

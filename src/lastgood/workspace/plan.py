@@ -93,6 +93,11 @@ class Plan(NamedTuple):
         removed = (step.path for step in self.steps if isinstance(step, Leave) and step.remove)
         return sorted({*overwritten, *altered, *removed, *self.uncaptured})
 
+    def touches_folders(self) -> set[bytes]:
+        """Every folder in which applying may change something, those above what comes or goes among them."""
+        folders = {step.path for step in self.steps if isinstance(step, Enter)}
+        return folders | {step.path.rpartition(b"/")[0] for step in self.steps}
+
 
 def make_plan(
     target: bytes | None,
