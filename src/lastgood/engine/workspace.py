@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
@@ -24,7 +24,7 @@ from lastgood.model.tree import Entry, File
 from lastgood.workspace.beneath import split
 from lastgood.workspace.capture import Captured, capture
 from lastgood.workspace.capture import Skipped as LeftOut
-from lastgood.workspace.index import Signature, StatIndex, signature
+from lastgood.workspace.index import Identity, Signature, StatIndex, identify, signature
 from lastgood.workspace.lock import locked
 from lastgood.workspace.reading import Content, Job, read_jobs
 from lastgood.workspace.roots import Root, git_head, open_roots
@@ -32,6 +32,7 @@ from lastgood.workspace.rules import Rules
 from lastgood.workspace.watch import Changed, Watcher
 
 if TYPE_CHECKING:
+    from lastgood.engine.borrowed import Borrowed
     from lastgood.engine.store import Store
 
 Folders = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]
@@ -64,7 +65,8 @@ class CapturedFiles(NamedTuple):
 class Workspace:
     """The folders of one task on this host. Safe for threads: captures take turns.
 
-    With `watch` it is told what changes, until it is closed, and a capture looks at that alone.
+    With `watch` it is told what changes, until it is closed, and a capture looks at that alone. Without, it asks
+    whoever keeps watch over the folder (lookout.py), if there is someone.
     """
 
     def __init__(self, store: Store, folders: Folders, *, watch: bool = False) -> None:
@@ -73,7 +75,7 @@ class Workspace:
         self._own = [str(path) for path in store.filing.own_paths()]
         self._store_id = store.info().id
         self.roots = open_roots(folders, store=self._own)
-        self._indexes = {root: _Index(self._index_file(root), root, self._store_id) for root in self.roots}
+        self._indexes = {root: Index(self._index_file(root), root, self._store_id) for root in self.roots}
         self._followed = {root: _Followed(root, self._indexes[root]) for root in self.roots if watch}
 
     @contextmanager
@@ -167,6 +169,10 @@ class Workspace:
 
         return recall
 
+    def lookout_place(self, root: Root) -> Path:
+        """Where captures of the root ask what has changed."""
+        return self._folder / "watch" / self._index_file(root).name
+
     def forget(self) -> None:
         """The next capture reads every file anew."""
         for index in self._indexes.values():
@@ -180,9 +186,21 @@ class Workspace:
         files: Sequence[str | os.PathLike[str]] | None,
         touched: Changed | None = None,
     ) -> Captured:
-        index = self._indexes[root].get()
+        index = self._indexes[root]
+        with self._following(root, index) if files is None else nullcontext() as followed:
+            return self._capture_with(followed, index.get(), root, trusted, batch, files, touched)
+
+    def _capture_with(
+        self,
+        followed: _Followed | Borrowed | None,
+        index: StatIndex,
+        root: Root,
+        trusted: bytes | None,
+        batch: Batch,
+        files: Sequence[str | os.PathLike[str]] | None,
+        touched: Changed | None,
+    ) -> Captured:
         listed = None if files is None else [os.fsencode(path) for path in paths_in(root.name, files)]
-        followed = self._followed.get(root) if files is None else None
         changed = followed.take() if followed is not None else touched
         captured = capture(
             root,
@@ -205,6 +223,25 @@ class Workspace:
             self._indexes[root].save()
         return captured
 
+    @contextmanager
+    def _following(self, root: Root, index: Index) -> Iterator[_Followed | Borrowed | None]:
+        """Who knows what has changed in the root since the index was made, if there is someone."""
+        if root in self._followed:
+            yield self._followed[root]
+            return
+        place = self.lookout_place(root)
+        if not place.exists():
+            yield None
+            return
+        from lastgood.engine.borrowed import borrow
+
+        borrowed = borrow(place, root, index)
+        try:
+            yield borrowed
+        finally:
+            if borrowed is not None:
+                borrowed.close()
+
     def _describe(self, root: Root, captured: Captured) -> FileRoot:
         base = seen_from(os.path.realpath(self._store.base_path), root.path)
         counts = captured.file_count, captured.total_size
@@ -214,42 +251,40 @@ class Workspace:
         return self._folder / "index" / sha256(os.fsencode(root.path)).hexdigest()[:32]
 
 
-class _Index:
+class Index:
     """The index of a root, kept between captures. Used with the workspace's lock held."""
 
     def __init__(self, file: Path, root: Root, store_id: str) -> None:
         self._file = file
         self._load = partial(StatIndex.load, file, root.path, store_id)
         self._index: StatIndex | None = None
-        self._saved: tuple[int, ...] | None = None
+        self._saved: Identity | None = None
         self.generation = 0
         """Another one with each load."""
 
     def get(self) -> StatIndex:
         """As this process left it, or as another one has saved it since."""
-        found = self._look()
+        found = identify(self._file)
         if self._index is None or found != self._saved:
             self._index, self._saved = self._load(), found
             self.generation += 1
         return self._index
 
-    def save(self) -> None:
-        """Unless another process has saved its own meanwhile."""
-        if self._index is not None and self._look() == self._saved:
-            self._index.save()
-            self._saved = self._look()
+    def save(self) -> Identity | None:
+        """What it is known by afterwards; None when it could not be saved, or another process has saved its own."""
+        if self._index is None or identify(self._file) != self._saved:
+            return None
+        is_saved, self._saved = self._index.save(), identify(self._file)
+        return self._saved if is_saved else None
+
+    def identity(self) -> Identity | None:
+        """What it was known by when it was loaded or saved last."""
+        return self._saved
 
     def forget(self) -> None:
         """It is empty from now on."""
         self._file.unlink(missing_ok=True)
         self._index = None
-
-    def _look(self) -> tuple[int, ...] | None:
-        try:
-            found = self._file.stat()
-        except OSError:
-            return None
-        return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 class _Followed:
@@ -258,7 +293,7 @@ class _Followed:
     The index is saved when everything has been looked at, and in the end: a crash costs a slower capture.
     """
 
-    def __init__(self, root: Root, index: _Index) -> None:
+    def __init__(self, root: Root, index: Index) -> None:
         self.watcher = Watcher(root.path)
         self._index = index
         self._generation = 0

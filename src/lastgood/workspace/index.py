@@ -42,6 +42,19 @@ def is_settled(seen: Signature, began_ns: int) -> bool:
     return max(seen[2], seen[3]) < began_ns - margin
 
 
+Identity = tuple[int, int, int]
+"""Inode, mtime_ns and size of a file in which an index is kept: it grows, or is another one, when one is saved."""
+
+
+def identify(file: Path) -> Identity | None:
+    """Which index lies there; None when there is none."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 class Report(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One name in a folder that was not captured, and why."""
 
@@ -191,10 +204,10 @@ class StatIndex:
         else:
             self.folders = records
 
-    def save(self) -> None:
-        """Not synced: a cache that a power loss damages is found to be so. If it fails, the next capture reads more."""
+    def save(self) -> bool:
+        """Not synced: a cache that a power loss damages is found to be so. False: the next capture reads more."""
         if self._file is None or not (self._changes.folders or self._changes.listed):
-            return
+            return self._file is not None
         part = _seal(self._changes)
         try:
             if self._appended + len(part) > self._whole // 2:
@@ -203,8 +216,9 @@ class StatIndex:
                 self._append(self._file, part)
         except OSError:
             self._whole = 0
-        else:
-            self._changes = _Changes({}, {})
+            return False
+        self._changes = _Changes({}, {})
+        return True
 
     def _write(self, place: Path, data: bytes) -> None:
         """At once, or not at all."""

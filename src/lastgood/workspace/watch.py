@@ -9,6 +9,8 @@ no error. Where there is no inotify, nothing is ever known, and captures look at
 What the kernel does not tell: writes through a mapping of a file for as long as it stays mapped, writes to a file under
 another name that is not captured, what other hosts do on a network file system, and folders mounted over others.
 Whoever uses this looks at everything now and then.
+
+A queue lives for as long as a process has it open, so a watcher can go from one process to the next (`share`).
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ import weakref
 from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any, NamedTuple
+
+import msgspec
 
 from lastgood.model.forking import renew_after_fork
 from lastgood.model.tree import is_git
@@ -47,6 +51,19 @@ class Changed(NamedTuple):
     trees: set[bytes]
 
 
+class Knowledge(msgspec.Struct, frozen=True, array_like=True):
+    """All that a watcher knows beside what is in its queue."""
+
+    knows: bool
+    is_lost: bool
+    identity: tuple[int, int] | None
+    paths: dict[int, bytes]
+    """The watched folders, by the numbers that the queue has for them."""
+    folders: set[bytes]
+    trees: set[bytes]
+    """What has changed, as far as it was read from the queue."""
+
+
 class Watcher:
     """Watches the folders of one root that were added. One thread at a time.
 
@@ -68,7 +85,9 @@ class Watcher:
         self._paths: dict[int, bytes] = {}
         self._numbers: dict[bytes, int] = {}
         self._added: set[bytes] = set()
-        self._forget_changes()
+        self._folders: set[bytes] = set()
+        self._trees: set[bytes] = set()
+        self._is_lost = False
 
     def renew_locks(self) -> None:
         """In a child: events that it read would be missing in the parent."""
@@ -129,6 +148,35 @@ class Watcher:
         """The next `take` gives None."""
         self._knows = False
 
+    def __len__(self) -> int:
+        """How many folders are watched."""
+        return len(self._numbers)
+
+    @property
+    def queue(self) -> int:
+        """The descriptor that tells when there is something to `look` at; negative while nothing is watched."""
+        return self._queue
+
+    def share(self) -> tuple[int, Knowledge] | None:
+        """The queue, and what is known: another watcher of this root goes on with both. None when it has failed.
+
+        Of the two only one may be used from now on; this one again after it was told to `resume`.
+        """
+        self._open()
+        if self._has_failed:
+            return None
+        known = Knowledge(self._knows, self._is_lost, self._identity, self._paths, self._folders, self._trees)
+        return self._queue, known
+
+    def resume(self, known: Knowledge, queue: int | None = None) -> None:
+        """Go on where another watcher stopped; with its queue, of which this is the only owner, or with one's own."""
+        if queue is not None:
+            self.close()
+            self._own(queue)
+        self._knows, self._is_lost, self._identity = known.knows, known.is_lost, known.identity
+        self._paths, self._folders, self._trees = dict(known.paths), set(known.folders), set(known.trees)
+        self._numbers = {path: number for number, path in known.paths.items()}
+
     def close(self) -> None:
         """It can be used again, and knows nothing then."""
         self._close()
@@ -144,6 +192,9 @@ class Watcher:
         if queue < 0:
             self._has_failed = True
             return
+        self._own(queue)
+
+    def _own(self, queue: int) -> None:
         self._queue, self._close = queue, weakref.finalize(self, os.close, queue)
 
     def _fail(self) -> None:
@@ -157,8 +208,7 @@ class Watcher:
         _system().inotify_rm_watch(self._queue, number)  # it may be gone with its folder
 
     def _forget_changes(self) -> None:
-        self._folders: set[bytes] = set()
-        self._trees: set[bytes] = set()
+        self._folders, self._trees = set(), set()
         self._is_lost = False
 
     def _drain(self) -> None:

@@ -1,0 +1,224 @@
+"""Keeping watch over folders between the captures of other processes, which then look only at what changed.
+
+Each root has a watcher. A capture borrows it (borrowed.py) and gives it back with the index that it has made; what is
+told from then on is what has changed since that index. One that does not come back, or comes back with doubts, is
+replaced by a new one that knows nothing: the next capture looks at everything. Nothing is decided or captured here.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from lastgood.engine.handover import GivenUp, Handed, Line, Message, Noted, Place, Settled, Take
+from lastgood.engine.workspace import FULL_SECONDS
+from lastgood.errors import BusyError, UnavailableError
+from lastgood.workspace.index import Identity
+from lastgood.workspace.roots import Root
+from lastgood.workspace.watch import Watcher
+
+PAUSE = 0.25
+"""Seconds between two looks at a queue: it holds 16,384 events, and someone who writes all the time must not keep this
+process busy as well."""
+
+
+class Lookout:
+    """Keeps the watchers of some roots, in a thread of its own, until it is closed or none is left.
+
+    `places` says where each root's captures ask. `on_failure` is called, once for a root, when it cannot be watched any
+    more; captures of it look at everything then.
+    """
+
+    def __init__(self, places: Sequence[tuple[Root, Path]], *, on_failure: Callable[[Root], None]) -> None:
+        """BusyError when one of them is watched already, UnavailableError when one cannot be."""
+        self._on_failure = on_failure
+        self._waker, self._sleeper = socket.socketpair()
+        with ExitStack() as opened:
+            opened.callback(self._waker.close)
+            opened.callback(self._sleeper.close)
+            self._posts = [_Post(root, path, opened) for root, path in places]
+            self._opened = opened.pop_all()
+        self._thread = threading.Thread(target=self._keep, name="lastgood lookout", daemon=True)
+        self._thread.start()
+
+    def counts(self) -> dict[Root, int]:
+        """The roots that have not been given up, and how many folders of each are watched: none before a capture."""
+        return {post.root: post.count for post in self._posts if not post.has_failed}
+
+    def join(self) -> None:
+        """Wait until there is nothing left to watch."""
+        self._thread.join()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._waker.send(b"\0")
+        self._thread.join()
+        self._opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _keep(self) -> None:
+        posts = list(self._posts)
+        while posts:
+            now = time.monotonic()
+            poll = select.poll()
+            for descriptor in [self._sleeper.fileno(), *(each for post in posts for each in post.descriptors(now))]:
+                poll.register(descriptor, select.POLLIN)
+            is_resting = any(post.is_resting(now) for post in posts)
+            ready = {descriptor for descriptor, _ in poll.poll(PAUSE * 1000 if is_resting else None)}
+            if self._sleeper.fileno() in ready:
+                return
+            for post in list(posts):
+                post.attend(ready)
+                if post.has_failed:
+                    posts.remove(post)
+                    self._on_failure(post.root)
+
+
+class _Post:
+    """Where one root is watched from. Used by the lookout's thread alone."""
+
+    def __init__(self, root: Root, path: Path, opened: ExitStack) -> None:
+        self.root = root
+        self.has_failed = False
+        self._watcher = Watcher(root.path)
+        if self._watcher.share() is None:
+            raise UnavailableError(
+                "folders cannot be watched here", hint="it takes Linux, and enough of fs.inotify.max_user_instances"
+            )
+        opened.callback(self._watcher.close)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            opened.callback(os.close, _lock(root, path.with_name(f"{path.name}.lock")))
+            self._place = Place(path)
+            opened.callback(self._place.close)
+            self._listener = self._place.listen()
+        except BusyError:
+            raise
+        except OSError as error:
+            raise UnavailableError(
+                "nobody could ask what is watched: there is no socket to be had beside the store",
+                hint="look at the disk and at the rights in the store's folder",
+            ) from error
+        opened.callback(self._listener.close)
+        opened.callback(self._leave)
+        opened.callback(self._hang_up)
+        self._line: Line | None = None
+        self._is_lent = False
+        self._asked_at = 0.0
+        self._index: Identity | None = None
+        """That of the capture which gave the watcher back."""
+        self._full_at = 0.0
+        self._rests_until = 0.0
+        self.count = 0
+
+    def descriptors(self, now: float) -> list[int]:
+        """What there is to wait for."""
+        waiting = [self._listener.fileno()]
+        if self._line is not None:
+            waiting.append(self._line.fileno())
+        if not self._is_lent and self._watcher.queue >= 0 and not self.is_resting(now):
+            waiting.append(self._watcher.queue)
+        return waiting
+
+    def is_resting(self, now: float) -> bool:
+        return now < self._rests_until
+
+    def attend(self, ready: set[int]) -> None:
+        if self._line is not None and self._line.fileno() in ready:
+            self._hear(self._line)
+        if self._listener.fileno() in ready:
+            self._accept()
+        if not self._is_lent and self._watcher.queue in ready:
+            self._watcher.look()
+            self._rests_until = time.monotonic() + PAUSE
+
+    def _accept(self) -> None:
+        """Whoever comes has the workspace's lock; one who was here before has let go of it, or is no capture."""
+        self._hang_up()
+        try:
+            end = self._listener.accept()[0]
+        except OSError:
+            return
+        try:
+            self._line = Line(end)
+        except OSError:
+            end.close()
+
+    def _hear(self, line: Line) -> None:
+        try:
+            self._follow(line, line.receive())
+        except OSError:
+            self._hang_up()
+
+    def _follow(self, line: Line, message: Message) -> None:
+        match message:
+            case Take() if not self._is_lent:
+                self._lend(line, message.index)
+            case Settled() if self._is_lent:
+                self._take_back(message)
+                line.send(Noted())
+            case GivenUp() if self._is_lent:
+                self.has_failed = True
+                self._leave()
+                line.send(Noted())
+            case _:
+                raise ConnectionError
+
+    def _lend(self, line: Line, index: Identity | None) -> None:
+        self._asked_at = time.monotonic()
+        if index is None or index != self._index or self._asked_at - self._full_at >= FULL_SECONDS:
+            self._watcher.doubt()
+        shared = self._watcher.share()
+        if shared is None:
+            raise ConnectionError
+        self._is_lent = True
+        line.send(Handed(shared[1]), shared[0])
+
+    def _take_back(self, settled: Settled) -> None:
+        self._watcher.resume(settled.known)
+        self._is_lent = False
+        self._index = settled.index
+        self.count = len(self._watcher)
+        if settled.is_full:
+            self._full_at = self._asked_at
+
+    def _hang_up(self) -> None:
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+        if self._is_lent:
+            self._watcher.close()
+            self._is_lent = False
+            self._index = None
+
+    def _leave(self) -> None:
+        """Nobody is to ask here any more."""
+        with suppress(OSError):
+            self._place.clear()
+
+
+def _lock(root: Root, path: Path) -> int:
+    """A descriptor that holds it for as long as this process has it open, and no longer."""
+    file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(file)
+        raise BusyError(
+            f"{root.path} is being watched already", hint="one `lastgood watch` of a folder is enough"
+        ) from error
+    return file
