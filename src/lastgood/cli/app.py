@@ -37,6 +37,7 @@ COMMANDS = {
     "rm": "Delete checkpoints, or bring them back.",
     "tasks": "List tasks.",
     "status": "Say where the store is and where the task stands.",
+    "watch": "Watch the files, so that saves look only at what changed.",
     "config": "Show the configuration and where it comes from.",
     "migrate": "Bring a store to the newest format.",
     "repair": "Go on after acknowledged commits were lost.",

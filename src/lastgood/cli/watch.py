@@ -1,0 +1,86 @@
+"""`lastgood watch`"""
+
+from __future__ import annotations
+
+import signal
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from lastgood.cli.command import subcommand
+from lastgood.cli.files import path_text
+from lastgood.cli.invocation import Invocation
+from lastgood.cli.output import answer, counted, say
+from lastgood.cli.progress import counting
+from lastgood.errors import CheckpointError, InvalidError, UnavailableError
+
+if TYPE_CHECKING:
+    from lastgood.engine.store import Store
+    from lastgood.engine.workspace import Workspace
+    from lastgood.workspace.roots import Root
+
+
+@subcommand
+@click.argument("folder", required=False, metavar="[DIR]")
+def command(call: Invocation, folder: str | None) -> None:
+    """Watch DIR (default: the workspace of lastgood.toml) until Ctrl-C or SIGTERM.
+
+    Meanwhile saves, and whatever else captures files into this store, look only at what changed. They are right
+    without, too: in doubt they look at everything.
+    """
+    from lastgood.engine.lookout import Lookout
+    from lastgood.engine.workspace import Workspace
+
+    folders = folder if folder is not None else call.folders()
+    if folders is None:
+        raise InvalidError("there is no workspace to watch", hint="give a folder: `lastgood watch DIR`")
+    if call.locate().catalog is None:
+        raise InvalidError("a store in memory is this process's alone", hint="give --store a folder")
+    with ExitStack() as stack:
+        with call.open_to_work() as store:
+            workspace = Workspace(store, folders)
+            places = [(root, workspace.lookout_place(root)) for root in workspace.roots]
+            lookout = stack.enter_context(Lookout(places, on_failure=lambda root: _say_given_up(call, root)))
+            _look_once(call, store, workspace)
+        with suppress(KeyboardInterrupt):
+            stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _end))
+            if watched := lookout.counts():
+                _announce(call, watched)
+            lookout.join()
+            raise UnavailableError(
+                "no folder is watched any more",
+                hint="fs.inotify.max_user_watches says how many one user may watch; `sysctl` raises it",
+            )
+
+
+def _look_once(call: Invocation, store: Store, workspace: Workspace) -> None:
+    """Know the files as the next save will find them. Where that is not to be had, that save will look at them."""
+    with suppress(CheckpointError), counting(call, "looking at files"):
+        head = store.task(call.task_id(), owner=call.owner).head
+        if head is not None and head.record.files is not None:
+            workspace.capture(head.record.files)
+
+
+def _announce(call: Invocation, watched: dict[Root, int]) -> None:
+    data = [{"name": root.name, "path": root.path, "watched": count} for root, count in watched.items()]
+    answer(call, {"folders": data}, [_sentence(root, count) for root, count in watched.items()])
+
+
+def _sentence(root: Root, count: int) -> str:
+    path = path_text(root.path)
+    if not count:
+        return f"watching {path}; saves look only at what changed once one has looked at everything. Ctrl-C ends it."
+    return f"watching {counted(count, 'folder')} of {path}; saves look only at what changed. Ctrl-C ends it."
+
+
+def _say_given_up(call: Invocation, root: Root) -> None:
+    say(
+        call,
+        f"note: {path_text(root.path)} is not watched any more, it has more folders than fs.inotify.max_user_watches "
+        "allows; saves look at all of its files",
+    )
+
+
+def _end(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
