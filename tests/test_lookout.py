@@ -29,7 +29,7 @@ from lastgood.engine.lookout import Lookout
 from lastgood.engine.workspace import FULL_SECONDS, Workspace
 from lastgood.errors import BusyError, UnavailableError
 from lastgood.workspace import watch
-from lastgood.workspace.index import StatIndex
+from lastgood.workspace.index import StatIndex, identify
 from lastgood.workspace.roots import Root
 from lastgood.workspace.watch import Knowledge, Watcher
 
@@ -65,10 +65,10 @@ class Bench:
         assert saved.record.files[0].tree == fresh(str(self.path))
         return looked_at
 
-    def settle(self) -> None:
+    def settle(self, task: str = "t") -> None:
         """Saved so often that nothing is left to be looked at for its own sake."""
-        self.save()
-        assert self.save() == {b""}
+        self.save(task)
+        assert self.save(task) == {b""}
 
     def write(self, name: str, data: bytes = b"other content") -> None:
         (self.path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -88,6 +88,15 @@ def watched(bench: Bench) -> Iterator[Bench]:
     with bench.watch():
         bench.settle()
         yield bench
+
+
+def hold(bench: Bench) -> Borrowed:
+    """What a capture has in hand while it looks around."""
+    root = bench.workspace.roots[0]
+    held = borrow(bench.place, root, bench.workspace._indexes[root])
+    assert held is not None
+    assert held.take() is not None
+    return held
 
 
 # --- only what changed
@@ -215,11 +224,18 @@ def test_everything_is_looked_at_when_there_is_a_reason(
     assert watched.save() == {b"", b"a"}
 
 
+def test_everything_is_looked_at_now_and_then_however_often_one_saves(
+    watched: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + FULL_SECONDS - 20)
+    assert watched.save() == {b""}
+    monkeypatch.setattr(time, "monotonic", lambda: now + FULL_SECONDS + 20)
+    assert watched.save() == EVERYTHING
+
+
 def test_a_queue_that_overflowed_during_a_capture_is_not_relied_on(watched: Bench) -> None:
-    root = watched.workspace.roots[0]
-    held = borrow(watched.place, root, watched.workspace._indexes[root])
-    assert held is not None
-    assert held.take() is not None
+    held = hold(watched)
     limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     for _ in range(limit // 2 + 10):  # two in turn: the same one twice in a row is told once
         os.utime(watched.path / "a/x")
@@ -256,7 +272,7 @@ def test_an_index_that_could_not_be_saved_is_not_taken_for_a_new_one(
     watched.write("a/x")
     with monkeypatch.context() as patch:
         patch.setattr(StatIndex, "save", lambda index: False)
-        assert watched.save() == {b"", b"a"}
+        assert watched.store.task("t", workspace=watched.path).diff("HEAD").files.changes
     assert watched.save() == EVERYTHING
     assert watched.save() == {b""}
 
@@ -293,7 +309,7 @@ def test_a_process_that_is_killed_in_its_capture_loses_nothing(watched: Bench, w
     command = [sys.executable, "-c", script, str(watched.place.parents[2]), str(watched.path), when]
     assert subprocess.run(command, timeout=60).returncode == -signal.SIGKILL
     watched.write("b/z")
-    assert {b"", b"b"} <= watched.save() < EVERYTHING
+    assert watched.save() == EVERYTHING
     watched.write("b/z", b"and again")
     assert watched.save() == {b"", b"b"}
 
@@ -376,10 +392,30 @@ def test_between_captures_it_reads_the_queue_before_that_overflows(
         looked.set()
         return look(watcher)
 
+    watched.write("a/other/deep/y", b"as it was there")
+    watched.settle()
     monkeypatch.setattr(Watcher, "look", note)
-    watched.write("a/x")
+    watched.write("b/z")
+    (watched.path / "a/sub").rename(watched.path / "kept")
+    (watched.path / "a/other").rename(watched.path / "a/sub")
+    (watched.path / "kept").rename(watched.path / "a/other")
     assert looked.wait(timeout=60)
-    assert watched.save() == {b"", b"a"}
+    assert watched.save() == EVERYTHING | {b"a/other", b"a/other/deep"}
+
+
+def test_while_it_has_lent_one_queue_it_keeps_its_hands_off_that_one(bench: Bench) -> None:
+    other = Bench(bench.store, bench.path.with_name("other"), bench.looked_at)
+    places = [(each.workspace.roots[0], each.place) for each in (bench, other)]
+    with Lookout(places, on_failure=bench.failed.append):
+        bench.settle()
+        other.settle("of another folder")
+        held = hold(bench)
+        (bench.path / "a/x").chmod(0o600)  # one event, and not several of which some could be left
+        other.write("b/z")
+        assert other.save("of another folder") == {b"", b"b"}
+        held.settle(is_full=False)
+        held.close()
+        assert bench.save() == {b"", b"a"}
 
 
 # --- others at the other end
@@ -470,10 +506,11 @@ def test_whoever_listens_there_saves_are_right(
     assert bench.save() == EVERYTHING
     assert bench.save() == EVERYTHING
     thread.join()
-    for end in [listener, *ends]:
+    for end in ends:
         end.close()
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    listener.close()
     place.close()
-    assert len(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208
     assert bench.save() == EVERYTHING
 
 
@@ -551,6 +588,28 @@ def test_whatever_someone_says_to_it_it_keeps_watch(
     assert watched.save() == {b"", b"a"}
 
 
+def test_what_it_did_not_lend_nobody_gives_back(watched: Bench) -> None:
+    index = identify(watched.workspace._index_file(watched.workspace.roots[0]))
+    assert index is not None
+    place = Place(watched.place)
+    line = place.connect()
+    line.send(Settled(index, True, SOME))
+    with pytest.raises(ConnectionError):
+        line.receive()
+    line.close()
+    place.close()
+    watched.write("b/z")
+    assert watched.save() == {b"", b"b"}
+
+
+def test_a_message_that_is_too_long_is_not_waited_for() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        one.sendall(b"\xff\xff\xff\xff")
+        with pytest.raises(ConnectionError):
+            Line(other).receive()
+
+
 def test_one_who_is_silent_keeps_nobody_waiting(watched: Bench) -> None:
     place = Place(watched.place)
     lines = [place.connect() for _ in range(3)]
@@ -563,13 +622,11 @@ def test_one_who_is_silent_keeps_nobody_waiting(watched: Bench) -> None:
 
 def test_one_who_comes_later_takes_the_place_of_one_who_keeps_it(watched: Bench) -> None:
     """As when the first one let go of the workspace's lock without giving it back."""
-    root = watched.workspace.roots[0]
-    first = borrow(watched.place, root, watched.workspace._indexes[root])
-    assert first is not None
-    assert first.take() is not None
+    first = hold(watched)
     watched.write("b/z")
     assert watched.save() == EVERYTHING
     watched.write("a/x")
+    first.watcher.look()
     first.settle(is_full=True)  # too late: it counts for nothing
     first.close()
     assert watched.save() == {b"", b"a"}
