@@ -792,7 +792,10 @@ LEFT_OUT = {
         ENGINE,
     ),
     "Task": dict.fromkeys(
-        ("append_draft", "begin", "commit_step", "fail_step", "roll_back", "user", "verifier", "without_secrets"),
+        (
+            *("append_draft", "begin", "commit_step", "fail_step", "roll_back", "stamps", "user", "verifier"),
+            "without_secrets",
+        ),
         ENGINE,
     ),
     "EvidenceVerifier": {"checking": ENGINE},

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from lastgood.engine.commit import KEPT
 from lastgood.engine.process import this_process
+from lastgood.engine.staleness import Run
 from lastgood.errors import CheckpointError, ConflictError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import COMPANIONS
 from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
@@ -48,6 +49,7 @@ class Step:
         self._open = False
         self._ground: Checkpoint | None = None
         self._running: set[Command] = set()
+        self._runs: list[Run] = []
 
     @property
     def state(self) -> Any:
@@ -117,7 +119,8 @@ class Step:
         """Run a command as `subprocess.run` does; that it ended with the code `expect` becomes evidence.
 
         Its output goes where it would have gone, and its end is kept with the evidence. Another exit code raises
-        CalledProcessError only with `check=True`. There is no shell: give a list.
+        CalledProcessError only with `check=True`. There is no shell: give a list. Files of the workspace that change
+        afterwards, before the step commits, make that evidence stale.
         """
         from lastgood.engine.command import Command
 
@@ -129,7 +132,9 @@ class Step:
             self._running.discard(line)
             shown = self._task.without_secrets(line.text)
             claimed = description or f"{shown[:500]} ends with {expect}"
-            self.expect(Evidence(EvidenceType.COMMAND_EXIT, claimed, {"exit_code": expect}, metadata=line.record()))
+            claim = Evidence(EvidenceType.COMMAND_EXIT, claimed, {"exit_code": expect}, metadata=line.record())
+            self.expect(claim)
+        self._runs.append(Run(claim, self._task.stamps()))
         if check and result.returncode != expect:
             raise subprocess.CalledProcessError(result.returncode, result.args, result.stdout, result.stderr)
         return result
@@ -143,7 +148,7 @@ class Step:
         """Make the checkpoint. Raises ConflictError when the state was changed and the head is another one now."""
         if not self._open:
             raise ConflictError(f"the step {self.name!r} is not open", hint="begin it: `with task.step(…) as step`")
-        self.checkpoint = self._task.commit_step(self, self._state, self._from, self._fields)
+        self.checkpoint = self._task.commit_step(self, self._state, self._from, self._fields, self._runs)
         if self.checkpoint.status == "lost":
             self._give_up("its checkpoint could not be stored")
         self._open = False

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lastgood.engine.recovery import Recovery
     from lastgood.engine.restore import Restored, Way, What
     from lastgood.engine.rewind import FilesPlan
+    from lastgood.engine.staleness import Run
     from lastgood.engine.step import OnError, Step
     from lastgood.engine.store import Store
     from lastgood.engine.workspace import Folders, Workspace
@@ -366,14 +367,27 @@ class Task:
     def begin(self, step: OpenStep) -> None:
         self._store.catalog.begin_step(step, None)
 
-    def commit_step(self, step: Step, state: Any, begun: Checkpoint | None, fields: dict[str, Any]) -> Checkpoint:
+    def commit_step(
+        self, step: Step, state: Any, begun: Checkpoint | None, fields: dict[str, Any], runs: Sequence[Run]
+    ) -> Checkpoint:
         """The checkpoint of a step: on top of whatever is there if its state is the head's, else where it began."""
         with self._cursor.proving(step.evidence, state) as proof:
             about = {"type": step.type, "step_id": step.name, "id": step.id, "step": step.id, "proof": proof}
             draft = _draft(state, **{**fields, **about})
-            if state is KEPT:
-                return self._with_files(draft, None, self._cursor.save_on_top)
-            return self._with_files(draft, None, lambda ready: self._cursor.save_from(ready, begun))
+
+            def save(ready: Draft) -> Checkpoint:
+                if self._workspace is not None and runs:
+                    from lastgood.engine.staleness import mark_stale
+
+                    before = self.head.record.files if self.head else None
+                    mark_stale(ready, step.evidence, runs, before or (), self._store, self._workspace)
+                return self._cursor.save_on_top(ready) if state is KEPT else self._cursor.save_from(ready, begun)
+
+            return self._with_files(draft, None, save)
+
+    def stamps(self) -> dict[str, int]:
+        """The present, as the files of the workspace are stamped, by folder; empty without one."""
+        return {} if self._workspace is None else self._workspace.stamps()
 
     def without_secrets(self, text: str) -> str:
         return self._store.options.redaction.text(text)

@@ -27,6 +27,8 @@ MAX_EVIDENCE = 10_000
 MAX_PARTS, MAX_NESTING = 10_000, 32
 LOST = "lastgood_lost"
 """In a claim's metadata: a part of it could not be recorded, so it can never hold."""
+STALE = "lastgood_stale"
+"""In a claim's metadata: what happened since to the files that it was about, so it can neither hold nor fail."""
 UNUSABLE = "check_error: a part of this evidence cannot be recorded"
 REDACTED = "a part of this evidence was redacted, so it cannot be checked again"
 
@@ -52,11 +54,19 @@ class Proof:
                 f"the evidence takes more than {MAX_TEXT_BYTES} bytes", hint="keep large values in the state"
             )
 
+    def outdate(self, index: int, why: str) -> None:
+        """The claim of this number is stale, now and whenever it is checked again."""
+        for pack in (self._own, self.pack):
+            evidence = pack.evidence_list[index]
+            evidence.metadata = {**evidence.metadata, STALE: self._redaction.text(why)}
+        self.claims = self.pack.to_claims()
+
     def finish(self) -> dict[str, Any] | None:
         """What checking gave, as an attestation keeps it; None when nothing was to be checked."""
         if self._check is not None:
             check, self._check = self._check, None
             check()
+            _outdate_marked(self._own)
             for shown, checked in zip(self.pack.evidence_list, self._own.evidence_list, strict=True):
                 _take_result(shown, checked, self._redaction)
             self._data = to_data(self.pack)
@@ -267,7 +277,8 @@ def _recheck(store: Store, checkpoint: Checkpoint, live: bool) -> EvidencePack:
         if evidence.metadata.get(LOST) is True:
             _fail(evidence, UNUSABLE)
         if _holds(evidence.expected, MASK):
-            evidence.verified, evidence.verification_status, evidence.verification_error = False, "stale", REDACTED
+            _outdate(evidence, REDACTED)
+    _outdate_marked(pack)
     return _without_secrets(pack, store.options.redaction)
 
 
@@ -303,6 +314,16 @@ def _holds(value: object, text: str) -> bool:
 
 def _fail(evidence: Evidence, error: str) -> None:
     evidence.verified, evidence.verification_status, evidence.verification_error = False, "failed", error
+
+
+def _outdate_marked(pack: EvidencePack) -> None:
+    for evidence in pack.evidence_list:
+        if isinstance(why := evidence.metadata.get(STALE), str):
+            _outdate(evidence, why)
+
+
+def _outdate(evidence: Evidence, why: str) -> None:
+    evidence.verified, evidence.verification_status, evidence.verification_error = False, "stale", why
 
 
 def _microseconds(at: datetime | None) -> int | None:

@@ -26,6 +26,7 @@ from lastgood.workspace.capture import Captured, capture
 from lastgood.workspace.capture import Skipped as LeftOut
 from lastgood.workspace.index import Identity, Signature, StatIndex, identify, signature
 from lastgood.workspace.lock import locked
+from lastgood.workspace.newest import Newest
 from lastgood.workspace.reading import Content, Job, read_jobs
 from lastgood.workspace.roots import Root, git_head, open_roots
 from lastgood.workspace.rules import Rules
@@ -52,6 +53,8 @@ class CapturedFiles(NamedTuple):
     skipped: tuple[Skipped, ...]
     gathered: Gathered
     binding: Binding
+    newest: Mapping[str, Callable[[], Newest]]
+    """Looks for what changed last in each root."""
 
     def joined(self, other: CapturedFiles) -> CapturedFiles:
         """Both, in one checkpoint."""
@@ -131,6 +134,7 @@ class Workspace:
             tuple(_show(root, skipped) for root, captured in found for skipped in captured.skipped),
             gathered,
             self.binding(takes_over=takes_over),
+            {root.name: captured.newest for root, captured in found},
         )
 
     def capture_named(self, paths: Mapping[str, Sequence[bytes]]) -> CapturedFiles:
@@ -148,10 +152,22 @@ class Workspace:
             batch.discard()
             raise
         roots = tuple(self._describe(root, captured) for root, captured in found)
-        return CapturedFiles(roots, (), gathered, self.binding())
+        return CapturedFiles(roots, (), gathered, self.binding(), {})
 
     def binding(self, *, takes_over: bool = False) -> Binding:
         return Binding(this_process().host, [root.path for root in self.roots], takes_over)
+
+    def stamps(self) -> dict[str, int]:
+        """The present by root, as its files are stamped: see `take_stamp`."""
+        from lastgood.workspace.probe import is_on_same, take_stamp
+
+        with suppress(OSError):
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        own = str(self._folder)
+        return {
+            root.name: take_stamp([own, root.path] if is_on_same(own, root.path) else [root.path])
+            for root in self.roots
+        }
 
     def recall(self, root: Root) -> Callable[[bytes, os.stat_result], bytes | None]:
         """What is known of a file that looks like this, without reading it: the digest it was captured with."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -14,6 +14,7 @@ from lastgood.errors import CheckpointError, InvalidError, UnavailableError
 from lastgood.model.tree import MODE_BITS, Entry, File, Folder, Left, Link, decode_chunks, encode_tree, is_name
 from lastgood.workspace.beneath import Walk, join, split
 from lastgood.workspace.index import Record, Signature, StatIndex, encode, is_settled, name_others
+from lastgood.workspace.newest import Newest, find_newest, newest_in
 from lastgood.workspace.reading import Close, Content, IsOpen, Job, ReadFiles, Skipped, close_file, read_jobs
 from lastgood.workspace.scan import Scan, Visit, demand_files
 from lastgood.workspace.watch import Changed
@@ -47,7 +48,8 @@ class Watch(Protocol):
 
 
 class Captured(NamedTuple):
-    """`file_count` counts files and links, `new_bytes` the content that had to be read, stored before or not."""
+    """`file_count` counts files and links, `new_bytes` the content that had to be read, stored before or not. `newest`
+    looks for what changed last."""
 
     tree: bytes
     file_count: int
@@ -55,6 +57,7 @@ class Captured(NamedTuple):
     skipped: tuple[Skipped, ...]
     partial: bool
     new_bytes: int
+    newest: Callable[[], Newest]
 
 
 def capture(
@@ -122,7 +125,8 @@ def capture(
     top = builder.build(b"")
     index.replace(builder.records, listed=wanted is not None)
     skipped = [*builder.skipped(), *(restless or ()), *_missing(files or (), scan)]
-    return Captured(top.id, top.files, top.size, tuple(skipped), wanted is not None, reader.new_bytes)
+    newest = partial(find_newest, builder.records, scan.visits)
+    return Captured(top.id, top.files, top.size, tuple(skipped), wanted is not None, reader.new_bytes, newest)
 
 
 def _settle(scan: Scan, reader: _Reader, watch: Watch | None) -> list[Skipped] | None:
@@ -299,6 +303,7 @@ class _Builder:
             lists=tuple(listing for chunks, listing in visit.lists.items() if chunks in used),
             is_sure=visit.is_sure,
             is_restless=not visit.is_sure or visit.has_links or None in seen,
+            newest=newest_in(visit),
         )
 
     def _put(self, path: bytes, tree: bytes) -> bytes:

@@ -25,7 +25,7 @@ Signature = tuple[int, int, int, int, int, int]
 signature = attrgetter("st_mode", "st_size", "st_mtime_ns", "st_ctime_ns", "st_ino", "st_dev")
 encode = msgspec.msgpack.Encoder().encode
 
-_MAGIC = b"lastgood index 3\n"
+_MAGIC = b"lastgood index 4\n"
 _HEAD = struct.Struct(f"<Q{SIZE}s")
 _signatures = msgspec.msgpack.Decoder(list[Signature | None])
 _CLOCK_NS = 20_000_000
@@ -89,6 +89,8 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     """False: the next capture has to look at each name."""
     is_restless: bool = False
     """The next capture has to look at the folder, even if it is told that nothing has changed there."""
+    newest: tuple[int, bytes] = (0, b"")
+    """The ctime and the name of what changed last in it; folders and what was left out do not count."""
 
     def known(self) -> dict[bytes, tuple[Signature, Entry]]:
         """What may be trusted of the names in it; folders are not among them."""
