@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
@@ -20,11 +21,12 @@ from hypothesis import strategies as st
 from lastgood.errors import IntegrityError
 from lastgood.model.digest import digest
 from lastgood.model.tree import Chunk, Entry, File, Folder, Left, Link, encode_chunks, encode_tree
+from lastgood.workspace import alignment, hunks
 from lastgood.workspace import changes as changes_module
-from lastgood.workspace import text as text_module
 from lastgood.workspace.changes import Change, compare_trees, read_content
+from lastgood.workspace.hunks import Lines
 from lastgood.workspace.summary import Stat, count_changes, path_text, stat_line, summarize
-from lastgood.workspace.text import Lines, count_lines, quoted, section, unified
+from lastgood.workspace.text import count_lines, quoted, section, unified
 
 needs_git = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed: its half of P5 is NOT tested")
 needs_patch = pytest.mark.skipif(
@@ -580,8 +582,8 @@ def test_the_diff_is_right_however_little_effort_it_may_take(
     if old == new:
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_module, "EFFORT", effort)
-        patch.setattr(text_module, "_FARTHEST", farthest)
+        patch.setattr(alignment, "EFFORT", effort)
+        patch.setattr(alignment, "_FARTHEST", farthest)
         diff, counted = diff_of(old, new)
     assert patched(old, diff) == new
     signs = [line[:1] for line in _lines(diff.partition(b"\n+++ b/f\n")[2])]
@@ -623,11 +625,13 @@ def test_what_both_begin_and_end_with_is_not_counted_twice() -> None:
     assert counted == (10, 0)
 
 
-@pytest.mark.parametrize(("limit", "value"), [("EFFORT", 0), ("MOST_LINES", 10)])
-def test_beyond_its_bounds_a_diff_replaces_the_whole(monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
+@pytest.mark.parametrize(("module", "limit", "value"), [(alignment, "EFFORT", 0), (hunks, "MOST_LINES", 10)])
+def test_beyond_its_bounds_a_diff_replaces_the_whole(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, limit: str, value: int
+) -> None:
     old, new = b"<\n" + b"a\nb\n" * 20 + b"<\n", b">\n" + b"b\na\n" * 20 + b">\n"
     assert diff_of(old, new)[1] == (3, 3)
-    monkeypatch.setattr(text_module, limit, value)
+    monkeypatch.setattr(module, limit, value)
     diff, counted = diff_of(old, new)
     assert counted == (42, 42)
     assert patched(old, diff) == new
@@ -639,7 +643,7 @@ def test_the_search_between_anchors_stops_when_its_effort_is_spent(monkeypatch: 
     old = b"<\n" + b"".join(shuffled([b"a\n", b"b\n", b"c\n"] * 200)) + b"<\n"
     new = b">\n" + b"".join(shuffled([b"c\n", b"a\n", b"b\n"] * 200)[::-1]) + b">\n"
     best = diff_of(old, new)[1]
-    monkeypatch.setattr(text_module, "EFFORT", 1300)
+    monkeypatch.setattr(alignment, "EFFORT", 1300)
     coarse = diff_of(old, new)[1]
     assert best is not None
     assert coarse is not None

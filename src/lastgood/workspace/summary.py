@@ -8,7 +8,8 @@ from typing import Literal, NamedTuple
 
 from lastgood.model.tree import Entry, File, Folder
 from lastgood.workspace.changes import Change, Kind, Read
-from lastgood.workspace.text import Lines, count_lines, quoted
+from lastgood.workspace.hunks import Lines
+from lastgood.workspace.text import count_lines, quoted
 
 MOST_READ = 64 << 20
 """Content that is read to count lines, in all; a change that would need more is not counted."""
