@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lastgood.catalog.contract import (
     FILES,
     Binding,
     Blob,
-    Catalog,
-    Committed,
     NewBranch,
     NewPack,
     Packed,
@@ -21,23 +19,14 @@ from lastgood.model.digest import digest, to_text
 from lastgood.model.identity import new_id
 from lastgood.model.journal import Journal
 from lastgood.model.step import Process
+from lastgood.testing.means import ACTOR, ADA, CatalogMeans
 from lastgood.testing.refusal import refused
-
-if TYPE_CHECKING:
-    from lastgood.catalog.contract import Actor
 
 HERE = Binding("host", ["/srv/app", "/srv/infra"])
 
 
-class FilesConformance:
-    """A part of CatalogConformance, which has the means."""
-
-    catalog: Catalog
-    ADA: str
-    ACTOR: Actor
-
-    def save(self, task_id: str = "task", parent: StoredCheckpoint | None = None, **fields: Any) -> Committed:
-        raise NotImplementedError
+class FilesConformance(CatalogMeans):
+    """A part of CatalogConformance."""
 
     def _fork(self, origin: StoredCheckpoint, name: str, **fields: Any) -> StoredCheckpoint:
         return self.save(parent=origin, new=NewBranch(new_id(), name, active=False), **fields).stored
@@ -80,12 +69,12 @@ class FilesConformance:
         with refused(IntegrityError) as caught:
             self.save("third", relies_on=[there.digest, digest(b"gone")])
         assert caught[0].details["blobs"] == [to_text(digest(b"gone"))]
-        assert self.catalog.task(self.ADA, "third") is None
+        assert self.catalog.task(ADA, "third") is None
 
     def test_deleting_a_task_leaves_the_content_of_files(self) -> None:
         blob = _inline(b"shared")
         self.save(file_blobs=[blob])
-        self.catalog.delete_task(self.ADA, "task", self.ACTOR)
+        self.catalog.delete_task(ADA, "task", ACTOR)
         assert self.catalog.has_blobs(FILES, [blob.digest]) == {blob.digest}
 
     # --- folders -------------------------------------------------------------------------------------------------
@@ -104,16 +93,16 @@ class FilesConformance:
     def test_two_tasks_and_two_hosts_may_share_a_folder(self) -> None:
         self.save(binding=HERE)
         self.save("another", binding=HERE)
-        assert self.catalog.bound(self.ADA, "task", "elsewhere", "/srv/app") is None
-        assert self.catalog.bound(self.ADA, "third", "host", "/srv/app") is None
+        assert self.catalog.bound(ADA, "task", "elsewhere", "/srv/app") is None
+        assert self.catalog.bound(ADA, "third", "host", "/srv/app") is None
 
     def test_a_folder_can_be_given_to_a_branch(self) -> None:
         first = self.save(binding=HERE).stored
         other = self._fork(first, "other")
-        self.catalog.bind(self.ADA, other.placement.branch_id, HERE)
+        self.catalog.bind(ADA, other.placement.branch_id, HERE)
         assert self._bound("/srv/app") == other.placement.branch_id
         with refused(NotFoundError):
-            self.catalog.bind(self.ADA, "no such branch", HERE)
+            self.catalog.bind(ADA, "no such branch", HERE)
 
     # --- restores under way --------------------------------------------------------------------------------------
 
@@ -131,23 +120,23 @@ class FilesConformance:
     def test_a_restore_of_files_alone_can_be_undone_and_redone(self) -> None:
         before = self.save().stored
         after = self.save(parent=before, files_move=True).stored
-        assert self.catalog.destination(self.ADA, "task", "undo") == before
-        undone = self.catalog.undo(self.ADA, "task", self.ACTOR)
+        assert self.catalog.destination(ADA, "task", "undo") == before
+        undone = self.catalog.undo(ADA, "task", ACTOR)
         assert (undone.files, undone.head.id) == (before.id, after.id)
-        assert self.catalog.destination(self.ADA, "task", "redo") == after
-        assert self.catalog.destination(self.ADA, "task", "undo") is None
+        assert self.catalog.destination(ADA, "task", "redo") == after
+        assert self.catalog.destination(ADA, "task", "undo") is None
         put_back = self.save(parent=after, keeps_redo=True).stored
-        redone = self.catalog.redo(self.ADA, "task", self.ACTOR)
+        redone = self.catalog.redo(ADA, "task", ACTOR)
         assert (redone.files, redone.head.id) == (after.id, put_back.id)
 
     def test_a_save_of_the_users_ends_redoing(self) -> None:
         before = self.save().stored
         after = self.save(parent=before, files_move=True).stored
-        self.catalog.undo(self.ADA, "task", self.ACTOR)
+        self.catalog.undo(ADA, "task", ACTOR)
         put_back = self.save(parent=after, keeps_redo=True).stored
         self.save(parent=put_back)
         with refused(ConflictError):
-            self.catalog.redo(self.ADA, "task", self.ACTOR)
+            self.catalog.redo(ADA, "task", ACTOR)
 
     def test_several_restores_of_files_are_undone_one_after_the_other(self) -> None:
         made = [self.save().stored]
@@ -155,12 +144,12 @@ class FilesConformance:
             made.append(self.save(parent=made[-1], files_move=True).stored)
         head, seen = made[-1], []
         for way in (self.catalog.undo, self.catalog.undo, self.catalog.redo, self.catalog.redo):
-            seen.append(way(self.ADA, "task", self.ACTOR).files)
+            seen.append(way(ADA, "task", ACTOR).files)
             head = self.save(parent=head, keeps_redo=True).stored
         assert seen == [made[2].id, made[1].id, made[2].id, made[3].id]
 
     def _bound(self, path: str) -> str | None:
-        return self.catalog.bound(self.ADA, "task", "host", path)
+        return self.catalog.bound(ADA, "task", "host", path)
 
 
 def _inline(data: bytes) -> Blob:

@@ -1,0 +1,170 @@
+"""What every catalog must do for branches, and how it lists their checkpoints."""
+
+from __future__ import annotations
+
+from lastgood.catalog.contract import NewBranch, Note
+from lastgood.errors import ConflictError, NotFoundError
+from lastgood.model.identity import new_id
+from lastgood.testing.means import ACTOR, ADA, CatalogMeans
+from lastgood.testing.refusal import refused
+
+
+class BranchesConformance(CatalogMeans):
+    """A part of CatalogConformance."""
+
+    # --- branches ------------------------------------------------------------------------------------------------
+
+    def test_a_branch_lists_its_ancestors_and_its_own(self) -> None:
+        one, two, three = self.chain(3)
+        four = self.save(parent=two, new=NewBranch("side", "side", active=False)).stored
+        five = self.save(parent=three).stored
+        assert self.listed(self.along("side")) == [four.id, two.id, one.id]
+        assert self.listed(self.along(one.placement.branch_id)) == [five.id, three.id, two.id, one.id]
+        assert self.listed(self.whole()) == [five.id, four.id, three.id, two.id, one.id]
+        assert [self.catalog.count(line) for line in (self.along("side"), self.whole())] == [3, 5]
+
+    def test_a_branch_of_a_branch_sees_no_further_than_its_origin(self) -> None:
+        one, two = self.chain(2)
+        three = self.save(parent=one, new=NewBranch("b", "b")).stored
+        self.save(parent=three)
+        five = self.save(parent=three, new=NewBranch("c", "c")).stored
+        assert self.listed(self.along("c")) == [five.id, three.id, one.id]
+        assert self.catalog.count(self.along("c")) == 3
+        assert self.listed(self.along("c"), before=3) == [one.id]
+        assert two.id not in self.listed(self.along("c"))
+
+    def test_a_new_branch_becomes_active_when_asked(self) -> None:
+        first = self.save().stored
+        self.save(parent=first, new=NewBranch("quiet", "quiet", active=False))
+        assert self.task().active_branch_id == first.placement.branch_id
+        self.save(parent=first, new=NewBranch("loud", "loud", active=True))
+        assert self.task().active_branch_id == "loud"
+        with refused(ConflictError) as caught:
+            self.save(parent=first, only_if_active=True)
+        assert caught[0].head.branch_id == "loud"
+        self.save(parent=first)
+        assert self.task().active_branch_id == "loud"
+
+    def test_the_first_on_a_branch_is_version_one_and_is_logged_as_branched(self) -> None:
+        _, two = self.chain(2)
+        side = self.save(parent=two, new=NewBranch("side", "side", metadata={"isBranch": True})).stored
+        assert (side.placement.sequence, side.placement.version) == (3, 1)
+        assert [event.kind for event in self.catalog.events(self.task())] == ["created", "created", "branched"]
+        branch = self.catalog.branch(ADA, "side")
+        assert branch is not None
+        assert (branch.origin_id, branch.origin_sequence, branch.metadata) == (two.id, 2, {"isBranch": True})
+
+    def test_a_branch_name_is_used_once(self) -> None:
+        first = self.save().stored
+        with refused(ConflictError):
+            self.save(parent=first, new=NewBranch("another", "main"))
+
+    def test_a_name_that_is_taken_gets_a_number_when_it_may(self) -> None:
+        (first,) = self.chain(1)
+        for _ in range(3):
+            self.save(parent=first, new=NewBranch(new_id(), "again", active=False, may_rename=True))
+        assert [branch.name for branch in self.catalog.branches(self.task())] == ["main", "again", "again 2", "again 3"]
+
+    def test_names_of_branches_belong_to_their_task(self) -> None:
+        self.save(new=NewBranch(new_id(), "same"))
+        other = self.save("other").stored
+        self.save("other", other, new=NewBranch(new_id(), "same"))
+        assert [branch.name for branch in self.catalog.branches(self.task("other"))] == ["main", "same"]
+
+    def test_a_branch_comes_from_a_checkpoint_of_its_own_task_that_is_still_there(self) -> None:
+        first, second = self.chain(2)
+        other = self.save("other").stored
+        self.catalog.purge(ADA, first.id, ACTOR)
+        for origin in (first, other):
+            with refused(NotFoundError):
+                self.save(parent=origin, new=NewBranch(new_id(), "side"))
+        assert self.active() == second.id
+        assert len(self.catalog.branches(self.task())) == 1
+
+    def test_a_branch_made_after_a_deletion_counts_what_is_left(self) -> None:
+        first, second, _ = self.chain(3)
+        self.catalog.attest(ADA, [first.id], "deleted", {}, ACTOR)
+        self.save(parent=second, new=NewBranch("side", "side"))
+        assert self.catalog.count(self.along("side")) == len(self.listed(self.along("side"))) == 2
+
+    def test_a_root_that_was_purged_cannot_be_kept(self) -> None:
+        (first,) = self.chain(1)
+        side = self.save(parent=first, new=NewBranch(new_id(), "side", active=False)).stored
+        self.catalog.purge(ADA, side.id, ACTOR)
+        with refused(NotFoundError):
+            self.save(parent=side, keep_root=True)
+
+    def test_a_kept_root_is_the_parents(self) -> None:
+        (first,) = self.chain(1, root=b"kept")
+        on = self.save(parent=first, keep_root=True).stored
+        side = self.save(parent=first, keep_root=True, new=NewBranch(new_id(), "side", active=False)).stored
+        for stored in (on, side):
+            root = self.catalog.root(stored)
+            assert root is not None
+            assert root.data == b"kept"
+
+    def test_notes_stand_in_the_log_before_their_checkpoint(self) -> None:
+        (first,) = self.chain(1)
+        note = Note("restored", first.placement.branch_id, first.id, {"by": "test"})
+        new = self.save(parent=first, new=NewBranch(new_id(), "side"), notes=[note]).stored
+        events = self.catalog.events(self.task())
+        assert [event.kind for event in events] == ["created", "restored", "branched"]
+        assert [event.sequence for event in events] == [1, 2, 3]
+        assert (events[1].branch_id, events[1].checkpoint_id, events[1].data) == (
+            first.placement.branch_id,
+            first.id,
+            {"by": "test"},
+        )
+        assert new.placement.last_event == 3
+
+    def test_every_note_has_a_number_of_its_own(self) -> None:
+        (first,) = self.chain(1)
+        notes = [Note("restored", first.placement.branch_id, None, {"n": n}) for n in range(3)]
+        second = self.save(parent=first, notes=notes).stored
+        events = self.catalog.events(self.task(), after=1)
+        assert [(event.sequence, event.data.get("n")) for event in events] == [(2, 0), (3, 1), (4, 2), (5, None)]
+        assert (second.placement.last_event, self.task().last_event) == (5, 5)
+
+    # --- listing -------------------------------------------------------------------------------------------------
+
+    def test_pages_are_newest_first_and_complete(self) -> None:
+        made = [row.id for row in self.chain(7)]
+        pages, before = [], None
+        while page := self.catalog.checkpoints(self.whole(), before=before, limit=3):
+            pages.append([row.id for row in page])
+            before = page[-1].placement.sequence
+        assert pages == [made[:3:-1], made[3:0:-1], made[:1]]
+
+    def test_lists_and_counts_by_type(self) -> None:
+        one = self.save(type="manual").stored
+        two = self.save(parent=one, type="hourly").stored
+        three = self.save(parent=two, type="manual").stored
+        side = self.save(parent=two, new=NewBranch("side", "side"), type="hourly").stored
+        assert self.listed(self.whole(), type="manual") == [three.id, one.id]
+        assert self.listed(self.along("side"), type="hourly") == [side.id, two.id]
+        assert self.catalog.count(self.whole(), "hourly") == 2
+        assert self.catalog.count(self.along(one.placement.branch_id), "hourly") == 1
+
+    def test_the_last_verified_is_the_newest_on_its_line(self) -> None:
+        one, two, three = self.chain(3, type="step")
+        for row in (one, two):
+            self.catalog.attest(ADA, [row.id], "verification", {"verified": True}, ACTOR)
+        self.catalog.attest(ADA, [three.id], "verification", {"verified": False}, ACTOR)
+        line = self.along(one.placement.branch_id)
+        last = self.catalog.last_verified(line)
+        assert last is not None
+        assert (last.id, last.verified) == (two.id, True)
+        assert self.catalog.last_verified(line, "hourly") is None
+        assert self.catalog.last_verified(self.whole()) == last
+        self.catalog.attest(ADA, [two.id], "verification", {"verified": False}, ACTOR)
+        last = self.catalog.last_verified(line, "step")
+        assert last is not None
+        assert last.id == one.id
+
+    def test_finds_ids_by_their_beginning_and_nothing_more(self) -> None:
+        self.save("a", id="abc%1")
+        self.save("b", id="abc_2")
+        self.save("c", id="abd")
+        assert self.catalog.find(ADA, "abc", 10) == ["abc%1", "abc_2"]
+        assert self.catalog.find(ADA, "abc_", 10) == ["abc_2"]
+        assert self.catalog.find(ADA, "%", 10) == []

@@ -1,0 +1,198 @@
+"""What every catalog must do when it commits, and for whom."""
+
+from __future__ import annotations
+
+import threading
+
+from lastgood.catalog.contract import Blob, SliceOf, Whole
+from lastgood.errors import ConflictError, NotFoundError
+from lastgood.model.checkpoint import Head
+from lastgood.model.digest import digest
+from lastgood.testing.means import ACTOR, ADA, BEN, CatalogMeans
+from lastgood.testing.refusal import refused
+
+
+class CommitsConformance(CatalogMeans):
+    """A part of CatalogConformance."""
+
+    # --- committing --------------------------------------------------------------------------------------------
+
+    def test_what_was_committed_comes_back_as_it_was(self) -> None:
+        done = self.save(root=b"the state", blobs=(b"one", b"two"), message="hello", metadata={"tokens_in": 5})
+        stored = self.catalog.checkpoint(ADA, done.stored.id)
+        assert stored == done.stored
+        assert stored is not None
+        assert stored.data is not None
+        assert digest(stored.data) == stored.checksum
+        assert stored.placement.digest(stored.checksum) == stored.placement_digest
+        assert self.catalog.root(stored) == Blob(b"", 9, 0, b"the state")
+        found = self.catalog.blobs(stored.task_number, [digest(b"one"), digest(b"two"), digest(b"three")])
+        assert {key: blob.data for key, blob in found.items()} == {digest(b"one"): b"one", digest(b"two"): b"two"}
+
+    def test_a_slice_reads_as_before_and_names_its_whole(self) -> None:
+        first = self.save(blobs=(b"alpha", b"beta")).stored
+        whole = digest(b"alphabetagamma")
+        slices = [SliceOf(digest(b"alpha"), whole, 0), SliceOf(digest(b"beta"), whole, 5)]
+        self.save(
+            parent=first, blobs=(b"alphabetagamma",), slices=[*slices, SliceOf(digest(b"never stored"), whole, 9)]
+        )
+        found = self.catalog.blobs(first.task_number, [digest(b"beta"), digest(b"never stored"), whole])
+        assert found.keys() == {digest(b"beta"), whole}
+        beta = found[digest(b"beta")]
+        assert (beta.size, beta.whole) == (4, Whole(whole, 14, 5))
+        assert beta.data[5:9] == b"beta"
+
+    def test_a_blob_that_has_slices_stays_whole(self) -> None:
+        first = self.save(blobs=(b"ab",)).stored
+        second = self.save(parent=first, blobs=(b"abcd",), slices=[SliceOf(digest(b"ab"), digest(b"abcd"), 0)]).stored
+        whole = digest(b"abcdefgh")
+        self.save(parent=second, blobs=(b"abcdefgh",), slices=[SliceOf(digest(b"abcd"), whole, 0)])
+        found = self.catalog.blobs(first.task_number, [digest(b"ab"), digest(b"abcd"), whole])
+        assert found.keys() == {digest(b"ab"), digest(b"abcd"), whole}
+        assert found[digest(b"ab")].data.startswith(b"ab")
+
+    def test_the_first_commit_creates_the_task_and_its_branch(self) -> None:
+        assert self.catalog.task(ADA, "task") is None
+        first = self.save().stored
+        task = self.task()
+        assert (task.owner, task.checkpoints, task.last_sequence) == (ADA, 1, 1)
+        branch = self.catalog.branch(ADA, task.active_branch_id)
+        assert branch is not None
+        assert branch.name == "main"
+        assert branch.head == Head(first.id, first.checksum, 1, branch.id)
+
+    def test_sequences_and_versions_are_dense(self) -> None:
+        made = self.chain(5)
+        assert [row.placement.sequence for row in made] == [1, 2, 3, 4, 5]
+        assert [row.placement.version for row in made] == [1, 2, 3, 4, 5]
+
+    def test_a_stale_writer_is_refused_and_told_the_head(self) -> None:
+        first, second = self.chain(2)
+        with refused(ConflictError) as caught:
+            self.save(parent=first)
+        assert caught[0].head == Head(second.id, second.checksum, 2, second.placement.branch_id)
+        assert self.task().checkpoints == 2
+
+    def test_a_task_begun_twice_is_a_conflict(self) -> None:
+        first = self.save().stored
+        with refused(ConflictError) as caught:
+            self.save()
+        assert caught[0].head.id == first.id
+        assert self.task().checkpoints == 1
+
+    def test_a_refused_commit_leaves_nothing(self) -> None:
+        first, _ = self.chain(2)
+        before = self.task()
+        with refused(ConflictError):
+            self.save(parent=first, blobs=(b"orphan",), key="k", id="refused")
+        assert self.task() == before
+        assert self.catalog.checkpoint(ADA, "refused") is None
+        assert self.catalog.blobs(first.task_number, [digest(b"orphan")]) == {}
+        assert len(self.catalog.events(before)) == 2
+
+    def test_an_unknown_branch_or_one_of_another_task_is_not_found(self) -> None:
+        first = self.save().stored
+        other = self.save("other").stored
+        for branch in ("no such branch", other.placement.branch_id):
+            with refused(NotFoundError):
+                self.save(parent=first, branch=branch)
+
+    def test_the_same_key_returns_the_stored_one_before_the_head_is_looked_at(self) -> None:
+        first = self.save(key="k", message="m").stored
+        self.save(parent=first)
+        again = self.save(key="k", message="m")
+        assert again.repeated
+        assert again.stored == self.catalog.checkpoint(ADA, first.id)
+        assert self.task().checkpoints == 2
+
+    def test_the_same_key_with_other_content_conflicts(self) -> None:
+        first = self.save(key="k", message="m").stored
+        with refused(ConflictError):
+            self.save(parent=first, key="k", message="other")
+
+    def test_keys_belong_to_their_task(self) -> None:
+        self.save(key="k", message="m")
+        assert not self.save("other", key="k", message="n").repeated
+
+    def test_the_same_id_returns_the_stored_one_or_conflicts(self) -> None:
+        first = self.save(id="mine", message="m").stored
+        assert self.save(id="mine", message="m").repeated
+        with refused(ConflictError):
+            self.save(parent=first, id="mine", message="other")
+
+    def test_keys_belong_to_their_owner(self) -> None:
+        self.save(key="k", message="m")
+        assert not self.save(key="k", message="m", owner=BEN).repeated
+
+    def test_what_the_caller_left_as_it_was_does_not_make_a_repetition_differ(self) -> None:
+        first = self.save(key="k", message="m", iteration=1).stored
+        again = self.save(key="k", message="m", iteration=2, inherited=["iteration"])
+        assert (again.repeated, again.stored.id) == (True, first.id)
+        with refused(ConflictError):
+            self.save(key="k", message="other", iteration=2, inherited=["iteration"])
+
+    def test_what_is_attested_with_a_commit_is_there_with_it_and_the_last_verification_counts(self) -> None:
+        said = [("verification", {"verified": False}), ("verification", {"verified": True})]
+        stored = self.save(attestations=said).stored
+        assert stored == self.catalog.checkpoint(ADA, stored.id)
+        found = self.catalog.attestations(ADA, stored.id)
+        assert [(a.number, a.kind, a.actor, a.data) for a, _ in found] == [
+            (1, "verification", ADA, {"verified": False}),
+            (2, "verification", ADA, {"verified": True}),
+        ]
+        assert all(attestation.digest(stored.checksum) == kept for attestation, kept in found)
+        assert (stored.verified, stored.verified_at) == (True, found[1][0].at)
+        later = self.save(parent=stored, attestations=said[::-1]).stored
+        assert not later.verified
+        assert self.catalog.last_verified(self.along(stored.placement.branch_id)) == stored
+        assert [event.kind for event in self.catalog.events(self.task())] == ["created", "created"]
+
+    def test_the_state_before_is_told(self) -> None:
+        first = self.save(control_state="running")
+        second = self.save(parent=first.stored, control_state="paused")
+        assert (first.previous_control_state, second.previous_control_state) == ("idle", "running")
+
+    def test_one_of_many_threads_wins(self) -> None:
+        first = self.save().stored
+        won: list[str] = []
+        lost: list[str] = []
+        gate = threading.Barrier(8)
+
+        def race() -> None:
+            gate.wait()
+            try:
+                won.append(self.save(parent=first).stored.id)
+            except ConflictError as error:
+                lost.append(error.head.id)
+
+        threads = [threading.Thread(target=race) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(won) == 1
+        assert lost == won * 7
+
+    # --- owners --------------------------------------------------------------------------------------------------
+
+    def test_ids_live_in_their_owners_namespace(self) -> None:
+        self.save(id="same", owner=ADA, message="ada's")
+        self.save(id="same", owner=BEN, message="ben's")
+        assert self.catalog.checkpoint(ADA, "same") != self.catalog.checkpoint(BEN, "same")
+        assert [task.owner for task in self.catalog.tasks(None)] == [BEN, ADA]
+        assert [task.owner for task in self.catalog.tasks(ADA)] == [ADA]
+
+    def test_another_owners_things_are_not_found(self) -> None:
+        mine = self.save(id="mine-1").stored
+        assert self.catalog.task(BEN, "task") is None
+        assert self.catalog.branch(BEN, mine.placement.branch_id) is None
+        assert self.catalog.checkpoint(BEN, mine.id) is None
+        assert self.catalog.find(BEN, "mine") == []
+        for act in (
+            lambda: self.catalog.attest(BEN, [mine.id], "deleted", {}, ACTOR),
+            lambda: self.catalog.purge(BEN, mine.id, ACTOR),
+            lambda: self.catalog.delete_task(BEN, "task", ACTOR),
+            lambda: self.catalog.attestations(BEN, mine.id),
+        ):
+            with refused(NotFoundError):
+                act()

@@ -1,0 +1,125 @@
+"""What the tests of a catalog have to work with: checkpoints made in a line, and looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lastgood.catalog.contract import (
+    Actor,
+    Blob,
+    Catalog,
+    Commit,
+    Committed,
+    Line,
+    NewBranch,
+    Note,
+    SliceOf,
+    StoredCheckpoint,
+)
+from lastgood.model.checkpoint import Record, encode_record
+from lastgood.model.digest import digest
+from lastgood.model.identity import new_id
+from lastgood.model.task import TaskInfo
+
+ADA, BEN = "ada", "ben"
+ACTOR = Actor(ADA, "correlation-1")
+_ABOUT_FILES = ("file_blobs", "packs", "relies_on", "binding", "journal", "files_move", "keeps_redo")
+
+
+class CatalogMeans:
+    """A catalog, and what the tests do with it. How one is made is said by whoever inherits CatalogConformance."""
+
+    catalog: Catalog
+
+    def make_catalog(self) -> Catalog:
+        raise NotImplementedError
+
+    def setup_method(self) -> None:
+        self.catalog = self.make_catalog()
+
+    def teardown_method(self) -> None:
+        self.catalog.close()
+
+    def save(
+        self,
+        task_id: str = "task",
+        parent: StoredCheckpoint | None = None,
+        *,
+        owner: str = ADA,
+        new: NewBranch | None = None,
+        branch: str | None = None,
+        only_if_active: bool = False,
+        root: bytes = b"root",
+        blobs: tuple[bytes, ...] = (),
+        slices: Sequence[SliceOf] = (),
+        keep_root: bool = False,
+        step: str | None = None,
+        attestations: Sequence[tuple[str, dict[str, Any]]] = (),
+        inherited: Sequence[str] = (),
+        notes: Sequence[Note] = (),
+        **fields: Any,
+    ) -> Committed:
+        """Commit a checkpoint on top of `parent`, on its branch unless another is given."""
+        about_files = {name: fields.pop(name) for name in _ABOUT_FILES if name in fields}
+        record = Record(
+            id=fields.pop("id", None) or new_id(),
+            task_id=task_id,
+            parent_id=parent.id if parent else None,
+            parent_checksum=parent.checksum if parent else None,
+            created_by=owner,
+            correlation_id=ACTOR.correlation_id,
+            **fields,
+        )
+        data = encode_record(record)
+        if new is None and parent is None and branch is None:
+            new = NewBranch(new_id(), "main")
+        commit = Commit(
+            owner=owner,
+            record=record,
+            data=data,
+            checksum=digest(data),
+            branch=new or branch or (parent.placement.branch_id if parent else ""),
+            only_if_active=only_if_active,
+            root=None if keep_root else Blob(b"", len(root), 0, root),
+            keep_root=keep_root,
+            blobs=[Blob(digest(blob), len(blob), 0, blob) for blob in blobs],
+            slices=slices,
+            step=step,
+            attestations=attestations,
+            inherited=inherited,
+            notes=notes,
+            **about_files,
+        )
+        return self.catalog.commit(commit, ACTOR)
+
+    def chain(self, count: int, task_id: str = "task", **fields: Any) -> list[StoredCheckpoint]:
+        """`count` checkpoints on one branch of a new task, oldest first."""
+        made: list[StoredCheckpoint] = []
+        for _ in range(count):
+            made.append(self.save(task_id, made[-1] if made else None, **fields).stored)
+        return made
+
+    def restore(self, origin: StoredCheckpoint, name: str, expects: str | None = None) -> StoredCheckpoint:
+        return self.save(parent=origin, new=NewBranch(new_id(), name, expects=expects)).stored
+
+    def active(self) -> str:
+        position = self.catalog.position(ADA, "task")
+        assert position is not None
+        return position.head.id
+
+    def task(self, task_id: str = "task", owner: str = ADA) -> TaskInfo:
+        task = self.catalog.task(owner, task_id)
+        assert task is not None
+        return task
+
+    def whole(self, task_id: str = "task") -> Line:
+        return Line(self.task(task_id))
+
+    def along(self, branch_id: str, task_id: str = "task") -> Line:
+        branch = self.catalog.branch(ADA, branch_id)
+        assert branch is not None
+        return Line(self.task(task_id), branch)
+
+    def listed(self, line: Line, **how: Any) -> list[str]:
+        return [row.id for row in self.catalog.checkpoints(line, **how)]
