@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lastgood.errors import InvalidError
-from lastgood.workspace import rules as module
-from lastgood.workspace.rules import Level, Rules
+from lastgood.workspace.rulefile import MAX_RULES, MAX_TEXT, UNREADABLE
+from lastgood.workspace.rules import MAX_WILD, Level, Rules
 
 FOLDERS = (b"a", b"ab", b"b", b"a.b", b"\xff")
 FILES = (
@@ -376,34 +376,58 @@ def test_a_digest_changes_with_what_the_caller_and_the_repository_say() -> None:
 
 def test_rules_that_are_too_many_are_dropped_and_reported() -> None:
     """B1: the first ones hold."""
-    many = b"\n".join(b"n%d" % number for number in range(module.MAX_RULES + 7))
+    many = b"\n".join(b"n%d" % number for number in range(MAX_RULES + 7))
     rules = Rules({b".gitignore": many}.get)
     top = rules.enter(b"", [b".gitignore"])
-    assert top.decide(b"n0", False) == top.decide(b"n%d" % (module.MAX_RULES - 1), False) == "ignored"
-    assert top.decide(b"n%d" % module.MAX_RULES, False) is None
-    assert rules.dropped == {b".gitignore": 7}
+    assert top.decide(b"n0", False) == top.decide(b"n%d" % (MAX_RULES - 1), False) == "ignored"
+    assert top.decide(b"n%d" % MAX_RULES, False) is None
+    assert top.remarks == {b".gitignore": "7 of its rules left out: a file may have 10,000"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"*.log\n[a-\nbuild/", "line 2 can never match"),
+        (b"# [a-\r\n\r\n   \n/\r\nok\r\nends\\", "lines 4 and 6 can never match"),
+        (b"a//b\n[[:what:]]\n!\n[]\n/\n[\n\\\nok", "lines 1, 2, 3, 4, 5 and 2 more can never match"),
+        (b"*.log\n\\#a\n\\ \n[]]\n[!a]\n**\n/**/", None),
+    ],
+)
+def test_lines_that_can_never_match_are_told(text: bytes, said: str | None) -> None:
+    """B1: git passes over them without a word, and what should have been left out is captured."""
+    rules = Rules({b".gitignore": text, b"x/.lastgoodignore": text}.get, exclude=text)
+    top, below = rules.enter(b"", [b".gitignore"]), rules.enter(b"x", [b".lastgoodignore"])
+    assert top.remarks == ({b".gitignore": said, b".git/info/exclude": said} if said else {})
+    assert below.remarks == ({b".lastgoodignore": said} if said else {})
+
+
+def test_an_ignore_file_that_cannot_be_read_is_told_and_one_that_is_not_there_is_not() -> None:
+    rules = Rules(lambda path: None)
+    assert rules.enter(b"", [b".gitignore"]).remarks == {b".gitignore": UNREADABLE}
+    assert rules.enter(b"x", []).remarks == {}
 
 
 def test_a_file_of_rules_that_is_too_long_is_cut_between_two_rules() -> None:
     """B1."""
     comment = b"#" + b"x" * 98 + b"\n"
-    rules = Rules({b".gitignore": b"first\n" + comment * (module.MAX_TEXT // 99) + b"last\n"}.get)
+    rules = Rules({b".gitignore": b"first\n" + comment * (MAX_TEXT // 99) + b"last\n"}.get)
     top = rules.enter(b"", [b".gitignore"])
     assert (top.decide(b"first", False), top.decide(b"last", False)) == ("ignored", None)
-    assert rules.dropped == {b".gitignore": 1}
+    assert top.remarks == {b".gitignore": "what is beyond 1,048,576 bytes left out"}
 
 
 def test_wildcards_have_one_bound_for_all_files_on_the_way_down() -> None:
     """B1: what a name costs is bounded, however deep it lies."""
-    wild = b"a?" * (module.MAX_WILD // 4) + b"\n*.plain\n"
+    wild = b"a?" * (MAX_WILD // 4) + b"\n*.plain\n"
     files = {b".gitignore": wild, b"x/.gitignore": wild, b"y/.gitignore": b"b?"}
     rules = Rules(files.get)
     rules_below = [rules.enter(path, [b".gitignore"]) for path in (b"", b"x", b"x/y", b"y")]
-    assert rules.dropped == {}
+    assert [level.remarks for level in rules_below] == [{}, {}, {b".gitignore": UNREADABLE}, {}]
     assert rules.enter(b"x/z", []).room == 0
     files[b"x/z/.gitignore"] = b"b?\nplain"
     deepest = rules.enter(b"x/z", [b".gitignore"])
-    assert rules.dropped == {b"x/z/.gitignore": 1}
+    too_many = "1 of its rules left out: those with wildcards are too many, here and in the folders above"
+    assert deepest.remarks == {b".gitignore": too_many}
     assert (deepest.decide(b"bb", False), deepest.decide(b"plain", False)) == (None, "ignored")
     assert rules_below[-1].decide(b"bb", False) == "ignored"
 

@@ -63,6 +63,21 @@ def test_save_captures_the_workspace_and_says_what_was_left_out(run: Run, data: 
     assert said["checkpoint"]["file_count"] == 3
 
 
+def test_save_and_status_say_which_ignore_rules_do_nothing(run: Run, data: Run, work: Path) -> None:
+    """B1: else what was meant to be left out is captured, and nobody knows why."""
+    (work / "src").mkdir(exist_ok=True)
+    (work / "src" / ".gitignore").write_text("*.log\n[a-\n")
+    (work / "src" / "[a-").write_text("meant to be left out")
+    wrong = {"path": "src/.gitignore", "reason": "rules: line 2 can never match"}
+    assert run("save").stderr == "ignore rules: src/.gitignore: line 2 can never match\n"
+    assert data("save")["skipped"] == [wrong]
+    assert data("status")["workspace"]["skipped"] == [wrong]
+    assert "ignore rules src/.gitignore: line 2 can never match\n" in run("status").stdout
+    (work / "src" / ".gitignore").write_text("*.log\n")
+    assert run("save").stderr == ""
+    assert data("status")["workspace"]["skipped"] == []
+
+
 def test_save_of_files_alone_keeps_the_heads_state_and_begins_with_an_empty_one(run: Run, folder: Path) -> None:
     run("init")
     run("save", "-m", "files")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lastgood.cli.files import change_line, described, few, holds_whole_folders, interrupted_restores
+from lastgood.cli.files import change_line, described, few, holds_whole_folders, interrupted_restores, rules_text
 from lastgood.cli.progress import counting
 from lastgood.errors import CheckpointError
 
 if TYPE_CHECKING:
     from lastgood.cli.invocation import Invocation
     from lastgood.engine.browse import FileChange
-    from lastgood.engine.checkpoint import Checkpoint
+    from lastgood.engine.checkpoint import Checkpoint, Skipped
     from lastgood.engine.store import Store
     from lastgood.engine.workspace import Workspace
     from lastgood.model.journal import Journal
@@ -28,6 +28,8 @@ class Drift(NamedTuple):
     changes: Sequence[FileChange] = ()
     interrupted: Sequence[Journal] = ()
     problem: str = ""
+    skipped: Sequence[Skipped] = ()
+    """What a save would leave out now; known when the disk was compared."""
     is_elsewhere: bool = False
     """The files are those of a branch that is not the active one."""
 
@@ -44,6 +46,7 @@ class Drift(NamedTuple):
                 {"checkpoint_id": journal.chosen, "before": journal.before, "pid": journal.process.pid}
                 for journal in self.interrupted
             ],
+            "skipped": [{"path": one.path, "reason": one.reason} for one in self.skipped],
             "problem": self.problem or None,
         }
 
@@ -58,7 +61,9 @@ class Drift(NamedTuple):
         if self.since is not None and not self.changes:
             shown.append(("changed", f"nothing since @{self.since.sequence}"))
         lines = few([change_line(change) for change in self.changes])
-        return shown + [("changed" if not index else "", line) for index, line in enumerate(lines)]
+        rules = few([said for one in self.skipped if (said := rules_text(one))])
+        shown += [("changed" if not index else "", line) for index, line in enumerate(lines)]
+        return shown + [("ignore rules" if not index else "", line) for index, line in enumerate(rules)]
 
     def advice(self) -> list[str]:
         if not self.is_elsewhere:
@@ -98,4 +103,4 @@ def _look(
         present = workspace.capture(since.record.files)
         read = store.filing.blobs.read_with(present.gathered)
         changes = FilesDiff(since.record.files, present.roots, read).changes
-    return Drift(places, since, changes, is_elsewhere=other is not None)
+    return Drift(places, since, changes, skipped=present.skipped, is_elsewhere=other is not None)

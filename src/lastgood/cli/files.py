@@ -55,8 +55,20 @@ def described(change: FileChange) -> dict[str, Any]:
 
 
 def say_skipped(call: Invocation, skipped: Sequence[Skipped]) -> None:
-    for line in few([f"left out: {path_text(one.path)} ({printable(one.reason)})" for one in skipped]):
+    for line in few([left_out(one) for one in skipped]):
         say(call, line)
+
+
+def left_out(skipped: Skipped) -> str:
+    if rules := rules_text(skipped):
+        return f"ignore rules: {rules}"
+    return f"left out: {path_text(skipped.path)} ({printable(skipped.reason)})"
+
+
+def rules_text(skipped: Skipped) -> str:
+    """What is wrong with an ignore file, which is captured itself; empty when it is about something else."""
+    before, _, said = skipped.reason.partition("rules: ")
+    return f"{path_text(skipped.path)}: {printable(said)}" if not before and said else ""
 
 
 def say_failed(call: Invocation, failed: Sequence[tuple[str, str]]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 import msgspec
 
@@ -56,10 +56,10 @@ def identify(file: Path) -> Identity | None:
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One name in a folder that was not captured, and why."""
+    """One name in a folder that was not captured, and why; or ("rules") a file of ignore rules that do not all hold."""
 
     name: bytes
-    why: Why
+    why: Why | Literal["rules"]
     detail: str = ""
 
 

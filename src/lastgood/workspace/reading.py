@@ -36,10 +36,11 @@ Close = Callable[[int, os.stat_result], None]
 
 
 class Skipped(NamedTuple):
-    """Something that is not in the tree, or only as left out, and why; "missing" is not in the tree at all."""
+    """Something that is not in the tree, or only as left out, and why; "missing" is not in the tree at all. "rules" of
+    an ignore file do not all hold."""
 
     path: bytes
-    why: Why | Literal["missing"]
+    why: Why | Literal["missing", "rules"]
     detail: str = ""
 
 

@@ -13,25 +13,24 @@ no star is tried twice. The time a name takes is bounded by its length times tha
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Literal
 from weakref import WeakValueDictionary
 
 from lastgood.errors import InvalidError
 from lastgood.model.digest import digest
 from lastgood.workspace.automaton import Automaton, Place
-from lastgood.workspace.patterns import Rule, parse_rule
+from lastgood.workspace.patterns import Rule
 from lastgood.workspace.roots import Root, git_exclude, read_below
+from lastgood.workspace.rulefile import MAX_TEXT, UNREADABLE, RuleFile, parse_rules
 from lastgood.workspace.secrets import DIGEST, is_secret
 
 GIT_RULES = b".gitignore"
 OWN_RULES = b".lastgoodignore"
+EXCLUDE = b".git/info/exclude"
 
-MAX_TEXT = 1 << 20
-MAX_RULES = 10_000
 MAX_WILD = 32 << 10
-"""How much of one file is read, how many of its rules are kept, and how many bytes the rules with wildcards may have
-that hold in one directory. What is beyond is dropped and reported (`Rules.dropped`)."""
+"""How many bytes the rules with wildcards may have that hold in one directory. Others are left out and reported."""
 
 Verdict = Literal["ignored", "secret"]
 
@@ -50,8 +49,7 @@ class Rules:
     ) -> None:
         self._read = read
         self._levels: WeakValueDictionary[bytes, Level] = WeakValueDictionary()
-        self._parsed: dict[bytes, tuple[tuple[Rule, ...], int]] = {}
-        self._dropped: dict[bytes, int] = {}
+        self._parsed: dict[bytes, RuleFile] = {}
         lines = [_to_bytes(rule) for rule in extra]
         self._exclude, self._extra = exclude, b"\n".join(lines)
         self._base = digest(b"".join(map(digest, (_READING, DIGEST, exclude, self._extra))))
@@ -61,62 +59,58 @@ class Rules:
         """The rules that lie in a root."""
         return cls(lambda path: read_below(root, path, 2 * MAX_TEXT), exclude=git_exclude(root), extra=extra)
 
-    @property
-    def dropped(self) -> dict[bytes, int]:
-        """How many rules of which file were too many to be kept, as far as directories were entered."""
-        return dict(self._dropped)
-
     def enter(self, path: bytes, names: Collection[bytes]) -> Level:
         """The rules for the names in the directory `path`. Parents are entered first and their levels kept while
         their children are entered; a parent that is not there is read again."""
         if not path:
             level = Level(b"", self._base, MAX_WILD)
-            level.stack_git(self._rules_of(b".git/info/exclude", self._exclude, level))
+            level.stack_git(self._rules_of(EXCLUDE, self._exclude, level))
             level.stack_extra(self._rules_of(b"", self._extra, level))
         else:
             above, _, name = path.rpartition(b"/")
             parent = self._levels.get(above)
             level = (parent or self.enter(above, (GIT_RULES, OWN_RULES))).below(name)
-        texts = [self._text_of(path, name) if name in names else b"" for name in (GIT_RULES, OWN_RULES)]
+        texts = [self._text_of(path, name, level) if name in names else b"" for name in (GIT_RULES, OWN_RULES)]
         if any(texts):
             level.digest = digest(level.digest + b"".join(map(digest, (path, *texts))))
-            level.stack_git(self._rules_of(_join(path, GIT_RULES), texts[0], level))
-            level.stack_own(self._rules_of(_join(path, OWN_RULES), texts[1], level))
+            level.stack_git(self._rules_of(GIT_RULES, texts[0], level))
+            level.stack_own(self._rules_of(OWN_RULES, texts[1], level))
         self._levels[path] = level
         return level
 
-    def _text_of(self, path: bytes, name: bytes) -> bytes:
-        return self._read(_join(path, name)) or b""
+    def _text_of(self, path: bytes, name: bytes, level: Level) -> bytes:
+        text = self._read(_join(path, name))
+        if text is None:
+            level.remarks[name] = UNREADABLE
+        return text or b""
 
-    def _rules_of(self, file: bytes, text: bytes, level: Level) -> tuple[Rule, ...]:
+    def _rules_of(self, name: bytes, text: bytes, level: Level) -> tuple[Rule, ...]:
         """The rules in `text`, as many as may still be added at `level`."""
         if not text:
             return ()
         if text not in self._parsed:
             self._parsed[text] = parse_rules(text)
-        rules, dropped = self._parsed[text]
-        if sum(rule.weight for rule in rules) > level.room:
-            kept = _fit(rules, level.room)
-            rules, dropped = kept, dropped + len(rules) - len(kept)
-        level.room -= sum(rule.weight for rule in rules)
-        if dropped:
-            self._dropped[file] = dropped
-        return rules
+        file = self._parsed[text].fitted(level.room)
+        level.room -= file.weight
+        if file.remarks:
+            level.remarks[name] = "; ".join(file.remarks)
+        return file.rules
 
 
 class Level:
     """The rules as they hold in one directory.
 
     Two levels of the same directory with the same `digest` decide the same about every name. `room` is how much may
-    still be added below.
+    still be added below. `remarks`: what is wrong with the files of rules in this directory, by their names.
     """
 
-    __slots__ = ("__weakref__", "_extra", "_git", "_name", "_own", "_spoken", "digest", "room")
+    __slots__ = ("__weakref__", "_extra", "_git", "_name", "_own", "_spoken", "digest", "remarks", "room")
 
     def __init__(self, name: bytes, digest: bytes, room: int) -> None:
         self._name = name
         self.digest = digest
         self.room = room
+        self.remarks: dict[bytes, str] = {}
         self._git: tuple[Place, ...] = ()  # the strongest first, here and below
         self._own: tuple[Place, ...] = ()
         self._extra: tuple[Place, ...] = ()
@@ -171,39 +165,6 @@ def _ask(places: tuple[Place, ...], name: bytes, is_folder: bool) -> bool | None
         if number >= 0:
             return place.rules[number].ignores
     return None
-
-
-def parse_rules(text: bytes) -> tuple[tuple[Rule, ...], int]:
-    """The rules in the text of an ignore file, and how many were dropped because there are too many."""
-    text, rest = text[:MAX_TEXT], text[MAX_TEXT:]
-    if rest:
-        text, _, cut = text.rpartition(b"\n")
-        rest = cut + rest
-    rules = [rule for line in _lines(text) if (rule := parse_rule(line)) is not None]
-    dropped = max(0, len(rules) - MAX_RULES) + sum(1 for _ in _lines(rest))
-    return tuple(rules[:MAX_RULES]), dropped
-
-
-def _fit(rules: Sequence[Rule], room: int) -> tuple[Rule, ...]:
-    kept = []
-    for rule in rules:
-        if rule.weight <= room:
-            room -= rule.weight
-            kept.append(rule)
-    return tuple(kept)
-
-
-def _lines(text: bytes) -> Iterable[bytes]:
-    for line in text.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
-        if line and not line.startswith(b"#"):
-            yield _trim(line.removesuffix(b"\r").partition(b"\0")[0])
-
-
-def _trim(line: bytes) -> bytes:
-    """Without the spaces at its end, as far as they are not escaped."""
-    kept = line.rstrip(b" ")
-    backslashes = len(kept) - len(kept.rstrip(b"\\"))
-    return kept + b" " if backslashes % 2 and len(kept) < len(line) else kept
 
 
 def _join(path: bytes, name: bytes) -> bytes:

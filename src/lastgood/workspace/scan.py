@@ -32,6 +32,9 @@ class Level(Protocol):
     @property
     def digest(self) -> bytes: ...
 
+    @property
+    def remarks(self) -> Mapping[bytes, str]: ...
+
     def decide(self, name: bytes, is_folder: bool, /) -> Why | None: ...
 
 
@@ -94,6 +97,7 @@ class Visit:
         if skipped.why == "missing":
             self.signatures.pop(name, None)  # whatever lies there when the folder is looked at again is news
         else:
+            assert skipped.why != "rules", "nothing is refused for that"
             self.reports[name] = Report(name, skipped.why, skipped.detail)
             self.entries[name] = Left(name, skipped.why)
 
@@ -340,6 +344,9 @@ class Scan:
                 except OSError as error:
                     visit.refuse(name, refuse(join(visit.path, name), error))
         _keep_databases_whole(visit, known)
+        if visit.level is not None:
+            for name, said in visit.level.remarks.items():
+                visit.reports.setdefault(name, Report(name, "rules", said))
 
 
 def _depth(path: bytes) -> int:
