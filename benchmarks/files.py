@@ -16,28 +16,24 @@ import resource
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.measure import (
-    IN_MEMORY,
     Row,
     Series,
     at_least,
     at_most,
-    facts,
-    file_system,
+    environment_with,
     files_size,
     interleave,
     peak_memory,
     say,
     seconds,
     size,
-    table,
-    write_results,
 )
+from benchmarks.report import Findings, Report, measure_part, number_from, parser_of, run_all
 from benchmarks.tree import Made, allocated, change, make_tree
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.location import CONFIG, config_text
@@ -47,11 +43,6 @@ FILES, TASK = 50_000, "files"
 CHECKPOINTS, CHANGES = 1000, 10
 LARGE, MIB = 1 << 30, 1 << 20
 ROOT = Path(__file__).resolve().parents[1]
-
-
-class Findings(NamedTuple):
-    rows: list[Row]
-    notes: list[str]
 
 
 # --- the two sides -----------------------------------------------------------------------------------------
@@ -210,7 +201,7 @@ def measure_command(settings: Settings) -> Findings:
     """One file changed, then a new process that saves it."""
     pair = settings.pair
     line, what = _save_line(settings.folder, pair)
-    environment = _environment(settings.folder / "bytecode")
+    environment = environment_with(settings.folder / "bytecode")
 
     def save() -> None:
         subprocess.run(line, cwd=settings.folder, env=environment, stdout=subprocess.DEVNULL, check=True)
@@ -247,13 +238,6 @@ def _save_line(folder: Path, pair: Pair) -> tuple[list[str], str]:
         f"    store.task({TASK!r}, workspace=sys.argv[2]).append({{'step': 1}})\n"
     )
     return [sys.executable, "-c", code, str(store), str(tree)], "`python -c` (no command yet)"
-
-
-def _environment(bytecode: Path) -> dict[str, str]:
-    """With compiled modules, as an installed lastgood has them, whatever this clone's environment forbids."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("LASTGOOD")}
-    kept.pop("PYTHONDONTWRITEBYTECODE", None)
-    return {**kept, "PYTHONPYCACHEPREFIX": str(bytecode)}
 
 
 def measure_library(settings: Settings) -> Findings:
@@ -557,36 +541,19 @@ PARTS: dict[str, Callable[[Settings], Findings]] = {
 def main(arguments: list[str]) -> int:
     options = _options(arguments)
     names = options.only or [name for name in PARTS if name != "scale" or options.scale]
-    folder = Path(tempfile.mkdtemp(prefix="lastgood-bench-", dir=options.folder))
-    try:
-        if (kind := file_system(folder)) in IN_MEMORY:
-            print(f"{kind} is not durable: give a --folder on a disk", file=sys.stderr)
-            return 2
-        about = facts(folder)
+
+    def measure(folder: Path) -> Report:
         pair = Pair(folder, options.files)
-        findings = [_measure(name, Settings(folder / name, options.files, pair)) for name in names]
+        settings = Settings(folder, options.files, pair)
+        findings = [measure_part(name, folder, _part(name, settings)) for name in names]
         pair.close()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    notes = about + _explain(pair) + [note for found in findings for note in found.notes]
-    rows = [row for found in findings for row in found.rows]
-    text = "\n".join(["## Files", "", *(f"- {note}" for note in notes), "", table(rows)])
-    say(f"\n{text}\n")
-    if (options.files, set(names)) == (FILES, set(PARTS)):
-        write_results("files", text)
-    else:
-        say("A shortened run: RESULTS.md stays as it is.")
-    return 0
+        return Report(_explain(pair), findings)
+
+    return run_all("files", options.folder, measure, is_full=(options.files, set(names)) == (FILES, set(PARTS)))
 
 
-def _measure(name: str, settings: Settings) -> Findings:
-    say(f"== {name}")
-    settings.folder.mkdir()
-    found = PARTS[name](settings)
-    shutil.rmtree(settings.folder)
-    for row in found.rows:
-        say(f"  {row.measure}: {row.ours} against {row.other}, {row.ratio}, {row.result}")
-    return found
+def _part(name: str, settings: Settings) -> Callable[[Path], Findings]:
+    return lambda folder: PARTS[name](settings._replace(folder=folder))
 
 
 def _explain(pair: Pair) -> list[str]:
@@ -605,19 +572,10 @@ def _explain(pair: Pair) -> list[str]:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.files")
-    parser.add_argument("--only", action="append", choices=list(PARTS), help="this part alone; may be repeated")
-    parser.add_argument("--files", type=_count, default=FILES, help="of the tree")
+    parser = parser_of("files", PARTS)
+    parser.add_argument("--files", type=number_from(1000), default=FILES, help="of the tree")
     parser.add_argument("--scale", action="store_true", help="also with a tenth and with four times as many files")
-    parser.add_argument("--folder", help="where to measure; a folder of its own is made there and removed")
     return parser.parse_args(arguments)
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1000:
-        raise argparse.ArgumentTypeError("at least 1000")
-    return value
 
 
 if __name__ == "__main__":

@@ -165,6 +165,13 @@ def _holds(mount: str, place: str) -> bool:
     return mount == "/" or place == mount or place.startswith(mount + "/")
 
 
+def environment_with(bytecode: Path) -> dict[str, str]:
+    """With compiled modules, as an installed lastgood has them, whatever this clone's environment forbids."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LASTGOOD")}
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
+    return {**kept, "PYTHONPYCACHEPREFIX": str(bytecode)}
+
+
 def peak_memory() -> int:
     """Bytes this process has held at most.
 

@@ -13,10 +13,8 @@ import gc
 import importlib.util
 import os
 import random
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,24 +28,21 @@ from benchmarks.conversation import Message, conversation
 from benchmarks.evidence import measure_evidence
 from benchmarks.growth import measure_appending
 from benchmarks.measure import (
-    IN_MEMORY,
     Row,
     Series,
     at_least,
     at_most,
     duration,
-    facts,
-    file_system,
+    environment_with,
     files_size,
     interleave,
     say,
     seconds,
     size,
-    table,
-    write_results,
 )
 from benchmarks.memory import conversation_memory
 from benchmarks.peer import THREAD, Peer
+from benchmarks.report import Findings, Report, measure_part, number_from, parser_of, run_all
 from benchmarks.writers import measure_writers
 from lastgood.content.appending import AppendList
 from lastgood.engine.checkpoint import Checkpoint
@@ -65,11 +60,6 @@ class Settings(NamedTuple):
     folder: Path
     turns: int
     checkpoints: int
-
-
-class Findings(NamedTuple):
-    rows: list[Row]
-    notes: list[str]
 
 
 # --- the floor: what the disk takes, whoever writes --------------------------------------------------------
@@ -374,7 +364,7 @@ def measure_command(settings: Settings) -> Findings:
         missing = [Row(f"lastgood {name}", "not there", "–", "–", f"<= {at}x", "–") for name, at in targets.items()]
         return Findings(missing, [])
     folder = _folder_with_task(settings.folder / "project")
-    environment = _environment(settings.folder / "bytecode")
+    environment = environment_with(settings.folder / "bytecode")
 
     def run(*line: str) -> Callable[[], float]:
         def once() -> float:
@@ -398,13 +388,6 @@ def measure_command(settings: Settings) -> Findings:
         for name, target in targets.items()
     ]
     return Findings(rows, [])
-
-
-def _environment(bytecode: Path) -> dict[str, str]:
-    """With compiled modules, as an installed lastgood has them, whatever this clone's environment forbids."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("LASTGOOD")}
-    kept.pop("PYTHONDONTWRITEBYTECODE", None)
-    return {**kept, "PYTHONPYCACHEPREFIX": str(bytecode)}
 
 
 def _run(line: tuple[str, ...], folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -455,49 +438,24 @@ EXPLANATION = [
 def main(arguments: list[str]) -> int:
     options = _options(arguments)
     names = options.only or list(PARTS)
-    folder = Path(tempfile.mkdtemp(prefix="lastgood-bench-", dir=options.folder))
-    try:
-        if (kind := file_system(folder)) in IN_MEMORY:
-            print(f"{kind} is not durable: give a --folder on a disk", file=sys.stderr)
-            return 2
-        about = facts(folder)
-        findings = [_measure(name, Settings(folder, options.turns, options.checkpoints)) for name in names]
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    rows = [row for found in findings for row in found.rows]
-    notes = about + EXPLANATION + [note for found in findings for note in found.notes]
-    text = "\n".join(["## State", "", *(f"- {note}" for note in notes), "", table(rows)])
-    say(f"\n{text}\n")
-    if (options.turns, options.checkpoints, set(names)) == (TURNS, CHECKPOINTS, set(PARTS)):
-        write_results("state", text)
-    else:
-        say("A shortened run: RESULTS.md stays as it is.")
-    return 0
+
+    def measure(folder: Path) -> Report:
+        settings = Settings(folder, options.turns, options.checkpoints)
+        return Report(EXPLANATION, [measure_part(name, folder, _part(name, settings)) for name in names])
+
+    asked = options.turns, options.checkpoints, set(names)
+    return run_all("state", options.folder, measure, is_full=asked == (TURNS, CHECKPOINTS, set(PARTS)))
 
 
-def _measure(name: str, settings: Settings) -> Findings:
-    say(f"== {name}")
-    own = settings._replace(folder=settings.folder / name)
-    own.folder.mkdir()
-    found = PARTS[name](own)
-    shutil.rmtree(own.folder)
-    return found
+def _part(name: str, settings: Settings) -> Callable[[Path], Findings]:
+    return lambda folder: PARTS[name](settings._replace(folder=folder))
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.state")
-    parser.add_argument("--only", action="append", choices=list(PARTS), help="this part alone; may be repeated")
-    parser.add_argument("--turns", type=_count, default=TURNS, help="messages of the conversation")
-    parser.add_argument("--checkpoints", type=_count, default=CHECKPOINTS, help="of the large store")
-    parser.add_argument("--folder", help="where to measure; a folder of its own is made there and removed")
+    parser = parser_of("state", PARTS)
+    parser.add_argument("--turns", type=number_from(100), default=TURNS, help="messages of the conversation")
+    parser.add_argument("--checkpoints", type=number_from(100), default=CHECKPOINTS, help="of the large store")
     return parser.parse_args(arguments)
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 100:
-        raise argparse.ArgumentTypeError("at least 100")
-    return value
 
 
 if __name__ == "__main__":
