@@ -189,6 +189,39 @@ class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...]
 
 
+class Held(NamedTuple):
+    """A checkpoint that holds content, and the root of its state, its digest left empty."""
+
+    stored: StoredCheckpoint
+    root: Blob | None
+
+
+class Indexed(NamedTuple):
+    """A blob as the index has it, without its bytes. `length` of them are stored: in `pack`, or here."""
+
+    number: int
+    partition: int
+    digest: bytes
+    size: int
+    length: int
+    pack: str | None
+
+
+class Sliced(NamedTuple):
+    """A blob that is a part of another one, which has its bytes."""
+
+    partition: int
+    digest: bytes
+    whole: bytes
+
+
+class KnownPack(NamedTuple):
+    """An object that blobs lie in, and how many bytes it has."""
+
+    name: str
+    size: int
+
+
 class Committed(msgspec.Struct, frozen=True):
     """What a commit came to. `repeated`: it had been stored before, under the same key or id."""
 
@@ -440,3 +473,32 @@ class Catalog(ABC):
     @abstractmethod
     def close(self) -> None:
         """Give back all resources. Idempotent; nothing else may be called afterwards."""
+
+    # --- all that there is, whoever owns it: page by page, each page in a transaction of its own --------------------
+
+    @abstractmethod
+    def held(self, after: StoredCheckpoint | None = None, limit: int = MAX_PAGE) -> list[Held]:
+        """Every checkpoint but those that are purged, deleted ones included: by task, then by sequence."""
+
+    @abstractmethod
+    def all_branches(self, task: TaskInfo) -> list[BranchInfo]:
+        """Oldest first, deleted ones included, whatever is left of them."""
+
+    @abstractmethod
+    def indexed(self, after: int = 0, limit: int = MAX_PAGE) -> list[Indexed]:
+        """Every blob, by the number that it has in the index."""
+
+    @abstractmethod
+    def sliced(self, after: Sliced | None = None, limit: int = MAX_PAGE) -> list[Sliced]:
+        """Every blob that is a part of another one, by partition and digest.
+
+        Who reads `indexed` first and this afterwards misses none: blobs only ever become parts.
+        """
+
+    @abstractmethod
+    def packs(self) -> list[KnownPack]:
+        """By name."""
+
+    @abstractmethod
+    def free_bytes(self) -> int:
+        """How many of the bytes that it takes on disk hold nothing, and will be used again."""

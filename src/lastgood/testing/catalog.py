@@ -16,6 +16,7 @@ from lastgood.testing.deletion import DeletionConformance
 from lastgood.testing.files import FilesConformance
 from lastgood.testing.moves import MovesConformance
 from lastgood.testing.steps import StepsConformance
+from lastgood.testing.usage import UsageConformance
 
 
 class CatalogConformance(
@@ -26,5 +27,6 @@ class CatalogConformance(
     AttestationsConformance,
     DeletionConformance,
     FilesConformance,
+    UsageConformance,
 ):
     """Inherit, and say with `make_catalog` how a fresh, empty catalog is made."""

@@ -10,18 +10,23 @@ from typing import Any, Literal
 import apsw
 
 from lastgood.catalog.contract import (
+    MAX_PAGE,
     Actor,
     Binding,
     Blob,
     Catalog,
     Commit,
     Committed,
+    Held,
+    Indexed,
+    KnownPack,
     Line,
     Position,
+    Sliced,
     StoredCheckpoint,
     StoreInfo,
 )
-from lastgood.catalog.sqlite import attestations, branches, commits, files, reading, steps
+from lastgood.catalog.sqlite import attestations, branches, commits, files, reading, steps, usage
 from lastgood.catalog.sqlite.database import Database, FileDatabase, MemoryDatabase
 from lastgood.errors import NotFoundError
 from lastgood.model.checkpoint import Attestation, Head
@@ -209,3 +214,27 @@ class SQLiteCatalog(Catalog):
 
     def close(self) -> None:
         self._database.close()
+
+    def held(self, after: StoredCheckpoint | None = None, limit: int = MAX_PAGE) -> list[Held]:
+        with self._database.reading() as connection:
+            return usage.read_held(connection, after, limit)
+
+    def all_branches(self, task: TaskInfo) -> list[BranchInfo]:
+        with self._database.reading() as connection:
+            return reading.read_all_branches(connection, task.number)
+
+    def indexed(self, after: int = 0, limit: int = MAX_PAGE) -> list[Indexed]:
+        with self._database.reading() as connection:
+            return usage.read_indexed(connection, after, limit)
+
+    def sliced(self, after: Sliced | None = None, limit: int = MAX_PAGE) -> list[Sliced]:
+        with self._database.reading() as connection:
+            return usage.read_sliced(connection, after, limit)
+
+    def packs(self) -> list[KnownPack]:
+        with self._database.reading() as connection:
+            return usage.read_packs(connection)
+
+    def free_bytes(self) -> int:
+        with self._database.reading() as connection:
+            return usage.read_free_bytes(connection)

@@ -86,6 +86,10 @@ def read_branches(connection: apsw.Connection, task: int) -> list[BranchInfo]:
     return [_branch(row) for row in rows(connection, f"{_BRANCH} WHERE {where} ORDER BY b.branch", (task,))]
 
 
+def read_all_branches(connection: apsw.Connection, task: int) -> list[BranchInfo]:
+    return [_branch(row) for row in rows(connection, f"{_BRANCH} WHERE b.task = ? ORDER BY b.branch", (task,))]
+
+
 def read_position(connection: apsw.Connection, owner: str, id: str) -> Position | None:
     task = read_task(connection, owner, id)
     branch = read_branch(connection, owner, task.active_branch_id if task else id)
@@ -108,6 +112,12 @@ def read_checkpoint(connection: apsw.Connection, owner: str, checkpoint_id: str)
 def read_checkpoint_number(connection: apsw.Connection, number: int) -> StoredCheckpoint | None:
     row = one_row(connection, f"{_CHECKPOINT} WHERE c.number = ?", (number,))
     return _checkpoint(row) if row else None
+
+
+def read_checkpoints_after(connection: apsw.Connection, number: int, limit: int) -> list[StoredCheckpoint]:
+    """Of every task; tombstones are left out."""
+    sql = f"{_CHECKPOINT} WHERE c.number > ? AND c.record IS NOT NULL ORDER BY c.number LIMIT ?"
+    return [_checkpoint(row) for row in rows(connection, sql, (number, _bounded(limit)))]
 
 
 def read_tagged(connection: apsw.Connection, task: int, tag: str) -> StoredCheckpoint | None:

@@ -1,0 +1,50 @@
+"""All that lies in a catalog, page by page. Each function runs inside a transaction."""
+
+from __future__ import annotations
+
+import apsw
+
+from lastgood.catalog.contract import MAX_PAGE, Blob, Held, Indexed, KnownPack, Sliced, StoredCheckpoint
+from lastgood.catalog.sqlite.reading import key, read_checkpoints_after, rows
+
+_ROOTS = """
+  SELECT number, root_size, encoding, root FROM checkpoints
+  WHERE number BETWEEN ? AND ? AND record IS NOT NULL AND root IS NOT NULL"""
+# length() of a blob is told by its header: the bytes themselves are not read.
+_INDEXED = """
+  SELECT b.blob, b.partition, b.digest, b.size, coalesce(b.length, length(b.data), 0), p.name
+  FROM blobs b LEFT JOIN packs p USING (pack) WHERE b.blob > ? ORDER BY b.blob LIMIT ?"""
+_SLICED = """
+  SELECT s.partition, s.digest, w.digest FROM slices s JOIN blobs w ON w.blob = s.whole
+  WHERE (s.partition, s.digest) > (?, ?) ORDER BY s.partition, s.digest LIMIT ?"""
+
+
+def read_held(connection: apsw.Connection, after: StoredCheckpoint | None, limit: int) -> list[Held]:
+    number = 0 if after is None else key(after.task_number, after.placement.sequence)
+    found = read_checkpoints_after(connection, number, limit)
+    if not found:
+        return []
+    last = key(found[-1].task_number, found[-1].placement.sequence)
+    roots = {row[0]: Blob(b"", *row[1:]) for row in rows(connection, _ROOTS, (number + 1, last))}
+    return [Held(stored, roots.get(key(stored.task_number, stored.placement.sequence))) for stored in found]
+
+
+def read_indexed(connection: apsw.Connection, after: int, limit: int) -> list[Indexed]:
+    return [Indexed(*row) for row in rows(connection, _INDEXED, (after, _bounded(limit)))]
+
+
+def read_sliced(connection: apsw.Connection, after: Sliced | None, limit: int) -> list[Sliced]:
+    partition, digest = (-1, b"") if after is None else after[:2]
+    return [Sliced(*row) for row in rows(connection, _SLICED, (partition, digest, _bounded(limit)))]
+
+
+def read_packs(connection: apsw.Connection) -> list[KnownPack]:
+    return [KnownPack(*row) for row in rows(connection, "SELECT name, size FROM packs ORDER BY name")]
+
+
+def read_free_bytes(connection: apsw.Connection) -> int:
+    return int(connection.pragma("freelist_count") * connection.pragma("page_size"))
+
+
+def _bounded(limit: int) -> int:
+    return max(1, min(limit, MAX_PAGE))
