@@ -61,6 +61,7 @@ class Store(Opened[engine.Store]):
     info = bridged(engine.Store.info)
     cache_figures = bridged(engine.Store.cache_figures)
     size = bridged(engine.Store.size)
+    usage = bridged(engine.Store.usage)
 
     async def history(
         self, task_id: str, *, before: int | None = None, limit: int = 100, owner: str | None = None, **wanted: Any

@@ -55,6 +55,11 @@ class FileBlobs:
         self._trees: dict[bytes, Tree] = {}
         self._small: dict[bytes, bytes] = {}
 
+    @property
+    def objects(self) -> ObjectStore | None:
+        """Where packs lie."""
+        return self._objects
+
     def read(self, key: bytes) -> bytes:
         """IntegrityError when it is missing or damaged; it names the blob. Small ones are remembered."""
         data = self._small.get(key)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from lastgood.engine.history import Entry
     from lastgood.engine.recovery import Recovery
     from lastgood.engine.task import Task
+    from lastgood.engine.usage import Usage
     from lastgood.engine.verification import Verification
     from lastgood.engine.workspace import Folders
     from lastgood.evidence.verifier import EvidenceVerifier
@@ -374,6 +375,21 @@ class Store:
     def size(self) -> int:
         """Bytes on disk."""
         return self.catalog.size()
+
+    def usage(self, task_id: str | None = None, *, owner: str | None = None) -> Usage:
+        """How many bytes the store takes, and what each task, branch and checkpoint has of them, alone and shared.
+
+        Everybody's, or only an owner's; of a task, or by a branch's id of that branch. Costs time and memory by what is
+        stored, not by how often it is shared; what is in files is not read.
+        """
+        from lastgood.engine.measurement import measure
+
+        if task_id is None:
+            found = measure(self.catalog, self.filing.blobs)
+            return found if owner is None else found.of(check_name("owner", owner))
+        line = self.line(task_id, self._owner(owner))
+        branch_id = line.branch.id if line.branch else None
+        return measure(self.catalog, self.filing.blobs).of(line.task.owner, line.task.id, branch_id)
 
     def close(self) -> None:
         with self._verifier_lock:

@@ -1,0 +1,114 @@
+"""What a store takes, found the slow way: every checkpoint is walked to its last blob, by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from lastgood import Store
+from lastgood.catalog.contract import FILES, StoredCheckpoint
+from lastgood.content.compression import decompress
+from lastgood.content.joining import check
+from lastgood.engine.browse import walk_files
+from lastgood.model.checkpoint import VALUES, Record, decode_record
+from lastgood.model.tree import File, Folder, decode_chunks
+
+Key = tuple[object, ...]
+
+
+class Kept(NamedTuple):
+    """Something that takes bytes: as it is stored, and before compression."""
+
+    stored: int
+    content: int
+
+
+class Walked(NamedTuple):
+    """One checkpoint: all that it needs, by what it is, and how many bytes were saved."""
+
+    checkpoint: StoredCheckpoint
+    record: Record
+    needs: Mapping[Key, Kept]
+    logical: int
+
+
+def walk_store(store: Store) -> list[Walked]:
+    """Every checkpoint that is not purged, by task and sequence."""
+    tasks = sorted(store.tasks(limit=1000), key=lambda task: task.number)
+    stored = [
+        store.catalog.checkpoint_at(task, sequence + 1) for task in tasks for sequence in range(task.last_sequence)
+    ]
+    return [_walk(store, one) for one in stored if one is not None and one.data is not None]
+
+
+def _walk(store: Store, stored: StoredCheckpoint) -> Walked:
+    assert stored.data is not None
+    record = decode_record(stored.data, stored.checksum, "it")
+    root = store.catalog.root(stored)
+    own = Kept(len(stored.data), len(stored.data))
+    needs: dict[Key, Kept] = {("record", stored.id): own}
+    if root is not None:
+        needs["root", stored.id] = Kept(len(root.data), root.size)
+    task = stored.task_number
+    for name in VALUES:
+        if (ref := getattr(record, name)) is None:
+            continue
+        asked: list[bytes] = []
+
+        def fetch(digests: Sequence[bytes], asked: list[bytes] = asked) -> dict[bytes, bytes]:
+            asked += digests
+            return {key: _bytes_of_part(store, task, key) for key in digests}
+
+        in_row = root is not None and name == "state"
+        first = decompress(root.encoding, root.data, root.size) if root and in_row else fetch([ref.digest])[ref.digest]
+        check(first, ref.size, fetch)
+        for key in asked:
+            needs |= _row(store, task, key)
+    for file_root in record.files or ():
+        for key in _keys_of_files(store, file_root.tree, walk_files(store.filing.blobs, file_root)):
+            needs |= _row(store, FILES, key)
+    sizes = [ref.size for ref in (getattr(record, name) for name in VALUES) if ref]
+    return Walked(stored, record, needs, sum(sizes) + sum(each.total_size for each in record.files or ()))
+
+
+def _keys_of_files(store: Store, tree: bytes, entries: Iterable[tuple[bytes, object]]) -> Iterable[bytes]:
+    yield tree
+    for _, entry in entries:
+        if isinstance(entry, Folder):
+            yield entry.tree
+        elif isinstance(entry, File) and entry.chunks is None:
+            yield entry.digest
+        elif isinstance(entry, File) and entry.chunks is not None:
+            yield entry.chunks
+            yield from (chunk.digest for chunk in decode_chunks(store.filing.blobs.read(entry.chunks), entry))
+
+
+def _bytes_of_part(store: Store, task: int, key: bytes) -> bytes:
+    blob = store.catalog.blobs(task, [key])[key]
+    if blob.whole is None:
+        return decompress(blob.encoding, blob.data, blob.size)
+    whole = decompress(blob.encoding, blob.data, blob.whole.size)
+    return whole[blob.whole.position : blob.whole.position + blob.size]
+
+
+def _row(store: Store, partition: int, key: bytes) -> dict[Key, Kept]:
+    """The row that has the bytes: of a part, that of its whole."""
+    blob = store.catalog.blobs(partition, [key])[key]
+    if blob.whole is not None:
+        return {(partition, blob.whole.digest): Kept(len(blob.data), blob.whole.size)}
+    return {(partition, key): Kept(blob.place.length if blob.place else len(blob.data), blob.size)}
+
+
+def total(needs: Mapping[Key, Kept]) -> Kept:
+    return Kept(sum(one.stored for one in needs.values()), sum(one.content for one in needs.values()))
+
+
+def together(walked: Iterable[Walked]) -> dict[Key, Kept]:
+    return {key: kept for one in walked for key, kept in one.needs.items()}
+
+
+def alone(mine: Sequence[Walked], everybody: Sequence[Walked]) -> int:
+    """The bytes that nobody but `mine` needs."""
+    ids = {(one.checkpoint.owner, one.checkpoint.id) for one in mine}
+    others = together(one for one in everybody if (one.checkpoint.owner, one.checkpoint.id) not in ids)
+    return sum(kept.stored for key, kept in together(mine).items() if key not in others)
