@@ -88,6 +88,7 @@ def test_status_tells_how_the_store_was_found_and_where_the_task_stands(data: Ru
         "tag",
         "verify",
         "tasks",
+        "du",
         "migrate",
         "history",
         "undo",

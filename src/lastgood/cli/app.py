@@ -36,6 +36,7 @@ COMMANDS = {
     "steps": "List steps that are open; give one up.",
     "rm": "Delete checkpoints, or bring them back.",
     "tasks": "List tasks.",
+    "du": "Say what takes how much of the store.",
     "status": "Say where the store is and where the task stands.",
     "watch": "Watch the files, so that saves look only at what changed.",
     "config": "Show the configuration and where it comes from.",
