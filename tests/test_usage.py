@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -424,6 +425,30 @@ def test_one_damaged_tree_does_not_hide_its_neighbours(store: Store, folder: Pat
     hidden = store.catalog.blobs(FILES, [digest(b"b\n" * 500)]).popitem()[1]
     assert (before.unreadable, after.unreadable) == (0, 1)
     assert after.unreferenced_bytes == before.total.stored - after.total.stored == len(hidden.data)
+
+
+# --- others who write meanwhile -------------------------------------------------------------------------------------
+
+
+def test_saves_meanwhile_are_no_damage(store: Store, folder: Path) -> None:
+    """Pieces of a list become parts of others, trees and packs come: whoever measures finds what he has seen begun."""
+
+    def work() -> None:
+        task = store.task("t", workspace=folder)
+        log = AppendList()
+        for number in range(60):
+            log.extend(f"{number} {line} " * 60 for line in range(9))
+            (folder / "one").write_text(f"{number}")
+            task.save({"log": log})
+
+    store.task("another").save({})
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(work)
+        while not working.done():
+            assert store.usage().unreadable == 0
+        working.result()
+    assert store.catalog.sliced()
+    check_against_walks(store)
 
 
 # --- cost ---------------------------------------------------------------------------------------------------------
