@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -26,6 +26,9 @@ from lastgood.model.event import Event, EventKind
 from lastgood.model.journal import Journal
 from lastgood.model.step import OpenStep
 from lastgood.model.task import BranchInfo, TaskInfo
+
+if TYPE_CHECKING:
+    from lastgood.catalog.audit import Audit
 
 MAX_PAGE = 1000
 
@@ -502,3 +505,9 @@ class Catalog(ABC):
     @abstractmethod
     def free_bytes(self) -> int:
         """How many of the bytes that it takes on disk hold nothing, and will be used again."""
+
+    # --- for who checks the store ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def audit(self) -> AbstractContextManager[Audit]:
+        """Everything as it lies there, in one snapshot, also where acknowledged commits are gone."""

@@ -10,6 +10,7 @@ Works with pytest and needs nothing of it.
 from __future__ import annotations
 
 from lastgood.testing.attestations import AttestationsConformance
+from lastgood.testing.audit import AuditConformance
 from lastgood.testing.branches import BranchesConformance
 from lastgood.testing.commits import CommitsConformance
 from lastgood.testing.deletion import DeletionConformance
@@ -28,5 +29,6 @@ class CatalogConformance(
     DeletionConformance,
     FilesConformance,
     UsageConformance,
+    AuditConformance,
 ):
     """Inherit, and say with `make_catalog` how a fresh, empty catalog is made."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import apsw
 
@@ -34,6 +34,9 @@ from lastgood.model.event import Event, EventKind
 from lastgood.model.journal import Journal
 from lastgood.model.step import OpenStep
 from lastgood.model.task import BranchInfo, TaskInfo
+
+if TYPE_CHECKING:
+    from lastgood.catalog.audit import Audit
 
 
 class SQLiteCatalog(Catalog):
@@ -238,3 +241,10 @@ class SQLiteCatalog(Catalog):
     def free_bytes(self) -> int:
         with self._database.reading() as connection:
             return usage.read_free_bytes(connection)
+
+    @contextmanager
+    def audit(self) -> Iterator[Audit]:
+        from lastgood.catalog.sqlite.audit import SQLiteAudit
+
+        with self._database.auditing() as (connection, lost):
+            yield SQLiteAudit(connection, lost)

@@ -49,6 +49,10 @@ class Database(ABC):
         """A snapshot. Raises LostCommitsError when it ends before a commit that was acknowledged."""
 
     @abstractmethod
+    def auditing(self) -> AbstractContextManager[tuple[apsw.Connection, int]]:
+        """A snapshot, and how many acknowledged commits it has lost. Errors in it are SQLite's own."""
+
+    @abstractmethod
     def write(self, work: Work[T], *, durable: bool = True) -> T:
         """What `work` gives, after all that it did is committed; whatever it raises undoes all of it.
 
@@ -105,6 +109,20 @@ class FileDatabase(Database):
                 _end(connection, "COMMIT")
         except apsw.Error as error:
             raise translate(error) from error
+
+    @contextmanager
+    def auditing(self) -> Iterator[tuple[apsw.Connection, int]]:
+        connection, witness = self._connection(), self._queue.witness()
+        try:
+            with translated_errors():
+                connection.execute("BEGIN")
+            try:
+                last = connection.execute(_LAST_COMMIT).get
+            except apsw.Error:
+                last = None  # the row is damaged, which whoever reads it will find
+            yield connection, 0 if last is None or witness is None else max(0, witness - last)
+        finally:
+            _end(connection, "COMMIT")
 
     def write(self, work: Work[T], *, durable: bool = True) -> T:
         self._require_open()
@@ -270,6 +288,11 @@ class MemoryDatabase(Database):
             if self._closed:
                 raise _closed()
             yield self._connection
+
+    @contextmanager
+    def auditing(self) -> Iterator[tuple[apsw.Connection, int]]:
+        with self.reading() as connection:
+            yield connection, 0
 
     def write(self, work: Work[T], *, durable: bool = True) -> T:
         write = Write(work, durable=durable)

@@ -1,0 +1,216 @@
+"""What a catalog holds, row by row, for whoever checks it: nothing is joined, nothing is believed.
+
+Rows are as they lie there, also where they contradict each other. What cannot be read is left out and said.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from lastgood.catalog.contract import Blob
+
+STORE = 0
+"""The number of the task that is the store itself: its row counts commits, its events are the store's own."""
+
+
+class TaskRow(NamedTuple):
+    number: int
+    owner: str
+    id: str
+    active_branch: int
+    last_sequence: int
+    last_event: int
+    checkpoints: int
+
+
+class BranchRow(NamedTuple):
+    """Branches are named by their numbers; `origin` and `head` are sequences."""
+
+    number: int
+    task: int
+    owner: str
+    id: str
+    name: str
+    origin_branch: int | None
+    origin: int
+    origin_id: str | None
+    head: int
+    version: int
+    own: int
+    inherited: int
+    deleted: int
+
+
+class CheckpointRow(NamedTuple):
+    """`record` None: purged. `root_size`, `encoding` and `root` are the root of its state."""
+
+    task: int
+    sequence: int
+    branch: int
+    owner: str
+    id: str
+    type: str
+    version: int
+    last_event: int
+    deleted: int
+    verified: int
+    verified_at: int | None
+    checksum: bytes
+    placement: bytes
+    record: bytes | None
+    root_size: int | None
+    encoding: int | None
+    root: bytes | None
+
+
+class AttestationRow(NamedTuple):
+    task: int
+    sequence: int
+    number: int
+    kind: str
+    at: int
+    actor: str
+    data: bytes
+    digest: bytes
+
+
+class NameRow(NamedTuple):
+    """A key or a tag, and the checkpoint that it names."""
+
+    task: int
+    name: str
+    owner_task: int
+    sequence: int
+
+
+class MoveRow(NamedTuple):
+    """`before` and `after`: (task, sequence) of checkpoints, where files alone were moved."""
+
+    task: int
+    number: int
+    left: int
+    entered: int
+    before: tuple[int, int] | None
+    after: tuple[int, int] | None
+
+
+class WorkspaceRow(NamedTuple):
+    task: int
+    host: str
+    path: str
+    branch: int
+
+
+class JournalRow(NamedTuple):
+    id: str
+    owner: str
+    task_id: str
+    data: bytes
+
+
+class StepRow(NamedTuple):
+    owner: str
+    id: str
+    task_id: str
+    data: bytes
+    size: int | None
+    encoding: int | None
+    snapshot: bytes | None
+
+
+class BlobRow(NamedTuple):
+    """`pack` None: its bytes are `data`, if they were asked for. `length`: of its bytes as they are stored."""
+
+    number: int
+    partition: int
+    digest: bytes
+    size: int
+    encoding: int
+    pack: int | None
+    position: int | None
+    length: int | None
+    data: bytes | None
+
+
+class SliceRow(NamedTuple):
+    partition: int
+    digest: bytes
+    size: int
+    whole: int
+    position: int
+
+
+class PackRow(NamedTuple):
+    number: int
+    name: str
+    size: int
+
+
+class Audit(ABC):
+    """One snapshot of everything. Belongs to the thread that asked for it, and ends with its `with`.
+
+    Iterators do not raise for damage: they leave out what cannot be read, and `unreadable` says so.
+    """
+
+    unreadable: list[str]
+    """Which kinds of rows could not all be read, by the names of the methods here."""
+
+    lost: int
+    """How many acknowledged commits are gone."""
+
+    @abstractmethod
+    def problems(self) -> list[str]:
+        """What the backend itself finds wrong with its files, in words."""
+
+    @abstractmethod
+    def tasks(self) -> Iterator[TaskRow]:
+        """By number; the first is the store's own."""
+
+    @abstractmethod
+    def branches(self) -> Iterator[BranchRow]:
+        """By number."""
+
+    @abstractmethod
+    def checkpoints(self) -> Iterator[CheckpointRow]:
+        """By task and sequence; deleted ones and tombstones, too."""
+
+    @abstractmethod
+    def attestations(self) -> Iterator[AttestationRow]: ...
+
+    @abstractmethod
+    def events(self) -> Iterator[tuple[int, int]]:
+        """(task, sequence) of what the log has, without what checkpoints tell themselves."""
+
+    @abstractmethod
+    def keys(self) -> Iterator[NameRow]: ...
+
+    @abstractmethod
+    def tags(self) -> Iterator[NameRow]: ...
+
+    @abstractmethod
+    def moves(self) -> Iterator[MoveRow]: ...
+
+    @abstractmethod
+    def workspaces(self) -> Iterator[WorkspaceRow]: ...
+
+    @abstractmethod
+    def journals(self) -> Iterator[JournalRow]: ...
+
+    @abstractmethod
+    def steps(self) -> Iterator[StepRow]: ...
+
+    @abstractmethod
+    def packs(self) -> Iterator[PackRow]: ...
+
+    @abstractmethod
+    def blobs(self, *, data: bool = False) -> Iterator[BlobRow]:
+        """By number; with `data`, with the bytes of those that lie here."""
+
+    @abstractmethod
+    def slices(self) -> Iterator[SliceRow]: ...
+
+    @abstractmethod
+    def read(self, partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
+        """As `Catalog.blobs`; those that cannot be read are not there."""

@@ -1,0 +1,184 @@
+"""Every row of a catalog file, also of a damaged one. Runs inside a reading transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+import apsw
+
+from lastgood.catalog.audit import (
+    AttestationRow,
+    Audit,
+    BlobRow,
+    BranchRow,
+    CheckpointRow,
+    JournalRow,
+    MoveRow,
+    NameRow,
+    PackRow,
+    SliceRow,
+    StepRow,
+    TaskRow,
+    WorkspaceRow,
+)
+from lastgood.catalog.contract import Blob
+from lastgood.catalog.sqlite.connection import translate
+from lastgood.catalog.sqlite.reading import MAX_SEQUENCE, SHIFT, Row, read_blobs
+from lastgood.errors import IntegrityError
+
+R = TypeVar("R")
+
+LAST_KEY = (1 << 63) - 1
+MAX_PROBLEMS = 20
+
+
+class SQLiteAudit(Audit):
+    def __init__(self, connection: apsw.Connection, lost: int = 0) -> None:
+        self._connection = connection
+        self.lost = lost
+        self.unreadable: list[str] = []
+
+    def problems(self) -> list[str]:
+        try:
+            found = self._connection.execute(f"PRAGMA quick_check({MAX_PROBLEMS})").fetchall()
+        except apsw.Error as error:
+            return [str(translate(error))]
+        return [] if found == [("ok",)] else [line for (text,) in found for line in str(text).splitlines()]
+
+    def tasks(self) -> Iterator[TaskRow]:
+        columns = "task, owner, id, active_branch, last_sequence, last_event, checkpoints"
+        return self._scan("tasks", columns, "task", TaskRow._make)
+
+    def branches(self) -> Iterator[BranchRow]:
+        columns = """branch, task, owner, id, name, origin_branch, origin, origin_id, head, version, own, inherited,
+                     deleted"""
+        return self._scan("branches", columns, "branch", BranchRow._make)
+
+    def checkpoints(self) -> Iterator[CheckpointRow]:
+        columns = """number, branch, owner, id, type, version, last_event, deleted, verified, verified_at, checksum,
+                     placement, record, root_size, encoding, root"""
+        return self._scan("checkpoints", columns, "number", lambda row: CheckpointRow(*_place(row[0]), *row[1:]))
+
+    def attestations(self) -> Iterator[AttestationRow]:
+        columns = "attestation, checkpoint, number, kind, at, actor, data, digest"
+        return self._scan("attestations", columns, "attestation", lambda row: AttestationRow(*_place(row[1]), *row[2:]))
+
+    def events(self) -> Iterator[tuple[int, int]]:
+        return self._scan("events", "number", "number", lambda row: _place(row[0]))
+
+    def keys(self) -> Iterator[NameRow]:
+        return self._read_through("keys", "SELECT task, key, number FROM keys", _name)
+
+    def tags(self) -> Iterator[NameRow]:
+        return self._read_through("tags", "SELECT task, name, number FROM tags", _name)
+
+    def moves(self) -> Iterator[MoveRow]:
+        sql = "SELECT task, number, left, entered, before, after FROM moves"
+        return self._read_through("moves", sql, _move)
+
+    def workspaces(self) -> Iterator[WorkspaceRow]:
+        return self._read_through("workspaces", "SELECT task, host, path, branch FROM workspaces", WorkspaceRow._make)
+
+    def journals(self) -> Iterator[JournalRow]:
+        return self._read_through("journals", "SELECT id, owner, task_id, journal FROM journals", JournalRow._make)
+
+    def steps(self) -> Iterator[StepRow]:
+        sql = "SELECT owner, id, task_id, step, size, encoding, snapshot FROM steps"
+        return self._read_through("steps", sql, StepRow._make)
+
+    def packs(self) -> Iterator[PackRow]:
+        return self._scan("packs", "pack, name, size", "pack", PackRow._make)
+
+    def blobs(self, *, data: bool = False) -> Iterator[BlobRow]:
+        # SQLite knows the length of bytes that it does not read.
+        columns = f"""blob, partition, digest, size, encoding, pack, position, coalesce(length, length(data)),
+                      {"data" if data else "NULL"}"""
+        return self._scan("blobs", columns, "blob", BlobRow._make)
+
+    def slices(self) -> Iterator[SliceRow]:
+        sql = "SELECT partition, digest, size, whole, position FROM slices"
+        return self._read_through("slices", sql, SliceRow._make)
+
+    def read(self, partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
+        wanted = list(digests)
+        try:
+            return read_blobs(self._connection, partition, wanted)
+        except apsw.Error as error:
+            _require_damage(error)
+        found: dict[bytes, Blob] = {}
+        for digest in wanted:
+            try:
+                found |= read_blobs(self._connection, partition, [digest])
+            except apsw.Error as error:
+                _require_damage(error)
+        return found
+
+    def _scan(self, table: str, columns: str, key: str, to: Callable[[Row], R]) -> Iterator[R]:
+        """The rows of a table that has a number as its key, which comes first; what is damaged is passed over."""
+        sql = f"SELECT {columns} FROM {table} WHERE {key} >= ? ORDER BY {key}"
+        start: int | None = 0
+        while start is not None:
+            try:
+                for row in self._connection.execute(sql, (start,)):
+                    start = row[0] + 1
+                    yield to(row)
+                return
+            except apsw.Error as error:
+                _require_damage(error)
+            self._say_unreadable(table)
+            start = self._next_readable(f"{sql} LIMIT 1", start)
+
+    def _next_readable(self, sql: str, start: int) -> int | None:
+        """The first key from which on reading succeeds, behind `start`, from where it does not."""
+        step = 1
+        while not self._is_readable(sql, start + step):
+            step *= 2
+            if start + step > LAST_KEY:
+                return None
+        low, high = start + step // 2, start + step
+        while low + 1 < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._is_readable(sql, middle) else (middle, high)
+        return high
+
+    def _is_readable(self, sql: str, start: int) -> bool:
+        try:
+            self._connection.execute(sql, (start,)).fetchall()
+        except apsw.Error as error:
+            _require_damage(error)
+            return False
+        return True
+
+    def _read_through(self, table: str, sql: str, to: Callable[[Row], R]) -> Iterator[R]:
+        """The rows of a table, up to the first that cannot be read."""
+        try:
+            for row in self._connection.execute(sql):
+                yield to(row)
+        except apsw.Error as error:
+            _require_damage(error)
+            self._say_unreadable(table)
+
+    def _say_unreadable(self, table: str) -> None:
+        if table not in self.unreadable:
+            self.unreadable.append(table)
+
+
+def _require_damage(error: apsw.Error) -> None:
+    """Whatever else is wrong is not for an audit to pass over."""
+    translated = translate(error)
+    if not isinstance(translated, IntegrityError):
+        raise translated from error
+
+
+def _place(number: int) -> tuple[int, int]:
+    return number >> SHIFT, number & MAX_SEQUENCE
+
+
+def _name(row: Row) -> NameRow:
+    return NameRow(row[0], row[1], *_place(row[2]))
+
+
+def _move(row: Row) -> MoveRow:
+    before, after = (None if number is None else _place(number) for number in row[4:])
+    return MoveRow(row[0], row[1], row[2], row[3], before, after)

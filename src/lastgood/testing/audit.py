@@ -1,0 +1,128 @@
+"""What every catalog must tell who checks it: all rows, of every owner, as they lie there."""
+
+from __future__ import annotations
+
+from lastgood.catalog.audit import STORE, NameRow
+from lastgood.catalog.contract import (
+    FILES,
+    Binding,
+    Blob,
+    NewBranch,
+    NewPack,
+    Packed,
+    SliceOf,
+)
+from lastgood.model.digest import digest
+from lastgood.model.identity import new_id
+from lastgood.model.step import OpenStep, Process
+from lastgood.testing.means import ACTOR, ADA, CatalogMeans
+
+
+class AuditConformance(CatalogMeans):
+    """A part of CatalogConformance."""
+
+    def test_an_audit_of_an_empty_catalog_has_the_stores_own_row_and_nothing_else(self) -> None:
+        with self.catalog.audit() as audit:
+            assert [row.number for row in audit.tasks()] == [STORE]
+            assert (audit.problems(), audit.lost, audit.unreadable) == ([], 0, [])
+            assert [*audit.checkpoints(), *audit.branches(), *audit.blobs(), *audit.packs()] == []
+
+    def test_an_audit_tells_tasks_branches_and_checkpoints_of_every_owner(self) -> None:
+        first = self.save(key="k", root=b"the state").stored
+        second = self.save(parent=first).stored
+        side = self.save(parent=first, new=NewBranch(new_id(), "side", active=False)).stored
+        other = self.save("task", owner="ben").stored
+        self.catalog.purge(ADA, first.id, ACTOR)
+        with self.catalog.audit() as audit:
+            store, *tasks = audit.tasks()
+            branches = list(audit.branches())
+            rows = list(audit.checkpoints())
+        assert store.number == STORE
+        assert [(task.owner, task.id, task.last_sequence, task.checkpoints) for task in tasks] == [
+            ("ada", "task", 3, 2),
+            ("ben", "task", 1, 1),
+        ]
+        assert [row.id for row in rows] == [first.id, second.id, side.id, other.id]
+        assert [(row.task, row.sequence) for row in rows] == [
+            (one.task_number, one.placement.sequence) for one in (first, second, side, other)
+        ]
+        assert [row.record for row in rows] == [None, second.data, side.data, other.data]
+        assert [row.deleted for row in rows] == [2, 0, 0, 0]
+        assert [(row.root, row.root_size, row.encoding) for row in rows][:2] == [(None, None, None), (b"root", 4, 0)]
+        assert [row.placement for row in rows] == [one.placement_digest for one in (first, second, side, other)]
+        main, aside, _ = branches
+        assert (main.head, main.version, main.own, main.origin_branch) == (2, 2, 1, None)
+        assert (aside.origin_branch, aside.origin, aside.origin_id, aside.inherited) == (main.number, 1, first.id, 0)
+        assert tasks[0].active_branch == main.number
+
+    def test_an_audit_tells_what_was_said_and_logged(self) -> None:
+        first = self.save(key="k").stored
+        self.catalog.attest(ADA, [first.id], "tag", {"name": "green"}, ACTOR)
+        number = first.task_number, 1
+        with self.catalog.audit() as audit:
+            (said,) = audit.attestations()
+            assert (said.task, said.sequence, said.number, said.kind) == (*number, 1, "tag")
+            assert list(audit.keys()) == [NameRow(number[0], "k", *number)]
+            assert list(audit.tags()) == [NameRow(number[0], "green", *number)]
+            assert list(audit.events()) == [(number[0], 2)]
+        (held, kept) = self.catalog.attestations(ADA, first.id)[0]
+        assert (said.digest, said.at, said.actor) == (kept, held.at, held.actor)
+
+    def test_an_audit_tells_moves_folders_and_steps(self) -> None:
+        first = self.save(binding=Binding("host", ["/srv"])).stored
+        second = self.save(parent=first, files_move=True).stored
+        self.save(parent=first, new=NewBranch(new_id(), "new"))
+        step = OpenStep(
+            id="s", owner="ada", task_id="task", name="s", type="step", began_at=1, began_by="ada", process=_NOBODY
+        )
+        self.catalog.begin_step(step, Blob(b"", 4, 0, b"snap"))
+        with self.catalog.audit() as audit:
+            main, new = audit.branches()
+            files, switch = audit.moves()
+            (folder,) = audit.workspaces()
+            (open_step,) = audit.steps()
+            assert list(audit.journals()) == []
+        task = first.task_number
+        assert (files.left, files.entered) == (main.number, main.number)
+        assert (files.before, files.after) == ((task, 1), (task, 2))
+        assert (switch.number, switch.left, switch.entered, switch.before) == (2, main.number, new.number, None)
+        assert (folder.task, folder.host, folder.path, folder.branch) == (task, "host", "/srv", main.number)
+        assert (open_step.id, open_step.snapshot, open_step.size) == ("s", b"snap", 4)
+        assert second.placement.sequence == 2
+
+    def test_an_audit_tells_every_blob_with_its_place(self) -> None:
+        first = self.save(blobs=(b"alpha",)).stored
+        whole = digest(b"alphabeta")
+        entry = Packed(digest(b"packed"), 57, 6, 60, 1)
+        self.save(
+            parent=first,
+            blobs=(b"alphabeta",),
+            slices=[SliceOf(digest(b"alpha"), whole, 0)],
+            file_blobs=[Blob(digest(b"file"), 4, 0, b"file")],
+            packs=[NewPack("packs/aa/one", 200, [entry])],
+        )
+        with self.catalog.audit() as audit:
+            (pack,) = audit.packs()
+            rows = {row.digest: row for row in audit.blobs(data=True)}
+            lengths = {row.digest: (row.length, row.data) for row in audit.blobs()}
+            (part,) = audit.slices()
+            found = audit.read(first.task_number, [digest(b"alpha"), digest(b"never")])
+            assert found == self.catalog.blobs(first.task_number, [digest(b"alpha")])
+        assert (pack.name, pack.size) == ("packs/aa/one", 200)
+        assert rows.keys() == {whole, digest(b"packed"), digest(b"file")}
+        assert rows[digest(b"file")][1:] == (FILES, digest(b"file"), 4, 0, None, None, 4, b"file")
+        assert rows[digest(b"packed")][1:] == (FILES, digest(b"packed"), 60, 1, pack.number, 57, 6, None)
+        assert lengths[whole] == (9, None)
+        assert (part.digest, part.size, part.position, part.whole) == (digest(b"alpha"), 5, 0, rows[whole].number)
+
+    def test_an_audit_is_one_snapshot(self) -> None:
+        first = self.save().stored
+        with self.catalog.audit() as audit:
+            before = list(audit.checkpoints())
+        self.save(parent=first)
+        with self.catalog.audit() as audit:
+            assert list(audit.checkpoints())[:1] == before
+            assert len(list(audit.checkpoints())) == 2
+
+
+_NOBODY = Process("host", 1)
