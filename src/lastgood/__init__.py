@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lastgood.content.classes import PlainDataWarning, register
     from lastgood.content.redacted import Redacted
     from lastgood.engine.browse import FileChange, FileInfo, FilesDiff
+    from lastgood.engine.checking.report import CheckReport, Finding
     from lastgood.engine.checkpoint import Checkpoint, Skipped
     from lastgood.engine.context import correlation
     from lastgood.engine.difference import Difference
@@ -57,6 +58,7 @@ __all__ = [
     "BranchInfo",
     "BranchUsage",
     "BusyError",
+    "CheckReport",
     "Checkpoint",
     "CheckpointError",
     "CheckpointManager",
@@ -75,6 +77,7 @@ __all__ = [
     "FileInfo",
     "FilesDiff",
     "FilesPlan",
+    "Finding",
     "ForbiddenError",
     "FormatError",
     "Growth",
@@ -113,6 +116,7 @@ _HOMES = {
     "BranchInfo": "lastgood.model.task",
     "BranchUsage": "lastgood.engine.usage",
     "BusyError": "lastgood.errors",
+    "CheckReport": "lastgood.engine.checking.report",
     "Checkpoint": "lastgood.engine.checkpoint",
     "CheckpointError": "lastgood.errors",
     "CheckpointManager": "lastgood.engine.manager",
@@ -131,6 +135,7 @@ _HOMES = {
     "FileInfo": "lastgood.engine.browse",
     "FilesDiff": "lastgood.engine.browse",
     "FilesPlan": "lastgood.engine.rewind",
+    "Finding": "lastgood.engine.checking.report",
     "ForbiddenError": "lastgood.errors",
     "FormatError": "lastgood.errors",
     "Growth": "lastgood.engine.usage",

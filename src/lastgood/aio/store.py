@@ -62,6 +62,7 @@ class Store(Opened[engine.Store]):
     cache_figures = bridged(engine.Store.cache_figures)
     size = bridged(engine.Store.size)
     usage = bridged(engine.Store.usage)
+    check = bridged(engine.Store.check)
 
     async def history(
         self, task_id: str, *, before: int | None = None, limit: int = 100, owner: str | None = None, **wanted: Any

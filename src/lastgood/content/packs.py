@@ -25,7 +25,8 @@ _HEADER = struct.Struct("<4sI")
 _HEAD = struct.Struct("<4s32sIIB")
 _CHECK = struct.Struct("<I")
 _FOOTER = struct.Struct("<IIII")
-_HEAD_SIZE = _HEAD.size + _CHECK.size
+HEADER_SIZE = _HEADER.size
+HEAD_SIZE = _HEAD_SIZE = _HEAD.size + _CHECK.size
 _FOOTER_SIZE = _FOOTER.size + SIZE
 _MAGIC, _ENTRY, _INDEX = b"LGPK", b"LGPE", b"LGPI"
 _BUFFER = 1 << 18  # written and hashed in one go: doing so for each blob of 6 KB took a fifth longer
@@ -126,6 +127,17 @@ def unpack(entry: Entry, stored: bytes) -> bytes:
     if digest(data) != entry.blob_id:
         raise _damaged_blob(entry.blob_id)
     return data
+
+
+def is_head(data: bytes | memoryview, entry: Entry) -> bool:
+    """Whether `data`, the bytes before an entry's content, are those that a writer puts there."""
+    head = _HEAD.pack(_ENTRY, entry.blob_id, entry.size, entry.length, entry.encoding)
+    return bool(data == head + _CHECK.pack(crc32(head)))
+
+
+def is_header(data: bytes) -> bool:
+    """Whether a pack may begin so."""
+    return data == _HEADER.pack(_MAGIC, VERSION)
 
 
 def read_index(read_range: ReadRange, size: int) -> PackIndex:

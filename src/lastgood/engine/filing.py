@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from lastgood.engine.blobs import FileBlobs
     from lastgood.engine.workspace import Workspace
+    from lastgood.objects.contract import ObjectStore
 
 
 NOTE = ".gitignore"
@@ -37,14 +38,20 @@ class Filing:
         self._lock = threading.Lock()
 
     @cached_property
-    def blobs(self) -> FileBlobs:
-        from lastgood.engine.blobs import FileBlobs
+    def objects(self) -> ObjectStore | None:
+        """Where packs are; None in memory, where there are none."""
         from lastgood.objects.local import LocalObjects
         from lastgood.objects.verified import VerifiedObjects
 
         if self._catalog.file is None:
-            return FileBlobs(self._catalog, None)
-        return FileBlobs(self._catalog, VerifiedObjects(LocalObjects(objects_beside(self._catalog.file))))
+            return None
+        return VerifiedObjects(LocalObjects(objects_beside(self._catalog.file)))
+
+    @cached_property
+    def blobs(self) -> FileBlobs:
+        from lastgood.engine.blobs import FileBlobs
+
+        return FileBlobs(self._catalog, self.objects)
 
     def folder(self) -> Path:
         """For locks, and what was seen of each file: a cache, but for who holds a lock."""

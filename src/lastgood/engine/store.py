@@ -36,6 +36,8 @@ from lastgood.model.task import BranchInfo, TaskInfo
 
 if TYPE_CHECKING:
     from lastgood.engine.browse import FileInfo, FilesDiff
+    from lastgood.engine.checking.packs import Progress
+    from lastgood.engine.checking.report import CheckReport
     from lastgood.engine.history import Entry
     from lastgood.engine.recovery import Recovery
     from lastgood.engine.task import Task
@@ -390,6 +392,27 @@ class Store:
         line = self.line(task_id, self._owner(owner))
         branch_id = line.branch.id if line.branch else None
         return measure(self.catalog, self.filing.blobs).of(line.task.owner, line.task.id, branch_id)
+
+    def check(
+        self,
+        *,
+        read_data: bool = False,
+        sample: float | None = None,
+        seed: int | None = None,
+        progress: Progress | None = None,
+    ) -> CheckReport:
+        """Whether everything in the store is what was stored, whoever owns it; what is damaged, who needs it, and what
+        still works. Changes nothing, and does not raise for damage.
+
+        By structure: the database, records, chains, places, references, directories, packs and their indexes. With
+        `read_data` every byte of content is read, too; with `sample` (0.05) a random share of the blobs, which `seed`
+        repeats. `progress` is called with the bytes read and to be read.
+        """
+        from lastgood.engine.check import check_store
+
+        return check_store(
+            self.catalog, self.filing.objects, read_data=read_data, sample=sample, seed=seed, progress=progress
+        )
 
     def close(self) -> None:
         with self._verifier_lock:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import lt
 from typing import ClassVar, Literal
 
 import msgspec
@@ -89,6 +90,29 @@ def encode_tree(entries: Sequence[Entry]) -> bytes:
 @lru_cache(_KEPT)
 def decode_tree(data: bytes, expected: bytes) -> Tree:
     """IntegrityError when the bytes are not those of the tree `expected`, or could lead out of it."""
+    entries = _read_entries(data, expected)
+    last = b""
+    for entry in entries:
+        name = entry.name
+        if name <= last or not is_name(name) or not _is_whole(entry):
+            raise _damaged("holds an entry that cannot be one")
+        last = name
+    return entries
+
+
+def decode_new_entries(data: bytes, expected: bytes, seen: set[Entry]) -> set[Entry]:
+    """As `decode_tree`, for who looks at many versions of a directory: the entries that are not among `seen`, which
+    they are added to. An entry that was seen is not looked at again: that takes a third of the time."""
+    entries = _read_entries(data, expected)
+    names = [entry.name for entry in entries]
+    new = set(entries) - seen
+    if not all(map(lt, names, names[1:])) or not all(is_name(entry.name) and _is_whole(entry) for entry in new):
+        raise _damaged("holds an entry that cannot be one")
+    seen |= new
+    return new
+
+
+def _read_entries(data: bytes, expected: bytes) -> Tree:
     if digest(data) != expected:
         raise _damaged("is not what its id says")
     try:
@@ -97,12 +121,6 @@ def decode_tree(data: bytes, expected: bytes) -> Tree:
         raise _damaged("cannot be read") from error
     if layout != _LAYOUT:
         raise _damaged(f"has the unknown layout {layout}")
-    last = b""
-    for entry in entries:
-        name = entry.name
-        if name <= last or not is_name(name) or not _is_whole(entry):
-            raise _damaged("holds an entry that cannot be one")
-        last = name
     return entries
 
 

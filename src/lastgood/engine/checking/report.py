@@ -1,0 +1,100 @@
+"""What checking a store gives: findings, who is affected by them, and what still works."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Code = Literal[
+    "lost_commits", "database", "task", "branch", "counter", "event", "move", "workspace", "journal", "step",
+    "missing", "record", "parent", "placement", "attestation", "derived", "key", "tag", "state",
+    "blob_missing", "blob_damaged", "blob_place", "tree",
+    "pack_missing", "pack_size", "pack_index", "pack_unreadable", "pack_damaged", "pack_unmentioned",
+]  # fmt: skip
+Kind = Literal["store", "task", "branch", "checkpoint", "blob", "pack", "step", "journal"]
+Depth = Literal["structure", "sample", "data"]
+
+MAX_PARTS = 1000
+"""So many paths are named for one checkpoint; of the others only how many they are."""
+
+
+class Use(msgspec.Struct, frozen=True):
+    """A checkpoint that something damaged is a part of. `id` None: it is gone itself. `parts`: the paths that need it,
+    or the names of the values (`state`, …); `more`: how many beyond those."""
+
+    owner: str
+    task_id: str
+    sequence: int
+    id: str | None
+    parts: tuple[str, ...] = ()
+    more: int = 0
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is not as it was stored. `name`: its id, its object's name, or its digest as text.
+
+    `blobs`: which are damaged or gone with it. `uses`: the checkpoints that cannot be trusted because of it; without
+    any, no checkpoint is the worse for it.
+    """
+
+    code: Code
+    kind: Kind
+    name: str
+    sentence: str
+    owner: str | None = None
+    task_id: str | None = None
+    blobs: tuple[str, ...] = ()
+    uses: tuple[Use, ...] = ()
+
+    @property
+    def checkpoints(self) -> tuple[str, ...]:
+        """Ids of the checkpoints that are affected."""
+        return tuple(use.id for use in self.uses if use.id is not None)
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """What still works of a task: how many checkpoints there are to go back to, how many of them are damaged, whether
+    the newest of the active branch is not, and the newest of all that is whole (None: there is none)."""
+
+    owner: str
+    task_id: str
+    checkpoints: int
+    damaged: int
+    head_intact: bool
+    newest_intact: str | None
+
+
+class LookedAt(msgspec.Struct):
+    """How much was looked at. `bytes`: of content, as it is stored."""
+
+    tasks: int = 0
+    branches: int = 0
+    checkpoints: int = 0
+    attestations: int = 0
+    events: int = 0
+    trees: int = 0
+    blobs: int = 0
+    packs: int = 0
+    blobs_read: int = 0
+    bytes_read: int = 0
+
+
+class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
+    """`remarks` are no damage. `seed` repeats a sample."""
+
+    depth: Depth
+    findings: tuple[Finding, ...]
+    remarks: tuple[Finding, ...]
+    standings: tuple[Standing, ...]
+    looked_at: LookedAt
+    seed: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+    @property
+    def damaged_checkpoints(self) -> tuple[str, ...]:
+        """Ids, each once, in the order of the findings."""
+        return tuple(dict.fromkeys(id_ for finding in self.findings for id_ in finding.checkpoints))

@@ -1,0 +1,48 @@
+"""The directories of all checkpoints: each is read once, however many checkpoints share it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lastgood.catalog.audit import Audit
+from lastgood.catalog.contract import FILES
+from lastgood.engine.checking.report import LookedAt
+from lastgood.engine.checking.shelf import Reader, Shelf
+from lastgood.errors import IntegrityError
+from lastgood.model.tree import Entry, File, Folder, decode_chunks, decode_new_entries
+
+
+def walk_trees(roots: Iterable[bytes], shelf: Shelf, audit: Audit, reader: Reader, looked_at: LookedAt) -> None:
+    """Read every directory that is reachable, and see that the content of all files is there."""
+    seen_entries: set[Entry] = set()
+    seen: set[bytes] = set()
+    new = set(roots)
+    chunked: dict[bytes, File] = {}
+    while new:
+        seen |= new
+        wanted: set[bytes] = set()
+        below: set[bytes] = set()
+        for key, data in reader.read(FILES, new):
+            looked_at.trees += 1
+            try:
+                entries = decode_new_entries(data, key, seen_entries)
+            except IntegrityError as error:
+                shelf.lose((FILES, key), "tree", f"is no directory: {error}")
+                continue
+            for entry in entries:
+                if isinstance(entry, Folder):
+                    below.add(entry.tree)
+                elif isinstance(entry, File):
+                    if entry.chunks is None:
+                        wanted.add(entry.digest)
+                    else:
+                        chunked[entry.chunks] = entry
+        shelf.require(FILES, wanted, audit)
+        new = below - seen
+    chunks: set[bytes] = set()
+    for key, data in reader.read(FILES, chunked):
+        try:
+            chunks.update(chunk.digest for chunk in decode_chunks(data, chunked[key]))
+        except IntegrityError as error:
+            shelf.lose((FILES, key), "tree", f"is no list of chunks: {error}")
+    shelf.require(FILES, chunks, audit)
