@@ -27,6 +27,7 @@ COMMANDS = {
     "cat": "Print a file as it was at a checkpoint.",
     "tag": "Name a checkpoint, list or delete names.",
     "verify": "Check stored bytes, and evidence.",
+    "check": "Check the whole store, and say what is damaged.",
     "last-good": "Find the newest checkpoint that is good.",
     "restore": "Go back to a checkpoint.",
     "undo": "Take back the last restore or switch.",

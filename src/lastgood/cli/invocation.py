@@ -32,7 +32,7 @@ class Invocation:
 
     def open(self) -> Store:
         """The store, to look at it or to say something about what is in it; it must be there."""
-        self._require_store()
+        self.require_store()
         return open_quietly(self.store, self.user)
 
     def open_to_work(self, *, create: bool = False) -> Store:
@@ -42,7 +42,7 @@ class Invocation:
         stderr: what people need to know is printed by the command.
         """
         if not create:
-            self._require_store()
+            self.require_store()
         _keep_log_off_stderr()
         return open_quietly(self.store, self.user, base_path=self.base_path())
 
@@ -86,7 +86,8 @@ class Invocation:
             say(self, f"note: a restore of {journal.task_id} had been interrupted; it is finished or taken back now")
         return task
 
-    def _require_store(self) -> None:
+    def require_store(self) -> None:
+        """NotFoundError unless it is there."""
         catalog = self.locate().catalog
         if catalog is not None and not catalog.exists():
             raise NotFoundError(

@@ -257,13 +257,15 @@ def _standings(ledger: Ledger, findings: Iterable[Finding]) -> Iterator[Standing
             bad = damaged[task.owner, task.id]
             branch = ledger.branches.get(task.active_branch)
             head = branch and ledger.checkpoints.get((task.number, branch.head))
-            whole = [known for known in of_task[task.number] if known.row.sequence not in bad]
+            living = of_task[task.number]
+            whole = [known for known in living if known.row.sequence not in bad]
+            gone = sum((task.number, sequence) not in ledger.checkpoints for sequence in bad)
             newest = max(whole, key=lambda known: known.row.sequence, default=None)
             yield Standing(
                 task.owner,
                 task.id,
-                len(of_task[task.number]),
-                len(bad),
+                len(living) + gone,
+                len(living) + gone - len(whole),
                 head in whole,
                 newest.row.id if newest else None,
             )

@@ -54,8 +54,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """What still works of a task: how many checkpoints there are to go back to, how many of them are damaged, whether
-    the newest of the active branch is not, and the newest of all that is whole (None: there is none)."""
+    """What still works of a task: how many checkpoints there should be to go back to, how many of them are damaged or
+    gone, whether the newest of the active branch is whole, and the newest of all that is (None: there is none)."""
 
     owner: str
     task_id: str

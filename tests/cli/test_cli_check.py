@@ -1,0 +1,115 @@
+"""`lastgood check` on the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.damage import CATALOG, flip, pack_file, tamper
+
+
+@pytest.fixture
+def with_files(run: Callable[..., Any], three: Path) -> Path:
+    """The store of three checkpoints, and two more with files, enough of them for a pack."""
+    (three / "lastgood.toml").write_text('store = ".lastgood"\nworkspace = "."\n')
+    for number in range(150):
+        (three / f"{number}.bin").write_bytes(os.urandom(3000))
+    run("save", "-m", "with files")
+    (three / "0.bin").write_bytes(b"other")
+    run("save", "-m", "again")
+    return three
+
+
+def test_a_sound_store_is_clean(run: Callable[..., Any], data: Callable[..., Any], with_files: Path) -> None:
+    assert "no damage" in run("check").stdout
+    told = data("check", "--read-data")
+    assert (told["ok"], told["depth"], told["findings"], told["seed"]) == (True, "data", [], None)
+    assert told["looked_at"]["checkpoints"] == 5
+    assert told["tasks"][0]["newest_intact"]
+
+
+def test_damage_ends_with_its_exit_code_and_names_blob_checkpoint_and_file(
+    run: Callable[..., Any], data: Callable[..., Any], with_files: Path
+) -> None:
+    """Issue 3."""
+    content = (with_files / "7.bin").read_bytes()
+    pack = pack_file(with_files / ".lastgood")
+    flip(pack, pack.read_bytes().index(content) + 5)
+    assert data("check")["ok"]
+    told = data("check", "--read-data", code=5)
+    (finding,) = told["findings"]
+    assert (finding["code"], finding["kind"], finding["task_id"]) == ("blob_damaged", "blob", "work")
+    assert [use["parts"] for use in finding["uses"]] == [["7.bin"], ["7.bin"]]
+    shown = run("check", "--read-data", code=5).stdout
+    assert "blob_damaged: blob sha256:" in shown
+    assert "work 2 checkpoints from @4 to @5: 7.bin" in shown
+    assert "work: 2 of 5 checkpoints damaged; its newest checkpoint is damaged; go back to " in shown
+    assert "1 finding" in shown
+
+
+def test_a_sample_prints_its_seed_which_repeats_it(
+    run: Callable[..., Any], data: Callable[..., Any], with_files: Path
+) -> None:
+    first = data("check", "--sample", "20%")
+    again = data("check", "--sample", "0.2", "--seed", str(first["seed"]))
+    assert first == again
+    assert 0 < first["looked_at"]["blobs_read"] < first["looked_at"]["blobs"]
+    assert "(--seed 7 reads the same)" in run("check", "--sample", "20%", "--seed", "7").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--sample", "0%"], ["--sample", "x"], ["--sample", "101%"], ["--seed", "1"],
+                  ["--sample", "5%", "--read-data"]]
+)  # fmt: skip
+def test_a_request_that_makes_no_sense_is_refused(run: Callable[..., Any], three: Path, arguments: list[str]) -> None:
+    run("check", *arguments, code=2)
+
+
+def test_a_store_that_is_not_there_is_not_made(run: Callable[..., Any], folder: Path) -> None:
+    run("check", "--store", "nowhere", code=3)
+    assert not (folder / "nowhere").exists()
+
+
+def test_a_database_that_cannot_be_opened_is_told_and_packs_are_checked(
+    run: Callable[..., Any], data: Callable[..., Any], with_files: Path
+) -> None:
+    """Check says what it can."""
+    store = with_files / ".lastgood"
+    (store / CATALOG).write_bytes(os.urandom(8192))
+    for leftover in ("-wal", "-shm"):
+        (store / f"{CATALOG}{leftover}").unlink(missing_ok=True)
+    told = data("check", "--read-data", code=5)
+    assert [finding["code"] for finding in told["findings"]] == ["database"]
+    assert told["looked_at"]["packs"] == 1
+    assert told["looked_at"]["blobs_read"] > 140
+    pack = pack_file(store)
+    flip(pack, pack.read_bytes().index((with_files / "7.bin").read_bytes()))
+    told = data("check", "--read-data", code=5)
+    assert [finding["code"] for finding in told["findings"]] == ["database", "blob_damaged"]
+
+
+def test_remarks_and_harmless_findings_are_told_apart(run: Callable[..., Any], with_files: Path) -> None:
+    store = with_files / ".lastgood"
+    (store / "objects" / "packs" / "left").write_bytes(b"of an interrupted save")
+    shown = run("check").stdout
+    assert "note: the pack packs/left" in shown
+    assert "no damage" in shown
+    tamper(store, "UPDATE tasks SET checkpoints = 9 WHERE id = 'work'")
+    shown = run("check", code=5).stdout
+    assert "counter: the task 'work' has checkpoints 9; by its checkpoints it is 5" in shown
+
+
+def test_paths_cannot_steer_a_terminal(run: Callable[..., Any], with_files: Path) -> None:
+    (with_files / "evil\x1b[31m.bin").write_bytes(b"evil content")
+    run("save")
+    store = with_files / ".lastgood"
+    tamper(store, "DELETE FROM blobs WHERE size = 12")
+    result = run("check", code=5)
+    assert "\x1b" not in result.stdout
+    assert "evil" in result.stdout
+    told = json.loads(run("check", "--json", code=5).stdout)
+    assert told["findings"][0]["uses"][0]["parts"] == ["evil\x1b[31m.bin"]
