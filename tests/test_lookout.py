@@ -322,7 +322,7 @@ def test_a_handle_that_watches_for_itself_and_others_are_right_in_turn(watched: 
         if number % 2:
             watched.save()
         else:
-            captured = own.capture(head.refresh().record.files)  # type: ignore[union-attr]
+            captured = own.capture(head.refresh())
             assert captured.roots[0].tree == fresh(str(watched.path))
     own.close()
     watched.save()

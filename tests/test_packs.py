@@ -22,7 +22,8 @@ from lastgood.content.packs import Entry, Lost, PackIndex, PackWriter, pack_name
 from lastgood.errors import CheckpointError, FormatError, IntegrityError, InvalidError
 from lastgood.model.digest import digest
 
-HEAD, FOOTER = 49, 48
+HEADER_SIZE, HEAD, FOOTER = 28, 49, 48
+HEADER = (_top := b"LGPK\1\0\0\0" + bytes(16)) + struct.pack("<I", crc32(_top))
 SMALL = (b"", b"short", b"text " * 300, random.Random(1).randbytes(800), b"last")
 
 contents = st.lists(
@@ -85,13 +86,15 @@ def unique(blobs: Sequence[bytes]) -> list[bytes]:
 @given(contents)
 @settings(max_examples=200)
 def test_what_was_packed_comes_back_and_nothing_twice(blobs: list[bytes]) -> None:
-    """P2: stored content returns identical, the hash is deterministic, no duplicate blob."""
+    """P2: stored content returns identical, no duplicate blob; and no two packs are the same object (B6)."""
     data, index = pack(blobs)
     assert (index.size, index.digest, index.lost) == (len(data), digest(data), ())
     found = opened(data)
     assert found.entries == index.entries
     assert blobs_of(data, found) == unique(blobs)
-    assert pack(blobs)[0] == data
+    again = pack(blobs)[0]
+    assert again[HEADER_SIZE:] == data[HEADER_SIZE:]
+    assert again != data
 
 
 @given(contents)
@@ -99,7 +102,7 @@ def test_what_was_packed_comes_back_and_nothing_twice(blobs: list[bytes]) -> Non
 def test_a_pack_without_its_index_tells_the_same(blobs: list[bytes]) -> None:
     """The entries alone say everything that the index did."""
     data, index = pack(blobs)
-    end = index.entries[-1].position + index.entries[-1].length if index.entries else 8
+    end = index.entries[-1].position + index.entries[-1].length if index.entries else HEADER_SIZE
     assert rebuilt(data) == index._replace(digest=None)
     assert rebuilt(data[:end]) == PackIndex(index.entries, end)
     torn = rebuilt(data[:-1])
@@ -128,8 +131,9 @@ def test_the_layout_is_the_one_that_is_written_down() -> None:
     entry = head + struct.pack("<I", crc32(head)) + blob
     plain = msgspec.msgpack.encode([digest(blob), [5], [5], b"\0"])
     index, sizes = b"LGPI" + plain, struct.pack("<IIII", 1, 0, len(plain), len(plain))
-    expected = b"LGPK" + struct.pack("<I", 1) + entry + index + sizes + digest(index + sizes)
-    assert pack([blob])[0] == expected
+    made = pack([blob])[0]
+    header = b"LGPK" + struct.pack("<I", 1) + made[8:24]
+    assert made == header + struct.pack("<I", crc32(header)) + entry + index + sizes + digest(index + sizes)
 
 
 def test_what_is_written_is_handed_on_as_it_comes() -> None:
@@ -195,8 +199,8 @@ def test_every_truncation_is_noticed_and_what_is_whole_is_saved() -> None:
         whole = [entry for entry in index.entries if entry.position + entry.length <= length]
         saved = rebuilt(torn)
         assert list(saved.entries) == whole
-        end = whole[-1].position + whole[-1].length if whole else 8
-        assert sum(lost.length for lost in saved.lost) == (length - end if length >= 8 else length)
+        end = whole[-1].position + whole[-1].length if whole else HEADER_SIZE
+        assert sum(lost.length for lost in saved.lost) == (length - end if length >= HEADER_SIZE else length)
         named = [lost.blob_id for lost in saved.lost if lost.what == "blob"]
         begun = [entry.blob_id for entry in index.entries if entry.position <= length < entry.position + entry.length]
         assert named == begun
@@ -317,11 +321,11 @@ def with_index(body: bytes, plain: bytes, *, encoding: int = 0, size: int | None
     """A pack with an index of one's own making, and a right digest."""
     index = b"LGPI" + plain
     sizes = struct.pack("<IIII", version, encoding, len(plain) if size is None else size, len(plain))
-    return b"LGPK\1\0\0\0" + body + index + sizes + digest(index + sizes)
+    return HEADER + body + index + sizes + digest(index + sizes)
 
 
 ID = digest(b"hello")
-BODY = pack([b"hello"])[0][8 : 8 + HEAD + 5]
+BODY = pack([b"hello"])[0][HEADER_SIZE : HEADER_SIZE + HEAD + 5]
 
 
 @pytest.mark.parametrize(
@@ -371,7 +375,7 @@ def test_an_unknown_encoding_is_refused_for_its_blob_alone() -> None:
 @settings(max_examples=300)
 def test_rubbish_is_refused_in_words(rubbish: bytes, with_magic: bool) -> None:
     """G11: a fuzzed parser raises nothing but its own errors, and reads nothing outside of the pack."""
-    data = b"LGPK\1\0\0\0" + rubbish if with_magic else rubbish
+    data = HEADER + rubbish if with_magic else rubbish
     with pytest.raises(CheckpointError):
         opened(data)
     assert rebuilt(data).entries == ()
@@ -399,7 +403,9 @@ for size in (1000, 1 << 28, 1 << 31):
 head = b"LGPE" + digest(b"x") + struct.pack("<IIB", 1 << 31, len(frame), 1)
 index = b"LGPI" + frame
 sizes = struct.pack("<IIII", 1, 1, 1 << 31, len(frame))
-pack = b"LGPK\1\0\0\0" + head + struct.pack("<I", crc32(head)) + frame + index + sizes + digest(index + sizes)
+top = b"LGPK\1\0\0\0" + bytes(16)
+whole = top + struct.pack("<I", crc32(top)) + head + struct.pack("<I", crc32(head))
+pack = whole + frame + index + sizes + digest(index + sizes)
 read = lambda start, length: pack[start : start + length]
 try:
     read_index(read, len(pack))

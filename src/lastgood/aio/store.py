@@ -62,6 +62,7 @@ class Store(Opened[engine.Store]):
     cache_figures = bridged(engine.Store.cache_figures)
     size = bridged(engine.Store.size)
     usage = bridged(engine.Store.usage)
+    collect = bridged(engine.Store.collect)
     check = bridged(engine.Store.check)
 
     async def history(

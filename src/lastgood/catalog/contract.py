@@ -24,7 +24,7 @@ import msgspec
 from lastgood.model.checkpoint import Attestation, Head, Placement, Record
 from lastgood.model.event import Event, EventKind
 from lastgood.model.journal import Journal
-from lastgood.model.step import OpenStep
+from lastgood.model.step import OpenStep, Process
 from lastgood.model.task import BranchInfo, TaskInfo
 
 if TYPE_CHECKING:
@@ -146,9 +146,10 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     step that ends with this commit. `notes` stand in the log before the checkpoint itself.
 
     `file_blobs` and `packs` bring content of files, which is the store's; `relies_on` names what it needs of it beyond
-    that and what its parent has. `binding`: the folders that were captured. `journal`: the restore of files that ends
-    with this commit. `files_move`: files alone were restored; the parent has them as they were, and undo goes back to
-    those. `keeps_redo`: it was not the user who saved, so what was undone can still be redone.
+    that and what its parent has, or the checkpoint `base`, which must not be purged. `binding`: the folders that were
+    captured. `journal`: the restore of files that ends with this commit. `files_move`: files alone were restored; the
+    parent has them as they were, and undo goes back to those. `keeps_redo`: it was not the user who saved, so what was
+    undone can still be redone.
     """
 
     owner: str
@@ -169,6 +170,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     file_blobs: Sequence[Blob] = ()
     packs: Sequence[NewPack] = ()
     relies_on: Sequence[bytes] = ()
+    base: str | None = None
     binding: Binding | None = None
     journal: str | None = None
     files_move: bool = False
@@ -200,7 +202,8 @@ class Held(NamedTuple):
 
 
 class Indexed(NamedTuple):
-    """A blob as the index has it, without its bytes. `length` of them are stored: in `pack`, or here."""
+    """A blob as the index has it, without its bytes. `length` of them are stored: in `pack` at `position`, or here.
+    `condemned`: since when garbage collection thinks that nobody needs it."""
 
     number: int
     partition: int
@@ -208,6 +211,9 @@ class Indexed(NamedTuple):
     size: int
     length: int
     pack: str | None
+    position: int | None = None
+    encoding: int = 0
+    condemned: int | None = None
 
 
 class Sliced(NamedTuple):
@@ -216,6 +222,14 @@ class Sliced(NamedTuple):
     partition: int
     digest: bytes
     whole: bytes
+
+
+class Flight(NamedTuple):
+    """A pack that a process is about to commit, or was: since when, and who."""
+
+    name: str
+    at: int
+    process: Process
 
 
 class KnownPack(NamedTuple):
@@ -505,6 +519,60 @@ class Catalog(ABC):
     @abstractmethod
     def free_bytes(self) -> int:
         """How many of the bytes that it takes on disk hold nothing, and will be used again."""
+
+    # --- for who collects what nobody needs ---------------------------------------------------------------------
+    # Content that a commit names, and neither brings nor has from its parent, is acquitted in that commit.
+
+    @abstractmethod
+    def deleted_before(self, at: int) -> list[tuple[str, str]]:
+        """Owner and id of checkpoints that were marked as deleted by then, and are not purged."""
+
+    @abstractmethod
+    def purge_all(self, checkpoints: Sequence[tuple[str, str]], actor: Actor) -> list[str]:
+        """As `purge`, of many (owner, id) at once; those that cannot be, and not those that could."""
+
+    @abstractmethod
+    def condemn(self, partition: int, digests: Sequence[bytes], at: int) -> None:
+        """Mark blobs with the time, unless they are marked."""
+
+    @abstractmethod
+    def acquit(self, partition: int, digests: Sequence[bytes]) -> None:
+        """Take the mark away."""
+
+    @abstractmethod
+    def remove_blobs(self, partition: int, digests: Sequence[bytes], condemned_before: int) -> int:
+        """Remove those that are still marked with a time up to that one; not those that others are parts of."""
+
+    @abstractmethod
+    def remove_slices(self, partition: int, digests: Sequence[bytes]) -> int:
+        """These blobs are not parts of others any more: nobody needs them."""
+
+    @abstractmethod
+    def move_blobs(self, pack: NewPack, origin: str) -> None:
+        """Those of the entries that lie in the pack `origin` lie in this one now, which is not announced any more."""
+
+    @abstractmethod
+    def remove_packs(self, names: Sequence[str]) -> list[str]:
+        """Forget packs in which no blob lies; which ones. Durable when it returns."""
+
+    @abstractmethod
+    def announce(self, names: Sequence[str], process: Process) -> None:
+        """These packs are about to be stored and committed: until then, or until `withdraw`, they are nobody's garbage.
+
+        A commit that brings them withdraws them itself.
+        """
+
+    @abstractmethod
+    def withdraw(self, names: Sequence[str]) -> None: ...
+
+    @abstractmethod
+    def flights(self) -> list[Flight]:
+        """What is announced, oldest first."""
+
+    @abstractmethod
+    def shrink(self, limit: int) -> int:
+        """Give up to so many free bytes back to the system; how many are free afterwards. With none left, what was
+        written beside the database is tidied up, too."""
 
     # --- for who checks the store ------------------------------------------------------------------------------
 

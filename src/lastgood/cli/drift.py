@@ -100,7 +100,8 @@ def _look(
     from lastgood.engine.browse import FilesDiff
 
     with counting(call, "looking at files"):
-        present = workspace.capture(since.record.files)
+        present = workspace.capture(since)
         read = store.filing.blobs.read_with(present.gathered)
         changes = FilesDiff(since.record.files, present.roots, read).changes
+        store.filing.blobs.drop(present.gathered)
     return Drift(places, since, changes, skipped=present.skipped, is_elsewhere=other is not None)

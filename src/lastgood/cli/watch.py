@@ -59,7 +59,7 @@ def _look_once(call: Invocation, store: Store, workspace: Workspace) -> None:
     with suppress(CheckpointError), counting(call, "looking at files"):
         head = store.task(call.task_id(), owner=call.owner).head
         if head is not None and head.record.files is not None:
-            workspace.capture(head.record.files)
+            workspace.capture(head)
 
 
 def _announce(call: Invocation, watched: dict[Root, int]) -> None:

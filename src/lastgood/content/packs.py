@@ -6,6 +6,7 @@ Memory holds a blob or two and the index, never the pack.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
@@ -21,7 +22,7 @@ from lastgood.model.digest import SIZE, digest, to_text
 VERSION = 1
 MAX_BLOB = 1 << 28  # what a damaged or hostile pack can make a reader allocate
 
-_HEADER = struct.Struct("<4sI")
+_HEADER = struct.Struct("<4sI16sI")
 _HEAD = struct.Struct("<4s32sIIB")
 _CHECK = struct.Struct("<I")
 _FOOTER = struct.Struct("<IIII")
@@ -72,13 +73,16 @@ def pack_name(pack: bytes) -> str:
 
 
 class PackWriter:
-    """Turns blobs into the bytes of a pack, in order. For one thread. Once `write` has failed it is of no use."""
+    """Turns blobs into the bytes of a pack, in order. For one thread. Once `write` has failed it is of no use.
+
+    No two packs have the same bytes, so none is taken for another that is being removed.
+    """
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
         self._write = write
         self._hash = sha256()
         self._entries: dict[bytes, Entry] = {}
-        self._pending = [_HEADER.pack(_MAGIC, VERSION)]
+        self._pending = [_make_header(os.urandom(16))]
         self._pending_size = _HEADER.size
         self.size = _HEADER.size  # of the pack so far
 
@@ -92,8 +96,14 @@ class PackWriter:
         if len(blob_id) != SIZE or len(data) > MAX_BLOB:
             raise InvalidError(f"a blob of {len(data)} bytes cannot be put into a pack", hint="cut it into chunks")
         encoding, stored = compress(data)
-        head = _HEAD.pack(_ENTRY, blob_id, len(data), len(stored), encoding)
-        self._entries[blob_id] = Entry(blob_id, self.size + _HEAD_SIZE, len(stored), len(data), encoding)
+        self.copy(blob_id, len(data), encoding, stored)
+
+    def copy(self, blob_id: bytes, size: int, encoding: int, stored: bytes) -> None:
+        """Append a blob as it is stored elsewhere. What is there has been checked."""
+        if blob_id in self._entries:
+            return
+        head = _HEAD.pack(_ENTRY, blob_id, size, len(stored), encoding)
+        self._entries[blob_id] = Entry(blob_id, self.size + _HEAD_SIZE, len(stored), size, encoding)
         self._append(head, _CHECK.pack(crc32(head)), stored)
 
     def finish(self) -> PackIndex:
@@ -137,7 +147,12 @@ def is_head(data: bytes | memoryview, entry: Entry) -> bool:
 
 def is_header(data: bytes) -> bool:
     """Whether a pack may begin so."""
-    return data == _HEADER.pack(_MAGIC, VERSION)
+    return len(data) == _HEADER.size and data == _make_header(_HEADER.unpack(data)[2])
+
+
+def _make_header(unique: bytes) -> bytes:
+    head = _HEADER.pack(_MAGIC, VERSION, unique, 0)[: -_CHECK.size]
+    return head + _CHECK.pack(crc32(head))
 
 
 def read_index(read_range: ReadRange, size: int) -> PackIndex:
@@ -210,7 +225,7 @@ def _salvage(read_range: ReadRange, size: int) -> Iterator[Entry | Lost]:
     where one is due; one that was searched for counts only with the content that its id names.
     """
     position, due = _HEADER.size, True
-    if size < position or read_range(0, position) != _HEADER.pack(_MAGIC, VERSION):
+    if size < position or not is_header(read_range(0, position)):
         position, due = _find_entry(read_range, 0, size), False
         yield Lost(0, position, "header")
     while position < size:

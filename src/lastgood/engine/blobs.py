@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from lastgood.catalog.contract import FILES, Blob, Catalog, NewPack, Packed, Place
 from lastgood.content.compression import compress, decompress
 from lastgood.content.packs import PackWriter, pack_name
-from lastgood.errors import DiskFullError, IntegrityError, UnavailableError
+from lastgood.engine.process import this_process
+from lastgood.errors import CheckpointError, DiskFullError, IntegrityError, UnavailableError
 from lastgood.model.digest import digest, to_text
 from lastgood.model.identity import new_id
 from lastgood.model.tree import File, Tree, decode_chunks, decode_tree
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 INLINE_BLOBS, INLINE_BYTES = 64, 256 << 10
 GROUP_BLOBS, GROUP_BYTES = 256, 4 << 20
 GAP_BYTES = 4096
+PACK_BYTES = 128 << 20
+"""A pack that has so many is finished: rewriting one takes no more room than that."""
 SMALL_BLOBS, SMALL_BYTES = 1024, 16 << 10
 TREES = 4096
 
@@ -73,11 +77,21 @@ class FileBlobs:
 
     def read_all(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
         wanted = list(dict.fromkeys(keys))
+        found = self._look_up(wanted)
+        while True:
+            try:
+                return {blob.digest: self._unpack(blob, stored) for blob, stored in self._fetch_all(found.values())}
+            except IntegrityError:
+                before, found = found, self._look_up(wanted)
+                if found == before:  # else they were moved into another pack meanwhile
+                    raise
+
+    def _look_up(self, wanted: Sequence[bytes]) -> dict[bytes, Blob]:
         found = self._catalog.blobs(FILES, wanted)
         for key in wanted:
             if key not in found:
                 raise _damaged(key, "is missing")
-        return {blob.digest: self._unpack(blob, stored) for blob, stored in self._fetch_all(found.values())}
+        return found
 
     def read_with(self, new: Gathered) -> Callable[[bytes], bytes]:
         """As `read`, also of what was gathered and is not committed yet."""
@@ -140,6 +154,25 @@ class FileBlobs:
 
     def gather(self) -> Batch:
         return Batch(self, self._objects)
+
+    def adopt(self, name: str, path: Path) -> None:
+        """A finished pack, durable afterwards. Nobody takes it for garbage before it is committed or let go."""
+        assert self._objects is not None
+        self._catalog.announce([name], this_process())
+        self._objects.adopt(name, path)
+
+    def let_go(self, gathered: Gathered) -> None:
+        """It will not be committed, or has been."""
+        if gathered.packs:
+            self._catalog.withdraw([pack.name for pack in gathered.packs])
+
+    def drop(self, gathered: Gathered) -> None:
+        """It was never meant to be committed: nothing is left of it."""
+        with suppress(CheckpointError):  # the store was closed, or cannot be reached: it is collected one day
+            for pack in gathered.packs:
+                assert self._objects is not None
+                self._objects.delete(pack.name)
+            self.let_go(gathered)
 
     def _unpack(self, blob: Blob, stored: bytes) -> bytes:
         try:
@@ -245,7 +278,7 @@ class Batch:
                 self.put(decompress(entry.encoding, stored, entry.size))
             path.unlink()
             return
-        self._objects.adopt(pack.name, path)
+        self._blobs.adopt(pack.name, path)
         self._packs.append(pack)
         self._packed.update(entry.digest for entry in pack.entries)
         self.new_bytes += pack.size
@@ -253,17 +286,20 @@ class Batch:
     def finish(self) -> Gathered:
         """Everything is durable but what the commit itself brings."""
         self._settle()
-        if self._pack is not None:
-            assert self._objects is not None
-            done = self._pack.finish()
-            self._objects.adopt(done.name, self._pack.path)
-            self._packs.append(done)
-            self._pack = None
+        self._finish_pack()
         return Gathered(list(self._inline.values()), self._packs, sorted(self._relied))
 
     def discard(self) -> None:
         if self._pack is not None:
             self._pack.discard()
+            self._pack = None
+        self._blobs.drop(Gathered(packs=self._packs))
+
+    def _finish_pack(self) -> None:
+        if self._pack is not None:
+            done = self._pack.finish()
+            self._blobs.adopt(done.name, self._pack.path)
+            self._packs.append(done)
             self._pack = None
 
     def _is_mine(self, key: bytes) -> bool:
@@ -281,6 +317,8 @@ class Batch:
 
     def _keep(self, key: bytes, data: bytes) -> None:
         self.new_bytes += len(data)
+        if self._pack is None and self._packs and self._objects is not None:
+            self._pack = _Pack(self._objects.draft())
         if self._pack is None:
             encoding, stored = compress(data)
             fits = len(self._inline) < INLINE_BLOBS and self._inline_bytes + len(stored) <= INLINE_BYTES
@@ -295,6 +333,8 @@ class Batch:
             self._inline.clear()
         self._pack.add(key, data)
         self._packed.add(key)
+        if self._pack.size >= PACK_BYTES:
+            self._finish_pack()
 
 
 class _Pack:
@@ -304,6 +344,10 @@ class _Pack:
         self.path = path
         self._file = os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb")
         self._writer = PackWriter(self._file.write)
+
+    @property
+    def size(self) -> int:
+        return self._writer.size
 
     def add(self, key: bytes, data: bytes) -> None:
         try:

@@ -185,6 +185,7 @@ def _file_content(files: CapturedFiles | _Kept | None) -> dict[str, Any]:
         "file_blobs": gathered.blobs,
         "packs": gathered.packs,
         "relies_on": gathered.relies_on,
+        "base": files.base,
         "binding": files.binding,
     }
 

@@ -25,7 +25,7 @@ from lastgood.model.tree import File, Folder, decode_chunks, decode_tree
 READ_AT_ONCE = 256
 
 # How a blob of files is read; in a task's partition it is the flag of a reference.
-_CONTENT, _TREE, _CHUNKS = b"\0", b"\1", b"\2"
+CONTENT, TREE, CHUNKS = b"\0", b"\1", b"\2"
 
 
 class Graph:
@@ -75,7 +75,7 @@ class Reached(NamedTuple):
 
 def read_reached(catalog: Catalog, files: FileBlobs) -> Reached:
     """Checkpoints first, then the index: what was saved meanwhile is at worst a blob that nobody reaches yet."""
-    named = [_Named(held) for held in _held(catalog)]
+    named = [Named(held) for held in each_held(catalog)]
     reading = _Reading(catalog, files)
     holders = []
     for name in named:
@@ -86,14 +86,14 @@ def read_reached(catalog: Catalog, files: FileBlobs) -> Reached:
     return Reached(reading.graph, holders, reading.unreadable + damaged)
 
 
-def _held(catalog: Catalog) -> Iterator[Held]:
+def each_held(catalog: Catalog) -> Iterator[Held]:
     page = catalog.held()
     while page:
         yield from page
         page = catalog.held(page[-1].stored)
 
 
-class _Named:
+class Named:
     """A checkpoint and what it names itself. Its record and its root are let go: there may be many."""
 
     def __init__(self, held: Held) -> None:
@@ -114,11 +114,11 @@ class _Named:
         roots = record.files or ()
         logical = sum(value.size for value in values.values() if value) + sum(each.total_size for each in roots)
         self.facts = Facts(record.parent_id, record.created_at, logical)
-        self.trees = [_TREE + each.tree for each in roots]
+        self.trees = [TREE + each.tree for each in roots]
         state = values.pop("state")
         self.parts = [ELEMENTS + value.digest for value in values.values() if value]
         if state is not None:
-            self.parts += references_of(_unpack(state.digest, root, {}))
+            self.parts += references_of(unpack_part(state.digest, root, {}))
 
 
 class _Reading:
@@ -201,28 +201,28 @@ class _Reading:
         found = {}
         for key, blob in self._catalog.blobs(partition, keys).items():
             with suppress(IntegrityError):
-                found[key] = _unpack(key, blob, wholes)
+                found[key] = unpack_part(key, blob, wholes)
         return found
 
     def _file_names(self, reference: bytes, data: bytes) -> list[bytes]:
         how, key = reference[:1], reference[1:]
-        if how == _CHUNKS:
-            return [_CONTENT + chunk.digest for chunk in decode_chunks(data, self._chunked.pop(key))]
+        if how == CHUNKS:
+            return [CONTENT + chunk.digest for chunk in decode_chunks(data, self._chunked.pop(key))]
         names = []
         for entry in decode_tree(data, key):
             if isinstance(entry, Folder):
-                names.append(_TREE + entry.tree)
+                names.append(TREE + entry.tree)
             elif not isinstance(entry, File):
                 continue
             elif entry.chunks is None:
-                names.append(_CONTENT + entry.digest)
+                names.append(CONTENT + entry.digest)
             else:
                 self._chunked[entry.chunks] = entry
-                names.append(_CHUNKS + entry.chunks)
+                names.append(CHUNKS + entry.chunks)
         return names
 
 
-def _unpack(key: bytes, blob: Blob | None, wholes: dict[bytes, bytes]) -> bytes:
+def unpack_part(key: bytes, blob: Blob | None, wholes: dict[bytes, bytes]) -> bytes:
     """The bytes of a part of a state, checked; `wholes` keeps the blobs that it and others are parts of."""
     if blob is None:
         raise IntegrityError("a part of a state is missing")

@@ -25,7 +25,6 @@ from lastgood.engine.restore import Restored, What, draft_restored, plan_branch,
 from lastgood.engine.task import NOT_GIVEN
 from lastgood.engine.workspace import CapturedFiles, Workspace
 from lastgood.errors import ConflictError, InvalidError, UnavailableError
-from lastgood.model.checkpoint import FileRoot
 from lastgood.model.identity import new_id, now
 from lastgood.model.journal import Journal
 from lastgood.model.tree import File
@@ -185,7 +184,7 @@ class Rewind:
     def _look(self, wanted: Checkpoint, only: Sequence[str] | None) -> tuple[CapturedFiles, FilesPlan]:
         """The files as they are, with the uncaptured ones that those of `wanted` would overwrite; and the plan."""
         store, workspace = self._store, self._workspace
-        present = workspace.capture(_files(self._cursor.head))
+        present = workspace.capture(self._cursor.head)
         plan = plan_files(store, workspace, wanted, present, only=only)
         if named := in_the_way(plan):
             present = present.joined(workspace.capture_named(named))
@@ -194,13 +193,15 @@ class Rewind:
 
     def _look_again(self, present: CapturedFiles, plan: FilesPlan) -> CapturedFiles:
         """The files as they are after the plan was carried out."""
-        return self._workspace.capture(present.roots, takes_over=True, touched=plan.touches())
+        return self._workspace.capture(
+            self._cursor.head, trusted=present.roots, takes_over=True, touched=plan.touches()
+        )
 
     def travel(self, destination: Checkpoint | None, go: Callable[[], Position]) -> Checkpoint:
         """`go` to `destination`, whose files come first: whoever finds the journal knows by the head how far it got."""
         cursor, store = self._cursor, self._store
         if destination is None or destination.record.files is None:
-            self._keep(self._workspace.capture(_files(cursor.head)), NOT_GIVEN, "before another branch")
+            self._keep(self._workspace.capture(cursor.head), NOT_GIVEN, "before another branch")
             go()
             return cursor.require_head()
         present, plan = self._look(destination, None)
@@ -354,10 +355,6 @@ def has_drifted(present: CapturedFiles, head: Checkpoint | None) -> bool:
 
 def _failures(applied: Sequence[tuple[Root, Applied]]) -> tuple[tuple[str, str], ...]:
     return tuple((shown(root, failure.path), failure.reason) for root, done in applied for failure in done.failed)
-
-
-def _files(checkpoint: Checkpoint | None) -> tuple[FileRoot, ...] | None:
-    return checkpoint.record.files if checkpoint else None
 
 
 def shown(root: Root, path: bytes) -> str:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from lastgood.engine.browse import FileInfo, FilesDiff
     from lastgood.engine.checking.packs import Progress
     from lastgood.engine.checking.report import CheckReport
+    from lastgood.engine.collect import Collected
+    from lastgood.engine.collect import Progress as Collecting
     from lastgood.engine.history import Entry
     from lastgood.engine.recovery import Recovery
     from lastgood.engine.task import Task
@@ -392,6 +394,19 @@ class Store:
         line = self.line(task_id, self._owner(owner))
         branch_id = line.branch.id if line.branch else None
         return measure(self.catalog, self.filing.blobs).of(line.task.owner, line.task.id, branch_id)
+
+    def collect(self, *, grace: float = 3600, dry_run: bool = False, progress: Collecting | None = None) -> Collected:
+        """Remove what no checkpoint needs, whoever's it was, and give the room back; what that came to.
+
+        Checkpoints that were deleted at least `grace` seconds ago are purged first. Content that nobody needs is
+        condemned, and removed by a run at least `grace` seconds later; with 0 both happen at once, which is as safe:
+        a save that relies on what is just being removed reads its files again. Others may save meanwhile, in any
+        process. With `dry_run` nothing changes. `progress` is called with what is being done, how much of it, and of
+        how much. IntegrityError when something is damaged that leads to others: then nothing is removed.
+        """
+        from lastgood.engine.collect import collect
+
+        return collect(self, grace=grace, dry_run=dry_run, progress=progress)
 
     def check(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -255,8 +256,11 @@ class Task:
 
         workspace = self._require_workspace()
         with workspace.locked():
-            present = workspace.capture(self.head.record.files if self.head else None)
-            return plan_files(self._store, workspace, self._choose(checkpoint), present, only=paths)
+            present = workspace.capture(self.head)
+            try:
+                return plan_files(self._store, workspace, self._choose(checkpoint), present, only=paths)
+            finally:
+                self._store.filing.blobs.drop(present.gathered)
 
     def copy_files(
         self,
@@ -290,8 +294,10 @@ class Task:
             files = FilesDiff(old.record.files or (), new.record.files or (), blobs.read, paths)
             return Difference(old, new, files)
         workspace = self._require_workspace()
-        present = workspace.capture(old.record.files)
+        present = workspace.capture(old)
         files = FilesDiff(old.record.files or (), present.roots, blobs.read_with(present.gathered), paths)
+        if present.gathered.packs:
+            weakref.finalize(files, blobs.drop, present.gathered).atexit = False
         return Difference(old, None, files)
 
     def fork(
@@ -441,16 +447,19 @@ class Task:
             if files is not None:
                 raise InvalidError("there is no workspace", hint="store.task(…, workspace=folder) captures files")
             return save(draft)
-        head = self.head
-        captured = self._workspace.capture(head.record.files if head else None, files=files)
+        captured = self._workspace.capture(self.head, files=files)
         try:
             saved = save(msgspec.structs.replace(draft, files=captured))
         except IntegrityError as error:
+            self._store.filing.blobs.let_go(captured.gathered)
             if "blobs" not in error.details:
                 raise
             self._workspace.forget()
             captured = self._workspace.capture(None, files=files)
             saved = save(msgspec.structs.replace(draft, files=captured))
+        except Exception:
+            self._store.filing.blobs.let_go(captured.gathered)
+            raise
         saved.skipped = captured.skipped
         return saved
 

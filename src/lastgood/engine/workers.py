@@ -12,14 +12,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
 from lastgood.catalog.contract import FILES, NewPack, Packed
 from lastgood.content.packs import PackWriter, pack_name
 from lastgood.engine.apart import read_apart
-from lastgood.engine.blobs import GROUP_BLOBS, GROUP_BYTES, disk_error
+from lastgood.engine.blobs import GROUP_BLOBS, GROUP_BYTES, PACK_BYTES, disk_error
 from lastgood.errors import CheckpointError, UnavailableError
 from lastgood.model.digest import digest
 from lastgood.workspace.reading import Content, Job, Skipped, read_jobs
@@ -42,14 +42,21 @@ class _Order(msgspec.Struct, frozen=True):
     jobs: Sequence[tuple[bytes, tuple[int, ...], str]]
 
 
+class _Written(msgspec.Struct, frozen=True, array_like=True):
+    """A pack, where it lies, and what it holds."""
+
+    path: bytes
+    digest: bytes
+    size: int
+    entries: Sequence[tuple[bytes, int, int, int, int]]
+
+
 class _Answer(msgspec.Struct, frozen=True):
     """One for each job: what was read or why not, as plain arrays; a word: its kind, and that it is to be read apart.
     `error`: nothing of it counts."""
 
     answers: Sequence[list[Any] | str] = ()
-    entries: Sequence[tuple[bytes, int, int, int, int]] = ()
-    pack: bytes = b""
-    size: int = 0
+    packs: Sequence[_Written] = ()
     relied: Sequence[bytes] = ()
     error: tuple[str, str] | None = None
 
@@ -72,11 +79,11 @@ def read_in_workers(
         for share, (process, draft) in zip(shares, workers, strict=True):  # they have all begun to start by now
             about = [(job.path, tuple(job.seen), job.kind) for job in share]
             _tell(process, _Order(os.fsencode(root), os.fsencode(draft), batch.catalog_file(), apart, about))
-        for share, (process, draft) in zip(shares, workers, strict=True):
+        for share, (process, _) in zip(shares, workers, strict=True):
             answer = _hear(process)
-            if answer.entries:
-                name = pack_name(answer.pack)
-                batch.adopt(NewPack(name, answer.size, [Packed(*entry) for entry in answer.entries]), draft)
+            for pack in answer.packs:
+                packed = [Packed(*entry) for entry in pack.entries]
+                batch.adopt(NewPack(pack_name(pack.digest), pack.size, packed), Path(os.fsdecode(pack.path)))
             batch.rely_on(answer.relied)
             yield from map(_to_result, share, answer.answers)
     finally:
@@ -85,7 +92,8 @@ def read_in_workers(
             process.wait()
             if process.stdout is not None:
                 process.stdout.close()
-            draft.unlink(missing_ok=True)
+            for path in draft.parent.glob(f"{draft.name}*"):
+                path.unlink(missing_ok=True)
 
 
 def work() -> None:
@@ -103,23 +111,46 @@ def work() -> None:
 
 def _carry_out(order: _Order) -> _Answer:
     jobs = [Job(path, seen, kind) for path, seen, kind in order.jobs]  # type: ignore[arg-type]
-    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
-    with os.fdopen(os.open(order.draft, flags, 0o600), "wb") as file:
-        writer = PackWriter(file.write)
-        sieve = _Sieve(order.catalog, writer.add)
-        put = sieve.put
-        root = os.fsdecode(order.root)
-        if order.apart:
-            results: Iterable[Content | Skipped | Job] = read_apart(
-                root, jobs, put, Path(os.fsdecode(order.draft) + ".db")
-            )
-        else:
-            results = read_jobs(root, jobs, put, databases=False)
-        answers = [result.kind if isinstance(result, Job) else list(result) for result in results]
-        sieve.empty()
-        index = writer.finish()
-    assert index.digest is not None
-    return _Answer(answers, index.entries, index.digest, index.size, sorted(sieve.relied))
+    packs = _Packs(order.draft)
+    sieve = _Sieve(order.catalog, packs.add)
+    root = os.fsdecode(order.root)
+    if order.apart:
+        database = Path(os.fsdecode(order.draft) + ".db")
+        results: Iterable[Content | Skipped | Job] = read_apart(root, jobs, sieve.put, database)
+    else:
+        results = read_jobs(root, jobs, sieve.put, databases=False)
+    answers = [result.kind if isinstance(result, Job) else list(result) for result in results]
+    sieve.empty()
+    return _Answer(answers, packs.finish(), sorted(sieve.relied))
+
+
+class _Packs:
+    """Writes one pack after the other; `draft` is what their names begin with."""
+
+    def __init__(self, draft: bytes) -> None:
+        self._draft = draft
+        self._done: list[_Written] = []
+        self._file: BinaryIO | None = None
+
+    def add(self, key: bytes, data: bytes) -> None:
+        if self._file is None:
+            self._path = b"%s.%d" % (self._draft, len(self._done))
+            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+            self._file = os.fdopen(os.open(self._path, flags, 0o600), "wb")
+            self._writer = PackWriter(self._file.write)
+        self._writer.add(key, data)
+        if self._writer.size >= PACK_BYTES:
+            self.finish()
+
+    def finish(self) -> list[_Written]:
+        """All that were written."""
+        if self._file is not None:
+            index = self._writer.finish()
+            self._file.close()
+            self._file = None
+            assert index.digest is not None
+            self._done.append(_Written(self._path, index.digest, index.size, index.entries))
+        return self._done
 
 
 class _Sieve:

@@ -34,6 +34,7 @@ from lastgood.workspace.watch import Changed, Watcher
 
 if TYPE_CHECKING:
     from lastgood.engine.borrowed import Borrowed
+    from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.store import Store
 
 Folders = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]
@@ -55,6 +56,8 @@ class CapturedFiles(NamedTuple):
     binding: Binding
     newest: Mapping[str, Callable[[], Newest]]
     """Looks for what changed last in each root."""
+    base: str | None = None
+    """The checkpoint whose files were not looked up in the store, because that one has them."""
 
     def joined(self, other: CapturedFiles) -> CapturedFiles:
         """Both, in one checkpoint."""
@@ -107,17 +110,20 @@ class Workspace:
 
     def capture(
         self,
-        trusted: Sequence[FileRoot] | None,
+        since: Checkpoint | None,
         *,
+        trusted: Sequence[FileRoot] | None = None,
         files: Sequence[str | os.PathLike[str]] | None = None,
         takes_over: bool = False,
         touched: Mapping[str, Changed] | None = None,
     ) -> CapturedFiles:
-        """Everything that is new is durable, or will be with the commit. `trusted`: the files of the parent.
+        """Everything that is new is durable, or will be with the commit. `since`: a checkpoint whose files are stored;
+        `trusted`: files that are stored, and shared with it.
 
         `touched`: all that was done to them since, by root; what else has changed meanwhile is left to the next one.
         """
-        trees = {root.name: root.tree for root in trusted or () if not root.partial}
+        stored = trusted if trusted is not None else since.record.files if since else None
+        trees = {root.name: root.tree for root in stored or () if not root.partial}
         batch = self._store.filing.blobs.gather()
         try:
             with self._locked():
@@ -135,6 +141,7 @@ class Workspace:
             gathered,
             self.binding(takes_over=takes_over),
             {root.name: captured.newest for root, captured in found},
+            since.id if since else None,
         )
 
     def capture_named(self, paths: Mapping[str, Sequence[bytes]]) -> CapturedFiles:

@@ -87,12 +87,16 @@ class BranchesConformance(CatalogMeans):
         self.save(parent=second, new=NewBranch("side", "side"))
         assert self.catalog.count(self.along("side")) == len(self.listed(self.along("side"))) == 2
 
-    def test_a_root_that_was_purged_cannot_be_kept(self) -> None:
+    def test_nothing_continues_a_checkpoint_that_was_purged(self) -> None:
+        """B6: what it would share with it may be gone."""
         (first,) = self.chain(1)
         side = self.save(parent=first, new=NewBranch(new_id(), "side", active=False)).stored
         self.catalog.purge(ADA, side.id, ACTOR)
-        with refused(NotFoundError):
-            self.save(parent=side, keep_root=True)
+        for keep_root in (False, True):
+            with refused(ConflictError):
+                self.save(parent=side, keep_root=keep_root)
+            with refused(NotFoundError):
+                self.save(parent=side, keep_root=keep_root, new=NewBranch(new_id(), "other", active=False))
 
     def test_a_kept_root_is_the_parents(self) -> None:
         (first,) = self.chain(1, root=b"kept")

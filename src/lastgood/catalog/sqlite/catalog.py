@@ -17,22 +17,24 @@ from lastgood.catalog.contract import (
     Catalog,
     Commit,
     Committed,
+    Flight,
     Held,
     Indexed,
     KnownPack,
     Line,
+    NewPack,
     Position,
     Sliced,
     StoredCheckpoint,
     StoreInfo,
 )
-from lastgood.catalog.sqlite import attestations, branches, commits, files, reading, steps, usage
+from lastgood.catalog.sqlite import attestations, branches, collection, commits, files, reading, steps, usage
 from lastgood.catalog.sqlite.database import Database, FileDatabase, MemoryDatabase
 from lastgood.errors import NotFoundError
 from lastgood.model.checkpoint import Attestation, Head
 from lastgood.model.event import Event, EventKind
 from lastgood.model.journal import Journal
-from lastgood.model.step import OpenStep
+from lastgood.model.step import OpenStep, Process
 from lastgood.model.task import BranchInfo, TaskInfo
 
 if TYPE_CHECKING:
@@ -241,6 +243,48 @@ class SQLiteCatalog(Catalog):
     def free_bytes(self) -> int:
         with self._database.reading() as connection:
             return usage.read_free_bytes(connection)
+
+    def deleted_before(self, at: int) -> list[tuple[str, str]]:
+        with self._database.reading() as connection:
+            return collection.read_deleted(connection, at)
+
+    def purge_all(self, checkpoints: Sequence[tuple[str, str]], actor: Actor) -> list[str]:
+        return self._database.write(lambda connection: collection.purge_all(connection, checkpoints, actor))
+
+    def condemn(self, partition: int, digests: Sequence[bytes], at: int) -> None:
+        self._database.write(lambda connection: collection.condemn(connection, partition, digests, at), durable=False)
+
+    def acquit(self, partition: int, digests: Sequence[bytes]) -> None:
+        self._database.write(lambda connection: collection.acquit(connection, partition, digests), durable=False)
+
+    def remove_blobs(self, partition: int, digests: Sequence[bytes], condemned_before: int) -> int:
+        return self._database.write(
+            lambda connection: collection.remove_blobs(connection, partition, digests, condemned_before), durable=False
+        )
+
+    def remove_slices(self, partition: int, digests: Sequence[bytes]) -> int:
+        return self._database.write(
+            lambda connection: collection.remove_slices(connection, partition, digests), durable=False
+        )
+
+    def move_blobs(self, pack: NewPack, origin: str) -> None:
+        self._database.write(lambda connection: collection.move_blobs(connection, pack, origin), durable=False)
+
+    def remove_packs(self, names: Sequence[str]) -> list[str]:
+        return self._database.write(lambda connection: collection.remove_packs(connection, names))
+
+    def announce(self, names: Sequence[str], process: Process) -> None:
+        self._database.write(lambda connection: collection.announce(connection, names, process), durable=False)
+
+    def withdraw(self, names: Sequence[str]) -> None:
+        self._database.write(lambda connection: collection.withdraw(connection, names), durable=False)
+
+    def flights(self) -> list[Flight]:
+        with self._database.reading() as connection:
+            return collection.read_flights(connection)
+
+    def shrink(self, limit: int) -> int:
+        return self._database.shrink(limit)
 
     @contextmanager
     def audit(self) -> Iterator[Audit]:

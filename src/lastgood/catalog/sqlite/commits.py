@@ -57,7 +57,7 @@ _INSERT_CHECKPOINT = """
   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _LINE = """
   SELECT t.task, b.branch, b.id, t.active_branch = b.branch, b.version, b.control_state, t.last_sequence, t.last_event,
-         b.head, c.id, c.checksum
+         b.head, c.id, c.checksum, c.record IS NULL
   FROM branches b JOIN tasks t USING (task) JOIN checkpoints c ON c.number = (b.task << 32) + b.head
   WHERE b.owner = ? AND b.id = ? AND t.id = ? AND b.deleted = 0"""
 
@@ -211,10 +211,19 @@ def _open_line(connection: apsw.Connection, commit: Commit) -> _Line:
             hint="open the task again to go on there, or the branch by its own id",
             head=active_head(connection, commit.owner, task_id),
         )
-    head, head_id, checksum = row[8:]
+    head, head_id, checksum, is_purged = row[8:]
     if head_id != commit.record.parent_id:
         raise moved(task_id, Head(head_id, checksum, head, line.branch_id))
+    if is_purged:
+        raise _purged()
     return line
+
+
+def _purged() -> ConflictError:
+    return ConflictError(
+        "the checkpoint to go on from was purged, and with it perhaps what the new one would share with it",
+        hint="go on from another checkpoint: restore or fork one",
+    )
 
 
 def _make_branch(connection: apsw.Connection, commit: Commit, new: NewBranch) -> _Line:

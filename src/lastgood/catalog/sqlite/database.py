@@ -66,6 +66,10 @@ class Database(ABC):
     def size(self) -> int: ...
 
     @abstractmethod
+    def shrink(self, limit: int) -> int:
+        """Give free pages back, up to so many bytes; how many bytes are free afterwards."""
+
+    @abstractmethod
     def accept_loss(self) -> int: ...
 
     @abstractmethod
@@ -209,6 +213,16 @@ class FileDatabase(Database):
         files = (self._path, self._path.with_name(self._path.name + "-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
 
+    def shrink(self, limit: int) -> int:
+        with self._queue.turn(), translated_errors():
+            connection = self._connection()
+            self._sync(connection, False)
+            _give_back(connection, limit)
+            free = _free_bytes(connection)
+        if not free:
+            self._tidy()
+        return free
+
     def accept_loss(self) -> int:
         with self._queue.turn(), translated_errors():
             last = self._connection().execute(_LAST_COMMIT).get
@@ -310,6 +324,11 @@ class MemoryDatabase(Database):
         with self.reading() as connection:
             return int(connection.pragma("page_count") * connection.pragma("page_size"))
 
+    def shrink(self, limit: int) -> int:
+        with self.reading() as connection:
+            _give_back(connection, limit)
+            return _free_bytes(connection)
+
     def accept_loss(self) -> int:
         return 0
 
@@ -317,6 +336,15 @@ class MemoryDatabase(Database):
         with self._lock:
             self._closed = True
             self._connection.close()
+
+
+def _give_back(connection: apsw.Connection, limit: int) -> None:
+    pages = max(1, limit // connection.pragma("page_size"))
+    connection.execute(f"PRAGMA incremental_vacuum({pages:d})").fetchall()
+
+
+def _free_bytes(connection: apsw.Connection) -> int:
+    return int(connection.pragma("freelist_count") * connection.pragma("page_size"))
 
 
 def _run_apart(connection: apsw.Connection, writes: Sequence[Write[Any]]) -> None:

@@ -29,6 +29,8 @@ def write_files(connection: apsw.Connection, commit: Commit, task: int, branch: 
         connection.executemany(_INSERT, map(_inline, commit.file_blobs))
     if commit.relies_on:
         _require_blobs(connection, commit.relies_on)
+    if commit.base not in (None, commit.record.parent_id):
+        _require_base(connection, commit.owner, commit.base)
     if commit.journal is not None:
         end_journal(connection, commit.journal)
 
@@ -93,12 +95,18 @@ def _bind(connection: apsw.Connection, binding: Binding, task: int, branch: int)
             )
 
 
-def _insert_pack(connection: apsw.Connection, pack: NewPack) -> None:
+def insert_pack_row(connection: apsw.Connection, pack: NewPack) -> int:
+    """Its number, which it may have already."""
     connection.execute(
         "INSERT INTO packs (name, size, created_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
         (pack.name, pack.size, now()),
     )
-    number = connection.execute("SELECT pack FROM packs WHERE name = ?", (pack.name,)).get
+    return int(connection.execute("SELECT pack FROM packs WHERE name = ?", (pack.name,)).get)
+
+
+def _insert_pack(connection: apsw.Connection, pack: NewPack) -> None:
+    number = insert_pack_row(connection, pack)
+    connection.execute("DELETE FROM flights WHERE name = ?", (pack.name,))
     connection.executemany(
         _INSERT,
         (
@@ -110,6 +118,16 @@ def _insert_pack(connection: apsw.Connection, pack: NewPack) -> None:
 
 def _inline(blob: Blob) -> Row:
     return FILES, blob.digest, blob.size, blob.encoding, None, None, None, blob.data
+
+
+def _require_base(connection: apsw.Connection, owner: str, checkpoint_id: str | None) -> None:
+    sql = "SELECT 1 FROM checkpoints WHERE id = ? AND owner = ? AND record IS NOT NULL"
+    if connection.execute(sql, (checkpoint_id, owner)).get is None:
+        raise IntegrityError(
+            "the checkpoint whose files these go on from was purged",
+            hint="save again: the files are read anew",
+            blobs=[],
+        )
 
 
 def _require_blobs(connection: apsw.Connection, digests: Sequence[bytes]) -> None:

@@ -12,7 +12,8 @@ _ROOTS = """
   WHERE number BETWEEN ? AND ? AND record IS NOT NULL AND root IS NOT NULL"""
 # length() of a blob is told by its header: the bytes themselves are not read.
 _INDEXED = """
-  SELECT b.blob, b.partition, b.digest, b.size, coalesce(b.length, length(b.data), 0), p.name
+  SELECT b.blob, b.partition, b.digest, b.size, coalesce(b.length, length(b.data), 0), p.name, b.position, b.encoding,
+         b.condemned
   FROM blobs b LEFT JOIN packs p USING (pack) WHERE b.blob > ? ORDER BY b.blob LIMIT ?"""
 _SLICED = """
   SELECT s.partition, s.digest, w.digest FROM slices s JOIN blobs w ON w.blob = s.whole
