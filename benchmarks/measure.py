@@ -98,6 +98,11 @@ def reaches(measure: str, ours: float, other: float, target: float, ours_text: s
     return Row(measure, ours_text, other_text, f"{ratio:.3g}x", f">= {target:g}x", _result(ratio >= target))
 
 
+def inform(measure: str, ours: Any, theirs: Any, show: Callable[[Any], str] = str) -> Row:
+    numbers = [each.median if isinstance(each, Series) else each for each in (ours, theirs)]
+    return Row(measure, show(ours), show(theirs), f"{numbers[0] / numbers[1]:.3g}x")
+
+
 def _result(met: bool) -> str:
     return "met" if met else "MISSED"
 
