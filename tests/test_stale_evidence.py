@@ -14,6 +14,7 @@ from tests.trees import QUICK
 
 import lastgood
 from lastgood import Checkpoint, Store, Task
+from lastgood.workspace import probe
 from lastgood.workspace.beneath import is_temporary
 from lastgood.workspace.probe import take_stamp
 
@@ -209,6 +210,20 @@ def test_a_change_that_another_capture_has_seen_is_a_change_all_the_same(store: 
         assert outcomes(shell(task, "true")) == [("verified", None)]
 
 
+def test_a_parent_whose_files_cannot_be_read_does_not_keep_a_step_from_its_checkpoint(
+    store: Store, task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I3: what was removed is not known then, and the rest is."""
+
+    def refuse(key: bytes) -> bytes:
+        raise lastgood.IntegrityError("damaged")
+
+    monkeypatch.setattr(store.filing.blobs, "read", refuse)
+    assert outcomes(shell(task, "rm notes.txt")) == [("verified", None)]
+    made = shell(task, "rm src/old.py", lambda work: (work / "src" / "app.py").write_text("two"))
+    assert outcomes(made) == [("stale", f"src/app.py changed {AFTER}")]
+
+
 @pytest.mark.skipif(QUICK is None, reason="needs a second file system")
 def test_each_folder_goes_by_the_clock_of_its_own_file_system(store: Store, work: Path) -> None:
     with tempfile.TemporaryDirectory(dir=QUICK) as folder:
@@ -269,3 +284,13 @@ def test_where_every_file_has_a_name_a_probe_loses_it_before_the_stamp(
 def test_where_nothing_can_be_written_the_clock_is_asked(tmp_path: Path) -> None:
     before = time.time_ns()
     assert before <= take_stamp([str(tmp_path / "not there")]) <= time.time_ns()
+
+
+def test_a_file_system_whose_clock_stands_still_for_long_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some count in whole seconds. What is stamped alike is then taken for what was there before."""
+    found = tmp_path.stat()
+    monkeypatch.setattr(os, "fstat", lambda descriptor: found)
+    monkeypatch.setattr(probe, "PATIENCE_SECONDS", 0)
+    assert take_stamp([str(tmp_path)]) == found.st_ctime_ns
