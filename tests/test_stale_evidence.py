@@ -195,19 +195,31 @@ def test_without_a_workspace_a_command_proves_what_it_did(store: Store, work: Pa
     assert step.checkpoint.verified
 
 
-def test_a_change_that_another_capture_has_seen_is_a_change_all_the_same(store: Store, work: Path) -> None:
+@pytest.mark.parametrize("watch", [False, True])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda work: (work / "src" / "app.py").write_text("two"), "src/app.py changed"),
+        (lambda work: (work.parent / "elsewhere").rename(work / "src" / "more"), "src/more changed"),
+        (lambda work: (work / "notes.txt").unlink(), "notes.txt was removed"),
+        (lambda work: (work / "src" / "app.py").write_text("one"), "src/app.py changed"),
+        (lambda work: (work / "lib").rename(work / "tmp").rename(work / "lib"), "lib changed"),
+    ],
+)
+def test_a_change_that_another_capture_has_seen_is_a_change_all_the_same(
+    store: Store, work: Path, watch: bool, change: Change, said: str
+) -> None:
     """A capture that looks only at what changed since the last one knows when the rest did."""
-    for watch in (False, True):
-        task = store.task(f"watched {watch}", workspace=work, watch=watch)
-        task.save({})
+    task = store.task("t", workspace=work, watch=watch)
+    task.save({})
 
-        def change_and_look(work: Path, task: Task = task) -> None:
-            (work / "src" / "app.py").write_text(task.id)
-            assert task.diff()
-            assert task.diff()
+    def change_and_look(work: Path) -> None:
+        change(work)
+        task.diff()
+        task.diff()
 
-        assert outcomes(shell(task, "true", change_and_look)) == [("stale", f"src/app.py changed {AFTER}")]
-        assert outcomes(shell(task, "true")) == [("verified", None)]
+    assert outcomes(shell(task, "true", change_and_look)) == [("stale", f"{said} {AFTER}")]
+    assert outcomes(shell(task, "true")) == [("verified", None)]
 
 
 def test_a_parent_whose_files_cannot_be_read_does_not_keep_a_step_from_its_checkpoint(

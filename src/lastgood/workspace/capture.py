@@ -14,7 +14,7 @@ from lastgood.errors import CheckpointError, InvalidError, UnavailableError
 from lastgood.model.tree import MODE_BITS, Entry, File, Folder, Left, Link, decode_chunks, encode_tree, is_name
 from lastgood.workspace.beneath import Walk, join, split
 from lastgood.workspace.index import Record, Signature, StatIndex, encode, is_settled, name_others
-from lastgood.workspace.newest import Newest, find_newest, newest_in
+from lastgood.workspace.newest import Newest, dated, find_newest, newest_in
 from lastgood.workspace.reading import Close, Content, IsOpen, Job, ReadFiles, Skipped, close_file, read_jobs
 from lastgood.workspace.scan import Scan, Visit, demand_files
 from lastgood.workspace.watch import Changed
@@ -125,7 +125,7 @@ def capture(
     top = builder.build(b"")
     index.replace(builder.records, listed=wanted is not None)
     skipped = [*builder.skipped(), *(restless or ()), *_missing(files or (), scan)]
-    newest = partial(find_newest, builder.records, scan.visits)
+    newest = partial(find_newest, builder.records)
     return Captured(top.id, top.files, top.size, tuple(skipped), wanted is not None, reader.new_bytes, newest)
 
 
@@ -248,6 +248,7 @@ class _Builder:
         record = visit.same
         if record is None or record.children != children:
             record = self._renew(visit, children, modes, below)
+        record = dated(record, visit)
         if self._scan.is_partial and record is not self._old.get(path):
             self._drop_vanished(visit)
         self.records[path] = record

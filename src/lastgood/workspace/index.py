@@ -90,7 +90,8 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     is_restless: bool = False
     """The next capture has to look at the folder, even if it is told that nothing has changed there."""
     newest: tuple[int, bytes] = (0, b"")
-    """The ctime and the name of what changed last in it; folders and what was left out do not count."""
+    """The ctime and the name of what changed last in it; folders and what was left out do not count. Without a name it
+    is the folder itself, which was moved."""
 
     def known(self) -> dict[bytes, tuple[Signature, Entry]]:
         """What may be trusted of the names in it; folders are not among them."""

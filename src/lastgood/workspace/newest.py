@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from lastgood.model.tree import File, Link
 from lastgood.workspace.beneath import join
 from lastgood.workspace.index import Record
@@ -30,16 +32,18 @@ def newest_in(visit: Visit) -> tuple[int, bytes]:
     return max(stamps, default=(0, b""))
 
 
-def find_newest(records: Mapping[bytes, Record], visits: Mapping[bytes, Visit]) -> Newest:
-    """Of all that was captured: `records` are its folders, `visits` those that were looked at.
+def dated(record: Record, visit: Visit) -> Record:
+    """The record of a folder that was visited, with when the folder itself was changed, if that was later.
 
     Folders are stamped when names in them come and go, ignored ones too, and that says nothing; but then their mtime is
     the same. One that was moved, or whose mode was changed, has a later ctime, and brings all of its files along.
     """
-    stamp, folder = max([(record.newest[0], path) for path, record in records.items()])
-    path = join(folder, records[folder].newest[1])
-    for moved, visit in visits.items():
-        _, _, mtime, ctime, *_ = visit.status
-        if ctime > stamp and ctime > mtime and moved and moved in records and records[moved].files:
-            stamp, path = ctime, moved
-    return Newest(stamp, path)
+    _, _, mtime, ctime, *_ = visit.status
+    is_later = mtime < ctime > record.newest[0] and record.files and visit.path
+    return msgspec.structs.replace(record, newest=(ctime, b"")) if is_later else record
+
+
+def find_newest(records: Mapping[bytes, Record]) -> Newest:
+    """Of all that was captured, by folder."""
+    stamp, name, folder = max([(*record.newest, path) for path, record in records.items()])
+    return Newest(stamp, join(folder, name) if name else folder)
