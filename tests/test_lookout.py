@@ -80,6 +80,7 @@ EVERYTHING = {b"", b"a", b"a/sub", b"a/sub/deep", b"b"}
 
 @pytest.fixture
 def bench(store: lastgood.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: None) -> Bench:
+    monkeypatch.setattr(handover, "SECONDS", 60)  # however busy the machine is
     return Bench(store, tmp_path / "work", visits(monkeypatch))
 
 
@@ -291,8 +292,10 @@ def test_a_capture_that_fails_leaves_it_knowing_nothing(watched: Bench, monkeypa
 def test_a_process_that_is_killed_in_its_capture_loses_nothing(watched: Bench, when: str) -> None:
     script = """if True:
         import os, signal, sys, lastgood
+        from lastgood.engine import handover
         from lastgood.engine.borrowed import Borrowed
         from lastgood.engine.handover import Line, Settled
+        handover.SECONDS = 60
         def die(*_, **__): os.kill(os.getpid(), signal.SIGKILL)
         def die_sending(line, message, *_):
             if not isinstance(message, Settled): return send(line, message)
@@ -567,10 +570,7 @@ SOME = Knowledge(True, False, None, {1: b""}, set(), set())
     ],
     ids=str,
 )
-def test_whatever_someone_says_to_it_it_keeps_watch(
-    watched: Bench, monkeypatch: pytest.MonkeyPatch, said: list[bytes | handover.Message]
-) -> None:
-    monkeypatch.setattr(handover, "SECONDS", 0.2)
+def test_whatever_someone_says_to_it_it_keeps_watch(watched: Bench, said: list[bytes | handover.Message]) -> None:
     place = Place(watched.place)
     line = place.connect()
     for each in said:
@@ -608,6 +608,22 @@ def test_a_message_that_is_too_long_is_not_waited_for() -> None:
         one.sendall(b"\xff\xff\xff\xff")
         with pytest.raises(ConnectionError):
             Line(other).receive()
+
+
+def test_one_who_says_half_of_something_keeps_it_for_a_moment_only(
+    watched: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(watched.place)
+    with monkeypatch.context() as patch:
+        patch.setattr(handover, "SECONDS", 0.2)
+        line = place.connect()
+        line._end.sendall(b"\0\0\1\0half")
+        line._end.settimeout(60)
+        assert line._end.recv(1) == b""
+    line.close()
+    place.close()
+    watched.write("b/z")
+    assert watched.save() == {b"", b"b"}
 
 
 def test_one_who_is_silent_keeps_nobody_waiting(watched: Bench) -> None:

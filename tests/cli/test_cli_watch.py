@@ -15,6 +15,7 @@ import pytest
 from tests.test_watch import fresh, later, visits
 
 import lastgood
+from lastgood.engine import handover
 from lastgood.workspace import watch
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/sys/fs/inotify"), reason="needs inotify")  # noqa: PTH110
@@ -61,6 +62,7 @@ def watching(work: Path) -> Iterator[Watching]:
 @pytest.fixture
 def save(run: Run, work: Path, monkeypatch: pytest.MonkeyPatch, later: None) -> Callable[[], set[bytes]]:
     """Save in this process: the checkpoint has what lies there; the folders that were looked at."""
+    monkeypatch.setattr(handover, "SECONDS", 60)  # however busy the machine is
     looked_at = visits(monkeypatch)
 
     def save() -> set[bytes]:
@@ -122,11 +124,15 @@ def test_killed_it_leaves_nothing_in_the_way(work: Path, watching: Watching, sav
     assert again.end() == (0, "", "")
 
 
-def test_one_that_does_not_answer_holds_nobody_up(work: Path, watching: Watching, save: Run) -> None:
+def test_one_that_does_not_answer_holds_nobody_up(
+    work: Path, watching: Watching, save: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save()
     watching.process.send_signal(signal.SIGSTOP)
     (work / "a/x").write_text("changed")
-    assert save() == EVERYTHING
+    with monkeypatch.context() as patch:
+        patch.setattr(handover, "SECONDS", 0.2)
+        assert save() == EVERYTHING
     watching.process.send_signal(signal.SIGCONT)
     (work / "c/z").write_text("changed, too")
     save()
