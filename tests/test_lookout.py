@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from tests.test_watch import fresh, later, visits
 
 import lastgood
-from lastgood.engine import handover
+from lastgood.engine import handover, lookout
 from lastgood.engine.borrowed import Borrowed, borrow
 from lastgood.engine.handover import GivenUp, Handed, Line, Noted, Place, Settled, Take
 from lastgood.engine.lookout import Lookout
@@ -369,20 +369,47 @@ def test_without_inotify_it_says_so(bench: Bench, monkeypatch: pytest.MonkeyPatc
     assert "max_user_instances" in str(raised.value.hint)
 
 
-def test_at_the_limit_of_watches_it_gives_up_and_saves_go_on(watched: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("call", ["inotify_add_watch", "inotify_init1"])
+def test_at_a_limit_of_the_system_it_gives_up_and_saves_go_on(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
     class Exhausted:
         def __getattr__(self, name: str) -> Callable[..., int]:
-            return (lambda *_: -1) if name == "inotify_add_watch" else getattr(system, name)
+            return (lambda *_: -1) if name == call else getattr(system, name)
 
     system = watch._system()
-    watched.write("new/file")
-    with monkeypatch.context() as patch:
-        patch.setattr(watch, "_system", Exhausted)
-        watched.save()
-    assert not watched.place.exists()
-    watched.write("new/file", b"looked for")
-    assert watched.save() == EVERYTHING | {b"new"}
-    assert watched.failed == list(watched.workspace.roots)
+    with bench.watch() as keeper:
+        bench.settle()
+        assert list(keeper.counts().values()) == [5]
+        hold(bench).close()  # and is not given back: another queue is needed
+        bench.write("new/file")
+        with monkeypatch.context() as patch:
+            patch.setattr(watch, "_system", Exhausted)
+            bench.save()
+        keeper.join()
+        assert bench.failed == list(bench.workspace.roots)
+        assert keeper.counts() == {}
+        assert not bench.place.exists()
+        bench.write("new/file", b"looked for")
+        assert bench.save() == EVERYTHING | {b"new"}
+
+
+def test_it_does_not_remember_changes_without_end(watched: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    forgot = threading.Event()
+    close = Watcher.close
+
+    def note(watcher: Watcher) -> None:
+        close(watcher)
+        forgot.set()
+
+    monkeypatch.setattr(Watcher, "close", note)
+    monkeypatch.setattr(lookout, "MAX_CHANGES", 10)
+    for number in range(20):
+        watched.write(f"b/{number}/file")
+    assert forgot.wait(timeout=60)
+    watched.write("a/x")
+    assert watched.save() > EVERYTHING
+    assert watched.save() == {b""}
 
 
 def test_between_captures_it_reads_the_queue_before_that_overflows(

@@ -170,6 +170,20 @@ def test_before_the_first_save_the_next_one_looks_at_everything(run: Run, folder
     assert started.end() == (0, "", "")
 
 
+@pytest.mark.usefixtures("later")
+def test_a_store_that_lies_in_the_folder_is_no_trouble(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handover, "SECONDS", 60)
+    (folder / "below").mkdir()
+    run("init")
+    run("save", "-m", "first")
+    started = Watching()
+    run("save", "-m", "second")
+    looked_at = visits(monkeypatch)
+    run("save", "-m", "third")
+    assert set(looked_at) == {b""}
+    assert started.end() == (0, "", "")
+
+
 def test_programs_are_told_in_one_object(run: Run, work: Path) -> None:
     (work.parent / "other").mkdir()
     (work / "lastgood.toml").write_text('store = "../store"\n[workspace]\napp = "a"\nother = "../other"\n')

@@ -50,7 +50,7 @@ def command(call: Invocation, folder: str | None) -> None:
             lookout.join()
             raise UnavailableError(
                 "no folder is watched any more",
-                hint="fs.inotify.max_user_watches says how many one user may watch; `sysctl` raises it",
+                hint="fs.inotify.max_user_watches, and max_user_instances, say how many may be; `sysctl` raises them",
             )
 
 
@@ -77,8 +77,8 @@ def _sentence(root: Root, count: int) -> str:
 def _say_given_up(call: Invocation, root: Root) -> None:
     say(
         call,
-        f"note: {path_text(root.path)} is not watched any more, it has more folders than fs.inotify.max_user_watches "
-        "allows; saves look at all of its files",
+        f"note: {path_text(root.path)} is not watched any more, it would take more than fs.inotify.max_user_watches "
+        "(or max_user_instances) allows; saves look at all of its files",
     )
 
 

@@ -30,6 +30,9 @@ PAUSE = 0.25
 """Seconds between two looks at a queue: it holds 16,384 events, and someone who writes all the time must not keep this
 process busy as well."""
 
+MAX_CHANGES = 1 << 14
+"""More folders than that are not remembered as changed, however long nobody captures."""
+
 
 class Lookout:
     """Keeps the watchers of some roots, in a thread of its own, until it is closed or none is left.
@@ -143,8 +146,13 @@ class _Post:
         if self._listener.fileno() in ready:
             self._accept()
         if not self._is_lent and self._watcher.queue in ready:
-            self._watcher.look()
+            self._look()
             self._rests_until = time.monotonic() + PAUSE
+
+    def _look(self) -> None:
+        changed = self._watcher.look()
+        if changed is None or len(changed.folders) + len(changed.trees) > MAX_CHANGES:
+            self._forget()  # everything will be looked at: until then there is nothing to watch for
 
     def _accept(self) -> None:
         """Whoever comes has the workspace's lock; one who was here before has let go of it, or is no capture."""
@@ -172,8 +180,7 @@ class _Post:
                 self._take_back(message)
                 line.send(Noted())
             case GivenUp() if self._is_lent:
-                self.has_failed = True
-                self._leave()
+                self._give_up()
                 line.send(Noted())
             case _:
                 raise ConnectionError
@@ -184,6 +191,7 @@ class _Post:
             self._watcher.doubt()
         shared = self._watcher.share()
         if shared is None:
+            self._give_up()
             raise ConnectionError
         self._is_lent = True
         line.send(Handed(shared[1]), shared[0])
@@ -201,9 +209,17 @@ class _Post:
             self._line.close()
             self._line = None
         if self._is_lent:
-            self._watcher.close()
             self._is_lent = False
-            self._index = None
+            self._forget()
+
+    def _forget(self) -> None:
+        self._watcher.close()
+        self._index = None
+        self.count = 0
+
+    def _give_up(self) -> None:
+        self.has_failed = True
+        self._leave()
 
     def _leave(self) -> None:
         """Nobody is to ask here any more."""
