@@ -43,20 +43,31 @@ def measure_collect(settings: Settings) -> Findings:
 
         return collect
 
-    def collect_theirs() -> float:
-        with fresh(history.repository, settings.folder / "repository") as place:
-            took = settled(lambda: git(place, "gc", "-q", "--prune=now"))
-            assert not git(place, "fsck", "--unreachable", "--connectivity-only"), "not everything was collected"
-            left[history.repository] = _taken(place)
-        return took
+    def collect_theirs(source: Path) -> Callable[[], float]:
+        def collect() -> float:
+            with fresh(source, settings.folder / "repository") as place:
+                took = settled(lambda: git(place, "gc", "-q", "--prune=now"))
+                assert not git(place, "fsck", "--unreachable", "--connectivity-only"), "not everything was collected"
+                left[source] = _taken(place)
+            return took
 
-    actions = {"early": collect_ours(history.early), "ours": collect_ours(history.store), "theirs": collect_theirs}
+        return collect
+
+    actions = {
+        "early": collect_ours(history.early),
+        "ours": collect_ours(history.store),
+        "theirs": collect_theirs(history.repository),
+    }
     series = interleave(actions, ROUNDS)
+    loose = collect_theirs(history.loose)()
     ours, theirs, early = series["ours"], series["theirs"], series["early"]
     each = {source: took.median / objects[source] for source, took in ((history.store, ours), (history.early, early))}
     return Findings(
         [
             at_most("GC after deleting half", ours.median, theirs.median, 1, str(ours), f"{theirs}, git gc"),
+            Row(
+                "… against loose objects, once", str(ours), f"{duration(loose)}, git gc", f"{ours.median / loose:.3g}x"
+            ),
             at_most(
                 "… for each object, all checkpoints against a quarter",
                 each[history.store],

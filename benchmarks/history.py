@@ -24,9 +24,10 @@ EVERY, KEPT = "refs/heads/every", "refs/heads/kept"
 
 
 class History(NamedTuple):
-    """A store whose odd checkpoints are purged, and a repository whose odd commits nothing leads to any more.
+    """A store that lost every second checkpoint, and a repository where nothing leads to every second commit any more.
 
-    `early` is the store as it was after a quarter of the checkpoints, with its odd ones purged, too.
+    `early` is the store as it was after a quarter of the checkpoints, and has lost every second one, too. `repository`
+    is packed, as git's automatic gc leaves it; in `loose` only the first commit is, as plain commits leave it.
     """
 
     tree: Path
@@ -34,11 +35,13 @@ class History(NamedTuple):
     store: Path
     early: Path
     repository: Path
+    loose: Path
     checkpoints: int
 
 
 def make_history(folder: Path, files: int, checkpoints: int, changes: int) -> History:
-    tree, store, early, repository = (folder / name for name in ("tree", "store", "early", "repository"))
+    tree, store, early = (folder / name for name in ("tree", "store", "early"))
+    repository, loose = folder / "repository", folder / "loose"
     say(f"  making {files:,} files, and {checkpoints:,} checkpoints with {changes} changes each")
     made = make_tree(tree, files)
     with open_store(store) as ours, Import(repository, tree) as theirs:
@@ -55,9 +58,10 @@ def make_history(folder: Path, files: int, checkpoints: int, changes: int) -> Hi
             purge_half(ours)
     say("  packing git's side")
     git(repository, "gc", "-q")
+    _loosen(repository, loose)
     git(repository, "update-ref", "-d", EVERY)
     git(repository, "reflog", "expire", "--expire=now", "--all")
-    return History(tree, made, store, early, repository, checkpoints)
+    return History(tree, made, store, early, repository, loose, checkpoints)
 
 
 def purge_half(store: Store) -> None:
@@ -73,6 +77,21 @@ def copy_store(source: Path, target: Path) -> None:
     shutil.copytree(source, target, ignore=lambda _, names: [name for name in names if name.endswith("-shm")])
 
 
+def _loosen(repository: Path, target: Path) -> None:
+    _init(target)
+    first = git(repository, "rev-list", "--max-parents=0", EVERY).decode().strip()
+    packed = git(repository, "pack-objects", "-q", "--revs", "--stdout", input=first)
+    git(target, "index-pack", "--stdin", input=packed)
+    since = git(repository, "pack-objects", "-q", "--revs", "--stdout", input=f"{EVERY}\n{KEPT}\n^{first}\n")
+    git(target, "unpack-objects", "-q", input=since)
+    git(target, "update-ref", KEPT, git(repository, "rev-parse", KEPT).decode().strip())
+
+
+def _init(repository: Path) -> None:
+    repository.mkdir()
+    git(repository, "init", "-q", "--bare", "--initial-branch", KEPT.rpartition("/")[2])
+
+
 class Import:
     """Commits on their way into a bare repository. A context manager: they are there when it ends."""
 
@@ -81,8 +100,7 @@ class Import:
         self._marks = 0
         self._heads: dict[str, int] = {}
         self._since_kept: dict[bytes, int] = {}
-        repository.mkdir()
-        git(repository, "init", "-q", "--bare", "--initial-branch", KEPT.rpartition("/")[2])
+        _init(repository)
         command = ["git", "fast-import", "--quiet", "--done"]
         self._process = subprocess.Popen(command, env=git_environment(repository), stdin=subprocess.PIPE)
         assert self._process.stdin is not None
@@ -126,11 +144,10 @@ class Import:
         self._heads[branch] = self._marks
 
 
-def git(repository: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        ["git", *arguments], env=git_environment(repository), stdout=subprocess.PIPE, text=True, check=True
-    )
-    return done.stdout
+def git(repository: Path, *arguments: str, input: str | bytes = b"") -> bytes:
+    given = input.encode() if isinstance(input, str) else input
+    command, environment = ["git", *arguments], git_environment(repository)
+    return subprocess.run(command, env=environment, input=given, stdout=subprocess.PIPE, check=True).stdout
 
 
 def git_environment(repository: Path) -> dict[str, str]:
