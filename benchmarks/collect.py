@@ -9,18 +9,16 @@ RESULTS.md; any other only prints.
 from __future__ import annotations
 
 import argparse
-import shutil
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.garbage import measure_collect, measure_disk, measure_saves
 from benchmarks.history import History, make_history
-from benchmarks.measure import IN_MEMORY, facts, file_system, say, size, table, write_results
-from benchmarks.upkeep import Findings, Settings, measure_check, measure_limit
+from benchmarks.measure import size
+from benchmarks.report import Findings, Report, measure_part, number_from, parser_of, run_all
+from benchmarks.upkeep import Settings, measure_check, measure_limit
 from lastgood.engine.store import Store
 
 FILES, CHECKPOINTS, CHANGES = 50_000, 1000, 10
@@ -38,41 +36,22 @@ PARTS: dict[str, tuple[str, Callable[[Settings], Findings]]] = {
 def main(arguments: list[str]) -> int:
     options = _options(arguments)
     names = options.only or list(PARTS)
-    folder = Path(tempfile.mkdtemp(prefix="lastgood-bench-", dir=options.folder))
-    try:
-        if (kind := file_system(folder)) in IN_MEMORY:
-            print(f"{kind} is not durable: give a --folder on a disk", file=sys.stderr)
-            return 2
-        about = facts(folder)
+
+    def measure(folder: Path) -> Report:
         history = make_history(folder, options.files, options.checkpoints, CHANGES)
-        findings = [_measure(name, Settings(folder / name, history)) for name in names]
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    notes = about + _explain(history) + [note for found in findings for note in found.notes]
-    rows = [row for found in findings for row in found.rows]
-    text = "\n".join(["## Collecting", "", *(f"- {note}" for note in notes), "", table(rows)])
-    say(f"\n{text}\n")
-    if (options.files, options.checkpoints, set(names)) == (FILES, CHECKPOINTS, set(PARTS)):
-        write_results("collect", text)
-    else:
-        say("A shortened run: RESULTS.md stays as it is.")
-    return 0
+        findings = [measure_part(name, folder, _part(name, history)) for name in names]
+        return Report(_explain(history), findings)
+
+    is_full = (options.files, options.checkpoints, set(names)) == (FILES, CHECKPOINTS, set(PARTS))
+    is_full = is_full and all(hasattr(Store, needed) for needed, _ in PARTS.values())
+    return run_all("collect", options.folder, measure, is_full=is_full)
 
 
-def _measure(name: str, settings: Settings) -> Findings:
+def _part(name: str, history: History) -> Callable[[Path], Findings]:
     needed, measure = PARTS[name]
-    say(f"== {name}")
     if not hasattr(Store, needed):
-        say(f"  there is no store.{needed}")
-        return Findings([], [f"Not measured, {name}: there is no store.{needed}."])
-    settings.folder.mkdir()
-    began = time.monotonic()
-    found = measure(settings)
-    shutil.rmtree(settings.folder)
-    for row in found.rows:
-        say(f"  {row.measure}: {row.ours} against {row.other}, {row.ratio}, {row.result}")
-    say(f"  {time.monotonic() - began:.0f} s")
-    return found
+        return lambda _: Findings([], [f"Not measured, {name}: there is no store.{needed}."])
+    return lambda folder: measure(Settings(folder, history))
 
 
 def _explain(history: History) -> list[str]:
@@ -91,11 +70,9 @@ def _explain(history: History) -> list[str]:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.collect")
-    parser.add_argument("--only", action="append", choices=list(PARTS), help="this part alone; may be repeated")
-    parser.add_argument("--files", type=int, default=FILES, help="of the tree")
+    parser = parser_of("collect", PARTS)
+    parser.add_argument("--files", type=number_from(100), default=FILES, help="of the tree")
     parser.add_argument("--checkpoints", type=_eights, default=CHECKPOINTS, help="of the history")
-    parser.add_argument("--folder", help="where to measure; a folder of its own is made there and removed")
     return parser.parse_args(arguments)
 
 

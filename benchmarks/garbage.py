@@ -12,8 +12,9 @@ from pathlib import Path
 
 from benchmarks.history import TASK, git
 from benchmarks.measure import Row, Series, at_most, duration, interleave, seconds, size
+from benchmarks.report import Findings
 from benchmarks.tree import change
-from benchmarks.upkeep import ROUNDS, Findings, Settings, fresh, settled, upkeep
+from benchmarks.upkeep import ROUNDS, Settings, fresh, settled, upkeep
 from lastgood.engine.store import Store, open_store
 from lastgood.engine.task import Task
 

@@ -12,18 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
 from benchmarks.history import TASK, History, copy_store
-from benchmarks.measure import Row, at_most, duration, files_size, interleave, reaches, seconds, size
+from benchmarks.measure import at_most, duration, files_size, interleave, reaches, seconds, size
+from benchmarks.report import Findings
 from benchmarks.tree import change, make_tree
 from lastgood.engine.store import Store, open_store
 
 ROUNDS = 5
 FILES, CHECKPOINTS, CHANGES, TAGGED = 2_000, 100, 200, 5
 """Of the store that gets a quota: its history is most of it, as it must be for half of it to be enough."""
-
-
-class Findings(NamedTuple):
-    rows: list[Row]
-    notes: list[str]
 
 
 class Settings(NamedTuple):
