@@ -16,21 +16,21 @@ from lastgood import AppendList
 from lastgood.content.codes import SPLIT_LIST, SPLIT_TEXT
 from lastgood.content.gathering import REFERENCE
 from lastgood.content.joining import check
-from lastgood.content.references import ELEMENTS, leads_on, references_in, references_of
 from lastgood.content.splitting import Split, Splitter
+from lastgood.content.tracing import ELEMENTS, is_plain, references_below, references_in
 from lastgood.errors import IntegrityError
 
 Blobs = dict[bytes, bytes]
 
 
 def reached(split: Split, blobs: Blobs) -> set[bytes]:
-    waiting = references_of(split.root)
+    waiting = references_in(split.root)
     found = set()
     while waiting:
         reference = waiting.pop()
         found.add(reference[1:])
-        if leads_on(reference):
-            waiting += references_in(reference, blobs[reference[1:]])
+        if not is_plain(reference):
+            waiting += references_below(reference, blobs[reference[1:]])
     return found
 
 
@@ -83,20 +83,20 @@ EVERY_HEADER: list[Any] = [
 def test_nothing_that_stands_before_hides_a_reference(index: int) -> None:
     reference = b"\0" + b"d" * (REFERENCE - 1)
     split = packb(Ext(SPLIT_LIST, packb([1, reference, b""])))
-    assert references_of(packb(EVERY_HEADER[index]) + split) == [reference]
-    assert references_of(packb([EVERY_HEADER[index], 1])) == []
+    assert references_in(packb(EVERY_HEADER[index]) + split) == [reference]
+    assert references_in(packb([EVERY_HEADER[index], 1])) == []
 
 
 def test_what_looks_like_a_reference_in_text_is_none() -> None:
     tail = packb(Ext(SPLIT_LIST, packb([1, b"\0" * REFERENCE, b""])))
-    assert references_of(packb(Ext(SPLIT_TEXT, packb([len(tail), b"", tail])))) == []
-    assert references_of(packb(tail)) == []
+    assert references_in(packb(Ext(SPLIT_TEXT, packb([len(tail), b"", tail])))) == []
+    assert references_in(packb(tail)) == []
 
 
 def test_a_part_that_holds_nothing_split_leads_nowhere() -> None:
     plain = b"\0" + b"d" * (REFERENCE - 1)
-    assert not leads_on(plain)
-    assert references_in(plain, b"\xc1 not even msgpack") == []
+    assert is_plain(plain)
+    assert references_below(plain, b"\xc1 not even msgpack") == []
 
 
 @pytest.mark.parametrize(
@@ -109,13 +109,13 @@ def test_a_part_that_holds_nothing_split_leads_nowhere() -> None:
 )  # fmt: skip
 def test_what_is_not_well_formed_is_refused(data: bytes) -> None:
     with pytest.raises(IntegrityError):
-        references_of(data)
+        references_in(data)
 
 
 def test_a_node_refers_to_what_lies_one_level_below() -> None:
     node, low, high = b"\2" + b"n" * 32, b"\1" + b"a" * 32, b"\3" + b"b" * 32
-    assert references_in(node, low + low) == [low, low]
+    assert references_below(node, low + low) == [low, low]
     for wrong in (low + high, low + b"x"):
         with pytest.raises(IntegrityError):
-            references_in(node, wrong)
-    assert references_in(ELEMENTS + b"r" * 32, b"\x01\x02") == []
+            references_below(node, wrong)
+    assert references_below(ELEMENTS + b"r" * 32, b"\x01\x02") == []

@@ -1,31 +1,44 @@
-"""Which blobs a stored value is made of, found without putting it together (docs/format.md, Splitting)."""
+"""Which blobs a stored value is made of, found without putting it together (docs/format.md, Splitting).
+
+Whatever is not well formed is an IntegrityError: who asks may be about to remove what was not found.
+"""
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Iterator
+from typing import NoReturn
 
 from lastgood.content.codes import SPLIT_TEXT, SPLITS
-from lastgood.content.decoding import decode, visit
+from lastgood.content.decoding import decode
 from lastgood.content.gathering import HOLDS_SPLIT, LEVEL_BITS, REFERENCE
-from lastgood.content.values import array_header
 from lastgood.errors import IntegrityError
 
 Reference = bytes
 """A flag byte and a digest."""
 
+ELEMENTS = bytes((HOLDS_SPLIT,))
+"""The flag of a blob whose elements may be split: of the root of a value, too."""
 
-def references_in(value: bytes) -> list[Reference]:
-    """What an encoded value refers to itself. IntegrityError when it is not well formed."""
+
+def references_in(values: bytes) -> list[Reference]:
+    """What encoded values, end to end, refer to themselves, also in their tails."""
     found: list[Reference] = []
-    visit(value, lambda code, payload: found.extend(_read_split(code, payload)))
+    waiting = [values]
+    while waiting:
+        for code, payload in _exts(waiting.pop()):
+            if code in SPLITS:
+                references, tail = _read_split(payload)
+                found += _cut(references)
+                if code != SPLIT_TEXT:  # that one is cut between lines, not between values
+                    waiting.append(tail)
     return found
 
 
 def references_below(reference: Reference, data: bytes) -> list[Reference]:
     """What the blob of a reference refers to; `data` are its bytes."""
-    if reference[0] & LEVEL_BITS:
-        return _cut(data)
-    return _references_in_elements(data) if reference[0] & HOLDS_SPLIT else []
+    if level := reference[0] & LEVEL_BITS:
+        return _cut(data, level - 1)
+    return [] if is_plain(reference) else references_in(data)
 
 
 def is_plain(reference: Reference) -> bool:
@@ -33,34 +46,64 @@ def is_plain(reference: Reference) -> bool:
     return not reference[0] & (LEVEL_BITS | HOLDS_SPLIT)
 
 
-def _read_split(code: int, payload: bytes) -> list[Reference]:
+def _read_split(payload: bytes) -> tuple[bytes, bytes]:
     parts = decode(payload)
     if type(parts) is not list or [type(part) for part in parts] != [int, bytes, bytes]:
-        raise _malformed()
-    return _cut(parts[1]) + ([] if code == SPLIT_TEXT else _references_in_elements(parts[2]))
+        _malformed()
+    return parts[1], parts[2]
 
 
-def _references_in_elements(elements: bytes) -> list[Reference]:
-    """Elements lie end to end and nothing says how many they are: they are read as a list that is longer than they
-    can be, and all of them are met before its end is missed."""
-    found: list[Reference] = []
-
-    def value_of(code: int, payload: memoryview) -> None:
-        if code in SPLITS:
-            found.extend(_read_split(code, bytes(payload)))
-
-    try:
-        msgspec.msgpack.Decoder(ext_hook=value_of).decode(array_header(len(elements) + 1) + elements)
-    except msgspec.DecodeError:
-        return found
-    raise _malformed()
-
-
-def _cut(references: bytes) -> list[Reference]:
+def _cut(references: bytes, level: int | None = None) -> list[Reference]:
     if len(references) % REFERENCE:
-        raise _malformed()
-    return [references[at : at + REFERENCE] for at in range(0, len(references), REFERENCE)]
+        _malformed()
+    found = [references[at : at + REFERENCE] for at in range(0, len(references), REFERENCE)]
+    if level is not None and any(reference[0] & LEVEL_BITS != level for reference in found):
+        _malformed()
+    return found
 
 
-def _malformed() -> IntegrityError:
-    return IntegrityError("a stored value is not well formed")
+def _exts(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Every ext in msgpack values end to end, however deep in lists and maps; what is in an ext is not looked at."""
+    at, end = 0, len(data)
+    while at < end:
+        first = data[at]
+        at += 1
+        if first <= 0x9F or first >= 0xE0:  # a small number, or the header of a small map or list
+            continue
+        if first <= 0xBF:
+            at += first & 0x1F
+        elif (size := _FIXED.get(first)) is not None:
+            at += size
+        elif (width := _PREFIXED.get(first)) is not None:
+            at += width + int.from_bytes(data[at : at + width])
+        elif (length := _FIXED_EXT.get(first)) is not None:
+            yield _ext(data, at, length)
+            at += 1 + length
+        elif (width := _EXT.get(first, 0)) != 0:
+            length = int.from_bytes(data[at : at + width])
+            yield _ext(data, at + width, length)
+            at += width + 1 + length
+        else:
+            _malformed()
+    if at != end:
+        _malformed()
+
+
+def _ext(data: bytes, at: int, length: int) -> tuple[int, bytes]:
+    if at + 1 + length > len(data):
+        _malformed()
+    return data[at], data[at + 1 : at + 1 + length]
+
+
+# By the first byte: how many bytes follow; how wide the length of what follows is.
+_FIXED = {
+    0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8,
+    0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4,  # headers of lists and maps: what is in them comes next
+}  # fmt: skip
+_PREFIXED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+_FIXED_EXT = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
+_EXT = {0xC7: 1, 0xC8: 2, 0xC9: 4}
+
+
+def _malformed() -> NoReturn:
+    raise IntegrityError("a stored value is not well formed")

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
 from lastgood.catalog.contract import FILES, Catalog, Held
-from lastgood.content.references import leads_on, references_in
+from lastgood.content.tracing import is_plain, references_below
 from lastgood.engine.blobs import FileBlobs
 from lastgood.engine.reach import CHUNKS, CONTENT, TREE, Named, each_held, unpack_part
 from lastgood.errors import IntegrityError
@@ -62,7 +62,7 @@ class Marks:
     def _meet(self, partition: int, references: Iterable[bytes]) -> None:
         needed, met, waiting = self._needed[partition], self._met[partition], self._waiting[partition]
         for reference in references:
-            if leads_on(reference):
+            if not is_plain(reference):
                 if reference in met:
                     continue
                 met.add(reference)
@@ -80,7 +80,7 @@ class Marks:
         try:
             for reference in some:
                 data = unpack_part(reference[1:], blobs.get(reference[1:]), wholes)
-                self._meet(partition, references_in(reference, data))
+                self._meet(partition, references_below(reference, data))
         except IntegrityError:
             if self._is_there(partition):
                 raise

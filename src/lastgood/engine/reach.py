@@ -15,7 +15,7 @@ import msgspec
 
 from lastgood.catalog.contract import FILES, Blob, Catalog, Held, StoredCheckpoint
 from lastgood.content.compression import decompress
-from lastgood.content.references import ELEMENTS, leads_on, references_in, references_of
+from lastgood.content.tracing import ELEMENTS, is_plain, references_below, references_in
 from lastgood.engine.blobs import FileBlobs
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import VALUES, Record, ValueRef, decode_record
@@ -118,7 +118,7 @@ class Named:
         state = values.pop("state")
         self.parts = [ELEMENTS + value.digest for value in values.values() if value]
         if state is not None:
-            self.parts += references_of(unpack_part(state.digest, root, {}))
+            self.parts += references_in(unpack_part(state.digest, root, {}))
 
 
 class _Reading:
@@ -158,7 +158,7 @@ class _Reading:
                 node = blobs.get(reference[1:], -1)
                 if node < 0:
                     self.unreadable += 1
-                elif leads_on(reference):
+                elif not is_plain(reference):
                     node = waiting[reference] = self.graph.add(0, 0, (node,))
                 named[reference] = node
             if node >= 0:
@@ -181,7 +181,7 @@ class _Reading:
         for reference, node in some.items():
             try:
                 data = found[reference[1:]]
-                names = self._file_names(reference, data) if partition == FILES else references_in(reference, data)
+                names = self._file_names(reference, data) if partition == FILES else references_below(reference, data)
             except (KeyError, IntegrityError):
                 self.unreadable += 1
                 continue
