@@ -785,7 +785,18 @@ ENGINE = "for the rest of the engine"
 LEFT_OUT = {
     "Store": dict.fromkeys(
         (
-            *("actor", "alert", "announce_interrupted", "catalog", "end_step", "filing", "hold", "line", "log"),
+            *(
+                "actor",
+                "alert",
+                "announce_interrupted",
+                "catalog",
+                "end_step",
+                "filing",
+                "housekeeping",
+                "hold",
+                "line",
+                "log",
+            ),
             *("renew_locks", "stream_file"),
             *("stored", "verifier", "wrap", "wrap_intact"),
         ),

@@ -63,6 +63,7 @@ class Store(Opened[engine.Store]):
     size = bridged(engine.Store.size)
     usage = bridged(engine.Store.usage)
     collect = bridged(engine.Store.collect)
+    limit = bridged(engine.Store.limit)
     check = bridged(engine.Store.check)
 
     async def history(

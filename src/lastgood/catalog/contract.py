@@ -517,6 +517,10 @@ class Catalog(ABC):
         """By name."""
 
     @abstractmethod
+    def used_bytes(self) -> int:
+        """How many bytes it would take on disk, if it was tidied up."""
+
+    @abstractmethod
     def free_bytes(self) -> int:
         """How many of the bytes that it takes on disk hold nothing, and will be used again."""
 
@@ -528,8 +532,10 @@ class Catalog(ABC):
         """Owner and id of checkpoints that were marked as deleted by then, and are not purged."""
 
     @abstractmethod
-    def purge_all(self, checkpoints: Sequence[tuple[str, str]], actor: Actor) -> list[str]:
-        """As `purge`, of many (owner, id) at once; those that cannot be, and not those that could."""
+    def purge_all(
+        self, checkpoints: Sequence[tuple[str, str]], actor: Actor, *, spare_tagged: bool = False
+    ) -> list[str]:
+        """As `purge`, of many (owner, id) at once. Those that cannot be purged stay; the ids of the others."""
 
     @abstractmethod
     def condemn(self, partition: int, digests: Sequence[bytes], at: int) -> None:

@@ -70,25 +70,32 @@ def collect(
     store: Store,
     *,
     grace: float = GRACE_SECONDS,
+    keep_deleted: float | None = None,
+    waste: float = WASTE,
     dry_run: bool = False,
     wait: bool = True,
     progress: Progress | None = None,
 ) -> Collected:
-    """As `Store.collect`. Without `wait` it gives up when someone else is collecting."""
-    check_number("grace", int(grace))
+    """As `Store.collect`. Without `wait` it gives up when someone else is collecting. `keep_deleted`: a grace period of
+    their own for deleted checkpoints. `waste`: the share of garbage in a pack that is worth rewriting it."""
+    kept = grace if keep_deleted is None else keep_deleted
+    for name, seconds in (("grace", grace), ("keep_deleted", kept)):
+        check_number(name, int(seconds))
     with _alone(store, wait=wait) as is_alone:
         if not is_alone:
             return Collected(was_busy=True)
-        return _Run(store, int(grace * 1_000_000), dry_run, progress or _tell_nobody).run()
+        periods = int(grace * 1_000_000), int(kept * 1_000_000)
+        return _Run(store, periods, waste, dry_run, progress or _tell_nobody).run()
 
 
 class _Run:
-    def __init__(self, store: Store, grace: int, dry_run: bool, progress: Progress) -> None:
+    def __init__(self, store: Store, periods: tuple[int, int], waste: float, dry_run: bool, progress: Progress) -> None:
         self._store = store
         self._catalog = store.catalog
         self._files = store.filing.blobs
         self._objects = store.filing.objects
-        self._grace = grace
+        self._grace, self._keep_deleted = periods
+        self._waste = waste
         self._dry_run = dry_run
         self._progress = progress
         self._found = Collected(dry_run=dry_run)
@@ -121,7 +128,7 @@ class _Run:
         """Deleted checkpoints whose time is up, but for those that a restore under way may go back to."""
         journals = self._catalog.journals(this_process().host)
         spared = {checkpoint_id for journal in journals for checkpoint_id in (journal.before, journal.chosen)}
-        deleted = self._catalog.deleted_before(now() - self._grace)
+        deleted = self._catalog.deleted_before(now() - self._keep_deleted)
         doomed = [(owner, checkpoint_id) for owner, checkpoint_id in deleted if checkpoint_id not in spared]
         self._note(purged=len(doomed))
         for some in _chunks([] if self._dry_run else doomed):
@@ -189,7 +196,7 @@ class _Run:
         packs = {pack.name: pack.size for pack in self._catalog.packs()}
         self._remove_packs([name for name in packs if name not in lying], packs)
         used = {name: sum(HEAD_SIZE + blob.length for blob in blobs) for name, blobs in lying.items()}
-        wasteful = [name for name, size in packs.items() if name in used and used[name] < size * (1 - WASTE)]
+        wasteful = [name for name, size in packs.items() if name in used and used[name] < size * (1 - self._waste)]
         for done, (emptied, size) in enumerate(repack(self._store, {name: lying[name] for name in wasteful}), 1):
             self._remove_packs(emptied, packs)
             self._note(packs_rewritten=self._found.packs_rewritten + len(emptied), freed=self._found.freed - size)

@@ -174,10 +174,15 @@ class Cursor:
 
     def _write(self, ground: Ground, draft: Draft) -> tuple[Record, Committed]:
         store = self.store
+        about = store.catalog, ground, draft, self._splitters, store.user, store.options.redaction
         try:
-            return write_checkpoint(store.catalog, ground, draft, self._splitters, store.user, store.options.redaction)
+            record, committed = write_checkpoint(*about)
         except BusyError:  # once more: whoever held it may be gone
-            return write_checkpoint(store.catalog, ground, draft, self._splitters, store.user, store.options.redaction)
+            record, committed = write_checkpoint(*about)
+        if store.housekeeping is not None:
+            packs = draft.files.gathered.packs if isinstance(draft.files, tuple) else ()
+            store.housekeeping.note(committed.stored.placement.sequence, sum(pack.size for pack in packs))
+        return record, committed
 
     def _ground(self) -> Ground:
         head, only_if_active = self.head, not self.by_branch

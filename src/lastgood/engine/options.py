@@ -28,7 +28,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Defaults fit an agent on a laptop.
 
     `base_path` is where the relative paths of evidence begin (default: the working directory); without
-    `auto_verify` evidence is only checked when asked for. `redaction` says what counts as a secret.
+    `auto_verify` evidence is only checked when asked for. `redaction` says what counts as a secret. `collect`: "auto"
+    removes what nobody needs in the background when the store has grown, "never" leaves that to `store.collect()`.
+    `max_bytes` is the most that the store may take on disk: then the oldest checkpoints go by themselves, those that
+    nobody protects (`store.limit`).
     """
 
     on_failure: OnFailure = "spool"
@@ -40,12 +43,18 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     base_path: str | os.PathLike[str] | None = None
     auto_verify: bool = True
     redaction: Redaction = Redaction()
+    collect: Literal["auto", "never"] = "auto"
+    max_bytes: int | None = None
 
     def __post_init__(self) -> None:
         check_on_failure(self.on_failure)
         for name in ("cache_checkpoints", "cache_alert_bytes", "warn_state_bytes", "max_state_bytes"):
             check_number(name, getattr(self, name))
         check_flag("auto_verify", self.auto_verify)
+        if self.max_bytes is not None:
+            check_number("max_bytes", self.max_bytes)
+        if self.collect not in ("auto", "never"):
+            raise InvalidError(f"collect cannot be {self.collect!r}", hint="one of auto, never", field="collect")
         if not isinstance(self.redaction, Redaction):
             raise InvalidError("redaction is not a Redaction", hint="as in Redaction(keys=('pin',))", field="redaction")
         if not isinstance(self.base_path, str | os.PathLike | None):

@@ -24,6 +24,7 @@ from lastgood.engine.context import (
     operating_system_user,
 )
 from lastgood.engine.filing import Filing
+from lastgood.engine.housekeeping import Housekeeping
 from lastgood.engine.location import locate, make_folder
 from lastgood.engine.options import Alert, Options
 from lastgood.errors import CheckpointError, IntegrityError, InvalidError, NotFoundError, UnavailableError
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from lastgood.engine.collect import Collected
     from lastgood.engine.collect import Progress as Collecting
     from lastgood.engine.history import Entry
+    from lastgood.engine.limit import Limited
     from lastgood.engine.recovery import Recovery
     from lastgood.engine.task import Task
     from lastgood.engine.usage import Usage
@@ -107,6 +109,7 @@ class Store:
         self._cache = CheckpointCache(self.options.cache_checkpoints, self.options.cache_alert_bytes, self.alert)
         self._verifier: EvidenceVerifier | None = None
         self.filing = Filing(catalog)
+        self.housekeeping = Housekeeping(self) if self.options.collect == "auto" and catalog.durable else None
         self._base_path = _absolute(self.options.base_path or os.curdir)
         self.renew_locks()
         renew_after_fork(self)
@@ -377,8 +380,10 @@ class Store:
         return self._cache.figures()
 
     def size(self) -> int:
-        """Bytes on disk."""
-        return self.catalog.size()
+        """Bytes on disk, of the catalog and the packs."""
+        objects = self.filing.objects
+        packs = objects.list("packs/") if objects is not None else ()
+        return self.catalog.size() + sum(pack.size for pack in packs)
 
     def usage(self, task_id: str | None = None, *, owner: str | None = None) -> Usage:
         """How many bytes the store takes, and what each task, branch and checkpoint has of them, alone and shared.
@@ -408,6 +413,17 @@ class Store:
 
         return collect(self, grace=grace, dry_run=dry_run, progress=progress)
 
+    def limit(self, max_bytes: int, *, dry_run: bool = False, progress: Collecting | None = None) -> Limited:
+        """Bring the store below `max_bytes` on disk: garbage goes first, then deleted checkpoints, then the oldest.
+
+        Heads of active branches, tagged checkpoints and the last verified of each task stay, and so does history that
+        would free nothing. What goes is purged: it cannot be brought back. With `dry_run` nothing changes, and the
+        answer says what each would free. When it cannot be met the answer says why, and an alert is sent.
+        """
+        from lastgood.engine.limit import limit
+
+        return limit(self, max_bytes, dry_run=dry_run, progress=progress)
+
     def check(
         self,
         *,
@@ -430,6 +446,8 @@ class Store:
         )
 
     def close(self) -> None:
+        if self.housekeeping is not None:
+            self.housekeeping.close()
         with self._verifier_lock:
             verifier, self._verifier = self._verifier, None
         if verifier is not None:

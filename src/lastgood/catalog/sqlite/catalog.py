@@ -240,6 +240,10 @@ class SQLiteCatalog(Catalog):
         with self._database.reading() as connection:
             return usage.read_packs(connection)
 
+    def used_bytes(self) -> int:
+        with self._database.reading() as connection:
+            return usage.read_used_bytes(connection)
+
     def free_bytes(self) -> int:
         with self._database.reading() as connection:
             return usage.read_free_bytes(connection)
@@ -248,8 +252,12 @@ class SQLiteCatalog(Catalog):
         with self._database.reading() as connection:
             return collection.read_deleted(connection, at)
 
-    def purge_all(self, checkpoints: Sequence[tuple[str, str]], actor: Actor) -> list[str]:
-        return self._database.write(lambda connection: collection.purge_all(connection, checkpoints, actor))
+    def purge_all(
+        self, checkpoints: Sequence[tuple[str, str]], actor: Actor, *, spare_tagged: bool = False
+    ) -> list[str]:
+        return self._database.write(
+            lambda connection: collection.purge_all(connection, checkpoints, actor, spare_tagged=spare_tagged)
+        )
 
     def condemn(self, partition: int, digests: Sequence[bytes], at: int) -> None:
         self._database.write(lambda connection: collection.condemn(connection, partition, digests, at), durable=False)

@@ -21,6 +21,7 @@ _REMOVE = """
 _MOVE = """
   UPDATE blobs SET pack = ?, position = ?, length = ?, encoding = ?
   WHERE partition = ? AND digest = ? AND pack = (SELECT pack FROM packs WHERE name = ?)"""
+_IS_TAGGED = "SELECT 1 FROM tags t JOIN checkpoints c USING (number) WHERE c.id = ? AND c.owner = ? LIMIT 1"
 _DELETED = """
   SELECT c.owner, c.id FROM checkpoints c JOIN attestations a ON a.checkpoint = c.number
   WHERE c.deleted = 1 AND a.kind = 'deleted' GROUP BY c.number HAVING max(a.at) <= ?
@@ -82,9 +83,13 @@ def read_deleted(connection: apsw.Connection, before: int) -> list[tuple[str, st
     return [(owner, checkpoint_id) for owner, checkpoint_id in rows(connection, _DELETED, (before,))]
 
 
-def purge_all(connection: apsw.Connection, checkpoints: Sequence[tuple[str, str]], actor: Actor) -> list[str]:
+def purge_all(
+    connection: apsw.Connection, checkpoints: Sequence[tuple[str, str]], actor: Actor, *, spare_tagged: bool
+) -> list[str]:
     purged = []
     for owner, checkpoint_id in checkpoints:
+        if spare_tagged and connection.execute(_IS_TAGGED, (checkpoint_id, owner)).get is not None:
+            continue
         try:
             purge(connection, owner, checkpoint_id, actor)
         except (ConflictError, NotFoundError):  # it became a head, or is gone already

@@ -43,6 +43,10 @@ def read_packs(connection: apsw.Connection) -> list[KnownPack]:
     return [KnownPack(*row) for row in rows(connection, "SELECT name, size FROM packs ORDER BY name")]
 
 
+def read_used_bytes(connection: apsw.Connection) -> int:
+    return int(connection.pragma("page_count") * connection.pragma("page_size")) - read_free_bytes(connection)
+
+
 def read_free_bytes(connection: apsw.Connection) -> int:
     return int(connection.pragma("freelist_count") * connection.pragma("page_size"))
 
