@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from lastgood.engine.browse import FileChange, FileInfo, FilesDiff
     from lastgood.engine.checking.report import CheckReport, Finding
     from lastgood.engine.checkpoint import Checkpoint, Skipped
+    from lastgood.engine.collect import Collected
     from lastgood.engine.context import correlation
     from lastgood.engine.difference import Difference
     from lastgood.engine.history import Entry
+    from lastgood.engine.limit import Evicted, Limited
     from lastgood.engine.manager import CheckpointManager
     from lastgood.engine.options import Alert, Options
     from lastgood.engine.recovery import Recovery
@@ -64,10 +66,12 @@ __all__ = [
     "CheckpointManager",
     "CheckpointPage",
     "CheckpointUsage",
+    "Collected",
     "ConflictError",
     "Difference",
     "DiskFullError",
     "Entry",
+    "Evicted",
     "Evidence",
     "EvidenceError",
     "EvidencePack",
@@ -83,6 +87,7 @@ __all__ = [
     "Growth",
     "IntegrityError",
     "InvalidError",
+    "Limited",
     "LostCommitsError",
     "NotFoundError",
     "OpenStep",
@@ -122,6 +127,9 @@ _HOMES = {
     "CheckpointManager": "lastgood.engine.manager",
     "CheckpointPage": "lastgood.engine.store",
     "CheckpointUsage": "lastgood.engine.usage",
+    "Collected": "lastgood.engine.collect",
+    "Evicted": "lastgood.engine.limit",
+    "Limited": "lastgood.engine.limit",
     "ConflictError": "lastgood.errors",
     "Difference": "lastgood.engine.difference",
     "DiskFullError": "lastgood.errors",
