@@ -558,6 +558,10 @@ class Catalog(ABC):
         """Those of the entries that lie in the pack `origin` lie in this one now, which is not announced any more."""
 
     @abstractmethod
+    def lying_in(self, pack: str) -> list[Indexed]:
+        """The blobs in a pack, in the order of their places."""
+
+    @abstractmethod
     def remove_packs(self, names: Sequence[str]) -> list[str]:
         """Forget packs in which no blob lies; which ones. Durable when it returns."""
 

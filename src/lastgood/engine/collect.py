@@ -14,7 +14,7 @@ import fcntl
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -105,7 +105,8 @@ class _Run:
         marks = Marks(self._catalog, self._files, without=doomed if self._dry_run else ())
         self._progress("mark", 0, 0)
         marks.mark_all()
-        garbage = list(self._unneeded(marks))
+        used: defaultdict[str, int] = defaultdict(int)
+        garbage = list(self._unneeded(marks, used))
         if self._dry_run:
             return self._foresee(garbage)
         slices = list(self._slices())
@@ -117,7 +118,7 @@ class _Run:
         self._remove_slices([part for part in slices if not marks.has(part.partition, part.digest)])
         self._remove([blob for blob in garbage if not marks.has(blob.partition, blob.digest)])
         if self._objects is not None:
-            self._repack()
+            self._repack(used)
             self._sweep()
         self._shrink()
         return self._found
@@ -138,10 +139,15 @@ class _Run:
 
     # --- blobs
 
-    def _unneeded(self, marks: Marks) -> Iterator[Indexed]:
+    def _unneeded(self, marks: Marks, used: defaultdict[str, int]) -> Iterator[Indexed]:
+        """Also counts the bytes of each pack that are needed, into `used`."""
         page = self._catalog.indexed()
         while page:
-            yield from (blob for blob in page if not marks.has(blob.partition, blob.digest))
+            for blob in page:
+                if not marks.has(blob.partition, blob.digest):
+                    yield blob
+                elif blob.pack is not None:
+                    used[blob.pack] += HEAD_SIZE + blob.length
             page = self._catalog.indexed(page[-1].number)
 
     def _condemn(self, garbage: Sequence[Indexed]) -> None:
@@ -183,24 +189,24 @@ class _Run:
 
     # --- packs
 
-    def _repack(self) -> None:
-        """Packs in which nothing lies go first; then those with much waste are rewritten, one new pack at a time."""
-        assert self._objects is not None
-        lying: defaultdict[str, list[Indexed]] = defaultdict(list)
-        page = self._catalog.indexed()
-        while page:
-            for blob in page:
-                if blob.pack is not None:
-                    lying[blob.pack].append(blob)
-            page = self._catalog.indexed(page[-1].number)
+    def _repack(self, used: Mapping[str, int]) -> None:
+        """Packs in which nothing lies go first; then those with much waste are rewritten, one new pack at a time.
+
+        `used`: what was needed of each when that was looked at. What came later is in packs that came later.
+        """
         packs = {pack.name: pack.size for pack in self._catalog.packs()}
-        self._remove_packs([name for name in packs if name not in lying], packs)
-        used = {name: sum(HEAD_SIZE + blob.length for blob in blobs) for name, blobs in lying.items()}
-        wasteful = [name for name, size in packs.items() if name in used and used[name] < size * (1 - self._waste)]
-        for done, (emptied, size) in enumerate(repack(self._store, {name: lying[name] for name in wasteful}), 1):
+        self._remove_packs([name for name in packs if name not in used], packs)
+        lying = {
+            name: self._catalog.lying_in(name)
+            for name, size in packs.items()
+            if name in used and used[name] < size * (1 - self._waste)
+        }
+        if any(blob.condemned is not None for blobs in lying.values() for blob in blobs):
+            lying = {name: blobs for name, blobs in lying.items() if not _is_waiting(blobs, packs[name], self._waste)}
+        for done, (emptied, size) in enumerate(repack(self._store, lying), 1):
             self._remove_packs(emptied, packs)
             self._note(packs_rewritten=self._found.packs_rewritten + len(emptied), freed=self._found.freed - size)
-            self._progress("repack", done, len(wasteful))
+            self._progress("repack", done, len(lying))
 
     def _remove_packs(self, names: Sequence[str], sizes: dict[str, int]) -> None:
         assert self._objects is not None
@@ -261,6 +267,11 @@ def _batches(blobs: Iterable[Indexed | Sliced]) -> Iterator[tuple[int, list[byte
             yield blob.partition, digests
             waiting[blob.partition] = []
     yield from ((partition, digests) for partition, digests in waiting.items() if digests)
+
+
+def _is_waiting(blobs: Sequence[Indexed], size: int, waste: float) -> bool:
+    """Whether most of what is not needed in a pack lies there still, for its grace period."""
+    return sum(HEAD_SIZE + blob.length for blob in blobs) >= size * (1 - waste)
 
 
 def _chunks(things: Sequence[T]) -> Iterator[list[T]]:

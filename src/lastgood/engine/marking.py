@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from lastgood.catalog.contract import FILES, Catalog, Held
 from lastgood.content.tracing import is_plain, references_below
 from lastgood.engine.blobs import FileBlobs
-from lastgood.engine.reach import CHUNKS, CONTENT, TREE, Named, each_held, unpack_part
+from lastgood.engine.reach import Named, each_held, unpack_part
 from lastgood.errors import IntegrityError
-from lastgood.model.tree import Entry, File, Folder, decode_chunks, decode_new_entries
+from lastgood.model.tree import File, decode_chunks, read_leads
 
-READ_AT_ONCE = 256
+T = TypeVar("T")
+
+READ_AT_ONCE = 512
 
 
 class Marks:
@@ -23,85 +26,77 @@ class Marks:
         """`without`: ids of checkpoints that do not count."""
         self._catalog = catalog
         self._files = files
-        self._needed: defaultdict[int, set[bytes]] = defaultdict(set)
-        self._met: defaultdict[int, set[bytes]] = defaultdict(set)
-        self._waiting: defaultdict[int, list[bytes]] = defaultdict(list)
-        self._entries: set[Entry] = set()
-        self._chunked: dict[bytes, File] = {}
-        self._checkpoints: set[tuple[int, int]] = set()
         self._without = without
+        self._checkpoints: set[tuple[int, int]] = set()
+        self._needed: defaultdict[int, set[bytes]] = defaultdict(set)
+        self._trees: set[bytes] = set()
+        self._chunked: set[bytes] = set()
+        self._parts: defaultdict[int, set[bytes]] = defaultdict(set)
 
     def has(self, partition: int, digest: bytes) -> bool:
         return digest in self._needed[partition]
 
     def mark_all(self) -> int:
         """Mark what the store's checkpoints need, those that were marked before excepted; how many were not."""
-        count = 0
+        trees: list[bytes] = []
+        parts: defaultdict[int, list[bytes]] = defaultdict(list)
+        count = len(self._checkpoints)
         for held in each_held(self._catalog):
-            stored = held.stored
-            number = stored.task_number, stored.placement.sequence
-            if number not in self._checkpoints and stored.id not in self._without:
-                self._mark(held)
-                count += 1
-        while any(self._waiting.values()):
-            for partition, waiting in list(self._waiting.items()):
-                some, self._waiting[partition] = waiting[:READ_AT_ONCE], waiting[READ_AT_ONCE:]
-                if some:
-                    self._follow(partition, some)
+            number = held.stored.task_number, held.stored.placement.sequence
+            if number not in self._checkpoints and held.stored.id not in self._without:
+                named = _read(held)
+                trees += named.trees
+                parts[held.stored.task_number] += named.parts
+                self._checkpoints.add(number)
+        self._mark_trees(reference[1:] for reference in trees)
+        for task, references in parts.items():
+            self._mark_parts(task, references)
         self._mark_wholes()
-        return count
+        return len(self._checkpoints) - count
 
-    def _mark(self, held: Held) -> None:
-        named, task = Named(held), held.stored.task_number
-        if named.damaged:
-            raise _unreadable(f"the record of checkpoint {held.stored.id}")
-        self._meet(task, named.parts)
-        self._meet(FILES, named.trees)
-        self._checkpoints.add((task, held.stored.placement.sequence))
+    def _mark_trees(self, trees: Iterable[bytes]) -> None:
+        waiting = self._unmet(trees, self._trees)
+        chunked: dict[bytes, File] = {}
+        needed = self._needed[FILES]
+        while waiting:
+            some, waiting = waiting[-READ_AT_ONCE:], waiting[:-READ_AT_ONCE]
+            needed.update(some)
+            for data in self._files.read_all(some).values():
+                leads = read_leads(data)
+                needed.update(leads.contents)
+                waiting += self._unmet(leads.trees, self._trees)
+                chunked |= {file.chunks: file for file in leads.chunked if file.chunks is not None}
+        for lists in _groups(self._unmet(chunked, self._chunked)):
+            needed.update(lists)
+            for key, data in self._files.read_all(lists).items():
+                needed.update(chunk.digest for chunk in decode_chunks(data, chunked[key]))
 
-    def _meet(self, partition: int, references: Iterable[bytes]) -> None:
-        needed, met, waiting = self._needed[partition], self._met[partition], self._waiting[partition]
-        for reference in references:
-            if not is_plain(reference):
-                if reference in met:
-                    continue
-                met.add(reference)
-                waiting.append(reference)
-            needed.add(reference[1:])
-
-    def _follow(self, partition: int, some: Sequence[bytes]) -> None:
-        keys = [reference[1:] for reference in some]
-        if partition == FILES:
-            found = self._files.read_all(keys)
-            for reference in some:
-                self._meet(FILES, self._names_in(reference, found[reference[1:]]))
-            return
-        blobs, wholes = self._catalog.blobs(partition, keys), dict[bytes, bytes]()
+    def _mark_parts(self, task: int, references: Iterable[bytes]) -> None:
+        """The parts of states. A reference is a flag and a digest."""
+        needed, met = self._needed[task], self._parts[task]
+        waiting = self._unmet(references, met)
         try:
-            for reference in some:
-                data = unpack_part(reference[1:], blobs.get(reference[1:]), wholes)
-                self._meet(partition, references_below(reference, data))
+            while waiting:
+                some, waiting = waiting[-READ_AT_ONCE:], waiting[:-READ_AT_ONCE]
+                needed.update(reference[1:] for reference in some)
+                leading = [reference for reference in some if not is_plain(reference)]
+                blobs, wholes = self._catalog.blobs(task, [each[1:] for each in leading]), dict[bytes, bytes]()
+                for reference in leading:
+                    data = unpack_part(reference[1:], blobs.get(reference[1:]), wholes)
+                    waiting += self._unmet(references_below(reference, data), met)
         except IntegrityError:
-            if self._is_there(partition):
+            if self._is_there(task):
                 raise
+
+    @staticmethod
+    def _unmet(each: Iterable[bytes], met: set[bytes]) -> list[bytes]:
+        new = {one for one in each if one not in met}
+        met |= new
+        return list(new)
 
     def _is_there(self, task: int) -> bool:
         """Whether the task has not been deleted meanwhile, with all that it had."""
         return any(each.number == task for each in self._catalog.tasks(None, after=task + 1, limit=1))
-
-    def _names_in(self, reference: bytes, data: bytes) -> Iterable[bytes]:
-        how, key = reference[:1], reference[1:]
-        if how == CHUNKS:
-            yield from (CONTENT + chunk.digest for chunk in decode_chunks(data, self._chunked.pop(key)))
-            return
-        for entry in decode_new_entries(data, key, self._entries):
-            if isinstance(entry, Folder):
-                yield TREE + entry.tree
-            elif isinstance(entry, File) and entry.chunks is None:
-                yield CONTENT + entry.digest
-            elif isinstance(entry, File) and entry.chunks is not None:
-                self._chunked.setdefault(entry.chunks, entry)
-                yield CHUNKS + entry.chunks
 
     def _mark_wholes(self) -> None:
         """A blob is needed as long as one of its parts is."""
@@ -113,8 +108,16 @@ class Marks:
             page = self._catalog.sliced(page[-1])
 
 
-def _unreadable(what: str) -> IntegrityError:
-    return IntegrityError(
-        f"{what} is damaged: what it needs is not known, so nothing is collected",
-        hint="`lastgood check` names all damage; `lastgood repair` mends what can be",
-    )
+def _read(held: Held) -> Named:
+    named = Named(held)
+    if named.damaged:
+        raise IntegrityError(
+            f"the record of checkpoint {held.stored.id} is damaged: nobody knows what it needs, so nothing is collected",
+            hint="`lastgood check` names all damage; `lastgood repair` mends what can be",
+        )
+    return named
+
+
+def _groups(things: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(things), READ_AT_ONCE):
+        yield things[start : start + READ_AT_ONCE]

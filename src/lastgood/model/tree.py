@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from operator import lt
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
@@ -27,7 +27,10 @@ class _Entry(msgspec.Struct, frozen=True, array_like=True):
     name: bytes
 
 
-class File(_Entry, frozen=True, array_like=True, tag=1):
+_FILE, _FOLDER, _LINK, _LEFT = 1, 2, 3, 4
+
+
+class File(_Entry, frozen=True, array_like=True, tag=_FILE):
     """`digest` is the SHA-256 of the whole content. `chunks` None: that is its blob, too; else the blob that lists
     the chunks (`encode_chunks`)."""
 
@@ -37,20 +40,20 @@ class File(_Entry, frozen=True, array_like=True, tag=1):
     chunks: bytes | None = None
 
 
-class Folder(_Entry, frozen=True, array_like=True, tag=2):
+class Folder(_Entry, frozen=True, array_like=True, tag=_FOLDER):
     """`tree` is the blob of its tree."""
 
     mode: int
     tree: bytes
 
 
-class Link(_Entry, frozen=True, array_like=True, tag=3):
+class Link(_Entry, frozen=True, array_like=True, tag=_LINK):
     """A symbolic link and where it points, as it stands there."""
 
     target: bytes
 
 
-class Left(_Entry, frozen=True, array_like=True, tag=4):
+class Left(_Entry, frozen=True, array_like=True, tag=_LEFT):
     """Something was there and was not captured; restoring leaves it alone."""
 
     why: Why
@@ -80,6 +83,7 @@ _KEPT = 1024
 """Trees that stay decoded: one that has changed is looked at by the scan, the plan and the next scan."""
 _trees = msgspec.msgpack.Decoder(tuple[int, Tree])
 _chunks = msgspec.msgpack.Decoder(Chunked)
+_plain: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder()
 
 
 def encode_tree(entries: Sequence[Entry]) -> bytes:
@@ -110,6 +114,30 @@ def decode_new_entries(data: bytes, expected: bytes, seen: set[Entry]) -> set[En
         raise _damaged("holds an entry that cannot be one")
     seen |= new
     return new
+
+
+class Leads(NamedTuple):
+    """What a tree leads to: the trees of its folders, the content of files, and files in chunks."""
+
+    trees: list[bytes]
+    contents: list[bytes]
+    chunked: list[File]
+
+
+def read_leads(data: bytes) -> Leads:
+    """Of a tree whose bytes were checked. No entry is made for each file: that took twice the time."""
+    try:
+        layout, entries = _plain.decode(data)
+        if layout != _LAYOUT:
+            raise _damaged(f"has the unknown layout {layout}")
+        files = [entry for entry in entries if entry[0] == _FILE]
+        return Leads(
+            [entry[3] for entry in entries if entry[0] == _FOLDER],
+            [entry[4] for entry in files if entry[5] is None],
+            [File(*entry[1:]) for entry in files if entry[5] is not None],
+        )
+    except (msgspec.DecodeError, ValueError, TypeError, LookupError) as error:
+        raise _damaged("cannot be read") from error
 
 
 def _read_entries(data: bytes, expected: bytes) -> Tree:

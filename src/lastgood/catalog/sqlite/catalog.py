@@ -278,6 +278,10 @@ class SQLiteCatalog(Catalog):
     def move_blobs(self, pack: NewPack, origin: str) -> None:
         self._database.write(lambda connection: collection.move_blobs(connection, pack, origin), durable=False)
 
+    def lying_in(self, pack: str) -> list[Indexed]:
+        with self._database.reading() as connection:
+            return usage.read_lying_in(connection, pack)
+
     def remove_packs(self, names: Sequence[str]) -> list[str]:
         return self._database.write(lambda connection: collection.remove_packs(connection, names))
 
