@@ -112,7 +112,7 @@ def _read(held: Held) -> Named:
     named = Named(held)
     if named.damaged:
         raise IntegrityError(
-            f"the record of checkpoint {held.stored.id} is damaged: nobody knows what it needs, so nothing is collected",
+            f"the record of checkpoint {held.stored.id} is damaged: what it needs is not known, so nothing goes",
             hint="`lastgood check` names all damage; `lastgood repair` mends what can be",
         )
     return named
