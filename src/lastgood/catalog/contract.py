@@ -533,9 +533,17 @@ class Catalog(ABC):
 
     @abstractmethod
     def purge_all(
-        self, checkpoints: Sequence[tuple[str, str]], actor: Actor, *, spare_tagged: bool = False
+        self,
+        checkpoints: Sequence[tuple[str, str]],
+        actor: Actor,
+        *,
+        spare_tagged: bool = False,
+        deleted_before: int | None = None,
     ) -> list[str]:
-        """As `purge`, of many (owner, id) at once. Those that cannot be purged stay; the ids of the others."""
+        """As `purge`, of many (owner, id) at once. Those that cannot be purged stay; the ids of the others.
+
+        With `deleted_before`, so do those that are not marked as deleted any more, or since later than that.
+        """
 
     @abstractmethod
     def condemn(self, partition: int, digests: Sequence[bytes], at: int) -> None:

@@ -129,12 +129,15 @@ class _Run:
         """Deleted checkpoints whose time is up, but for those that a restore under way may go back to."""
         journals = self._catalog.journals(this_process().host)
         spared = {checkpoint_id for journal in journals for checkpoint_id in (journal.before, journal.chosen)}
-        deleted = self._catalog.deleted_before(now() - self._keep_deleted)
+        limit = now() - self._keep_deleted
+        deleted = self._catalog.deleted_before(limit)
         doomed = [(owner, checkpoint_id) for owner, checkpoint_id in deleted if checkpoint_id not in spared]
-        self._note(purged=len(doomed))
+        if self._dry_run:
+            self._note(purged=len(doomed))
         for some in _chunks([] if self._dry_run else doomed):
-            self._catalog.purge_all(some, self._store.actor())
-            self._progress("purge", len(some), len(doomed))
+            purged = self._catalog.purge_all(some, self._store.actor(), deleted_before=limit)  # or was it undeleted?
+            self._note(purged=self._found.purged + len(purged))
+            self._progress("purge", self._found.purged, len(doomed))
         return {checkpoint_id for _, checkpoint_id in doomed}
 
     # --- blobs

@@ -253,10 +253,17 @@ class SQLiteCatalog(Catalog):
             return collection.read_deleted(connection, at)
 
     def purge_all(
-        self, checkpoints: Sequence[tuple[str, str]], actor: Actor, *, spare_tagged: bool = False
+        self,
+        checkpoints: Sequence[tuple[str, str]],
+        actor: Actor,
+        *,
+        spare_tagged: bool = False,
+        deleted_before: int | None = None,
     ) -> list[str]:
         return self._database.write(
-            lambda connection: collection.purge_all(connection, checkpoints, actor, spare_tagged=spare_tagged)
+            lambda connection: collection.purge_all(
+                connection, checkpoints, actor, spare_tagged=spare_tagged, deleted_before=deleted_before
+            )
         )
 
     def condemn(self, partition: int, digests: Sequence[bytes], at: int) -> None:

@@ -22,6 +22,10 @@ _MOVE = """
   UPDATE blobs SET pack = ?, position = ?, length = ?, encoding = ?
   WHERE partition = ? AND digest = ? AND pack = (SELECT pack FROM packs WHERE name = ?)"""
 _IS_TAGGED = "SELECT 1 FROM tags t JOIN checkpoints c USING (number) WHERE c.id = ? AND c.owner = ? LIMIT 1"
+_IS_DELETED = """
+  SELECT 1 FROM checkpoints c JOIN attestations a ON a.checkpoint = c.number
+  WHERE c.id = ? AND c.owner = ? AND c.deleted = 1 AND a.kind = 'deleted'
+  GROUP BY c.number HAVING max(a.at) <= ?"""
 _DELETED = """
   SELECT c.owner, c.id FROM checkpoints c JOIN attestations a ON a.checkpoint = c.number
   WHERE c.deleted = 1 AND a.kind = 'deleted' GROUP BY c.number HAVING max(a.at) <= ?
@@ -84,11 +88,19 @@ def read_deleted(connection: apsw.Connection, before: int) -> list[tuple[str, st
 
 
 def purge_all(
-    connection: apsw.Connection, checkpoints: Sequence[tuple[str, str]], actor: Actor, *, spare_tagged: bool
+    connection: apsw.Connection,
+    checkpoints: Sequence[tuple[str, str]],
+    actor: Actor,
+    *,
+    spare_tagged: bool,
+    deleted_before: int | None,
 ) -> list[str]:
     purged = []
     for owner, checkpoint_id in checkpoints:
         if spare_tagged and connection.execute(_IS_TAGGED, (checkpoint_id, owner)).get is not None:
+            continue
+        due = (checkpoint_id, owner, deleted_before)
+        if deleted_before is not None and connection.execute(_IS_DELETED, due).get is None:
             continue
         try:
             purge(connection, owner, checkpoint_id, actor)
