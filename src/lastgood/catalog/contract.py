@@ -301,7 +301,8 @@ class Catalog(ABC):
         or an id that is already stored is found before the head is looked at: with the same content the
         stored one is returned as `repeated` and nothing changes, with other content it is a ConflictError.
         A step that is not open any more is a ConflictError, too, and so is a folder whose files are those of another
-        branch. Content of files that is relied on and gone is an IntegrityError with their digests as `blobs`.
+        branch. Content of files that is relied on and gone is an IntegrityError with their digests as `blobs`; so is a
+        pack that is neither known nor announced any more, or a `base` that was purged, with none.
         """
 
     @abstractmethod

@@ -221,18 +221,19 @@ class _Run:
 
     def _sweep(self) -> None:
         """Objects that no row speaks of and nobody has announced. Those are listed first: what is listed was announced
-        before, so that whoever it belongs to is seen."""
+        before, so that whoever it belongs to is seen. What was announced by someone who seems to be gone is withdrawn
+        before it is deleted: if they are not, because they only look so from here, their commit is refused."""
         assert self._objects is not None
         listed = {each.name: each.size for each in self._objects.list("packs/")}
         flights = self._catalog.flights()
         gone = [flight.name for flight in flights if _is_over(flight)]
         announced = {flight.name for flight in flights} - set(gone)
+        if gone:
+            self._catalog.withdraw(gone)
         known = {pack.name for pack in self._catalog.packs()}
         for name in listed.keys() - known - announced:
             self._objects.delete(name)
             self._note(strays=self._found.strays + 1, freed=self._found.freed + listed[name])
-        if gone:
-            self._catalog.withdraw(gone)
         self._note(freed=self._found.freed + self._objects.sweep())
 
     def _shrink(self) -> None:

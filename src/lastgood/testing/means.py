@@ -20,11 +20,13 @@ from lastgood.catalog.contract import (
 from lastgood.model.checkpoint import Record, encode_record
 from lastgood.model.digest import digest
 from lastgood.model.identity import new_id
+from lastgood.model.step import Process
 from lastgood.model.task import TaskInfo
 
 ADA, BEN = "ada", "ben"
 ACTOR = Actor(ADA, "correlation-1")
-_ABOUT_FILES = ("file_blobs", "packs", "relies_on", "binding", "journal", "files_move", "keeps_redo")
+SOMEBODY = Process("host", 1)
+_ABOUT_FILES = ("file_blobs", "packs", "relies_on", "base", "binding", "journal", "files_move", "keeps_redo")
 
 
 class CatalogMeans:
@@ -62,6 +64,7 @@ class CatalogMeans:
     ) -> Committed:
         """Commit a checkpoint on top of `parent`, on its branch unless another is given."""
         about_files = {name: fields.pop(name) for name in _ABOUT_FILES if name in fields}
+        self.catalog.announce([pack.name for pack in about_files.get("packs", ())], SOMEBODY)
         record = Record(
             id=fields.pop("id", None) or new_id(),
             task_id=task_id,
