@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -15,6 +16,7 @@ import lastgood
 from lastgood.engine import blobs
 from lastgood.engine.collect import AT_ONCE
 from lastgood.engine.process import this_process
+from lastgood.errors import IntegrityError
 
 
 @pytest.fixture
@@ -93,3 +95,60 @@ def test_a_pack_of_someone_who_only_seems_to_be_gone_is_not_lost(
     assert [found.strays for found in swept] == [1]
     assert is_whole(store, saved, contents)
     require_clean(store)
+
+
+# --- saves that rely on what goes ------------------------------------------------------------------------------------
+
+
+def forget_all(store: lastgood.Store, task_id: str) -> None:
+    """The task goes, and all that only it had."""
+    store.delete_task(task_id)
+    store.collect(grace=0)
+
+
+def test_a_save_that_relied_on_what_is_removed_reads_its_files_again(
+    store: lastgood.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = fill(tmp_path / "work", "a")
+    store.task("old", workspace=tmp_path / "work").save({})
+    before_commit(store, monkeypatch, lambda: forget_all(store, "old"))
+    assert is_whole(store, store.task("new", workspace=tmp_path / "work").save({}), contents)
+    require_clean(store)
+
+
+@pytest.mark.parametrize("policy", ["raise", "continue", "spool"])
+def test_what_is_removed_again_and_again_cannot_keep_a_save_from_succeeding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Literal["raise", "continue", "spool"]
+) -> None:
+    """Each time that the files are read anew, others have just brought their content, and it is removed once more."""
+    alerts: list[lastgood.Alert] = []
+    contents = fill(tmp_path / "work", "a")
+    options: dict[str, Any] = {"collect": "never", "on_alert": alerts.append}
+    with lastgood.open(tmp_path / "store", **options) as store, lastgood.open(tmp_path / "store", **options) as other:
+
+        def bring(name: str) -> None:
+            other.task(name, workspace=tmp_path / "work").save({})
+
+        names = iter(["first", "second", "third", "fourth"])
+        commit, removing = store.catalog.commit, list[threading.Thread]()
+
+        def remove_and_commit(*about: Any) -> Any:
+            removing.append(threading.Thread(target=forget_all, args=(other, next(names))))
+            removing[-1].start()
+            removing[-1].join(0.5 if len(removing) == 3 else None)  # the third has to wait for this commit
+            try:
+                return commit(*about)
+            except IntegrityError:
+                bring(["second", "third", "fourth"][len(removing) - 1])
+                raise
+
+        bring("first")
+        task = store.task("new", workspace=tmp_path / "work")
+        monkeypatch.setattr(store.catalog, "commit", remove_and_commit)
+        saved = task.save({}, on_failure=policy)
+        assert len(removing) == 3
+        removing[-1].join()
+        assert saved.status == "stored"
+        assert is_whole(store, saved, contents)
+        assert alerts == []
+        require_clean(store)

@@ -16,7 +16,14 @@ from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, Draft, Ground, Splitters, write_checkpoint
 from lastgood.engine.context import is_logging, log_operation, log_warning
 from lastgood.engine.options import OnFailure
-from lastgood.errors import BusyError, CheckpointError, ConflictError, InvalidError, NotFoundError
+from lastgood.errors import (
+    BusyError,
+    CheckpointError,
+    ConflictError,
+    IntegrityError,
+    InvalidError,
+    NotFoundError,
+)
 from lastgood.model.checkpoint import Head, Record
 from lastgood.model.digest import SIZE
 from lastgood.model.forking import renew_after_fork
@@ -104,6 +111,8 @@ class Cursor:
             except (ConflictError, InvalidError):
                 raise
             except CheckpointError as error:
+                if is_gone(error):  # whoever captured the files reads them anew
+                    raise
                 self.store.alert(f"a checkpoint of {self.task_id!r} was not saved: {error}", self.task_id, error)
                 if (policy or self.store.options.on_failure) == "continue":
                     return self._lost(draft)
@@ -232,6 +241,11 @@ class Cursor:
                 "keep large content in files",
                 task_id=self.task_id,
             )
+
+
+def is_gone(error: CheckpointError) -> bool:
+    """Whether content of files that a save relied on was removed before it was committed."""
+    return isinstance(error, IntegrityError) and "blobs" in error.details
 
 
 def _plain(state: Any) -> Any:

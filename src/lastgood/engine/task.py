@@ -12,7 +12,7 @@ import msgspec
 
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, Draft
-from lastgood.engine.cursor import Cursor
+from lastgood.engine.cursor import Cursor, is_gone
 from lastgood.engine.options import OnFailure, check_on_failure
 from lastgood.engine.process import this_process
 from lastgood.errors import IntegrityError, InvalidError, NotFoundError
@@ -442,26 +442,32 @@ class Task:
     def _with_files(
         self, draft: Draft, files: Sequence[str | os.PathLike[str]] | None, save: Callable[[Draft], Checkpoint]
     ) -> Checkpoint:
-        """Save the draft with the files as they are now; once more, all read anew, if stored content was gone."""
-        if self._workspace is None:
+        """Save the draft with the files as they are now; again, all read anew, as long as stored content was gone."""
+        workspace = self._workspace
+        if workspace is None:
             if files is not None:
                 raise InvalidError("there is no workspace", hint="store.task(…, workspace=folder) captures files")
             return save(draft)
-        captured = self._workspace.capture(self.head, files=files)
-        try:
-            saved = save(msgspec.structs.replace(draft, files=captured))
-        except IntegrityError as error:
-            self._store.filing.blobs.let_go(captured.gathered)
-            if "blobs" not in error.details:
+
+        def capture_and_save(since: Checkpoint | None) -> Checkpoint:
+            captured = workspace.capture(since, files=files)
+            try:
+                saved = save(msgspec.structs.replace(draft, files=captured))
+            except Exception:
+                self._store.filing.blobs.let_go(captured.gathered)
                 raise
-            self._workspace.forget()
-            captured = self._workspace.capture(None, files=files)
-            saved = save(msgspec.structs.replace(draft, files=captured))
-        except Exception:
-            self._store.filing.blobs.let_go(captured.gathered)
-            raise
-        saved.skipped = captured.skipped
-        return saved
+            saved.skipped = captured.skipped
+            return saved
+
+        for since in (self.head, None):
+            try:
+                return capture_and_save(since)
+            except IntegrityError as error:
+                if not is_gone(error):
+                    raise
+                workspace.forget()
+        with self._workspace_locked(), self._store.catalog.queue():  # nobody removes anything meanwhile
+            return capture_and_save(None)
 
     def _travel(self, destination: StoredCheckpoint | None, go: Callable[[], Position]) -> Checkpoint:
         """Go to another branch, or to other files of this one, with the files that belong there."""
