@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from lastgood.catalog.audit import STORE, Audit, PackRow
-from lastgood.catalog.contract import Catalog
+from lastgood.catalog.audit import STORE, Audit, BlobRow, PackRow
+from lastgood.catalog.contract import FILES, Catalog
+from lastgood.content.packs import Entry
 from lastgood.engine.checking.books import examine_books
 from lastgood.engine.checking.derived import derive
 from lastgood.engine.checking.ledger import Known, Ledger, read_ledger
@@ -17,7 +18,7 @@ from lastgood.engine.checking.lineage import examine_lineage
 from lastgood.engine.checking.packs import Examined, Progress, examine_packs, find_unmentioned, read_packs
 from lastgood.engine.checking.parts import Parts
 from lastgood.engine.checking.report import CheckReport, Depth, Finding, LookedAt, Standing, Use
-from lastgood.engine.checking.shelf import Damage, Key, Placed, Reader, Shelf, read_shelf
+from lastgood.engine.checking.shelf import Damage, Key, Reader, Shelf, read_shelf
 from lastgood.engine.checking.trees import walk_trees
 from lastgood.engine.checking.uses import find_uses
 from lastgood.errors import FormatError, IntegrityError, InvalidError
@@ -106,7 +107,7 @@ def _check_packs_alone(
     shelf.packs = {number: PackRow(number, one.name, one.size) for number, one in listed}
     packs, examined = examine_packs(objects, shelf, looked_at)
     for pack in examined:
-        shelf.placed |= {entry.blob_id: Placed(pack.row.number, entry) for entry in pack.entries}
+        shelf.placed |= {entry.blob_id: _row(pack.row, entry) for entry in pack.entries}
     if depth != "structure":
         packs += read_packs(objects, shelf, examined, looked_at, pick, progress)
     culprits = _blame(shelf.damage, packs)
@@ -122,6 +123,11 @@ def _check_packs_alone(
         looked_at=looked_at,
         seed=seed,
     )
+
+
+def _row(pack: PackRow, entry: Entry) -> BlobRow:
+    id_, position, length, size, encoding = entry
+    return BlobRow(0, FILES, id_, size, encoding, pack.number, position, length, None)
 
 
 class _Found:

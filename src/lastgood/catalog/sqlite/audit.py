@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TypeVar
 
 import apsw
@@ -29,7 +30,10 @@ from lastgood.errors import IntegrityError
 
 R = TypeVar("R")
 
+_blob: Callable[[Row], BlobRow] = partial(tuple.__new__, BlobRow)  # there are many: a third of the time of `_make`
+
 LAST_KEY = (1 << 63) - 1
+AT_ONCE = 500
 MAX_PROBLEMS = 20
 
 
@@ -94,7 +98,7 @@ class SQLiteAudit(Audit):
         # SQLite knows the length of bytes that it does not read.
         columns = f"""blob, partition, digest, size, encoding, pack, position, coalesce(length, length(data)),
                       {"data" if data else "NULL"}"""
-        return self._scan("blobs", columns, "blob", BlobRow._make)
+        return self._scan("blobs", columns, "blob", _blob)
 
     def slices(self) -> Iterator[SliceRow]:
         sql = "SELECT partition, digest, size, whole, position FROM slices"
@@ -120,14 +124,23 @@ class SQLiteAudit(Audit):
         start: int | None = 0
         while start is not None:
             try:
-                for row in self._connection.execute(sql, (start,)):
-                    start = row[0] + 1
-                    yield to(row)
-                return
+                rows: list[Row] = self._connection.execute(f"{sql} LIMIT {AT_ONCE}", (start,)).fetchall()
             except apsw.Error as error:
                 _require_damage(error)
-            self._say_unreadable(table)
-            start = self._next_readable(f"{sql} LIMIT 1", start)
+                self._say_unreadable(table)
+                for row in self._rows_before_damage(sql, start):
+                    start = row[0] + 1
+                    yield to(row)
+                start = self._next_readable(f"{sql} LIMIT 1", start)
+                continue
+            yield from map(to, rows)
+            start = rows[-1][0] + 1 if len(rows) == AT_ONCE else None
+
+    def _rows_before_damage(self, sql: str, start: int) -> Iterator[Row]:
+        try:
+            yield from self._connection.execute(sql, (start,))
+        except apsw.Error as error:
+            _require_damage(error)
 
     def _next_readable(self, sql: str, start: int) -> int | None:
         """The first key from which on reading succeeds, behind `start`, from where it does not."""

@@ -32,19 +32,12 @@ class Damage(NamedTuple):
     pack: str | None = None
 
 
-class Placed(NamedTuple):
-    """A blob in a pack, by what the catalog says."""
-
-    pack: int
-    entry: Entry
-
-
 class Shelf:
     """`stored`: the ids of each partition, slices too. `placed`: those of files that lie in packs."""
 
     def __init__(self) -> None:
         self.stored: defaultdict[int, set[bytes]] = defaultdict(set)
-        self.placed: dict[bytes, Placed] = {}
+        self.placed: dict[bytes, BlobRow] = {}
         self.packs: dict[int, PackRow] = {}
         self.damage: dict[Key, Damage] = {}
         self.is_complete = True
@@ -54,12 +47,13 @@ class Shelf:
         self.damage.setdefault(key, Damage(code, sentence, pack))
 
     def by_pack(self) -> dict[int, list[Entry]]:
-        """What lies in each pack, in the order of positions."""
+        """What lies in each pack by what the catalog says, in the order of positions."""
         found: defaultdict[int, list[Entry]] = defaultdict(list)
-        for placed in self.placed.values():
-            found[placed.pack].append(placed.entry)
+        for row in self.placed.values():
+            if row.pack is not None:
+                found[row.pack].append(entry_of(row))
         for entries in found.values():
-            entries.sort(key=lambda entry: entry.position)
+            entries.sort(key=_position)
         return found
 
     def require(self, partition: int, wanted: Iterable[bytes], audit: Audit) -> None:
@@ -119,9 +113,17 @@ def _shelve(shelf: Shelf, row: BlobRow) -> bool:
     if pack is None or row.position is None or row.length is None or row.partition != FILES:
         shelf.lose(key, "blob_place", "lies in a pack that the catalog does not know")
         return False
-    entry = Entry(row.digest, row.position, row.length, row.size, row.encoding)
-    shelf.placed[row.digest] = Placed(row.pack, entry)
+    shelf.placed[row.digest] = row
     return True
+
+
+def entry_of(row: BlobRow) -> Entry:
+    """A blob that lies in a pack, as the pack's index should have it."""
+    return Entry(row.digest, row.position or 0, row.length or 0, row.size, row.encoding)
+
+
+def _position(entry: Entry) -> int:
+    return entry.position
 
 
 def _is_inside(part: SliceRow, whole: BlobRow) -> bool:
@@ -179,42 +181,44 @@ class Reader:
             else:
                 self._shelf.lose((partition, digest), "blob_damaged", "is not what was stored")
 
-    def _read_packed(self, placed: list[Placed]) -> Iterator[tuple[bytes, bytes]]:
-        placed.sort(key=lambda one: (one.pack, one.entry.position))
-        run: list[Placed] = []
-        for one in placed:
-            if run and not _follows(run, one):
-                yield from self._read_run(run)
-                run = []
-            run.append(one)
-        if run:
-            yield from self._read_run(run)
+    def _read_packed(self, rows: list[BlobRow]) -> Iterator[tuple[bytes, bytes]]:
+        by_pack: defaultdict[int, list[Entry]] = defaultdict(list)
+        for row in rows:
+            by_pack[row.pack or 0].append(entry_of(row))
+        for pack, entries in by_pack.items():
+            name = self._shelf.packs[pack].name
+            run: list[Entry] = []
+            for entry in sorted(entries, key=_position):
+                if run and not _follows(run, entry):
+                    yield from self._read_run(name, run)
+                    run = []
+                run.append(entry)
+            yield from self._read_run(name, run)
 
-    def _read_run(self, run: list[Placed]) -> Iterator[tuple[bytes, bytes]]:
-        start, last = run[0].entry.position, run[-1].entry
-        name = self._shelf.packs[run[0].pack].name
+    def _read_run(self, pack: str, run: list[Entry]) -> Iterator[tuple[bytes, bytes]]:
+        start, last = run[0].position, run[-1]
         try:
-            data = self._get(name, start, last.position + last.length - start)
+            data = self._get(pack, start, last.position + last.length - start)
         except CheckpointError as error:
             if len(run) > 1:
-                for one in run:
-                    yield from self._read_run([one])
+                for entry in run:
+                    yield from self._read_run(pack, [entry])
             else:
                 gone = isinstance(error, NotFoundError)
                 sentence = "is gone with its pack" if gone else "cannot be read from its pack"
                 code: Code = "blob_missing" if gone else "blob_damaged"
-                self._shelf.lose((FILES, last.blob_id), code, sentence, name)
+                self._shelf.lose((FILES, last.blob_id), code, sentence, pack)
             return
-        for one in run:
-            at = one.entry.position - start
+        for entry in run:
+            at = entry.position - start
             try:
-                plain = decompress(one.entry.encoding, data[at : at + one.entry.length], one.entry.size)
+                plain = decompress(entry.encoding, data[at : at + entry.length], entry.size)
             except IntegrityError:
                 plain = None
-            if plain is not None and sha256(plain).digest() == one.entry.blob_id:
-                yield one.entry.blob_id, plain
+            if plain is not None and sha256(plain).digest() == entry.blob_id:
+                yield entry.blob_id, plain
             else:
-                self._shelf.lose((FILES, one.entry.blob_id), "blob_damaged", "is not what was stored", name)
+                self._shelf.lose((FILES, entry.blob_id), "blob_damaged", "is not what was stored", pack)
 
     def _get(self, name: str, start: int, length: int) -> bytes:
         if self._objects is None:
@@ -222,10 +226,9 @@ class Reader:
         return self._objects.get(name, start, length)
 
 
-def _follows(run: list[Placed], one: Placed) -> bool:
-    first, last = run[0].entry, run[-1].entry
-    near = 0 <= one.entry.position - last.position - last.length <= GAP_BYTES
-    return one.pack == run[0].pack and near and one.entry.position - first.position <= RUN_BYTES
+def _follows(run: list[Entry], entry: Entry) -> bool:
+    near = 0 <= entry.position - run[-1].position - run[-1].length <= GAP_BYTES
+    return near and entry.position - run[0].position <= RUN_BYTES
 
 
 def _unpack(blob: Blob, wholes: dict[bytes, bytes]) -> bytes:

@@ -9,36 +9,37 @@ from lastgood.catalog.contract import FILES
 from lastgood.engine.checking.report import LookedAt
 from lastgood.engine.checking.shelf import Reader, Shelf
 from lastgood.errors import IntegrityError
-from lastgood.model.tree import Entry, File, Folder, decode_chunks, decode_new_entries
+from lastgood.model.tree import File, Folder, Versions, decode_chunks
 
 
 def walk_trees(roots: Iterable[bytes], shelf: Shelf, audit: Audit, reader: Reader, looked_at: LookedAt) -> None:
     """Read every directory that is reachable, and see that the content of all files is there."""
-    seen_entries: set[Entry] = set()
-    seen: set[bytes] = set()
-    new = set(roots)
+    versions = Versions()
+    new = dict.fromkeys(roots)  # in order, so that versions follow each other
+    seen = set(new)
     chunked: dict[bytes, File] = {}
     while new:
-        seen |= new
         wanted: set[bytes] = set()
-        below: set[bytes] = set()
+        below: dict[bytes, None] = {}
         for key, data in reader.read(FILES, new):
             looked_at.trees += 1
             try:
-                entries = decode_new_entries(data, key, seen_entries)
+                entries = versions.decode_new(data)
             except IntegrityError as error:
                 shelf.lose((FILES, key), "tree", f"is no directory: {error}")
                 continue
             for entry in entries:
                 if isinstance(entry, Folder):
-                    below.add(entry.tree)
+                    if entry.tree not in seen:
+                        below[entry.tree] = None
                 elif isinstance(entry, File):
                     if entry.chunks is None:
                         wanted.add(entry.digest)
                     else:
                         chunked[entry.chunks] = entry
         shelf.require(FILES, wanted, audit)
-        new = below - seen
+        seen.update(below)
+        new = below
     chunks: set[bytes] = set()
     for key, data in reader.read(FILES, chunked):
         try:
