@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lastgood.engine.manager import CheckpointManager
     from lastgood.engine.options import Alert, Options
     from lastgood.engine.recovery import Recovery
+    from lastgood.engine.repairing.report import RepairReport
     from lastgood.engine.restore import Restored
     from lastgood.engine.rewind import FilesPlan
     from lastgood.engine.step import Step
@@ -96,6 +97,7 @@ __all__ = [
     "Recovery",
     "Redacted",
     "Redaction",
+    "RepairReport",
     "Restored",
     "Share",
     "Skipped",
@@ -157,6 +159,7 @@ _HOMES = {
     "Recovery": "lastgood.engine.recovery",
     "Redacted": "lastgood.content.redacted",
     "Redaction": "lastgood.model.redaction",
+    "RepairReport": "lastgood.engine.repairing.report",
     "Restored": "lastgood.engine.restore",
     "Share": "lastgood.engine.usage",
     "Skipped": "lastgood.engine.checkpoint",

@@ -65,6 +65,7 @@ class Store(Opened[engine.Store]):
     collect = bridged(engine.Store.collect)
     limit = bridged(engine.Store.limit)
     check = bridged(engine.Store.check)
+    repair = bridged(engine.Store.repair)
 
     async def history(
         self, task_id: str, *, before: int | None = None, limit: int = 100, owner: str | None = None, **wanted: Any

@@ -29,6 +29,7 @@ from lastgood.model.task import BranchInfo, TaskInfo
 
 if TYPE_CHECKING:
     from lastgood.catalog.audit import Audit
+    from lastgood.catalog.mending import Mending
 
 MAX_PAGE = 1000
 
@@ -593,8 +594,12 @@ class Catalog(ABC):
         """Give up to so many free bytes back to the system; how many are free afterwards. With none left, what was
         written beside the database is tidied up, too."""
 
-    # --- for who checks the store ------------------------------------------------------------------------------
+    # --- for who checks and repairs the store ------------------------------------------------------------------
 
     @abstractmethod
     def audit(self) -> AbstractContextManager[Audit]:
         """Everything as it lies there, in one snapshot, also where acknowledged commits are gone."""
+
+    @abstractmethod
+    def mend(self, mending: Mending, actor: Actor) -> None:
+        """Set all of it right at once; logs `repaired` in the store's own log."""

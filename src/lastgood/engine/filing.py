@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from lastgood.catalog.contract import Catalog
-from lastgood.engine.location import CATALOG, objects_beside
+from lastgood.engine.location import CATALOG, objects_beside, quarantine_beside
 from lastgood.model.forking import renew_after_fork
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Filing:
             return []
         objects = objects_beside(file)
         beside = [file.with_name(file.name + end) for end in ("", "-wal", "-shm", "-lock")]
-        own = [path.resolve() for path in (*beside, objects, objects.with_suffix(".cache"))]
+        own = [path.resolve() for path in (*beside, objects, objects.with_suffix(".cache"), quarantine_beside(file))]
         folder = file.parent.resolve()
         others = {path.resolve() for path in folder.iterdir()} - set(own)
         return [folder] if file.name == CATALOG and others <= {folder / NOTE} else own

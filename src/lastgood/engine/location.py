@@ -34,6 +34,15 @@ def objects_beside(catalog: Path) -> Path:
     return catalog.with_name("objects") if catalog.name == CATALOG else catalog.with_suffix(".objects")
 
 
+def quarantine_beside(catalog: Path) -> Path:
+    """The folder of what repairs took out of a store, and of copies of what they changed."""
+    return (
+        objects_beside(catalog).with_suffix(".quarantine")
+        if catalog.name != CATALOG
+        else catalog.with_name("quarantine")
+    )
+
+
 class Config(NamedTuple):
     """What a `lastgood.toml` says, with the folder it stands in."""
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from lastgood.engine.history import Entry
     from lastgood.engine.limit import Limited
     from lastgood.engine.recovery import Recovery
+    from lastgood.engine.repairing.report import RepairReport
     from lastgood.engine.task import Task
     from lastgood.engine.usage import Usage
     from lastgood.engine.verification import Verification
@@ -444,6 +445,21 @@ class Store:
         return check_store(
             self.catalog, self.filing.objects, read_data=read_data, sample=sample, seed=seed, progress=progress
         )
+
+    def repair(
+        self, *, accept_loss: bool = False, dry_run: bool = False, progress: Progress | None = None
+    ) -> RepairReport:
+        """Mend what can be mended: every byte is read, then the blob index is set right by the packs, counters and the
+        like by records and attestations, and damaged or missing content is looked for in other packs, in other tasks
+        and in the workspaces of this host. What nobody has any more is given up: reads refuse it, a later save of the
+        same content stores it anew. Nothing is invented. The catalog is copied before it is changed, and damaged packs
+        are kept, both in `quarantine` beside the store.
+
+        Lost commits raise LostCommitsError unless `accept_loss`. With `dry_run` nothing is changed.
+        """
+        from lastgood.engine.repair import repair_store
+
+        return repair_store(self, accept_loss=accept_loss, dry_run=dry_run, progress=progress)
 
     def close(self) -> None:
         if self.housekeeping is not None:

@@ -23,6 +23,7 @@ EventKind = Literal[
     "undeleted",
     "purged",
     "task_deleted",
+    "repaired",
 ]
 
 

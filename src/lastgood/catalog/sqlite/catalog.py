@@ -39,6 +39,7 @@ from lastgood.model.task import BranchInfo, TaskInfo
 
 if TYPE_CHECKING:
     from lastgood.catalog.audit import Audit
+    from lastgood.catalog.mending import Mending
 
 
 class SQLiteCatalog(Catalog):
@@ -311,3 +312,8 @@ class SQLiteCatalog(Catalog):
 
         with self._database.auditing() as (connection, lost):
             yield SQLiteAudit(connection, lost)
+
+    def mend(self, mending: Mending, actor: Actor) -> None:
+        from lastgood.catalog.sqlite.mending import mend
+
+        self._database.write(lambda connection: mend(connection, mending, actor))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import msgspec
 
-from lastgood.catalog.audit import STORE, NameRow, TaskRow
+from lastgood.catalog.audit import STORE, MoveRow, NameRow, TaskRow, WorkspaceRow
 from lastgood.content.compression import decompress
 from lastgood.engine.checking.derived import Derived, Marks, attested
 from lastgood.engine.checking.ledger import Ledger, Number
@@ -14,6 +15,8 @@ from lastgood.engine.checking.report import Code, Finding, Kind
 from lastgood.errors import IntegrityError
 from lastgood.model.journal import decode_journal
 from lastgood.model.step import decode_step
+
+NameCode = Literal["key", "tag"]
 
 
 def examine_books(ledger: Ledger, derived: Derived) -> Iterator[Finding]:
@@ -100,52 +103,65 @@ def _examine_marks(ledger: Ledger, number: Number, marks: Marks) -> Iterator[Fin
 
 
 def _examine_names(
-    ledger: Ledger, code: Code, rows: list[NameRow], expected: dict[tuple[int, str], Number]
+    ledger: Ledger, code: NameCode, rows: list[NameRow], expected: dict[tuple[int, str], Number]
 ) -> Iterator[Finding]:
-    """Keys are in records, tags in attestations; where these are damaged, the row is all there is."""
-    table = f"{code}s"
+    for at, number in wrong_names(ledger, code, rows, expected):
+        known = None if number is None else ledger.checkpoints[number]
+        how = f"does not lead to checkpoint {known.row.id}" if known else "leads to a checkpoint that does not have it"
+        owner, task_id = ledger.owner_and_task(at[0])
+        yield _finding(code, "task", at[1], f"the {code} {at[1]!r} of {task_id!r} {how}", owner, task_id)
+
+
+def wrong_names(
+    ledger: Ledger, code: NameCode, rows: list[NameRow], expected: dict[tuple[int, str], Number]
+) -> Iterator[tuple[tuple[int, str], Number | None]]:
+    """Keys and tags that lead elsewhere than they should, and where that is; None: they should not be.
+
+    Keys are in records, tags in attestations; where these are damaged, the row is all there is.
+    """
     stored = {(row.task, row.name): (row.owner_task, row.sequence) for row in rows}
     for at, number in expected.items():
-        if stored.get(at) != number and table not in ledger.unreadable:
-            yield _name(ledger, code, at, f"does not lead to checkpoint {ledger.checkpoints[number].row.id}")
+        if stored.get(at) != number and f"{code}s" not in ledger.unreadable:
+            yield at, number
     for at, number in stored.items():
         known = ledger.checkpoints.get(number)
         if at in expected or (known is None and at[0] in ledger.holed):
             continue
         if known is None or known.purged or _is_ground_whole(ledger, code, number):
-            yield _name(ledger, code, at, "leads to a checkpoint that does not have it")
+            yield at, None
 
 
-def _is_ground_whole(ledger: Ledger, code: Code, number: Number) -> bool:
+def _is_ground_whole(ledger: Ledger, code: NameCode, number: Number) -> bool:
     known = ledger.checkpoints[number]
     return known.record is not None if code == "key" else attested(ledger, known) is not None
 
 
-def _name(ledger: Ledger, code: Code, at: tuple[int, str], how: str) -> Finding:
-    owner, task_id = ledger.owner_and_task(at[0])
-    return _finding(code, "task", at[1], f"the {code} {at[1]!r} of {task_id!r} {how}", owner, task_id)
-
-
 def _examine_moves(ledger: Ledger) -> Iterator[Finding]:
-    """Only where branches can all be read: a move leads from one to another."""
-    if "branches" in ledger.unreadable:
-        return
-    for move in ledger.moves:
+    for move in lost_moves(ledger):
         owner, task_id = ledger.owner_and_task(move.task)
+        sentence = f"move {move.number} of {task_id!r} leads to what is not there; undo cannot go along it"
+        yield _finding("move", "task", f"{task_id} {move.number}", sentence, owner, task_id)
+    for workspace in lost_workspaces(ledger):
+        owner, task_id = ledger.owner_and_task(workspace.task)
+        sentence = f"the files in {workspace.path} are said to be those of a branch that is not there"
+        yield _finding("workspace", "task", workspace.path, sentence, owner, task_id)
+
+
+def lost_moves(ledger: Ledger) -> Iterator[MoveRow]:
+    """Those that lead to a branch or a checkpoint that is not there; none where that cannot be told."""
+    for move in ledger.moves if "branches" not in ledger.unreadable else ():
         ends = [ledger.branches.get(number) for number in (move.left, move.entered)]
         files = [number for number in (move.before, move.after) if number is not None]
-        lost = [number for number in files if number not in ledger.checkpoints]
-        if any(end is None or end.task != move.task for end in ends) or (
-            lost and "checkpoints" not in ledger.unreadable
-        ):
-            sentence = f"move {move.number} of {task_id!r} leads to what is not there; undo cannot go along it"
-            yield _finding("move", "task", f"{task_id} {move.number}", sentence, owner, task_id)
-    for workspace in ledger.workspaces:
+        is_lost = any(number not in ledger.checkpoints for number in files) and "checkpoints" not in ledger.unreadable
+        if is_lost or any(end is None or end.task != move.task for end in ends):
+            yield move
+
+
+def lost_workspaces(ledger: Ledger) -> Iterator[WorkspaceRow]:
+    for workspace in ledger.workspaces if "branches" not in ledger.unreadable else ():
         branch = ledger.branches.get(workspace.branch)
         if branch is None or branch.task != workspace.task:
-            owner, task_id = ledger.owner_and_task(workspace.task)
-            sentence = f"the files in {workspace.path} are said to be those of a branch that is not there"
-            yield _finding("workspace", "task", workspace.path, sentence, owner, task_id)
+            yield workspace
 
 
 def _examine_orphans(ledger: Ledger) -> Iterator[Finding]:
