@@ -1,4 +1,4 @@
-"""`lastgood check` on the command line."""
+"""`lastgood check` and `lastgood repair` on the command line."""
 
 from __future__ import annotations
 
@@ -113,3 +113,41 @@ def test_paths_cannot_steer_a_terminal(run: Callable[..., Any], with_files: Path
     assert "evil" in result.stdout
     told = json.loads(run("check", "--json", code=5).stdout)
     assert told["findings"][0]["uses"][0]["parts"] == ["evil\x1b[31m.bin"]
+
+
+# --- repair --------------------------------------------------------------------------------------------------
+
+
+def test_repair_tells_what_it_mended_and_where_the_copy_is(
+    run: Callable[..., Any], data: Callable[..., Any], with_files: Path
+) -> None:
+    """Issue 4: from the workspace that the store knows of."""
+    pack = pack_file(with_files / ".lastgood")
+    flip(pack, pack.read_bytes().index((with_files / "7.bin").read_bytes()) + 5)
+    shown = run("repair", "--dry-run").stdout
+    assert "would be mended: blob sha256:" in shown
+    assert "1 would be mended; all of it" in shown
+    told = data("repair")
+    assert (told["ok"], told["lost"], told["accepted"]) == (True, [], 0)
+    (mended,) = told["mended"]
+    assert (mended["code"], "found again in the files in" in mended["sentence"]) == ("blob_damaged", True)
+    assert Path(told["quarantine"]).is_dir()
+    assert "no damage" in run("check", "--read-data").stdout
+    assert "nothing to mend" in run("repair").stdout
+
+
+def test_repair_names_what_is_lost_and_ends_with_the_code_of_damage(
+    run: Callable[..., Any], data: Callable[..., Any], with_files: Path
+) -> None:
+    content = (with_files / "7.bin").read_bytes()
+    (with_files / "7.bin").unlink()
+    pack = pack_file(with_files / ".lastgood")
+    flip(pack, pack.read_bytes().index(content) + 5)
+    shown = run("repair", code=5).stdout
+    assert "blob_missing: blob sha256:" in shown
+    assert "work 2 checkpoints from @4 to @5: 7.bin" in shown
+    assert "1 cannot be mended" in shown
+    assert "what was changed is kept in " in shown
+    (with_files / "7.bin").write_bytes(content)
+    run("save", "-m", "brings it back")
+    assert data("check", "--read-data")["ok"]

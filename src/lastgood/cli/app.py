@@ -42,7 +42,7 @@ COMMANDS = {
     "watch": "Watch the files, so that saves look only at what changed.",
     "config": "Show the configuration and where it comes from.",
     "migrate": "Bring a store to the newest format.",
-    "repair": "Go on after acknowledged commits were lost.",
+    "repair": "Mend what is damaged, from wherever it still is whole.",
     "completion": "Print the completion script of a shell.",
     "demo": "Demonstrate what is promised, on a store of its own.",
 }

@@ -60,14 +60,14 @@ def described(report: CheckReport) -> dict[str, Any]:
         "ok": report.ok,
         "depth": report.depth,
         "seed": report.seed,
-        "findings": [_described(finding) for finding in report.findings],
-        "remarks": [_described(remark) for remark in report.remarks],
+        "findings": [described_finding(finding) for finding in report.findings],
+        "remarks": [described_finding(remark) for remark in report.remarks],
         "tasks": [msgspec.structs.asdict(standing) for standing in report.standings],
         "looked_at": msgspec.structs.asdict(report.looked_at),
     }
 
 
-def _described(finding: Finding) -> dict[str, Any]:
+def described_finding(finding: Finding) -> dict[str, Any]:
     import msgspec
 
     return {

@@ -24,7 +24,7 @@ from lastgood.engine.repairing.books import plan_books
 from lastgood.engine.repairing.quarantine import Quarantine, kept_packs
 from lastgood.engine.repairing.report import Mended, RepairReport
 from lastgood.engine.repairing.sources import find_in_catalog, find_in_folder, find_in_packs, read_blob, read_entries
-from lastgood.errors import LostCommitsError
+from lastgood.errors import LostCommitsError, UnavailableError
 from lastgood.model.digest import to_text
 
 if TYPE_CHECKING:
@@ -167,7 +167,10 @@ class _Search:
         if self._quarantine is not None and pack.name in self.broken:
             self._quarantine.take(objects, pack.name)
             self.broken.remove(pack.name)
-        objects.adopt(pack.name, writer.path)
+            if not objects.adopt(pack.name, writer.path):
+                raise UnavailableError("a damaged pack cannot be moved out of the way", hint=f"it is {pack.name}")
+        else:
+            objects.adopt(pack.name, writer.path)
         return pack
 
     def _salvage(self, objects: ObjectStore, name: str) -> None:
