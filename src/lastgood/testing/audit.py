@@ -1,4 +1,4 @@
-"""What every catalog must tell who checks it: all rows, of every owner, as they lie there."""
+"""What every catalog must do for who checks and repairs it: tell all rows as they lie there, and set rows right."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from lastgood.catalog.contract import (
     NewBranch,
     NewPack,
     Packed,
+    Place,
     SliceOf,
 )
+from lastgood.catalog.mending import Mending, NameFix
 from lastgood.model.digest import digest
 from lastgood.model.identity import new_id
 from lastgood.model.step import OpenStep, Process
@@ -123,6 +125,59 @@ class AuditConformance(CatalogMeans):
         with self.catalog.audit() as audit:
             assert list(audit.checkpoints())[:1] == before
             assert len(list(audit.checkpoints())) == 2
+
+    # --- mending -------------------------------------------------------------------------------------------------
+
+    def test_mending_sets_figures_marks_and_names_right_and_logs_it(self) -> None:
+        first = self.save(key="k").stored
+        self.save(parent=first)
+        task = first.task_number
+        with self.catalog.audit() as audit:
+            (branch,) = audit.branches()
+        self.catalog.mend(
+            Mending(
+                checksums=[(task, 1, b"c" * 32)],
+                marks=[(task, 2, "other", 1, 1, 77)],
+                branches=[(branch.number, 2, 7, 5, 3)],
+                tasks=[(task, 2, 9, 4)],
+                keys=[NameFix(task, "k", 2), NameFix(task, "gone", None)],
+                tags=[NameFix(task, "green", 1)],
+            ),
+            self.ACTOR,
+        )
+        with self.catalog.audit() as audit:
+            (row,) = audit.branches()
+            assert (row.head, row.version, row.own, row.inherited) == (2, 7, 5, 3)
+            assert list(audit.tasks())[1][4:] == (2, 9, 4)
+            one, two = audit.checkpoints()
+            assert one.checksum == b"c" * 32
+            assert (two.type, two.deleted, two.verified, two.verified_at) == ("other", 1, 1, 77)
+            assert list(audit.keys()) == [NameRow(task, "k", task, 2)]
+            assert list(audit.tags()) == [NameRow(task, "green", task, 1)]
+        assert [event.kind for event in self.catalog.store_events()] == ["repaired"]
+
+    def test_mending_brings_blobs_back_and_takes_lost_ones_out_with_their_parts(self) -> None:
+        first = self.save(blobs=(b"alpha", b"other")).stored
+        whole, task = digest(b"alphabeta"), first.task_number
+        self.save(parent=first, blobs=(b"alphabeta",), slices=[SliceOf(digest(b"alpha"), whole, 0)])
+        inline, packed = Blob(digest(b"file"), 4, 0, b"file"), Packed(digest(b"packed"), 57, 6, 6, 0)
+        self.save("files", file_blobs=[Blob(packed.digest, 6, 0, b"damage")])
+        mending = Mending(
+            blobs=[(FILES, inline), (task, Blob(digest(b"other"), 5, 0, b"other"))],
+            packs=[NewPack("packs/aa/one", 200, [packed])],
+            lost=[(task, whole)],
+        )
+        self.catalog.mend(mending, self.ACTOR)
+        assert self.catalog.blobs(FILES, [inline.digest]) == {inline.digest: inline}
+        assert self.catalog.blobs(FILES, [packed.digest])[packed.digest].place == Place("packs/aa/one", 57, 6)
+        assert self.catalog.blobs(task, [digest(b"other"), digest(b"alpha"), whole]).keys() == {digest(b"other")}
+
+    def test_a_pack_is_retired_only_when_nothing_lies_in_it(self) -> None:
+        entry = Packed(digest(b"packed"), 57, 6, 6, 0)
+        self.save(packs=[NewPack("packs/aa/one", 200, [entry]), NewPack("packs/bb/two", 200, [])])
+        self.catalog.mend(Mending(retired=["packs/aa/one", "packs/bb/two"]), self.ACTOR)
+        with self.catalog.audit() as audit:
+            assert [pack.name for pack in audit.packs()] == ["packs/aa/one"]
 
 
 _NOBODY = Process("host", 1)
