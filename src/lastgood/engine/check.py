@@ -14,7 +14,8 @@ from lastgood.content.packs import Entry
 from lastgood.engine.checking.blame import attribute, blame_without_catalog
 from lastgood.engine.checking.examination import Examination, Pick, database_finding, examine
 from lastgood.engine.checking.ledger import Known, Ledger
-from lastgood.engine.checking.packs import Progress, examine_packs, read_packs
+from lastgood.engine.checking.packs import examine_packs
+from lastgood.engine.checking.reading import Progress, read_packs
 from lastgood.engine.checking.report import CheckReport, Depth, Finding, LookedAt, Standing
 from lastgood.engine.checking.shelf import Reader, Shelf
 from lastgood.errors import FormatError, IntegrityError, InvalidError

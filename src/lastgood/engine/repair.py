@@ -16,7 +16,7 @@ from lastgood.engine.check import check_store, report
 from lastgood.engine.checking.derived import derive
 from lastgood.engine.checking.examination import Examination, examine
 from lastgood.engine.checking.ledger import read_ledger
-from lastgood.engine.checking.packs import Progress
+from lastgood.engine.checking.reading import Progress
 from lastgood.engine.checking.report import CheckReport, Finding, LookedAt
 from lastgood.engine.checking.shelf import Key
 from lastgood.engine.process import this_process

@@ -37,7 +37,7 @@ from lastgood.model.task import BranchInfo, TaskInfo
 
 if TYPE_CHECKING:
     from lastgood.engine.browse import FileInfo, FilesDiff
-    from lastgood.engine.checking.packs import Progress
+    from lastgood.engine.checking.reading import Progress
     from lastgood.engine.checking.report import CheckReport
     from lastgood.engine.collect import Collected
     from lastgood.engine.collect import Progress as Collecting

@@ -11,8 +11,9 @@ from lastgood.engine.checking.books import examine_books
 from lastgood.engine.checking.derived import derive
 from lastgood.engine.checking.ledger import Ledger, read_ledger
 from lastgood.engine.checking.lineage import examine_lineage
-from lastgood.engine.checking.packs import Examined, Progress, examine_packs, find_unmentioned, read_packs
+from lastgood.engine.checking.packs import Examined, examine_packs, find_unmentioned
 from lastgood.engine.checking.parts import Parts
+from lastgood.engine.checking.reading import Progress, read_packs
 from lastgood.engine.checking.report import Depth, Finding, LookedAt
 from lastgood.engine.checking.shelf import Reader, Shelf, read_shelf
 from lastgood.engine.checking.trees import walk_trees
