@@ -77,6 +77,8 @@ def _work_with_branches(store: lastgood.Store) -> None:
     made = [task.save({"n": n}, artifacts=[{"id": "a", "content": "x" * 3000}]) for n in range(4)]
     side = task.fork(made[1].id, name="side")
     side.save({"n": "side"})
+    deeper = side.fork(side.save({"n": "side again"}).id, name="deeper")
+    deeper.save({"n": "deeper"})
     again = side.fork(made[1].id, name="again")
     again.save({"n": "again"})
     store.delete_branch(str(again.branch_id))

@@ -12,8 +12,9 @@ from tests.damage import CATALOG, ask, copy, fill, flip, pack_file, tamper
 
 import lastgood
 from lastgood import CheckReport
-from lastgood.content.packs import read_index
+from lastgood.content.packs import PackWriter, pack_name, read_index
 from lastgood.engine.check import check_at
+from lastgood.model.digest import digest as digest_of
 from lastgood.model.digest import to_text
 
 
@@ -284,6 +285,27 @@ def test_a_part_that_cannot_be_what_it_was_is_named(store: Path, change: str) ->
     assert set(finding.checkpoints) == _checkpoints_that_refuse(store) != set()
 
 
+def test_whichever_part_is_gone_those_who_cannot_be_read_without_it_are_named(store: Path, tmp_path: Path) -> None:
+    """At any depth: pieces, runs, nodes, parts of elements. No more and no fewer than refuse to be read."""
+    sql = "SELECT group_concat(hex(digest)) FROM blobs WHERE partition > 0 AND blob NOT IN (SELECT whole FROM slices)"
+    digests = [bytes.fromhex(text) for text in ask(store, sql).split(",")]
+    for number, digest in enumerate(digests[:: max(1, len(digests) // 12)]):
+        damaged = tmp_path / f"copy {number}"
+        shutil.copytree(store, damaged)
+        tamper(damaged, "DELETE FROM blobs WHERE partition > 0 AND digest = ?", digest)
+        damaged_ones = set(check(damaged).damaged_checkpoints) - _deleted(damaged)
+        assert damaged_ones == _checkpoints_that_refuse(damaged), digest.hex()
+
+
+def test_damage_in_a_larger_part_spares_what_lies_by_itself_too(store: Path) -> None:
+    own = "SELECT s.whole FROM slices s JOIN blobs b USING (partition, digest)"
+    digest = ask(store, f"SELECT digest FROM blobs WHERE partition = {WORK} AND blob IN ({own})")
+    tamper(store, "UPDATE blobs SET data = zeroblob(size), encoding = 0 WHERE digest = ?", digest)
+    report = check(store, read_data=True)
+    assert report.findings
+    assert set(report.damaged_checkpoints) - _deleted(store) == _checkpoints_that_refuse(store) != set()
+
+
 def test_a_part_that_lies_by_itself_and_in_another_is_read_from_where_it_is_whole(store: Path) -> None:
     """As readers do: a slice is looked for only where there is no blob of its own."""
     sql = f"SELECT digest FROM slices WHERE partition = {WORK} AND digest IN (SELECT digest FROM blobs)"
@@ -347,6 +369,31 @@ def test_a_chunk_of_a_large_file_is_named_with_the_file(store: Path, sound: Path
     flip(pack_file(store), position + length - 1)
     (finding,) = check(store, read_data=True).findings
     assert {part for use in finding.uses for part in use.parts} == {"big.bin"}
+
+
+def test_a_chunk_that_the_catalog_has_lost_is_found_by_structure(store: Path) -> None:
+    digest = ask(store, "SELECT digest FROM blobs WHERE partition = 0 AND size > 200000")
+    tamper(store, "DELETE FROM blobs WHERE digest = ?", digest)
+    (finding,) = check(store).findings
+    assert (finding.code, finding.name) == ("blob_missing", to_text(digest))
+    assert {part for use in finding.uses for part in use.parts} == {"big.bin"}
+
+
+def test_a_damaged_copy_of_a_blob_that_is_read_from_elsewhere_hurts_nobody(store: Path, sound: Path) -> None:
+    content = (sound / "work" / "part 1" / "more 1" / "1.bin").read_bytes()
+    written: list[bytes] = []
+    writer = PackWriter(written.append)
+    writer.add(digest_of(content), content)
+    index = writer.finish()
+    assert index.digest is not None
+    copied = store / "objects" / pack_name(index.digest)
+    copied.parent.mkdir(exist_ok=True)
+    copied.write_bytes(b"".join(written))
+    tamper(store, "INSERT INTO packs (name, size, created_at) VALUES (?, ?, 1)", pack_name(index.digest), index.size)
+    assert check(store, read_data=True).ok
+    flip(copied, index.entries[0].position + 7)
+    (finding,) = check(store, read_data=True).findings
+    assert (finding.code, finding.name, finding.uses) == ("pack_damaged", pack_name(index.digest), ())
 
 
 def test_a_damaged_index_of_a_pack_is_named_and_its_blobs_are_not(store: Path) -> None:

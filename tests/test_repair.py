@@ -266,6 +266,66 @@ def test_a_damaged_record_stays_damaged_and_everything_else_goes_on(store: Path)
         opened.task("work").save({"goes": "on"})
 
 
+# --- the database itself -----------------------------------------------------------------------------------------
+
+
+def test_damaged_pages_are_written_anew_from_what_can_be_read(store: Path) -> None:
+    """An index costs nothing, a table what lay on that page; everything else reads as before."""
+    whole, file = everything(store), store / CATALOG
+    content = file.read_bytes()
+    pages = len(content) // 4096
+    losses = []
+    for page in range(2, pages, max(1, pages // 25)):
+        flip(file, page * 4096 + 2000)
+        try:
+            report = repair(store)
+        except IntegrityError:  # it cannot even be opened: see below
+            losses.append("unopened")
+        else:
+            assert report.quarantine is not None
+            after = everything_listed(store)
+            assert {id_: after[id_] for id_ in after if after[id_] is not None}.items() <= whole.items()
+            assert "database" not in {finding.code for finding in report.lost}
+            losses.append("none" if report.ok else "some")
+        for leftover in ("", "-wal", "-shm", "-lock"):
+            file.with_name(file.name + leftover).unlink(missing_ok=True)
+        shutil.rmtree(store / "quarantine", ignore_errors=True)
+        file.write_bytes(content)
+    assert losses.count("none") >= 5
+    assert losses.count("unopened") <= 2
+
+
+def everything_listed(store: Path) -> dict[str, Any]:
+    """As `everything`, by the rows themselves: a list with holes is refused."""
+    found: dict[str, Any] = {}
+    with lastgood.open(store, user="ada", cache_checkpoints=0) as opened:
+        with opened.catalog.audit() as audit:
+            owners = {(row.owner, row.id) for row in audit.checkpoints() if row.record is not None and not row.deleted}
+        for owner, id_ in owners:
+            try:
+                intact = not opened.examine_checkpoint(id_, owner=owner)
+                found[id_] = repr(opened.get_checkpoint(id_, owner=owner).state) if intact else None
+            except (IntegrityError, lastgood.NotFoundError):
+                found[id_] = None
+    return found
+
+
+def test_a_rebuilt_database_goes_on_in_processes_that_have_it_open(store: Path) -> None:
+    """It is the same file: what others write after the repair is there."""
+    page = ask(store, "SELECT pageno FROM dbstat WHERE name = 'blobs_digest' AND pagetype = 'leaf'")
+    with lastgood.open(store, user="ada") as other:
+        before = other.task("branches").save({"before": "repair"})
+        flip(store / CATALOG, (page - 1) * 4096 + 2000)
+        assert repair(store).ok
+        after = other.task("branches").save({"after": "repair"})
+    with lastgood.open(store, user="ada") as opened:
+        assert opened.check(read_data=True).ok
+        assert [opened.get_checkpoint(one.id).state for one in (before, after)] == [
+            {"before": "repair"},
+            {"after": "repair"},
+        ]
+
+
 # --- dry runs, lost commits, interruptions -------------------------------------------------------------------------
 
 

@@ -151,7 +151,8 @@ class PackRow(NamedTuple):
 class Audit(ABC):
     """One snapshot of everything. Belongs to the thread that asked for it, and ends with its `with`.
 
-    Iterators do not raise for damage: they leave out what cannot be read, and `unreadable` says so.
+    Iterators do not raise for damage: they leave out what cannot be read, and `unreadable` says so. From the first
+    damage on it may be more than one snapshot.
     """
 
     unreadable: list[str]

@@ -603,3 +603,8 @@ class Catalog(ABC):
     @abstractmethod
     def mend(self, mending: Mending, actor: Actor) -> None:
         """Set all of it right at once; logs `repaired` in the store's own log."""
+
+    @abstractmethod
+    def rebuild(self) -> list[str]:
+        """Write what can be read of damaged files anew, so that they are whole again; which kinds of rows were not all
+        to be read, as an audit names them."""

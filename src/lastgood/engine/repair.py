@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _UNMENDABLE = frozenset(("tree",))
 """What is exactly as it was stored, and was no good then."""
-_BOOKS = frozenset(("counter", "derived", "key", "tag", "move", "workspace", "step", "journal"))
+_BOOKS = frozenset(("database", "counter", "derived", "key", "tag", "move", "workspace", "step", "journal"))
 _BROKEN = frozenset(("pack_index", "pack_size", "pack_damaged", "pack_unreadable"))
 
 
@@ -53,6 +53,11 @@ def repair_store(
     if dry_run:
         return _foretell(store, found, before, accept_loss)
     quarantine = Quarantine(catalog.file)
+    if any(finding.code == "database" for finding in found.findings):
+        with catalog.queue():
+            quarantine.copy_catalog()
+            catalog.rebuild()
+        found = examine(catalog, objects, "data", None, progress)
     accepted, sources = found.lost if accept_loss else 0, dict[Key, str]()
     # What a directory held comes to light when it is back: so once more, as long as something is found.
     while True:

@@ -179,5 +179,18 @@ class AuditConformance(CatalogMeans):
         with self.catalog.audit() as audit:
             assert [pack.name for pack in audit.packs()] == ["packs/aa/one"]
 
+    def test_rebuilding_what_is_whole_changes_nothing(self) -> None:
+        first = self.save(key="k", blobs=(b"alpha",)).stored
+        self.save("files", file_blobs=[Blob(digest(b"file"), 4, 0, b"file")])
+        before = self._everything()
+        assert self.catalog.rebuild() == []
+        assert self._everything() == before
+        self.save(parent=first)
+
+    def _everything(self) -> list[object]:
+        with self.catalog.audit() as audit:
+            rows: list[object] = [*audit.tasks(), *audit.branches(), *audit.checkpoints(), *audit.events()]
+            return [*rows, *audit.keys(), *audit.blobs(data=True), *audit.attestations(), audit.problems()]
+
 
 _NOBODY = Process("host", 1)

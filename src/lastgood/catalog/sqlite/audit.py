@@ -118,6 +118,12 @@ class SQLiteAudit(Audit):
                 _require_damage(error)
         return found
 
+    def raw(self, table: str, *, has_rowid: bool) -> Iterator[Row]:
+        """The rows of a table as they are, as many as can be read."""
+        if not has_rowid:
+            return self._read_through(table, f"SELECT * FROM {table}", tuple)
+        return self._scan(table, "rowid, *", "rowid", lambda row: row[1:])
+
     def _scan(self, table: str, columns: str, key: str, to: Callable[[Row], R]) -> Iterator[R]:
         """The rows of a table that has a number as its key, which comes first; what is damaged is passed over."""
         sql = f"SELECT {columns} FROM {table} WHERE {key} >= ? ORDER BY {key}"

@@ -317,3 +317,6 @@ class SQLiteCatalog(Catalog):
         from lastgood.catalog.sqlite.mending import mend
 
         self._database.write(lambda connection: mend(connection, mending, actor))
+
+    def rebuild(self) -> list[str]:
+        return self._database.rebuild()

@@ -9,7 +9,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -71,6 +71,9 @@ class Database(ABC):
 
     @abstractmethod
     def accept_loss(self) -> int: ...
+
+    @abstractmethod
+    def rebuild(self) -> list[str]: ...
 
     @abstractmethod
     def close(self) -> None: ...
@@ -230,6 +233,17 @@ class FileDatabase(Database):
             self._queue.testify(last)
         return int(lost)
 
+    def rebuild(self) -> list[str]:
+        from lastgood.catalog.sqlite.rebuilding import rebuild
+
+        path = self._path.with_name(f".{self._path.name}.{new_id()}.new")
+        try:
+            with self._queue.turn(), translated_errors(), closing(create_connection(path)) as fresh:
+                return rebuild(self._connection(), fresh, self._queue.witness())
+        finally:
+            for end in ("", "-wal", "-shm"):
+                path.with_name(path.name + end).unlink(missing_ok=True)
+
     def close(self) -> None:
         if self._closed:
             return
@@ -331,6 +345,9 @@ class MemoryDatabase(Database):
 
     def accept_loss(self) -> int:
         return 0
+
+    def rebuild(self) -> list[str]:
+        return []
 
     def close(self) -> None:
         with self._lock:
