@@ -266,6 +266,38 @@ def test_a_damaged_record_stays_damaged_and_everything_else_goes_on(store: Path)
         opened.task("work").save({"goes": "on"})
 
 
+@pytest.mark.parametrize("sequences", [(2,), (2, 3, 4), (4, 10), (1,)])
+def test_a_tombstone_is_put_where_a_checkpoint_is_gone_and_the_task_goes_on(
+    store: Path, sequences: tuple[int, ...]
+) -> None:
+    """Its id and checksum are known from its child, its place from its neighbours; a list with holes was refused."""
+    ids = []
+    for sequence in sequences:
+        ids.append(ask(store, f"SELECT id FROM checkpoints WHERE number = ({WORK} << 32) + ?", sequence))
+        tamper(store, f"DELETE FROM checkpoints WHERE number = ({WORK} << 32) + ?", sequence)
+    with lastgood.open(store, user="ada") as opened, pytest.raises(IntegrityError):
+        opened.list_checkpoints("work")
+    report = repair(store)
+    assert [mended.code for mended in report.mended if mended.code == "missing"] == ["missing"] * len(ids)
+    assert report.ok, report.lost
+    assert is_clean(store)
+    with lastgood.open(store, user="ada") as opened:
+        assert not set(ids) & {one.id for one in opened.list_checkpoints("work")}
+        with pytest.raises(lastgood.NotFoundError, match="purged"):
+            opened.get_checkpoint(ids[-1])
+        opened.task("work").save({"goes": "on"})
+
+
+def test_a_head_that_is_gone_is_not_made_up(store: Path) -> None:
+    """Nobody knows its id."""
+    tamper(
+        store,
+        f"DELETE FROM checkpoints WHERE number IN (SELECT max(number) FROM checkpoints WHERE number >> 32 = {WORK})",
+    )
+    report = repair(store)
+    assert [finding.code for finding in report.lost] == ["missing"]
+
+
 # --- the database itself -----------------------------------------------------------------------------------------
 
 

@@ -18,10 +18,25 @@ class NameFix(NamedTuple):
     sequence: int | None
 
 
+class Tombstone(NamedTuple):
+    """What is left of a checkpoint that is gone: its place, its id and checksum. `placement`: the place's digest."""
+
+    task: int
+    sequence: int
+    branch: int
+    owner: str
+    id: str
+    version: int
+    last_event: int
+    checksum: bytes
+    placement: bytes
+
+
 class Mending(msgspec.Struct, frozen=True, kw_only=True):
     """Checkpoints are named by task and sequence, everything else by its number.
 
-    `checksums`: (task, sequence, checksum). `marks`: (task, sequence, type, deleted, verified, verified_at).
+    `tombstones` stand in holes from now on. `checksums`: (task, sequence, checksum).
+    `marks`: (task, sequence, type, deleted, verified, verified_at).
     `branches`: (branch, head, version, own, inherited). `tasks`: (task, last_sequence, last_event, checkpoints).
     `active`: (task, branch). `moves`: (task, number), `workspaces`: (task, host, path), `steps`: (owner, id) and
     `journals`: ids, all of which go.
@@ -31,6 +46,7 @@ class Mending(msgspec.Struct, frozen=True, kw_only=True):
     missing, and who saves the same content stores it anew. `retired`: names of packs that nothing lies in any more.
     """
 
+    tombstones: Sequence[Tombstone] = ()
     checksums: Sequence[tuple[int, int, bytes]] = ()
     marks: Sequence[tuple[int, int, str, int, int, int | None]] = ()
     branches: Sequence[tuple[int, int, int, int, int]] = ()

@@ -11,7 +11,7 @@ from lastgood.content.tracing import is_plain, references_below
 from lastgood.engine.blobs import FileBlobs
 from lastgood.engine.reach import Named, each_held, unpack_part
 from lastgood.errors import IntegrityError
-from lastgood.model.tree import File, decode_chunks, read_leads
+from lastgood.model.tree import File, Folder, Versions, decode_chunks
 
 T = TypeVar("T")
 
@@ -30,6 +30,7 @@ class Marks:
         self._checkpoints: set[tuple[int, int]] = set()
         self._needed: defaultdict[int, set[bytes]] = defaultdict(set)
         self._trees: set[bytes] = set()
+        self._versions = Versions()
         self._chunked: set[bytes] = set()
         self._parts: defaultdict[int, set[bytes]] = defaultdict(set)
 
@@ -62,10 +63,13 @@ class Marks:
             some, waiting = waiting[-READ_AT_ONCE:], waiting[:-READ_AT_ONCE]
             needed.update(some)
             for data in self._files.read_all(some).values():
-                leads = read_leads(data)
-                needed.update(leads.contents)
-                waiting += self._unmet(leads.trees, self._trees)
-                chunked |= {file.chunks: file for file in leads.chunked if file.chunks is not None}
+                for entry in self._versions.decode_new(data):
+                    if isinstance(entry, Folder):
+                        waiting += self._unmet([entry.tree], self._trees)
+                    elif isinstance(entry, File) and entry.chunks is None:
+                        needed.add(entry.digest)
+                    elif isinstance(entry, File) and entry.chunks is not None:
+                        chunked[entry.chunks] = entry
         for lists in _groups(self._unmet(chunked, self._chunked)):
             needed.update(lists)
             for key, data in self._files.read_all(lists).items():

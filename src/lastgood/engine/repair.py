@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lastgood.catalog.contract import FILES, Blob, NewPack, Packed
+from lastgood.catalog.contract import FILES, Blob, Catalog, NewPack, Packed
 from lastgood.catalog.mending import Mending
 from lastgood.content.compression import compress
 from lastgood.content.packs import PackWriter, pack_name
 from lastgood.engine.check import check_store, report
 from lastgood.engine.checking.derived import derive
 from lastgood.engine.checking.examination import Examination, examine
-from lastgood.engine.checking.ledger import read_ledger
+from lastgood.engine.checking.ledger import Ledger, read_ledger
 from lastgood.engine.checking.reading import Progress
 from lastgood.engine.checking.report import CheckReport, Finding, LookedAt
 from lastgood.engine.checking.shelf import Key
@@ -24,6 +24,7 @@ from lastgood.engine.repairing.books import plan_books
 from lastgood.engine.repairing.quarantine import Quarantine, kept_packs
 from lastgood.engine.repairing.report import Mended, RepairReport
 from lastgood.engine.repairing.sources import find_in_catalog, find_in_folder, find_in_packs, read_blob, read_entries
+from lastgood.engine.repairing.tombstones import find_tombstones
 from lastgood.errors import LostCommitsError, UnavailableError
 from lastgood.model.digest import to_text
 
@@ -97,19 +98,28 @@ def _foretell(store: Store, found: Examination, before: CheckReport, accept_loss
 
 
 def _change(store: Store, search: _Search, quarantine: Quarantine, lost: int) -> None:
-    """The one transaction, with everybody else waiting: what books follow from must not change meanwhile."""
+    """Everybody else waits: what books follow from must not change meanwhile."""
     catalog = store.catalog
     with catalog.queue():
-        with catalog.audit() as audit:
-            ledger = read_ledger(audit, LookedAt(), lambda known, row: None)
-        mending = Mending(**plan_books(ledger, derive(ledger)), **search.plan())
-        if lost or not mending.is_empty():
+        ledger = _read_ledger(catalog)
+        stones = Mending(tombstones=list(find_tombstones(ledger)))
+        books = Mending(**plan_books(ledger, derive(ledger)), **search.plan())
+        if lost or not (stones.is_empty() and books.is_empty()):
             quarantine.copy_catalog()
         if lost:
             catalog.accept_loss()
-        if not mending.is_empty():
-            catalog.mend(mending, store.actor())
-            store.log("repair", "", **{name: len(getattr(mending, name)) for name in mending.__struct_fields__})
+        if not stones.is_empty():  # with them the books can be told
+            catalog.mend(stones, store.actor())
+            ledger = _read_ledger(catalog)
+            books = Mending(**plan_books(ledger, derive(ledger)), **search.plan())
+        if not books.is_empty():
+            catalog.mend(books, store.actor())
+        store.log("repair", "")
+
+
+def _read_ledger(catalog: Catalog) -> Ledger:
+    with catalog.audit() as audit:
+        return read_ledger(audit, LookedAt(), lambda known, row: None)
 
 
 class _Search:

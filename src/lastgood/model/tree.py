@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -26,10 +26,7 @@ class _Entry(msgspec.Struct, frozen=True, array_like=True):
     name: bytes
 
 
-_FILE, _FOLDER, _LINK, _LEFT = 1, 2, 3, 4
-
-
-class File(_Entry, frozen=True, array_like=True, tag=_FILE):
+class File(_Entry, frozen=True, array_like=True, tag=1):
     """`digest` is the SHA-256 of the whole content. `chunks` None: that is its blob, too; else the blob that lists
     the chunks (`encode_chunks`)."""
 
@@ -39,20 +36,20 @@ class File(_Entry, frozen=True, array_like=True, tag=_FILE):
     chunks: bytes | None = None
 
 
-class Folder(_Entry, frozen=True, array_like=True, tag=_FOLDER):
+class Folder(_Entry, frozen=True, array_like=True, tag=2):
     """`tree` is the blob of its tree."""
 
     mode: int
     tree: bytes
 
 
-class Link(_Entry, frozen=True, array_like=True, tag=_LINK):
+class Link(_Entry, frozen=True, array_like=True, tag=3):
     """A symbolic link and where it points, as it stands there."""
 
     target: bytes
 
 
-class Left(_Entry, frozen=True, array_like=True, tag=_LEFT):
+class Left(_Entry, frozen=True, array_like=True, tag=4):
     """Something was there and was not captured; restoring leaves it alone."""
 
     why: Why
@@ -84,7 +81,6 @@ _trees = msgspec.msgpack.Decoder(tuple[int, Tree])
 _entries = msgspec.msgpack.Decoder(Entry)
 _raw_trees = msgspec.msgpack.Decoder(tuple[int, list[msgspec.Raw]])
 _chunks = msgspec.msgpack.Decoder(Chunked)
-_plain: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder()
 _LOOK = 32  # bytes at the beginning of a tree that most versions of it share: its first name among them
 
 
@@ -176,30 +172,6 @@ def _require_entries(entries: Tree) -> None:
         if name <= last or not is_name(name) or not _is_whole(entry):
             raise _damaged("holds an entry that cannot be one")
         last = name
-
-
-class Leads(NamedTuple):
-    """What a tree leads to: the trees of its folders, the content of files, and files in chunks."""
-
-    trees: list[bytes]
-    contents: list[bytes]
-    chunked: list[File]
-
-
-def read_leads(data: bytes) -> Leads:
-    """Of a tree whose bytes were checked. No entry is made for each file: that took twice the time."""
-    try:
-        layout, entries = _plain.decode(data)
-        if layout != _LAYOUT:
-            raise _damaged(f"has the unknown layout {layout}")
-        files = [entry for entry in entries if entry[0] == _FILE]
-        return Leads(
-            [entry[3] for entry in entries if entry[0] == _FOLDER],
-            [entry[4] for entry in files if entry[5] is None],
-            [File(*entry[1:]) for entry in files if entry[5] is not None],
-        )
-    except (msgspec.DecodeError, ValueError, TypeError, LookupError) as error:
-        raise _damaged("cannot be read") from error
 
 
 def encode_chunks(chunks: Sequence[Chunk]) -> bytes:

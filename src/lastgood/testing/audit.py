@@ -13,11 +13,13 @@ from lastgood.catalog.contract import (
     Place,
     SliceOf,
 )
-from lastgood.catalog.mending import Mending, NameFix
+from lastgood.catalog.mending import Mending, NameFix, Tombstone
+from lastgood.errors import ConflictError
 from lastgood.model.digest import digest
 from lastgood.model.identity import new_id
 from lastgood.model.step import OpenStep, Process
 from lastgood.testing.means import ACTOR, ADA, CatalogMeans
+from lastgood.testing.refusal import refused
 
 
 class AuditConformance(CatalogMeans):
@@ -143,7 +145,7 @@ class AuditConformance(CatalogMeans):
                 keys=[NameFix(task, "k", 2), NameFix(task, "gone", None)],
                 tags=[NameFix(task, "green", 1)],
             ),
-            self.ACTOR,
+            ACTOR,
         )
         with self.catalog.audit() as audit:
             (row,) = audit.branches()
@@ -156,6 +158,19 @@ class AuditConformance(CatalogMeans):
             assert list(audit.tags()) == [NameRow(task, "green", task, 1)]
         assert [event.kind for event in self.catalog.store_events()] == ["repaired"]
 
+    def test_a_tombstone_stands_where_a_checkpoint_was(self) -> None:
+        first = self.save().stored
+        second = self.save(parent=first).stored
+        task, branch = first.task_number, first.placement.branch_id
+        self.catalog.purge(ADA, first.id, ACTOR)
+        with self.catalog.audit() as audit:
+            stone, _ = audit.checkpoints()
+        assert (stone.record, stone.deleted, stone.type != "") == (None, 2, True)
+        assert second.placement.branch_id == branch
+        with refused(ConflictError):  # where something stands, nothing is put
+            made = Tombstone(task, 1, stone.branch, ADA, "other", 1, 1, stone.checksum, stone.placement)
+            self.catalog.mend(Mending(tombstones=[made]), ACTOR)
+
     def test_mending_brings_blobs_back_and_takes_lost_ones_out_with_their_parts(self) -> None:
         first = self.save(blobs=(b"alpha", b"other")).stored
         whole, task = digest(b"alphabeta"), first.task_number
@@ -167,7 +182,7 @@ class AuditConformance(CatalogMeans):
             packs=[NewPack("packs/aa/one", 200, [packed])],
             lost=[(task, whole)],
         )
-        self.catalog.mend(mending, self.ACTOR)
+        self.catalog.mend(mending, ACTOR)
         assert self.catalog.blobs(FILES, [inline.digest]) == {inline.digest: inline}
         assert self.catalog.blobs(FILES, [packed.digest])[packed.digest].place == Place("packs/aa/one", 57, 6)
         assert self.catalog.blobs(task, [digest(b"other"), digest(b"alpha"), whole]).keys() == {digest(b"other")}
@@ -175,7 +190,7 @@ class AuditConformance(CatalogMeans):
     def test_a_pack_is_retired_only_when_nothing_lies_in_it(self) -> None:
         entry = Packed(digest(b"packed"), 57, 6, 6, 0)
         self.save(packs=[NewPack("packs/aa/one", 200, [entry]), NewPack("packs/bb/two", 200, [])])
-        self.catalog.mend(Mending(retired=["packs/aa/one", "packs/bb/two"]), self.ACTOR)
+        self.catalog.mend(Mending(retired=["packs/aa/one", "packs/bb/two"]), ACTOR)
         with self.catalog.audit() as audit:
             assert [pack.name for pack in audit.packs()] == ["packs/aa/one"]
 
@@ -186,6 +201,12 @@ class AuditConformance(CatalogMeans):
         assert self.catalog.rebuild() == []
         assert self._everything() == before
         self.save(parent=first)
+
+    def test_a_task_made_after_rebuilding_gets_a_number_that_nobody_had(self) -> None:
+        gone = self.save("gone").stored
+        self.catalog.delete_task(ADA, "gone", ACTOR)
+        self.catalog.rebuild()
+        assert self.save("new").stored.task_number > gone.task_number
 
     def _everything(self) -> list[object]:
         with self.catalog.audit() as audit:

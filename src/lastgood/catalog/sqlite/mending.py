@@ -6,8 +6,9 @@ import apsw
 
 from lastgood.catalog.contract import FILES, Actor
 from lastgood.catalog.mending import Mending, NameFix
-from lastgood.catalog.sqlite.attestations import STORE, log
+from lastgood.catalog.sqlite.attestations import INSERT_EVENT, PURGED, STORE, append, log
 from lastgood.catalog.sqlite.reading import key
+from lastgood.model.checkpoint import encode_plain
 from lastgood.model.identity import now
 
 _SET_BLOB = """
@@ -18,7 +19,7 @@ _SET_BLOB = """
 
 
 def mend(connection: apsw.Connection, mending: Mending, actor: Actor) -> None:
-    _mend_checkpoints(connection, mending)
+    _mend_checkpoints(connection, mending, actor)
     connection.executemany(
         "UPDATE branches SET head = ?2, version = ?3, own = ?4, inherited = ?5 WHERE branch = ?1", mending.branches
     )
@@ -39,7 +40,20 @@ def mend(connection: apsw.Connection, mending: Mending, actor: Actor) -> None:
     log(connection, STORE, None, None, "repaired", actor, counts)
 
 
-def _mend_checkpoints(connection: apsw.Connection, mending: Mending) -> None:
+def _mend_checkpoints(connection: apsw.Connection, mending: Mending, actor: Actor) -> None:
+    for stone in mending.tombstones:
+        number = key(stone.task, stone.sequence)
+        connection.execute(
+            """INSERT INTO checkpoints
+                 (number, branch, owner, id, type, version, last_event, deleted, checksum, placement)
+               VALUES (?, ?, ?, ?, 'lost', ?, ?, ?, ?, ?)""",
+            (number, *stone[2:7], PURGED, stone.checksum, stone.placement),
+        )
+        connection.execute("DELETE FROM attestations WHERE checkpoint = ?", (number,))
+        append(connection, number, stone.checksum, "purged", {"by": "repair"}, actor)
+        about = encode_plain({"damaged": True})
+        made = (key(stone.task, stone.last_event), stone.branch, number, "created", 0, "", None, about)
+        connection.execute(INSERT_EVENT, made)
     connection.executemany(
         "UPDATE checkpoints SET checksum = ?2 WHERE number = ?1",
         ((key(task, sequence), checksum) for task, sequence, checksum in mending.checksums),

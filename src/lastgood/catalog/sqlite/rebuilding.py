@@ -57,6 +57,10 @@ def _copy(audit: SQLiteAudit, schema: Iterable[Row], fresh: apsw.Connection) -> 
         marks = ", ".join("?" * count)
         has_rowid = "WITHOUT ROWID" not in sql
         fresh.executemany(f"INSERT OR IGNORE INTO {name} VALUES ({marks})", audit.raw(name, has_rowid=has_rowid))
+    for name, last in audit.raw("sqlite_sequence", has_rowid=True):  # a number that was given is never given again
+        fresh.execute("DELETE FROM sqlite_sequence WHERE name = ? AND seq < ?", (name, last))
+        sql = "INSERT INTO sqlite_sequence SELECT ?1, ?2 WHERE ?1 NOT IN (SELECT name FROM sqlite_sequence)"
+        fresh.execute(sql, (name, last))
     for sql in indexes:
         fresh.execute(sql)
 
