@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -118,6 +119,33 @@ def test_a_pack_that_no_checkpoint_mentions_is_a_remark_and_no_damage(store: Pat
     report = check(store, read_data=True)
     assert report.ok
     assert [(remark.code, remark.name) for remark in report.remarks] == [("pack_unmentioned", name)]
+
+
+def test_a_check_beside_saves_restores_and_purges_finds_nothing(tmp_path: Path) -> None:
+    """It needs nobody to stop: what comes and goes meanwhile is no damage."""
+    work = tmp_path / "work"
+    work.mkdir()
+    reports: list[CheckReport] = []
+    over = threading.Event()
+    with lastgood.open(tmp_path / "store", user="ada") as opened:
+
+        def check_again_and_again() -> None:
+            while not over.is_set() or not reports:
+                reports.append(opened.check(read_data=True))
+
+        checking = threading.Thread(target=check_again_and_again)
+        checking.start()
+        task = opened.task("t", workspace=work)
+        made = []
+        for number in range(25):
+            (work / f"{number}.bin").write_bytes(os.urandom(300_000 if number % 3 else 10))
+            made.append(task.save({"log": ["entry"] * number * 50}))
+            if number % 5 == 4:
+                opened.purge_checkpoint(made[number - 3].id)
+                task.restore(made[number - 1].id)
+        over.set()
+        checking.join()
+    assert [finding for report in reports for finding in report.findings] == []
 
 
 # --- records and books ---------------------------------------------------------------------------------------

@@ -214,6 +214,29 @@ def test_a_part_of_a_state_is_had_again_from_another_task_or_a_larger_part(tmp_p
     assert everything(folder) == whole
 
 
+def test_a_part_that_also_lies_in_a_larger_one_is_had_again_from_there(store: Path) -> None:
+    whole = everything(store)
+    both = f"SELECT digest FROM slices JOIN blobs USING (partition, digest) WHERE partition = {WORK}"
+    tamper(store, f"UPDATE blobs SET data = zeroblob(length(data)) WHERE digest IN ({both})")
+    report = repair(store)
+    assert report.ok, report.lost
+    assert {mended.sentence.rpartition(": ")[2] for mended in report.mended} == {
+        "found again in a larger part of the same state"
+    }
+    assert is_clean(store)
+    assert everything(store) == whole
+
+
+def test_a_larger_part_that_has_something_else_there_is_no_source(store: Path) -> None:
+    """Never invents data: what is found counts only if it gives the id."""
+    both = f"SELECT digest FROM slices JOIN blobs USING (partition, digest) WHERE partition = {WORK}"
+    tamper(store, f"UPDATE blobs SET data = zeroblob(length(data)) WHERE digest IN ({both})")
+    tamper(store, f"UPDATE slices SET position = position + 1 WHERE partition = {WORK}")
+    readable = everything(store)
+    assert not repair(store).ok
+    assert everything(store) == readable
+
+
 # --- content that nobody has -------------------------------------------------------------------------------------
 
 
@@ -402,6 +425,20 @@ def test_lost_commits_are_given_up_only_when_asked_to(tmp_path: Path) -> None:
     with lastgood.open(store, user="ada") as opened:
         opened.task("t").save({"after": "loss"})
         assert opened.check().ok
+
+
+def test_a_repair_that_was_interrupted_after_it_put_a_pack_aside_is_finished_by_the_next(store: Path) -> None:
+    """The pack that takes its place may bear its name, so for a moment it is in quarantine alone."""
+    whole, pack = everything(store), pack_file(store)
+    flip(pack, -60)
+    kept = store / "quarantine" / "interrupted" / "packs" / pack.parent.name
+    kept.mkdir(parents=True)
+    pack.rename(kept / pack.name)
+    report = repair(store)
+    assert report.ok, report.lost
+    assert is_clean(store)
+    assert everything(store) == whole
+    assert (kept / pack.name).exists()
 
 
 def test_repairing_twice_is_repairing_once(store: Path) -> None:

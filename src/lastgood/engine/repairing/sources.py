@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from lastgood.catalog.audit import Audit, SliceRow
@@ -53,33 +53,30 @@ def read_blob(objects: ObjectStore, name: str, entry: Entry) -> bytes | None:
 
 
 def find_in_catalog(audit: Audit, shelf: Shelf, wanted: Iterable[Key], take: Take) -> None:
-    """Blobs that another task, or a larger blob, has, too; and large ones whose parts lie by themselves."""
-    wanted = list(wanted)
-    slices = list(audit.slices()) if wanted else []
-    names = {row.number: (row.partition, row.digest) for row in audit.blobs()} if slices else {}
-    parts: defaultdict[Key, list[SliceRow]] = defaultdict(list)
+    """Blobs that another task, or a larger blob of the same one, has, too."""
+    wanted = set(wanted)
     inside: defaultdict[Key, list[SliceRow]] = defaultdict(list)
-    for row in slices:
-        if row.whole in names:
-            parts[names[row.whole]].append(row)
+    for row in audit.slices() if wanted else ():
+        if (row.partition, row.digest) in wanted:
             inside[row.partition, row.digest].append(row)
-    partitions = [partition for partition in shelf.stored if partition != FILES]
-    for key in wanted:
-        partition, id_ = key
-        for other in partitions:
-            if other != partition and (data := _read(audit, other, id_)) is not None:
-                take(key, data, "another task")
+    names = {row.number: row.digest for row in audit.blobs()} if inside else {}
+    for key in sorted(wanted):
+        for data, where in _elsewhere(audit, shelf, key, inside.get(key, ()), names):
+            if digest(data) == key[1]:
+                take(key, data, where)
                 break
-        else:
-            for row in inside[key]:
-                whole = _read(audit, *names[row.whole])
-                if whole is not None and digest(part := whole[row.position : row.position + row.size]) == id_:
-                    take(key, part, "a larger part of the same state")
-                    break
-            else:
-                data = b"".join(_read(audit, partition, row.digest) or b"" for row in _in_order(parts[key]))
-                if digest(data) == id_:
-                    take(key, data, "its own parts")
+
+
+def _elsewhere(
+    audit: Audit, shelf: Shelf, key: Key, inside: Iterable[SliceRow], names: Mapping[int, bytes]
+) -> Iterator[tuple[bytes, str]]:
+    partition, id_ = key
+    for other, stored in shelf.stored.items():
+        if other not in (partition, FILES) and id_ in stored:
+            yield _read(audit, other, id_) or b"", "another task"
+    for row in inside:
+        whole = _read(audit, partition, names[row.whole]) if row.whole in names else None
+        yield (whole or b"")[row.position : row.position + row.size], "a larger part of the same state"
 
 
 def find_in_folder(path: str, own: Sequence[str], wanted: set[bytes], take: Take) -> None:
@@ -118,10 +115,6 @@ class _Sink:
         if id_ in self._wanted:
             self._take((FILES, id_), data, f"the files in {self._path}")
         return id_
-
-
-def _in_order(rows: Iterable[SliceRow]) -> list[SliceRow]:
-    return sorted(rows, key=lambda row: row.position)
 
 
 def _read(audit: Audit, partition: int, id_: bytes) -> bytes | None:
