@@ -59,21 +59,38 @@ class Marks:
         waiting = self._unmet(trees, self._trees)
         chunked: dict[bytes, File] = {}
         needed = self._needed[FILES]
-        while waiting:
-            some, waiting = waiting[-READ_AT_ONCE:], waiting[:-READ_AT_ONCE]
-            needed.update(some)
-            for data in self._files.read_all(some).values():
-                for entry in self._versions.decode_new(data):
-                    if isinstance(entry, Folder):
-                        waiting += self._unmet([entry.tree], self._trees)
-                    elif isinstance(entry, File) and entry.chunks is None:
-                        needed.add(entry.digest)
-                    elif isinstance(entry, File) and entry.chunks is not None:
-                        chunked[entry.chunks] = entry
+        for data in self._read_ahead(waiting):
+            for entry in self._versions.decode_new(data):
+                if isinstance(entry, Folder):
+                    waiting += self._unmet([entry.tree], self._trees)
+                elif isinstance(entry, File) and entry.chunks is None:
+                    needed.add(entry.digest)
+                elif isinstance(entry, File) and entry.chunks is not None:
+                    chunked[entry.chunks] = entry
+        needed |= self._trees
         for lists in _groups(self._unmet(chunked, self._chunked)):
             needed.update(lists)
             for key, data in self._files.read_all(lists).items():
                 needed.update(chunk.digest for chunk in decode_chunks(data, chunked[key]))
+
+    def _read_ahead(self, waiting: list[bytes]) -> Iterator[bytes]:
+        """What is waiting, also what comes to it meanwhile, in that order: versions of a tree follow each other. The
+        next ones are read in another thread."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(1) as reader:
+            at = 0
+            some = waiting[:READ_AT_ONCE]
+            coming = reader.submit(self._files.read_all, some)
+            while some:
+                found, now, at = coming.result(), some, at + len(some)
+                some = waiting[at : at + READ_AT_ONCE]
+                if some:
+                    coming = reader.submit(self._files.read_all, some)
+                yield from map(found.__getitem__, now)
+                if not some:
+                    some = waiting[at : at + READ_AT_ONCE]
+                    coming = reader.submit(self._files.read_all, some)
 
     def _mark_parts(self, task: int, references: Iterable[bytes]) -> None:
         """The parts of states. A reference is a flag and a digest."""
@@ -94,9 +111,9 @@ class Marks:
 
     @staticmethod
     def _unmet(each: Iterable[bytes], met: set[bytes]) -> list[bytes]:
-        new = {one for one in each if one not in met}
-        met |= new
-        return list(new)
+        new = list(dict.fromkeys(one for one in each if one not in met))
+        met.update(new)
+        return new
 
     def _is_there(self, task: int) -> bool:
         """Whether the task has not been deleted meanwhile, with all that it had."""
