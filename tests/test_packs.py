@@ -124,6 +124,14 @@ def test_a_pack_is_named_by_its_bytes() -> None:
     assert pack_name(index.digest) == f"packs/{name[:2]}/{name}"
 
 
+@pytest.mark.parametrize("count", [0, 1, 20, 3000])
+def test_how_large_a_pack_can_be_is_known_before_it_is_written(count: int) -> None:
+    """Else one would be rewritten again and again to be rid of what it says of its own blobs."""
+    data, index = pack([random.Random(number).randbytes(40) for number in range(count)])
+    bound = packs.FRAME_SIZE + sum(packs.ENTRY_SIZE + entry.length for entry in index.entries)
+    assert len(data) <= bound <= len(data) + 32 + count * 11
+
+
 def test_the_layout_is_the_one_that_is_written_down() -> None:
     """docs/format.md, byte by byte."""
     blob = b"hello"

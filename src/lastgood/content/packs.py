@@ -30,6 +30,8 @@ HEADER_SIZE = _HEADER.size
 HEAD_SIZE = _HEAD_SIZE = _HEAD.size + _CHECK.size
 _FOOTER_SIZE = _FOOTER.size + SIZE
 _MAGIC, _ENTRY, _INDEX = b"LGPK", b"LGPE", b"LGPI"
+FRAME_SIZE, ENTRY_SIZE = HEADER_SIZE + len(_INDEX) + 32 + _FOOTER_SIZE, HEAD_SIZE + SIZE + 11
+"""What a pack has at most besides its blobs as they are stored: once, and for each of them."""
 _BUFFER = 1 << 18  # written and hashed in one go: doing so for each blob of 6 KB took a fifth longer
 _WINDOW = 1 << 20  # searched at once when an entry is damaged
 

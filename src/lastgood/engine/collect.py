@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import msgspec
 
 from lastgood.catalog.contract import Flight, Indexed, Sliced
-from lastgood.content.packs import HEAD_SIZE
+from lastgood.content.packs import ENTRY_SIZE, FRAME_SIZE
 from lastgood.engine.marking import Marks
 from lastgood.engine.process import is_alive, this_process
 from lastgood.engine.repack import repack
@@ -150,7 +150,7 @@ class _Run:
                 if not marks.has(blob.partition, blob.digest):
                     yield blob
                 elif blob.pack is not None:
-                    used[blob.pack] += HEAD_SIZE + blob.length
+                    used[blob.pack] += ENTRY_SIZE + blob.length
             page = self._catalog.indexed(page[-1].number)
 
     def _condemn(self, garbage: Sequence[Indexed]) -> None:
@@ -202,7 +202,7 @@ class _Run:
         lying = {
             name: self._catalog.lying_in(name)
             for name, size in packs.items()
-            if name in used and used[name] < size * (1 - self._waste)
+            if name in used and FRAME_SIZE + used[name] < size * (1 - self._waste)
         }
         if any(blob.condemned is not None for blobs in lying.values() for blob in blobs):
             lying = {name: blobs for name, blobs in lying.items() if not _is_waiting(blobs, packs[name], self._waste)}
@@ -275,7 +275,7 @@ def _batches(blobs: Iterable[Indexed | Sliced]) -> Iterator[tuple[int, list[byte
 
 def _is_waiting(blobs: Sequence[Indexed], size: int, waste: float) -> bool:
     """Whether most of what is not needed in a pack lies there still, for its grace period."""
-    return sum(HEAD_SIZE + blob.length for blob in blobs) >= size * (1 - waste)
+    return FRAME_SIZE + sum(ENTRY_SIZE + blob.length for blob in blobs) >= size * (1 - waste)
 
 
 def _chunks(things: Sequence[T]) -> Iterator[list[T]]:
