@@ -86,7 +86,7 @@ def keys_of(value: Any) -> set[str]:
         ["run-step", "s", "--", "true"], ["last-good"], ["restore", "@1"], ["undo"], ["branch"],
         ["fork", "--name", "side"], ["branch", "--switch", "main"], ["branch", "--delete", "other"], ["steps"],
         ["diff", "@4", "--files"], ["diff", "@1", "HEAD"], ["ls", "-R"], ["cat", "HEAD:file"], ["redo"],
-        ["du"], ["du", "work"], ["du", "--checkpoints"],
+        ["du"], ["du", "work"], ["du", "--checkpoints"], ["collect"], ["collect", "--grace", "0", "--dry-run"],
         ["restore", "@4", "--dry-run"], ["restore", "@4", "--to", "copy"], ["restore", "@4", "--path", "file"],
     ],
     ids=" ".join,

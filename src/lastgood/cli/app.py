@@ -38,6 +38,7 @@ COMMANDS = {
     "rm": "Delete checkpoints, or bring them back.",
     "tasks": "List tasks.",
     "du": "Say what takes how much of the store.",
+    "collect": "Remove what no checkpoint needs any more (gc).",
     "status": "Say where the store is and where the task stands.",
     "watch": "Watch the files, so that saves look only at what changed.",
     "config": "Show the configuration and where it comes from.",

@@ -1,0 +1,29 @@
+"""Spans of time, as people type them; `span` is the callback of a parameter."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+_NUMBER = r"(\d{1,15}(?:\.\d{1,9})?) ?"
+_SPAN = re.compile(_NUMBER + "([smhdw]?)")
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_LONGEST = 100 * 366 * 86_400
+
+
+def span(ctx: click.Context, param: click.Parameter, value: str) -> float:
+    """Seconds, given as a number of them or as `90s`, `30m`, `1h`, `2d`, `1w`."""
+    match = _SPAN.fullmatch(value)
+    seconds = float(match[1]) * _SECONDS[match[2]] if match else _LONGEST + 1
+    if seconds > _LONGEST:
+        raise click.BadParameter(f"{value[:80]!r} is no span of time; give one as 90s, 30m, 1h or 2d", ctx, param)
+    return seconds
+
+
+def span_text(seconds: float) -> str:
+    """The largest unit that fits without a rest: `1 h`, `90 min`."""
+    for length, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= length and seconds % length == 0:
+            return f"{seconds / length:,.0f} {unit}"
+    return f"{seconds:,.15g} s"
