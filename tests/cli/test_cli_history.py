@@ -14,7 +14,7 @@ import click
 import pytest
 
 import lastgood
-from lastgood.cli import rm
+from lastgood.cli import question
 
 Run = Callable[..., Any]
 
@@ -202,7 +202,7 @@ def test_purge_needs_a_yes_where_nobody_can_be_asked(run: Run, data: Run, three:
 def test_on_a_terminal_purge_asks(run: Run, data: Run, three: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([False, True])
     monkeypatch.setattr(click, "confirm", lambda *_, **__: next(answers))
-    monkeypatch.setattr(rm, "_can_ask", lambda: True)
+    monkeypatch.setattr(question, "can_ask", lambda: True)
     assert "nothing was removed" in run("rm", "--purge", "@1", code=1).stderr
     assert data("log")["total"] == 3
     run("rm", "--purge", "@1")

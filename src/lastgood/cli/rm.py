@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
 from lastgood.catalog.contract import StoredCheckpoint
 from lastgood.cli.command import subcommand
-from lastgood.cli.failure import FAILED
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, printable, say, short_id
+from lastgood.cli.question import confirm
 from lastgood.engine.revision import resolve
 from lastgood.engine.store import Store
-from lastgood.errors import InvalidError
 
 
 @subcommand
@@ -35,7 +33,7 @@ def command(
             return
         chosen = _chosen(call, store, names)
         if purge:
-            _confirm(call, f"remove {len(chosen)} checkpoint(s) for good", "--purge", yes)
+            confirm(call, f"remove {len(chosen)} checkpoint(s) for good", "--purge", yes)
         how = "purged" if purge else "undeleted" if undo else "deleted"
         removed = [_act(store, stored, how) for stored in chosen]
     lines = [f"{how} @{one['sequence']} {short_id(one['id'])}" for one in removed if one["changed"]]
@@ -70,21 +68,7 @@ def _act(store: Store, stored: StoredCheckpoint, how: str) -> dict[str, Any]:
 
 def _remove_task(call: Invocation, store: Store, task_id: str, yes: bool) -> None:
     count = store.line(task_id, call.owner or store.user).task.checkpoints
-    _confirm(call, f"remove the task {printable(task_id)} and its {count} checkpoint(s) for good", "--whole-task", yes)
+    confirm(call, f"remove the task {printable(task_id)} and its {count} checkpoint(s) for good", "--whole-task", yes)
     removed = store.delete_task(task_id, owner=call.owner)
     data = {"task": task_id, "checkpoints": removed}
     answer(call, data, [f"removed {printable(task_id)} with {removed} checkpoint(s)"])
-
-
-def _confirm(call: Invocation, what: str, option: str, yes: bool) -> None:
-    if yes:
-        return
-    if not _can_ask():
-        raise InvalidError(f"{option} cannot be undone, and there is no terminal to ask on", hint="add --yes")
-    if not click.confirm(f"{what}?", err=True):
-        say(call, "nothing was removed")
-        click.get_current_context().exit(FAILED)
-
-
-def _can_ask() -> bool:
-    return sys.stdin.isatty()
