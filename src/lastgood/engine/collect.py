@@ -26,8 +26,8 @@ from lastgood.content.packs import ENTRY_SIZE, FRAME_SIZE
 from lastgood.engine.marking import Marks
 from lastgood.engine.process import is_alive, this_process
 from lastgood.engine.repack import repack
-from lastgood.errors import BusyError, UnavailableError
-from lastgood.model.identity import check_number, now
+from lastgood.errors import BusyError, InvalidError, UnavailableError
+from lastgood.model.identity import now
 
 if TYPE_CHECKING:
     from lastgood.engine.store import Store
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 GRACE_SECONDS = 3600
+MAX_GRACE_SECONDS = 100 * 366 * 86_400
 AT_ONCE = 200
 """Rows that one transaction changes: others wait for no longer than that."""
 SHRINK_BYTES = 256 << 10
@@ -78,13 +79,10 @@ def collect(
 ) -> Collected:
     """As `Store.collect`. Without `wait` it gives up when someone else is collecting. `keep_deleted`: a grace period of
     their own for deleted checkpoints. `waste`: the share of garbage in a pack that is worth rewriting it."""
-    kept = grace if keep_deleted is None else keep_deleted
-    for name, seconds in (("grace", grace), ("keep_deleted", kept)):
-        check_number(name, int(seconds))
+    periods = _microseconds(grace), _microseconds(grace if keep_deleted is None else keep_deleted)
     with _alone(store, wait=wait) as is_alone:
         if not is_alone:
             return Collected(was_busy=True)
-        periods = int(grace * 1_000_000), int(kept * 1_000_000)
         return _Run(store, periods, waste, dry_run, progress or _tell_nobody).run()
 
 
@@ -101,14 +99,16 @@ class _Run:
         self._found = Collected(dry_run=dry_run)
 
     def run(self) -> Collected:
-        doomed = self._purge()
-        marks = Marks(self._catalog, self._files, without=doomed if self._dry_run else ())
+        limit = now() - self._keep_deleted
+        doomed = self._doomed(limit)
+        marks = Marks(self._catalog, self._files)
         self._progress("mark", 0, 0)
-        marks.mark_all()
+        marks.mark_all(without={checkpoint_id for _, checkpoint_id in doomed})  # where there is damage, all ends here
         used: defaultdict[str, int] = defaultdict(int)
         garbage = list(self._unneeded(marks, used))
         if self._dry_run:
             return self._foresee(garbage)
+        self._purge(doomed, limit)
         slices = list(self._slices())
         self._condemn(garbage)
         if (
@@ -125,20 +125,22 @@ class _Run:
 
     # --- checkpoints that were deleted
 
-    def _purge(self) -> set[str]:
+    def _doomed(self, limit: int) -> list[tuple[str, str]]:
         """Deleted checkpoints whose time is up, but for those that a restore under way may go back to."""
         journals = self._catalog.journals(this_process().host)
         spared = {checkpoint_id for journal in journals for checkpoint_id in (journal.before, journal.chosen)}
-        limit = now() - self._keep_deleted
         deleted = self._catalog.deleted_before(limit)
         doomed = [(owner, checkpoint_id) for owner, checkpoint_id in deleted if checkpoint_id not in spared]
         if self._dry_run:
             self._note(purged=len(doomed))
-        for some in _chunks([] if self._dry_run else doomed):
-            purged = self._catalog.purge_all(some, self._store.actor(), deleted_before=limit)  # or was it undeleted?
+        return doomed
+
+    def _purge(self, doomed: Sequence[tuple[str, str]], limit: int) -> None:
+        """One that was undeleted meanwhile stays, and what it needs is marked when all is looked at again."""
+        for some in _chunks(doomed):
+            purged = self._catalog.purge_all(some, self._store.actor(), deleted_before=limit)
             self._note(purged=self._found.purged + len(purged))
             self._progress("purge", self._found.purged, len(doomed))
-        return {checkpoint_id for _, checkpoint_id in doomed}
 
     # --- blobs
 
@@ -259,6 +261,14 @@ class _Run:
 
     def _note(self, **figures: int) -> None:
         self._found = msgspec.structs.replace(self._found, **figures)
+
+
+def _microseconds(grace: object) -> int:
+    if not isinstance(grace, int | float) or not 0 <= grace <= MAX_GRACE_SECONDS:
+        raise InvalidError(
+            f"a grace period cannot be {str(grace)[:80]}", hint="seconds, up to a hundred years", field="grace"
+        )
+    return int(grace * 1_000_000)
 
 
 def _batches(blobs: Iterable[Indexed | Sliced]) -> Iterator[tuple[int, list[bytes]]]:

@@ -22,11 +22,9 @@ class Marks:
     """Which blobs are needed, by partition. IntegrityError when something that leads to others cannot be read: what it
     led to is not known, so nothing can be said to be garbage."""
 
-    def __init__(self, catalog: Catalog, files: FileBlobs, *, without: Collection[str] = ()) -> None:
-        """`without`: ids of checkpoints that do not count."""
+    def __init__(self, catalog: Catalog, files: FileBlobs) -> None:
         self._catalog = catalog
         self._files = files
-        self._without = without
         self._checkpoints: set[tuple[int, int]] = set()
         self._needed: defaultdict[int, set[bytes]] = defaultdict(set)
         self._trees: set[bytes] = set()
@@ -37,14 +35,17 @@ class Marks:
     def has(self, partition: int, digest: bytes) -> bool:
         return digest in self._needed[partition]
 
-    def mark_all(self) -> int:
-        """Mark what the store's checkpoints need, those that were marked before excepted; how many were not."""
+    def mark_all(self, *, without: Collection[str] = ()) -> int:
+        """Mark what the store's checkpoints need, those that were marked before excepted; how many were not.
+
+        `without`: ids of checkpoints that do not count this time.
+        """
         trees: list[bytes] = []
         parts: defaultdict[int, list[bytes]] = defaultdict(list)
         count = len(self._checkpoints)
         for held in each_held(self._catalog):
             number = held.stored.task_number, held.stored.placement.sequence
-            if number not in self._checkpoints and held.stored.id not in self._without:
+            if number not in self._checkpoints and held.stored.id not in without:
                 named = _read(held)
                 trees += named.trees
                 parts[held.stored.task_number] += named.parts
