@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,12 +13,15 @@ from typing import Any, Literal
 
 import msgspec
 import pytest
+from tests.damage import flip, tamper
 
 import lastgood
-from lastgood.engine import blobs
+from lastgood.engine import blobs, collect
 from lastgood.engine.collect import AT_ONCE
 from lastgood.engine.process import this_process
 from lastgood.errors import IntegrityError
+from lastgood.model.digest import digest
+from lastgood.model.identity import now
 
 
 @pytest.fixture
@@ -152,3 +157,353 @@ def test_what_is_removed_again_and_again_cannot_keep_a_save_from_succeeding(
         assert is_whole(store, saved, contents)
         assert alerts == []
         require_clean(store)
+
+
+# --- grace periods ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Who collects lives so many seconds later than everybody else."""
+    late = [0.0]
+    monkeypatch.setattr(collect, "now", lambda: now() + int(late[0] * 1_000_000))
+    return late
+
+
+def versions(store: lastgood.Store, folder: Path, count: int) -> list[tuple[lastgood.Checkpoint, dict[str, bytes]]]:
+    """Checkpoints of a task `t`, each with other files, and what was in them."""
+    folder.mkdir()
+    task, made = store.task("t", workspace=folder), []
+    for number in range(count):
+        contents = fill(folder, number)
+        made.append((task.save({"number": number, "log": [f"line {number} {n} " * 9 for n in range(300)]}), contents))
+    return made
+
+
+def test_the_first_run_condemns_and_one_after_the_grace_period_removes(
+    store: lastgood.Store, tmp_path: Path, clock: list[float]
+) -> None:
+    (first, _), (second, contents) = versions(store, tmp_path / "work", 2)
+    store.purge_checkpoint(first.id)
+    garbage = store.usage().unreferenced_bytes
+    assert garbage > 0
+    found = store.collect(grace=100)
+    assert (found.removed, found.condemned_bytes) == (0, garbage)
+    clock[0] = 99
+    assert store.collect(grace=100) == found
+    assert store.usage().unreferenced_bytes == garbage
+    clock[0] = 101
+    assert store.collect(grace=100).removed == found.condemned
+    assert store.usage().unreferenced_bytes == 0
+    assert is_whole(store, second, contents)
+    require_clean(store)
+
+
+def test_who_is_undeleted_within_the_grace_period_comes_back_whole(
+    store: lastgood.Store, tmp_path: Path, clock: list[float]
+) -> None:
+    (first, contents), _ = versions(store, tmp_path / "work", 2)
+    state = first.state
+    store.delete_checkpoint(first.id)
+    clock[0] = 99
+    assert store.collect(grace=100) == lastgood.Collected()
+    store.undelete_checkpoint(first.id)
+    clock[0] = 1000
+    assert store.collect(grace=100) == lastgood.Collected()
+    assert store.get_checkpoint(first.id).state == state
+    assert is_whole(store, first, contents)
+    require_clean(store)
+
+
+def test_a_deleted_one_is_purged_after_the_grace_period_and_its_content_goes_after_another(
+    store: lastgood.Store, tmp_path: Path, clock: list[float]
+) -> None:
+    (first, _), (second, contents) = versions(store, tmp_path / "work", 2)
+    store.delete_checkpoint(first.id)
+    clock[0] = 101
+    found = store.collect(grace=100)
+    assert (found.purged, found.removed) == (1, 0)
+    with pytest.raises(lastgood.NotFoundError):
+        store.get_checkpoint(first.id)
+    clock[0] = 202
+    assert store.collect(grace=100).removed == found.condemned > 0
+    assert is_whole(store, second, contents)
+    require_clean(store)
+
+
+def test_content_that_is_saved_again_is_acquitted_and_gets_a_grace_period_of_its_own(
+    store: lastgood.Store, tmp_path: Path, clock: list[float]
+) -> None:
+    (first, contents), (second, _) = versions(store, tmp_path / "work", 2)
+    store.purge_checkpoint(first.id)
+    store.collect(grace=100)
+    fill(tmp_path / "work", 0)
+    third = store.task("t", workspace=tmp_path / "work").save(second.state)
+    clock[0] = 101
+    assert store.collect(grace=100).removed > 0  # what was only in the first state
+    assert is_whole(store, third, contents)
+    store.task("t", workspace=tmp_path / "work").restore(second.id)
+    store.purge_checkpoint(third.id)
+    clock[0] = 150
+    found = store.collect(grace=100)
+    assert (found.removed, found.condemned) == (0, len(contents) + 1)
+    require_clean(store)
+
+
+def test_who_was_condemned_by_a_run_that_did_not_end_gets_its_grace_period_back(
+    store: lastgood.Store, tmp_path: Path, clock: list[float]
+) -> None:
+    """A save comes between the marks and the condemnation, and the run ends before it can take that back."""
+    (first, contents), (second, _) = versions(store, tmp_path / "work", 2)
+    task = store.task("t", workspace=tmp_path / "work")
+    store.purge_checkpoint(first.id)
+    fill(tmp_path / "work", 0)
+    saved: list[lastgood.Checkpoint] = []
+
+    def save_and_stop(phase: str, done: int, of: int) -> None:
+        if phase == "condemn" and not saved:
+            saved.append(task.save({}))
+        elif saved:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.collect(grace=100, progress=save_and_stop)
+    clock[0] = 101
+    store.collect(grace=100)
+    assert is_whole(store, saved[0], contents)
+    task.restore(second.id)
+    store.purge_checkpoint(saved[0].id)
+    found = store.collect(grace=100)
+    assert found.removed == 0
+    assert found.condemned > 0
+
+
+@pytest.mark.parametrize("grace", [-1, -0.5, float("nan"), float("inf"), "1", None, True])
+def test_a_grace_period_that_is_none_is_refused(store: lastgood.Store, grace: Any) -> None:
+    with pytest.raises(lastgood.InvalidError):
+        store.collect(grace=grace)
+
+
+# --- dry runs --------------------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_tells_what_a_run_does_and_changes_nothing(store: lastgood.Store, tmp_path: Path) -> None:
+    (first, _), (second, _), (_third, contents) = versions(store, tmp_path / "work", 3)
+    store.purge_checkpoint(first.id)
+    store.delete_checkpoint(second.id)
+    before = snapshot(tmp_path / "store"), store.usage()
+    told = store.collect(grace=0, dry_run=True)
+    assert (snapshot(tmp_path / "store"), store.usage()) == before
+    done = store.collect(grace=0)
+    assert (told.purged, told.removed, told.condemned) == (done.purged, done.removed, 0)
+    assert told.removed > 2 * len(contents)
+    assert store.collect(grace=0) == lastgood.Collected()
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """Every file of a store but what is only a cache or memory."""
+    found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {name: data for name, data in found.items() if not name.endswith("-shm") and ".cache/" not in name}
+
+
+# --- damage ----------------------------------------------------------------------------------------------------------
+
+DAMAGES = {
+    "record": "UPDATE checkpoints SET record = zeroblob(length(record)) WHERE id = ?",
+    "root": "UPDATE checkpoints SET root = zeroblob(length(root)) WHERE id = ?",
+    "part of a state": "UPDATE blobs SET data = zeroblob(length(data)) WHERE partition > 0 AND ? != ''",
+    "tree": "UPDATE blobs SET data = zeroblob(length(data)) WHERE partition = 0 AND size > 1000 AND ? != ''",
+    "missing tree": "DELETE FROM blobs WHERE partition = 0 AND size > 1000 AND ? != ''",
+}
+
+
+@pytest.mark.parametrize("what", list(DAMAGES))
+def test_where_something_is_damaged_that_leads_to_others_nothing_goes(tmp_path: Path, what: str) -> None:
+    with lastgood.open(tmp_path / "store", collect="never") as store:
+        (tmp_path / "work").mkdir()
+        task, made = store.task("t", workspace=tmp_path / "work"), []
+        for number in range(3):
+            for name in range(40):
+                (tmp_path / "work" / f"a file with a long name {name}").write_bytes(f"{name} {number}".encode())
+            log = [[f"{number} {n} {m} " * 20 for m in range(60)] for n in range(60)]
+            made.append(task.save({"log": log}))
+        store.purge_checkpoint(made[0].id)
+        store.delete_checkpoint(made[1].id)
+    tamper(tmp_path / "store", DAMAGES[what], made[2].id)
+    with lastgood.open(tmp_path / "store", collect="never") as store:
+        before = list(store.catalog.indexed()), store.catalog.sliced(), store.catalog.packs()
+        for dry_run in (True, False):
+            with pytest.raises(IntegrityError, match="nothing was collected"):
+                store.collect(grace=0, dry_run=dry_run)
+        assert (list(store.catalog.indexed()), store.catalog.sliced(), store.catalog.packs()) == before
+        store.undelete_checkpoint(made[1].id)
+
+
+def test_a_damaged_pack_is_told_of_and_left_as_it_is(tmp_path: Path) -> None:
+    alerts: list[lastgood.Alert] = []
+    with lastgood.open(tmp_path / "store", collect="never", on_alert=alerts.append) as store:
+        (first, contents), _ = versions(store, tmp_path / "work", 2)
+        task = store.task("t", workspace=tmp_path / "work")
+        kept = dict(list(contents.items())[:30])
+        for name in contents:
+            (tmp_path / "work" / name).unlink()
+        for name, content in kept.items():
+            (tmp_path / "work" / name).write_bytes(content)
+        third = task.save({})
+        store.purge_checkpoint(first.id)
+        (pack,) = {blob.pack for blob in store.catalog.indexed() if blob.digest == digest(kept["7"])}
+        (place,) = [blob for blob in store.catalog.indexed() if blob.digest == digest(kept["7"])]
+        assert pack is not None
+        file = tmp_path / "store" / "objects" / pack
+        flip(file, (place.position or 0) + 5)
+        before = file.read_bytes()
+        store.collect(grace=0)
+        assert [alert.message.startswith(f"the pack {pack} is damaged") for alert in alerts] == [True]
+        assert file.read_bytes() == before
+        del kept["7"]
+        assert is_whole(store, third, kept)
+        assert {blob.pack for blob in store.catalog.indexed() if blob.digest in map(digest, kept.values())} == {pack}
+        assert list((tmp_path / "store" / "objects" / ".drafts").iterdir()) == []
+
+
+# --- one at a time ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["file", "memory"])
+def test_only_one_collects_at_a_time(tmp_path: Path, where: str) -> None:
+    """With two, one would remove what the other has condemned after a save had acquitted it."""
+    with lastgood.open(tmp_path / "store" if where == "file" else ":memory:", collect="never") as store:
+        store.task("t").save({})
+        seen = []
+
+        def collect_beside(phase: str, done: int, of: int) -> None:
+            seen.append(collect.collect(store, grace=0, wait=False).was_busy)
+
+        store.collect(grace=0, progress=collect_beside)
+        assert seen
+        assert all(seen)
+        assert not collect.collect(store, grace=0, wait=False).was_busy
+
+
+def test_a_run_that_failed_leaves_the_way_free(store: lastgood.Store) -> None:
+    store.task("t").save({})
+
+    def fail(phase: str, done: int, of: int) -> None:
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        store.collect(progress=fail)
+    assert not collect.collect(store, wait=False).was_busy
+
+
+# --- strays ----------------------------------------------------------------------------------------------------------
+
+KILLED = """
+import os, sys
+import lastgood
+store = lastgood.open(sys.argv[1], collect="never")
+store.catalog.commit = lambda *about: (print("ready", flush=True), sys.stdin.read(), os._exit(9))
+store.task("t", workspace=sys.argv[2]).save({})
+"""
+
+
+def packs_of(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "objects" / "packs").rglob("*") if path.is_file())
+
+
+def test_the_pack_of_a_killed_save_is_swept_and_that_of_a_living_one_is_not(
+    store: lastgood.Store, tmp_path: Path
+) -> None:
+    fill(tmp_path / "work", "a")
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "store"), str(tmp_path / "work")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        (pack,) = packs_of(tmp_path / "store")
+        assert store.collect(grace=0).strays == 0
+        assert packs_of(tmp_path / "store") == [pack]
+        assert [flight.process.pid for flight in store.catalog.flights()] == [child.pid]
+        child.kill()
+    size = store.size()
+    found = store.collect(grace=0)
+    assert (found.strays, found.freed) == (1, size - store.size())
+    assert packs_of(tmp_path / "store") == []
+    assert store.catalog.flights() == []
+
+
+def test_packs_of_another_host_are_left_alone_for_a_day(
+    store: lastgood.Store, tmp_path: Path, clock: list[float]
+) -> None:
+    contents = fill(tmp_path / "work", "a")
+    store.task("t", workspace=tmp_path / "work").save({})
+    stray = store.filing.objects
+    assert stray is not None
+    stray.put("packs/aa/stray", [b"content"])
+    store.catalog.announce(["packs/aa/stray"], msgspec.structs.replace(this_process(), host="another"))
+    clock[0] = 86_000
+    assert store.collect(grace=0).strays == 0
+    clock[0] = 87_000
+    assert store.collect(grace=0).strays == 1
+    assert len(packs_of(tmp_path / "store")) == 1
+    head = store.task("t").head
+    assert head is not None
+    assert is_whole(store, head, contents)
+
+
+def test_what_nobody_announced_is_a_stray_and_what_is_no_pack_is_left_alone(
+    store: lastgood.Store, tmp_path: Path
+) -> None:
+    objects = store.filing.objects
+    assert objects is not None
+    for name in ("packs/aa/stray", "packs/stray", "notes/kept"):
+        objects.put(name, [name.encode()])
+    assert store.collect(grace=0).strays == 2
+    assert [each.name for each in objects.list()] == ["notes/kept"]
+
+
+def test_drafts_go_once_they_are_a_day_old(store: lastgood.Store) -> None:
+    objects = store.filing.objects
+    assert objects is not None
+    old, young = objects.draft(), objects.draft()
+    for draft in (old, young):
+        draft.write_bytes(b"1234567")
+    yesterday = old.stat().st_mtime - 90_000
+    os.utime(old, (yesterday, yesterday))
+    assert store.collect(grace=0).freed == 7
+    assert young.exists()
+    assert not old.exists()
+
+
+def test_looking_at_a_large_drift_leaves_nothing_behind(store: lastgood.Store, tmp_path: Path) -> None:
+    """`diff`, `plan` and so `lastgood status` put content that is new into packs to look at it, and take them away again."""
+    fill(tmp_path / "work", "a")
+    task = store.task("t", workspace=tmp_path / "work")
+    first = task.save({})
+    committed = packs_of(tmp_path / "store")
+    fill(tmp_path / "work", "b")
+    difference = task.diff()
+    assert len(difference.files.changes) == 90
+    assert packs_of(tmp_path / "store") != committed
+    del difference
+    assert packs_of(tmp_path / "store") == committed
+    assert len(task.plan(first).restored) == 90
+    assert packs_of(tmp_path / "store") == committed
+    assert store.catalog.flights() == []
+    assert store.collect(grace=0) == lastgood.Collected()
+
+
+def test_a_save_that_fails_leaves_a_pack_that_is_swept(
+    store: lastgood.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "work", "a")
+    task = store.task("t", workspace=tmp_path / "work")
+    monkeypatch.setattr(store.catalog, "commit", _fail)
+    with pytest.raises(lastgood.UnavailableError):
+        task.save({})
+    assert store.catalog.flights() == []
+    assert len(packs_of(tmp_path / "store")) == store.collect(grace=0).strays == 1
+    assert packs_of(tmp_path / "store") == []
+
+
+def _fail(*about: object) -> None:
+    raise lastgood.UnavailableError("no")

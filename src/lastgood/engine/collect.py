@@ -26,7 +26,7 @@ from lastgood.content.packs import ENTRY_SIZE, FRAME_SIZE
 from lastgood.engine.marking import Marks
 from lastgood.engine.process import is_alive, this_process
 from lastgood.engine.repack import repack
-from lastgood.errors import BusyError, InvalidError, UnavailableError
+from lastgood.errors import BusyError, IntegrityError, InvalidError, LostCommitsError, UnavailableError
 from lastgood.model.identity import now
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 GRACE_SECONDS = 3600
-MAX_GRACE_SECONDS = 100 * 366 * 86_400
 AT_ONCE = 200
 """Rows that one transaction changes: others wait for no longer than that."""
 SHRINK_BYTES = 256 << 10
 WASTE = 0.3
 """A pack is rewritten when more of it than this share is garbage."""
 DAY_MICROSECONDS = 86_400_000_000
+MAX_SECONDS = 1 << 32
 
 Phase = Literal["purge", "mark", "condemn", "remove", "repack", "sweep", "shrink"]
 Progress = Callable[[Phase, int, int], None]
@@ -79,10 +79,13 @@ def collect(
 ) -> Collected:
     """As `Store.collect`. Without `wait` it gives up when someone else is collecting. `keep_deleted`: a grace period of
     their own for deleted checkpoints. `waste`: the share of garbage in a pack that is worth rewriting it."""
-    periods = _microseconds(grace), _microseconds(grace if keep_deleted is None else keep_deleted)
+    kept = grace if keep_deleted is None else keep_deleted
+    for name, seconds in (("grace", grace), ("keep_deleted", kept)):
+        _check_seconds(name, seconds)
     with _alone(store, wait=wait) as is_alone:
         if not is_alone:
             return Collected(was_busy=True)
+        periods = int(grace * 1_000_000), int(kept * 1_000_000)
         return _Run(store, periods, waste, dry_run, progress or _tell_nobody).run()
 
 
@@ -101,19 +104,18 @@ class _Run:
     def run(self) -> Collected:
         limit = now() - self._keep_deleted
         doomed = self._doomed(limit)
-        marks = Marks(self._catalog, self._files)
+        marks = Marks(self._catalog, self._files, without=set(doomed))
         self._progress("mark", 0, 0)
-        marks.mark_all(without={checkpoint_id for _, checkpoint_id in doomed})  # where there is damage, all ends here
+        self._mark(marks)
         used: defaultdict[str, int] = defaultdict(int)
         garbage = list(self._unneeded(marks, used))
         if self._dry_run:
-            return self._foresee(garbage)
+            return self._foresee(garbage, len(doomed))
         self._purge(doomed, limit)
         slices = list(self._slices())
         self._condemn(garbage)
-        if (
-            marks.mark_all()
-        ):  # what was committed before the last of them was condemned; later ones acquit by themselves
+        marks.without = ()  # who is left of them was undeleted
+        if self._mark(marks):  # committed before the last blob was condemned; later ones acquit by themselves
             self._acquit(marks)
         self._remove_slices([part for part in slices if not marks.has(part.partition, part.digest)])
         self._remove([blob for blob in garbage if not marks.has(blob.partition, blob.digest)])
@@ -130,30 +132,45 @@ class _Run:
         journals = self._catalog.journals(this_process().host)
         spared = {checkpoint_id for journal in journals for checkpoint_id in (journal.before, journal.chosen)}
         deleted = self._catalog.deleted_before(limit)
-        doomed = [(owner, checkpoint_id) for owner, checkpoint_id in deleted if checkpoint_id not in spared]
-        if self._dry_run:
-            self._note(purged=len(doomed))
-        return doomed
+        return [(owner, checkpoint_id) for owner, checkpoint_id in deleted if checkpoint_id not in spared]
 
     def _purge(self, doomed: Sequence[tuple[str, str]], limit: int) -> None:
-        """One that was undeleted meanwhile stays, and what it needs is marked when all is looked at again."""
         for some in _chunks(doomed):
             purged = self._catalog.purge_all(some, self._store.actor(), deleted_before=limit)
             self._note(purged=self._found.purged + len(purged))
             self._progress("purge", self._found.purged, len(doomed))
 
+    def _mark(self, marks: Marks) -> int:
+        try:
+            return marks.mark_all()
+        except LostCommitsError:
+            raise
+        except IntegrityError as error:
+            raise IntegrityError(
+                f"nothing was collected, because it is not known what is needed: {error}",
+                hint="`lastgood check` names all damage; `lastgood repair` mends what can be",
+                **error.details,
+            ) from error
+
     # --- blobs
 
     def _unneeded(self, marks: Marks, used: defaultdict[str, int]) -> Iterator[Indexed]:
-        """Also counts the bytes of each pack that are needed, into `used`."""
+        """Also counts the bytes of each pack that are needed, into `used`; and acquits those that are needed and were
+        condemned by a run that did not come to its end."""
+        wronged: list[Indexed] = []
         page = self._catalog.indexed()
         while page:
             for blob in page:
                 if not marks.has(blob.partition, blob.digest):
                     yield blob
-                elif blob.pack is not None:
+                    continue
+                if blob.condemned is not None:
+                    wronged.append(blob)
+                if blob.pack is not None:
                     used[blob.pack] += ENTRY_SIZE + blob.length
             page = self._catalog.indexed(page[-1].number)
+        for partition, digests in _batches([] if self._dry_run else wronged):
+            self._catalog.acquit(partition, digests)
 
     def _condemn(self, garbage: Sequence[Indexed]) -> None:
         at, done = now(), 0
@@ -246,9 +263,9 @@ class _Run:
 
     # --- what would happen
 
-    def _foresee(self, garbage: Sequence[Indexed]) -> Collected:
+    def _foresee(self, garbage: Sequence[Indexed], purged: int) -> Collected:
         due = self._due(garbage)
-        self._note(removed=len(due), freed=sum(blob.length for blob in due))
+        self._note(purged=purged, removed=len(due), freed=sum(blob.length for blob in due))
         return self._found
 
     def _due(self, garbage: Sequence[Indexed]) -> list[Indexed]:
@@ -261,14 +278,6 @@ class _Run:
 
     def _note(self, **figures: int) -> None:
         self._found = msgspec.structs.replace(self._found, **figures)
-
-
-def _microseconds(grace: object) -> int:
-    if not isinstance(grace, int | float) or not 0 <= grace <= MAX_GRACE_SECONDS:
-        raise InvalidError(
-            f"a grace period cannot be {str(grace)[:80]}", hint="seconds, up to a hundred years", field="grace"
-        )
-    return int(grace * 1_000_000)
 
 
 def _batches(blobs: Iterable[Indexed | Sliced]) -> Iterator[tuple[int, list[bytes]]]:
@@ -300,15 +309,17 @@ def _is_over(flight: Flight) -> bool:
     return not alive if alive is not None else flight.at < now() - DAY_MICROSECONDS
 
 
+def _check_seconds(field: str, seconds: object) -> None:
+    if type(seconds) not in (int, float) or not 0 <= seconds <= MAX_SECONDS:  # type: ignore[operator]
+        raise InvalidError(f"{field} is not a number of seconds from 0", field=field)
+
+
 def _tell_nobody(phase: Phase, done: int, of: int) -> None: ...
 
 
 @contextmanager
 def _alone(store: Store, *, wait: bool) -> Iterator[bool]:
     """Whether nobody else collects this store, for as long as the block runs."""
-    if store.catalog.file is None:
-        yield True
-        return
     folder = store.filing.folder()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

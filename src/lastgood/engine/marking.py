@@ -22,9 +22,11 @@ class Marks:
     """Which blobs are needed, by partition. IntegrityError when something that leads to others cannot be read: what it
     led to is not known, so nothing can be said to be garbage."""
 
-    def __init__(self, catalog: Catalog, files: FileBlobs) -> None:
+    def __init__(self, catalog: Catalog, files: FileBlobs, *, without: Collection[tuple[str, str]] = ()) -> None:
+        """`without`: owner and id of checkpoints that do not count."""
         self._catalog = catalog
         self._files = files
+        self.without = without
         self._checkpoints: set[tuple[int, int]] = set()
         self._needed: defaultdict[int, set[bytes]] = defaultdict(set)
         self._trees: set[bytes] = set()
@@ -35,17 +37,14 @@ class Marks:
     def has(self, partition: int, digest: bytes) -> bool:
         return digest in self._needed[partition]
 
-    def mark_all(self, *, without: Collection[str] = ()) -> int:
-        """Mark what the store's checkpoints need, those that were marked before excepted; how many were not.
-
-        `without`: ids of checkpoints that do not count this time.
-        """
+    def mark_all(self) -> int:
+        """Mark what the store's checkpoints need, those that were marked before excepted; how many were not."""
         trees: list[bytes] = []
         parts: defaultdict[int, list[bytes]] = defaultdict(list)
         count = len(self._checkpoints)
         for held in each_held(self._catalog):
             number = held.stored.task_number, held.stored.placement.sequence
-            if number not in self._checkpoints and held.stored.id not in without:
+            if number not in self._checkpoints and (held.stored.owner, held.stored.id) not in self.without:
                 named = _read(held)
                 trees += named.trees
                 parts[held.stored.task_number] += named.parts
@@ -133,10 +132,7 @@ class Marks:
 def _read(held: Held) -> Named:
     named = Named(held)
     if named.damaged:
-        raise IntegrityError(
-            f"the record of checkpoint {held.stored.id} is damaged: what it needs is not known, so nothing goes",
-            hint="`lastgood check` names all damage; `lastgood repair` mends what can be",
-        )
+        raise IntegrityError(f"the record of checkpoint {held.stored.id} is damaged")
     return named
 
 
