@@ -12,6 +12,7 @@ from __future__ import annotations
 from lastgood.testing.attestations import AttestationsConformance
 from lastgood.testing.audit import AuditConformance
 from lastgood.testing.branches import BranchesConformance
+from lastgood.testing.collection import CollectionConformance
 from lastgood.testing.commits import CommitsConformance
 from lastgood.testing.deletion import DeletionConformance
 from lastgood.testing.files import FilesConformance
@@ -30,5 +31,6 @@ class CatalogConformance(
     FilesConformance,
     UsageConformance,
     AuditConformance,
+    CollectionConformance,
 ):
     """Inherit, and say with `make_catalog` how a fresh, empty catalog is made."""

@@ -60,11 +60,13 @@ class CatalogMeans:
         attestations: Sequence[tuple[str, dict[str, Any]]] = (),
         inherited: Sequence[str] = (),
         notes: Sequence[Note] = (),
+        announces: bool = True,
         **fields: Any,
     ) -> Committed:
-        """Commit a checkpoint on top of `parent`, on its branch unless another is given."""
+        """Commit a checkpoint on top of `parent`, on its branch unless another is given; its packs are announced."""
         about_files = {name: fields.pop(name) for name in _ABOUT_FILES if name in fields}
-        self.catalog.announce([pack.name for pack in about_files.get("packs", ())], SOMEBODY)
+        if announces:
+            self.catalog.announce([pack.name for pack in about_files.get("packs", ())], SOMEBODY)
         record = Record(
             id=fields.pop("id", None) or new_id(),
             task_id=task_id,
