@@ -475,7 +475,7 @@ def test_drafts_go_once_they_are_a_day_old(store: lastgood.Store) -> None:
 
 
 def test_looking_at_a_large_drift_leaves_nothing_behind(store: lastgood.Store, tmp_path: Path) -> None:
-    """`diff`, `plan` and so `lastgood status` put content that is new into packs to look at it, and take them away again."""
+    """`diff`, `plan` and so `lastgood status` put new content into packs to look at it, and take them away again."""
     fill(tmp_path / "work", "a")
     task = store.task("t", workspace=tmp_path / "work")
     first = task.save({})
