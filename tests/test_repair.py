@@ -13,6 +13,10 @@ from tests.damage import CATALOG, ask, copy, fill, flip, pack_file, tamper
 import lastgood
 from lastgood import IntegrityError, LostCommitsError, RepairReport
 from lastgood.content.packs import read_index
+from lastgood.engine import repair as repairing
+from lastgood.engine.checking.examination import examine
+from lastgood.engine.repairing.quarantine import Quarantine
+from lastgood.engine.repairing.search import Search
 from lastgood.model.digest import to_text
 
 
@@ -389,14 +393,15 @@ def test_a_dry_run_tells_what_would_happen_and_changes_nothing(store: Path, soun
     pack = pack_file(store)
     flip(pack, pack.read_bytes().index(content) + 9)
     tamper(store, "DELETE FROM tags")
+    tamper(store, "DELETE FROM checkpoints WHERE number = ((SELECT task FROM tasks WHERE id = 'talk') << 32) + 5")
     before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file() and "-shm" not in path.name}
     told = repair(store, dry_run=True)
     assert {path: path.read_bytes() for path in before} == before
     assert not (store / "quarantine").exists()
-    assert [mended.code for mended in told.mended] == ["tag"]
+    assert [mended.code for mended in told.mended] == ["missing", "tag"]
     assert [finding.code for finding in told.lost] == ["blob_damaged"]
     done = repair(store)
-    assert [mended.code for mended in done.mended] == ["tag"]
+    assert [mended.code for mended in done.mended] == ["missing", "tag"]
     assert [finding.blobs for finding in done.lost] == [finding.blobs for finding in told.lost]
 
 
@@ -439,6 +444,45 @@ def test_a_repair_that_was_interrupted_after_it_put_a_pack_aside_is_finished_by_
     assert is_clean(store)
     assert everything(store) == whole
     assert (kept / pack.name).exists()
+
+
+def test_what_was_saved_anew_while_it_was_looked_for_is_not_given_up(store: Path, sound: Path) -> None:
+    """A repair reads for long, and others save meanwhile: what they stored is theirs."""
+    tamper(store, "DELETE FROM blobs WHERE size = 3000 AND partition = 0")
+    with lastgood.open(store, user="ada") as opened:
+        found = examine(opened.catalog, opened.filing.objects, "data", None, None)
+        pack = pack_file(store)
+        aside = pack.rename(store / "aside")
+        quarantine = Quarantine(opened.catalog.file)
+        search = Search(opened, found, quarantine)
+        search.run()
+        assert len(search.lost()) == 119
+        aside.rename(pack)
+        opened.task("new", workspace=sound / "work").save({"n": 1})
+        repairing._change(opened, search, quarantine, 0)
+        assert opened.check(read_data=True).ok
+
+
+def test_objects_that_are_not_mounted_are_not_given_up(store: Path) -> None:
+    whole = everything(store)
+    (store / "objects").rename(store / "elsewhere")
+    with pytest.raises(lastgood.UnavailableError, match="objects"):
+        repair(store)
+    (store / "elsewhere").rename(store / "objects")
+    assert repair(store).ok
+    assert everything(store) == whole
+
+
+def test_a_pack_that_cannot_be_read_just_now_is_not_given_up(store: Path) -> None:
+    whole, pack = everything(store), pack_file(store)
+    aside = pack.rename(store / "aside")
+    pack.symlink_to(aside)  # which is not followed
+    report = repair(store)
+    assert [finding.code for finding in report.lost] == ["pack_unreadable"]
+    pack.unlink()
+    aside.rename(pack)
+    assert is_clean(store)
+    assert everything(store) == whole
 
 
 def test_repairing_twice_is_repairing_once(store: Path) -> None:

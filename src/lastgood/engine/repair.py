@@ -5,13 +5,11 @@ still is, and what nobody has is given up in the open. All that is changed is co
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lastgood.catalog.contract import FILES, Blob, Catalog, NewPack, Packed
+from lastgood.catalog.audit import Audit
+from lastgood.catalog.contract import Catalog
 from lastgood.catalog.mending import Mending
-from lastgood.content.compression import compress
-from lastgood.content.packs import PackWriter, pack_name
 from lastgood.engine.check import check_store, report
 from lastgood.engine.checking.derived import derive
 from lastgood.engine.checking.examination import Examination, examine
@@ -19,23 +17,19 @@ from lastgood.engine.checking.ledger import Ledger, read_ledger
 from lastgood.engine.checking.reading import Progress
 from lastgood.engine.checking.report import CheckReport, Finding, LookedAt
 from lastgood.engine.checking.shelf import Key
-from lastgood.engine.process import this_process
+from lastgood.engine.location import objects_beside
 from lastgood.engine.repairing.books import plan_books
-from lastgood.engine.repairing.quarantine import Quarantine, kept_packs
+from lastgood.engine.repairing.quarantine import Quarantine
 from lastgood.engine.repairing.report import Mended, RepairReport
-from lastgood.engine.repairing.sources import find_in_catalog, find_in_folder, find_in_packs, read_blob, read_entries
+from lastgood.engine.repairing.search import BROKEN, Search
 from lastgood.engine.repairing.tombstones import find_tombstones
 from lastgood.errors import LostCommitsError, UnavailableError
 from lastgood.model.digest import to_text
 
 if TYPE_CHECKING:
     from lastgood.engine.store import Store
-    from lastgood.objects.contract import ObjectStore
 
-_UNMENDABLE = frozenset(("tree",))
-"""What is exactly as it was stored, and was no good then."""
 _BOOKS = frozenset(("database", "counter", "derived", "key", "tag", "move", "workspace", "step", "journal"))
-_BROKEN = frozenset(("pack_index", "pack_size", "pack_damaged", "pack_unreadable"))
 
 
 def repair_store(
@@ -51,6 +45,7 @@ def repair_store(
             hint="bring it back from a copy, or say that they may be given up: accept_loss=True, --accept-loss",
             lost=found.lost,
         )
+    _require_objects(catalog, found)
     if dry_run:
         return _foretell(store, found, before, accept_loss)
     quarantine = Quarantine(catalog.file)
@@ -62,12 +57,12 @@ def repair_store(
     accepted, sources = found.lost if accept_loss else 0, dict[Key, str]()
     # What a directory held comes to light when it is back: so once more, as long as something is found.
     while True:
-        search = _Search(store, found, quarantine)
+        search = Search(store, found, quarantine)
         search.run()
         _change(store, search, quarantine, found.lost if accept_loss else 0)
         for name in search.broken:
             quarantine.take(store.filing.objects, name)
-        if not search.sources:
+        if search.sources.keys() <= sources.keys():
             break
         sources |= search.sources
         found = examine(catalog, objects, "structure", None, None)
@@ -83,11 +78,34 @@ def repair_store(
     )
 
 
+def _require_objects(catalog: Catalog, found: Examination) -> None:
+    """A folder that is not mounted is no reason to give up what is in it."""
+    if found.shelf.packs and catalog.file is not None and not objects_beside(catalog.file).is_dir():
+        raise UnavailableError(
+            "the folder of the store's objects is not there, so nothing was repaired",
+            hint="is a disk not mounted? If it is gone for good, make an empty folder in its place",
+        )
+
+
 def _foretell(store: Store, found: Examination, before: CheckReport, accept_loss: bool) -> RepairReport:
     """What a repair would do, as far as it can be told without doing it."""
-    search = _Search(store, found, None)
+    search, ledger = Search(store, found, None), found.ledger
     search.run()
-    mended = [one for one in before.findings if _is_mendable(one, search, accept_loss)]
+    lost = {to_text(digest) for _, digest in search.lost()}
+    certain = {("record", known.row.id) for known in ledger.checkpoints.values() if known.damage and known.record}
+    stones = {(*ledger.owner_and_task(stone.task), stone.sequence) for stone in find_tombstones(ledger)}
+    revived = {ledger.owner_and_task(task)[1] for task, _ in plan_books(ledger, derive(ledger))["active"]}
+
+    def is_mendable(one: Finding) -> bool:
+        if one.blobs or one.code in BROKEN:
+            return not lost.intersection(one.blobs)
+        if one.code == "missing":
+            return {(use.owner, use.task_id, use.sequence) for use in one.uses} <= stones
+        if one.code == "task":
+            return one.name in revived
+        return one.code in _BOOKS or (one.code, one.name) in certain or (one.code == "lost_commits" and accept_loss)
+
+    mended = [one for one in before.findings if is_mendable(one)]
     return RepairReport(
         dry_run=True,
         accepted=found.lost if accept_loss else 0,
@@ -97,155 +115,30 @@ def _foretell(store: Store, found: Examination, before: CheckReport, accept_loss
     )
 
 
-def _change(store: Store, search: _Search, quarantine: Quarantine, lost: int) -> None:
+def _change(store: Store, search: Search, quarantine: Quarantine, lost: int) -> None:
     """Everybody else waits: what books follow from must not change meanwhile."""
     catalog = store.catalog
     with catalog.queue():
-        ledger = _read_ledger(catalog)
+        with catalog.audit() as audit:
+            ledger, content = _read_ledger(audit), search.plan(audit)
         stones = Mending(tombstones=list(find_tombstones(ledger)))
-        books = Mending(**plan_books(ledger, derive(ledger)), **search.plan())
+        books = Mending(**plan_books(ledger, derive(ledger)), **content)
         if lost or not (stones.is_empty() and books.is_empty()):
             quarantine.copy_catalog()
         if lost:
             catalog.accept_loss()
         if not stones.is_empty():  # with them the books can be told
             catalog.mend(stones, store.actor())
-            ledger = _read_ledger(catalog)
-            books = Mending(**plan_books(ledger, derive(ledger)), **search.plan())
+            with catalog.audit() as audit:
+                ledger = _read_ledger(audit)
+            books = Mending(**plan_books(ledger, derive(ledger)), **content)
         if not books.is_empty():
             catalog.mend(books, store.actor())
         store.log("repair", "")
 
 
-def _read_ledger(catalog: Catalog) -> Ledger:
-    with catalog.audit() as audit:
-        return read_ledger(audit, LookedAt(), lambda known, row: None)
-
-
-class _Search:
-    """What is damaged, and what of it was found again, where. Without a `quarantine` nothing is written."""
-
-    def __init__(self, store: Store, found: Examination, quarantine: Quarantine | None) -> None:
-        self._store = store
-        self._quarantine = quarantine
-        self._shelf = found.shelf
-        self._ledger = found.ledger
-        self._writer: _Writer | None = None
-        self._inline: list[tuple[int, Blob]] = []
-        self._packs: list[NewPack] = []
-        self.sources: dict[Key, str] = {}
-        self.wanted = {key for key, damage in found.shelf.damage.items() if damage.code not in _UNMENDABLE}
-        hurt = {damage.pack or "" for damage in found.shelf.damage.values() if damage.code == "blob_damaged"}
-        present = {pack.name for pack in found.shelf.packs.values()}
-        self.broken = sorted(({one.name for one in found.packs if one.code in _BROKEN} | hurt) & present)
-        self._gone = [one.name for one in found.packs if one.code == "pack_missing"]
-        self.mendable_records = {
-            known.row.id for known in found.ledger.checkpoints.values() if known.damage and known.record
-        }
-
-    def run(self) -> None:
-        objects = self._store.filing.objects
-        if objects is not None:
-            files = {digest for partition, digest in self.wanted if partition == FILES}
-            for name, size, entries in find_in_packs(objects, files, set(self.broken)):
-                self._packs.append(NewPack(name, size, [Packed(*entry) for entry in entries]))
-                self.sources |= {(FILES, entry.blob_id): f"the pack {name}" for entry in entries}
-            for name in self.broken:
-                self._salvage(objects, name)
-            for kept in kept_packs(self._store.catalog.file) if self.lost() else ():
-                for listed in kept.list("packs/"):
-                    self._salvage(kept, listed.name)
-        with self._store.catalog.audit() as audit:
-            find_in_catalog(audit, self._shelf, self.lost(), self._take)
-        left = {digest for partition, digest in self.lost() if partition == FILES}
-        for path in self._folders() if left else ():
-            find_in_folder(path, [str(own) for own in self._store.filing.own_paths()], left, self._take)
-            left -= {digest for partition, digest in self.sources if partition == FILES}
-        if self._writer is not None and objects is not None:
-            self._packs.append(self._publish(self._writer, objects))
-
-    def plan(self) -> dict[str, Any]:
-        """Fields of a Mending."""
-        return {
-            "blobs": self._inline,
-            "packs": self._packs,
-            "lost": self.lost(),
-            "retired": [*self.broken, *self._gone],
-        }
-
-    def lost(self) -> list[Key]:
-        return sorted(self.wanted - self.sources.keys())
-
-    def _publish(self, writer: _Writer, objects: ObjectStore) -> NewPack:
-        """The same blobs make the same pack: then the broken one makes room, and is found in quarantine if need be."""
-        pack = writer.finish()
-        if self._quarantine is not None and pack.name in self.broken:
-            self._quarantine.take(objects, pack.name)
-            self.broken.remove(pack.name)
-            if not objects.adopt(pack.name, writer.path):
-                raise UnavailableError("a damaged pack cannot be moved out of the way", hint=f"it is {pack.name}")
-        else:
-            objects.adopt(pack.name, writer.path)
-        return pack
-
-    def _salvage(self, objects: ObjectStore, name: str) -> None:
-        """What lies in a broken pack and is whole goes into a new one, so that the broken one can be put aside."""
-        numbers = {row.name: row.number for row in self._shelf.packs.values()}
-        for entry in read_entries(objects, name, salvage=True):
-            key = FILES, entry.blob_id
-            row = self._shelf.placed.get(entry.blob_id)
-            is_here = name in self.broken and row is not None and row.pack == numbers.get(name)
-            if key not in self.sources and (key in self.wanted or is_here):
-                data = read_blob(objects, name, entry)
-                if data is not None:
-                    self._take(key, data, f"what is left of the pack {name}")
-
-    def _take(self, key: Key, data: bytes, where: str) -> None:
-        if key in self.sources:
-            return
-        self.sources[key] = where
-        objects = self._store.filing.objects
-        if objects is not None and key[0] == FILES:
-            if self._quarantine is not None:
-                self._writer = self._writer or _Writer(objects.draft())
-                self._writer.add(key[1], data)
-            return
-        encoding, stored = compress(data)
-        self._inline.append((key[0], Blob(key[1], len(data), encoding, stored)))
-
-    def _folders(self) -> Iterator[str]:
-        """The workspaces on this host, of every task."""
-        host = this_process().host
-        yield from dict.fromkeys(row.path for row in self._ledger.workspaces if row.host == host)
-
-
-class _Writer:
-    """A pack for what was found."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = path.open("xb")
-        self._writer = PackWriter(self._file.write)
-
-    def add(self, id_: bytes, data: bytes) -> None:
-        self._writer.add(id_, data)
-
-    def finish(self) -> NewPack:
-        index = self._writer.finish()
-        self._file.close()
-        assert index.digest is not None
-        return NewPack(pack_name(index.digest), index.size, [Packed(*entry) for entry in index.entries])
-
-
-def _is_mendable(finding: Finding, search: _Search, accept_loss: bool) -> bool:
-    if finding.code == "lost_commits":
-        return accept_loss
-    if finding.blobs or finding.code in _BROKEN:
-        lost = {to_text(digest) for _, digest in search.lost()}
-        return not any(blob in lost for blob in finding.blobs)
-    if finding.code == "record":
-        return finding.name in search.mendable_records
-    return finding.code in _BOOKS
+def _read_ledger(audit: Audit) -> Ledger:
+    return read_ledger(audit, LookedAt(), lambda known, row: None)
 
 
 def _gone(before: CheckReport, after: CheckReport) -> Iterator[Finding]:

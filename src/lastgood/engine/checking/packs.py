@@ -56,23 +56,29 @@ def find_unmentioned(objects: ObjectStore, shelf: Shelf) -> Iterator[Finding]:
 def _examine(objects: ObjectStore, shelf: Shelf, pack: PackRow, placed: Sequence[Entry]) -> Finding | Examined:
     try:
         size = objects.size(pack.name)
-        if size != pack.size:
-            sentence = f"the pack {pack.name} has {size:,} bytes; it was stored with {pack.size:,}"
-            return pack_finding("pack_size", pack.name, sentence)
-        index = read_index(partial(objects.get, pack.name), size)
     except NotFoundError:
         return pack_finding("pack_missing", pack.name, f"the pack {pack.name} is gone")
-    except IntegrityError:
-        return pack_finding(
-            "pack_index", pack.name, f"the index of the pack {pack.name} is damaged; its blobs may be whole"
-        )
     except CheckpointError as error:
-        return pack_finding("pack_unreadable", pack.name, f"the pack {pack.name} cannot be read: {error}")
+        return _unreadable(pack, error)
+    if size != pack.size:
+        sentence = f"the pack {pack.name} has {size:,} bytes; it was stored with {pack.size:,}"
+        return pack_finding("pack_size", pack.name, sentence)
+    try:
+        index = read_index(partial(objects.get, pack.name), size)
+    except IntegrityError:
+        sentence = f"the index of the pack {pack.name} is damaged; its blobs may be whole"
+        return pack_finding("pack_index", pack.name, sentence)
+    except CheckpointError as error:
+        return _unreadable(pack, error)
     held = {entry.blob_id: entry for entry in index.entries}
     for entry in placed:
         if held.get(entry.blob_id) != entry:
             shelf.lose((FILES, entry.blob_id), "blob_place", "does not lie where the catalog says", pack.name)
     return Examined(pack, index.entries, True)
+
+
+def _unreadable(pack: PackRow, error: CheckpointError) -> Finding:
+    return pack_finding("pack_unreadable", pack.name, f"the pack {pack.name} cannot be read: {error}")
 
 
 def _size(objects: ObjectStore, name: str) -> int:

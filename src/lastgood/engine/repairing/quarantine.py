@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lastgood.engine.location import make_folder, quarantine_beside
-from lastgood.errors import UnavailableError
+from lastgood.errors import CheckpointError, UnavailableError
 from lastgood.model.identity import new_id
 from lastgood.objects.contract import ObjectStore
 
@@ -64,7 +64,7 @@ class Quarantine:
                 file.flush()
                 os.fsync(file.fileno())
             _sync(place.parent)
-        except OSError:  # UnavailableError is one, too
+        except (OSError, CheckpointError):
             place.unlink(missing_ok=True)
         else:
             objects.delete(name)
@@ -74,6 +74,7 @@ class Quarantine:
         for step in (self._folder.parent, self._folder, *reversed(folder.parents), folder):
             if step.is_relative_to(self._folder.parent):
                 make_folder(step)
+                _sync(step.parent)
         return folder
 
 

@@ -73,9 +73,9 @@ def _elsewhere(
     partition, id_ = key
     for other, stored in shelf.stored.items():
         if other not in (partition, FILES) and id_ in stored:
-            yield _read(audit, other, id_) or b"", "another task"
+            yield read_part(audit, other, id_) or b"", "another task"
     for row in inside:
-        whole = _read(audit, partition, names[row.whole]) if row.whole in names else None
+        whole = read_part(audit, partition, names[row.whole]) if row.whole in names else None
         yield (whole or b"")[row.position : row.position + row.size], "a larger part of the same state"
 
 
@@ -117,7 +117,8 @@ class _Sink:
         return id_
 
 
-def _read(audit: Audit, partition: int, id_: bytes) -> bytes | None:
+def read_part(audit: Audit, partition: int, id_: bytes) -> bytes | None:
+    """A blob that lies in the catalog; None unless its bytes give its id."""
     blob = audit.read(partition, [id_]).get(id_)
     try:
         data = None if blob is None else _unpack(blob)
