@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -205,3 +207,40 @@ def test_closing_does_not_wait_for_all_that_is_to_be_done(tmp_path: Path) -> Non
 def test_a_grace_period_must_be_one(store: lastgood.Store, grace: object) -> None:
     with pytest.raises(InvalidError, match="grace"):
         store.collect(grace=grace)  # type: ignore[arg-type]
+
+
+class Awaited(subprocess.Popen[bytes]):
+    """A process whose end whoever starts it waits for."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.wait()
+
+
+def test_a_command_leaves_the_work_to_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", Awaited)
+    with lastgood.open(tmp_path / "store", collect="never") as store:
+        Work(store, tmp_path / "work").save(20)
+        size = store.size()
+    with lastgood.open(tmp_path / "store", max_bytes=size // 2) as store:
+        assert store.housekeeping is not None
+        store.housekeeping.start = housekeeping.start_apart
+        store.housekeeping.note(housekeeping.EVERY, 0)
+        assert store.size() <= size // 2
+        assert store.check(read_data=True).ok
+
+
+def test_the_config_says_how_small_its_store_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = tmp_path / "lastgood.toml"
+    config.write_text('store = "here"\ncollect = "never"\nmax_bytes = 5_000_000\n')
+    with lastgood.open() as store:
+        assert (store.options.collect, store.options.max_bytes) == ("never", 5_000_000)
+    with lastgood.open(max_bytes=7) as store:
+        assert store.options.max_bytes == 7
+    with lastgood.open(tmp_path / "other") as store:
+        assert (store.options.collect, store.options.max_bytes) == ("auto", None)
+    for wrong in ('collect = "often"', "max_bytes = -1", 'max_bytes = "5 MB"', "max_bytes = true", "max_size = 3"):
+        config.write_text(f'store = "here"\n{wrong}\n')
+        with pytest.raises(InvalidError):
+            lastgood.open()

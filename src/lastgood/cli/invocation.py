@@ -113,11 +113,16 @@ def _named_folders(given: tuple[str, ...]) -> str | dict[str, str]:
 
 def open_quietly(target: str | Path | None, user: str | None = None, **options: Any) -> Store:
     """As `lastgood.open`, without the warning about interrupted steps: `lastgood status` tells of them."""
+    from lastgood.engine.housekeeping import start_apart
+    from lastgood.engine.location import options_for
     from lastgood.engine.options import Options
     from lastgood.engine.store import Store, open_catalog, user_or_default
 
-    acting, settings = user_or_default(user), Options(**options)
-    return Store(open_catalog(target), acting, settings)
+    acting, settings = user_or_default(user), Options(**{**options_for(target), **options})
+    store = Store(open_catalog(target), acting, settings)
+    if store.housekeeping is not None:
+        store.housekeeping.start = start_apart  # a command ends before the work is done
+    return store
 
 
 def _keep_log_off_stderr() -> None:

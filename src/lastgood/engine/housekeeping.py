@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,15 +32,20 @@ class Housekeeping:
         self._new_bytes = 0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self.start: Callable[[Store], None] = lambda _: self._start()
+        """How what is to be done is begun."""
 
     def note(self, sequence: int, new_bytes: int) -> None:
         """A checkpoint was stored, and brought so many bytes."""
         self._new_bytes += new_bytes
         if sequence % EVERY == 0 or self._new_bytes >= MANY_BYTES:
             self._new_bytes = 0
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._work, name="lastgood housekeeping", daemon=True)
-                self._thread.start()
+            self.start(self._store)
+
+    def _start(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self.work, name="lastgood housekeeping", daemon=True)
+            self._thread.start()
 
     def close(self) -> None:
         """What is under way stops at its next step; the next run goes on."""
@@ -45,7 +53,8 @@ class Housekeeping:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(CLOSE_SECONDS)
 
-    def _work(self) -> None:
+    def work(self) -> None:
+        """Collect, or keep to the limit, if the store has grown so much."""
         from lastgood.engine.collect import collect
         from lastgood.engine.limit import limit
 
@@ -82,6 +91,35 @@ class Housekeeping:
 
     def _note(self) -> Path:
         return self._store.filing.folder() / "collected"
+
+
+def start_apart(store: Store) -> None:
+    """In a process of its own, which goes on when this one has ended."""
+    import subprocess
+
+    options = store.options
+    said = [str(store.catalog.file), store.user, "" if options.max_bytes is None else str(options.max_bytes)]
+    code = "from lastgood.engine.housekeeping import work_apart; work_apart()"
+    nothing = subprocess.DEVNULL
+    with suppress(OSError):  # the next one tries again
+        subprocess.Popen(  # noqa: S603
+            [sys.executable, "-P", "-c", code, *said],
+            stdin=nothing,
+            stdout=nothing,
+            stderr=nothing,
+            start_new_session=True,
+            cwd="/",
+        )
+
+
+def work_apart() -> None:
+    """In that process."""
+    from lastgood.engine.store import open_store
+
+    file, user, max_bytes = sys.argv[1:]
+    os.nice(10)
+    with open_store(file, user=user, max_bytes=int(max_bytes) if max_bytes else None) as store:
+        Housekeeping(store).work()
 
 
 class _Stopped(Exception):  # noqa: N818

@@ -50,6 +50,13 @@ class Config(NamedTuple):
     store: str = FOLDER
     task: str | None = None
     workspace: str | Mapping[str, str] | None = None
+    collect: str | None = None
+    max_bytes: int | None = None
+
+    def options(self) -> dict[str, Any]:
+        """What it says of how to open the store that it names."""
+        said = {"collect": self.collect, "max_bytes": self.max_bytes}
+        return {name: value for name, value in said.items() if value is not None}
 
     def folders(self) -> str | dict[str, str] | None:
         """The workspace, with paths that begin at the file's folder; None where it names none."""
@@ -77,6 +84,14 @@ def locate(target: str | os.PathLike[str] | None = None) -> Location:
     return _place(str(_data_folder()), Path.cwd(), "default")
 
 
+def options_for(target: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+    """How the store that `target` stands for is to be opened, where a `lastgood.toml` names both."""
+    if target is not None or os.environ.get(VARIABLE):
+        return {}
+    config = find_config()
+    return {} if config is None else config.options()
+
+
 def find_config(start: Path | None = None) -> Config | None:
     """The nearest `lastgood.toml`, from `start` upwards."""
     folder = (start or Path.cwd()).resolve()
@@ -99,13 +114,15 @@ def _read_config(file: Path) -> Config:
         data = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InvalidError(f"{CONFIG} cannot be read: {error}", hint=f"mend {file}") from error
-    unknown = set(data) - {"store", "task", "workspace"}
+    unknown = set(data) - {"store", "task", "workspace", "collect", "max_bytes"}
+    max_bytes = data.pop("max_bytes", None)
     if unknown or not all(isinstance(value, str) for value in _values(data)):
         raise InvalidError(
             f"{CONFIG} has something unknown: {', '.join(sorted(unknown)) or 'a value that is not text'}",
-            hint='it takes store = "…", task = "…" and workspace = "…", or a table [workspace] of names and paths',
+            hint='it takes store = "…", task = "…" and workspace = "…", or a table [workspace] of names and paths, '
+            'and how to keep the store small: collect = "never", max_bytes = 2_000_000_000',
         )
-    return Config(file.parent, **data)
+    return Config(file.parent, **data, max_bytes=max_bytes)
 
 
 def _values(data: dict[str, Any]) -> list[Any]:

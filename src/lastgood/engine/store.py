@@ -25,7 +25,7 @@ from lastgood.engine.context import (
 )
 from lastgood.engine.filing import Filing
 from lastgood.engine.housekeeping import Housekeeping
-from lastgood.engine.location import locate, make_folder
+from lastgood.engine.location import locate, make_folder, options_for
 from lastgood.engine.options import Alert, Options
 from lastgood.errors import CheckpointError, IntegrityError, InvalidError, NotFoundError, UnavailableError
 from lastgood.model.checkpoint import Attestation, Head, Record, decode_record
@@ -61,7 +61,7 @@ def open_store(target: str | os.PathLike[str] | None = None, *, user: str | None
     `user` is who acts (default: the operating system's user). For the rest see `Options`. Steps that were in
     flight when their process ended are said in the log; `store.recovery(task_id)` says what to do.
     """
-    settings = Options(**options)
+    settings = Options(**{**options_for(target), **options})
     store = Store(open_catalog(target), user_or_default(user), settings)
     store.announce_interrupted()
     return store
