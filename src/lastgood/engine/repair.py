@@ -4,7 +4,7 @@ still is, and what nobody has is given up in the open. All that is changed is co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lastgood.catalog.audit import Audit
@@ -60,8 +60,8 @@ def repair_store(
         search = Search(store, found, quarantine)
         search.run()
         _change(store, search, quarantine, found.lost if accept_loss else 0)
-        for name in search.broken:
-            quarantine.take(store.filing.objects, name)
+        for name in _emptied(catalog, search.broken):
+            quarantine.take(objects, name)
         if search.sources.keys() <= sources.keys():
             break
         sources |= search.sources
@@ -135,6 +135,13 @@ def _change(store: Store, search: Search, quarantine: Quarantine, lost: int) -> 
         if not books.is_empty():
             catalog.mend(books, store.actor())
         store.log("repair", "")
+
+
+def _emptied(catalog: Catalog, packs: Sequence[str]) -> list[str]:
+    """Those in which nothing lies any more."""
+    with catalog.audit() as audit:
+        needed = {row.name for row in audit.packs()}
+    return [name for name in packs if name not in needed]
 
 
 def _read_ledger(audit: Audit) -> Ledger:
