@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lastgood.engine.checking.report import CheckReport, Finding
     from lastgood.engine.checkpoint import Checkpoint, Skipped
     from lastgood.engine.collect import Collected
-    from lastgood.engine.context import correlation
+    from lastgood.engine.context import correlation, reporting
     from lastgood.engine.difference import Difference
     from lastgood.engine.history import Entry
     from lastgood.engine.limit import Evicted, Limited
@@ -115,6 +115,7 @@ __all__ = [
     "open",
     "register",
     "register_evidence",
+    "reporting",
 ]
 
 _HOMES = {
@@ -174,6 +175,7 @@ _HOMES = {
     "Usage": "lastgood.engine.usage",
     "Verification": "lastgood.engine.verification",
     "correlation": "lastgood.engine.context",
+    "reporting": "lastgood.engine.context",
     "open": "lastgood.engine.store",
     "register": "lastgood.content.classes",
     "register_evidence": "lastgood.evidence.registry",

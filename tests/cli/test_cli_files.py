@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+import lastgood
 from lastgood.cli.invocation import Invocation
-from lastgood.cli.progress import count, counting
+from lastgood.cli.progress import Stage, count, counting
 
 Run = Callable[..., Any]
 
@@ -531,13 +532,41 @@ def test_content_on_a_terminal_is_escaped_and_colored(run: Run, on_a_terminal: R
 def test_long_work_counts_seconds_and_wipes_them_away() -> None:
     answers = iter([False, False, True])
     stream = io.StringIO()
-    count(lambda seconds: next(answers), "saving", stream)
+    count(lambda seconds: next(answers), "saving", stream, Stage())
     assert stream.getvalue() == "\rsaving: 1 s\rsaving: 2 s\r           \r"
+
+
+def test_long_work_tells_how_far_it_has_come() -> None:
+    stage, stream = Stage(), io.StringIO()
+    told = iter([(0, 0), (1500, 3000), (3000, 3000)])
+
+    def wait(seconds: float) -> bool:
+        done, of = next(told)
+        stage("read", done, of)
+        return done == 3000
+
+    count(wait, "saving", stream, stage)
+    first, second = "saving: 1 s, read", "saving: 2 s, read 1,500 of 3,000 (50%)"
+    assert stream.getvalue() == f"\r{first}\r{second}\r{' ' * len(second)}\r"
+
+
+def test_saving_and_restoring_many_files_tell_how_far_they_have_come(work: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+    for number in range(500):
+        (work / f"{number}").write_text(f"{number}")
+    with lastgood.open(work / "elsewhere") as store, lastgood.reporting(lambda *each: told.append(each)):
+        task = store.task("t", workspace=work)
+        first = task.save({})
+        for number in range(500):
+            (work / f"{number}").unlink()
+        task.restore(first)
+    assert {doing for doing, _, _ in told} == {"read", "put back"}
+    assert all(0 <= done <= of for _, done, of in told)
 
 
 def test_short_work_counts_nothing() -> None:
     stream = io.StringIO()
-    count(lambda seconds: True, "saving", stream)
+    count(lambda seconds: True, "saving", stream, Stage())
     assert stream.getvalue() == ""
 
 

@@ -45,8 +45,14 @@ def command(call: Invocation, read_data: bool, sample: float | None, seed: int |
     if seed is not None and sample is None:
         raise click.UsageError("--seed repeats a --sample")
     call.require_store()
-    with counting(call, "checking"):
-        report = check_at(call.store, read_data=read_data, sample=sample, seed=seed)
+    with counting(call, "checking") as stage:
+        report = check_at(
+            call.store,
+            read_data=read_data,
+            sample=sample,
+            seed=seed,
+            progress=lambda done, of: stage("bytes read", done, of),
+        )
     answer(call, described(report), _lines(report))
     if not report.ok:
         click.get_current_context().exit(IntegrityError.exit_code)

@@ -33,8 +33,8 @@ def command(call: Invocation, grace: float, dry_run: bool) -> None:
     Checkpoints that were deleted longer than SPAN ago are purged; `rm --undo` does not bring these back. Content that
     nobody needs is removed by a run at least SPAN after the one that first found it so.
     """
-    with call.open() as store, counting(call, "collecting"):
-        collected = store.collect(grace=grace, dry_run=dry_run)
+    with call.open() as store, counting(call, "collecting") as stage:
+        collected = store.collect(grace=grace, dry_run=dry_run, progress=stage)
         deleted = len(store.catalog.deleted_before(now())) - (collected.purged if dry_run else 0)
     until = datetime.now(UTC) + timedelta(seconds=grace) if collected.condemned else None
     answer(call, _data(collected, deleted, until), _lines(collected, deleted, until, span_text(grace)))

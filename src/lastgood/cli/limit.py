@@ -32,8 +32,8 @@ def command(call: Invocation, max_bytes: int, dry_run: bool, yes: bool) -> None:
     """
     with call.open_to_work() as store:
         is_told = not (dry_run or yes) and _ask(call, store, max_bytes)
-        with counting(call, "measuring" if dry_run else "making room"):
-            limited = store.limit(max_bytes, dry_run=dry_run)
+        with counting(call, "measuring" if dry_run else "making room") as stage:
+            limited = store.limit(max_bytes, dry_run=dry_run, progress=stage)
     listed = [] if is_told else _listed(limited)
     answer(call, _data(limited), [*listed, *_outcome(limited)])
     if not limited.met:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -18,6 +18,9 @@ from lastgood.model.identity import check_name, new_id
 LOGGER, INFO = "lastgood", 20
 
 _correlation: ContextVar[str | None] = ContextVar("lastgood_correlation", default=None)
+
+Report = Callable[[str, int, int], None]
+_report: ContextVar[Report | None] = ContextVar("lastgood_report", default=None)
 
 
 @contextmanager
@@ -29,6 +32,22 @@ def correlation(id: str | None = None) -> Iterator[str]:
         yield value
     finally:
         _correlation.reset(token)
+
+
+@contextmanager
+def reporting(report: Report) -> Iterator[None]:
+    """Inside, `report` is called now and then by work that takes long: what is done, how much of it, and of how much
+    (0: not known). In this thread alone; what it raises ends the work."""
+    token = _report.set(report)
+    try:
+        yield
+    finally:
+        _report.reset(token)
+
+
+def report(doing: str, done: int, of: int) -> None:
+    if (told := _report.get()) is not None:
+        told(doing, done, of)
 
 
 def current_correlation() -> str | None:

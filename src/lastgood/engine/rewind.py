@@ -19,6 +19,7 @@ from lastgood.engine.blobs import Gathered
 from lastgood.engine.browse import paths_in, require_files
 from lastgood.engine.checkpoint import Skipped
 from lastgood.engine.commit import KEPT, Draft
+from lastgood.engine.context import report
 from lastgood.engine.process import this_process
 from lastgood.engine.recovery import interrupted_restores
 from lastgood.engine.restore import Restored, What, draft_restored, plan_branch, require_restorable
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.cursor import Cursor
     from lastgood.engine.store import Store
+
+
+REPORT_EVERY = 100
 
 
 class RootPlan(NamedTuple):
@@ -282,7 +286,7 @@ class Rewind:
     def _apply_one(self, root: Root, plan: Plan) -> Applied:
         files = [step.new for step in plan.steps if isinstance(step, Place) and isinstance(step.new, File)]
         content = self._store.filing.blobs.stream_ahead(files)
-        return apply(root.path, plan, content, journal=_Silent(), recall=self._workspace.recall(root))
+        return apply(root.path, plan, content, journal=_Reporting(plan), recall=self._workspace.recall(root))
 
     @contextmanager
     def _journalled(
@@ -330,7 +334,7 @@ def copy_files(store: Store, chosen: Checkpoint, to: str, only: Sequence[str] | 
     for place, (_, plan) in zip(places, plans, strict=True):
         Path(place.path).mkdir(parents=True, exist_ok=True)
         files = [step.new for step in plan.steps if isinstance(step, Place) and isinstance(step.new, File)]
-        applied = apply(place.path, plan, blobs.stream_ahead(files), journal=_Silent(), copying=True)
+        applied = apply(place.path, plan, blobs.stream_ahead(files), journal=_Reporting(plan), copying=True)
         if applied.failed:
             first = applied.failed[0]
             raise UnavailableError(
@@ -362,9 +366,17 @@ def shown(root: Root, path: bytes) -> str:
     return f"{root.name}:{text}" if root.name else text
 
 
-class _Silent:
+class _Reporting:
+    """Tells how far it has come; the journal that recovery needs is the catalog's."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._of, self._done = len(plan.steps), 0
+
     def begin(self, plan: Plan) -> None: ...
 
-    def done(self, path: bytes) -> None: ...
+    def done(self, path: bytes) -> None:
+        self._done += 1
+        if self._done % REPORT_EVERY == 0:
+            report("put back", self._done, self._of)
 
     def end(self) -> None: ...

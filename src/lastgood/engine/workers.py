@@ -1,7 +1,7 @@
-"""Reading many files at once, in processes of their own: each reads its share and writes a pack.
+"""Reading many files at once, in processes of their own, each of which writes packs (worker.py).
 
-A worker is a fresh interpreter, never a fork of the user's program. What it says is a list of answers and the index of
-its pack; the pack becomes an object only when this process adopts it.
+A worker is a fresh interpreter, never a fork of the user's program. What it reads it says at once; its packs become
+objects only when this process adopts them.
 """
 
 from __future__ import annotations
@@ -9,56 +9,34 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lastgood.catalog.contract import FILES, NewPack, Packed
-from lastgood.content.packs import PackWriter, pack_name
-from lastgood.engine.apart import read_apart
-from lastgood.engine.blobs import GROUP_BLOBS, GROUP_BYTES, PACK_BYTES, disk_error
+from lastgood.catalog.contract import NewPack, Packed
+from lastgood.content.packs import pack_name
+from lastgood.engine.context import report
+from lastgood.engine.worker import Answer, Order, receive, send
 from lastgood.errors import CheckpointError, UnavailableError
-from lastgood.model.digest import digest
-from lastgood.workspace.reading import Content, Job, Skipped, read_jobs
+from lastgood.workspace.reading import Content, Job, Skipped
 
 if TYPE_CHECKING:
     from lastgood.engine.blobs import Batch
 
 MANY_FILES, MANY_BYTES = 2000, 32 << 20
 MOST_WORKERS = 8
-_START = "import sys; sys.path += sys.argv[1:]; from lastgood.engine.workers import work; work()"
+PORTION_FILES, PORTION_BYTES = 400, 8 << 20
+AHEAD = 2
+"""Portions that a worker has at once, so that it need not wait for the next."""
+_START = "import sys; sys.path += sys.argv[1:]; from lastgood.engine.worker import work; work()"
 
-
-class _Order(msgspec.Struct, frozen=True):
-    """What a worker is to do. `catalog`: what it has is not written again."""
-
-    root: bytes
-    draft: bytes
-    catalog: bytes | None
-    apart: bool
-    jobs: Sequence[tuple[bytes, tuple[int, ...], str]]
-
-
-class _Written(msgspec.Struct, frozen=True, array_like=True):
-    """A pack, where it lies, and what it holds."""
-
-    path: bytes
-    digest: bytes
-    size: int
-    entries: Sequence[tuple[bytes, int, int, int, int]]
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    """One for each job: what was read or why not, as plain arrays; a word: its kind, and that it is to be read apart.
-    `error`: nothing of it counts."""
-
-    answers: Sequence[list[Any] | str] = ()
-    packs: Sequence[_Written] = ()
-    relied: Sequence[bytes] = ()
-    error: tuple[str, str] | None = None
+Result = Content | Skipped | Job
 
 
 def is_worth_it(jobs: Sequence[Job]) -> bool:
@@ -66,125 +44,209 @@ def is_worth_it(jobs: Sequence[Job]) -> bool:
     return _processors() > 1 and (len(jobs) >= MANY_FILES or sum(job.seen[1] for job in jobs) >= MANY_BYTES)
 
 
-def read_in_workers(
-    root: str, jobs: list[Job], batch: Batch, *, apart: bool = False
-) -> Iterator[Content | Skipped | Job]:
+class Ahead:
+    """Reads the files of one capture: in workers, which begin while others are still being looked for, if there are
+    many; else through `read`. `close` it in any case."""
+
+    def __init__(self, root: str, batch: Batch, read: Callable[[list[Job]], Iterator[Result]]) -> None:
+        self._root = root
+        self._batch = batch
+        self._read = read
+        self._expected: list[Job] = []
+        self._readers: Readers | None = None
+
+    def expect(self, jobs: Iterable[Job]) -> None:
+        """These will be wanted."""
+        if self._readers is not None:
+            self._readers.expect(jobs)
+            return
+        self._expected += jobs
+        if self._batch.takes_packs and len(self._expected) >= MANY_FILES and _processors() > 1:
+            self._readers = Readers(self._root, self._batch)
+            self._readers.expect(self._expected)
+
+    def read(self, jobs: list[Job]) -> Iterator[Result]:
+        """As `read_jobs`."""
+        for number, result in enumerate(self._choose(jobs)):
+            if number % PORTION_FILES == 0:
+                report("read", number, len(jobs))
+            yield result
+
+    def _choose(self, jobs: list[Job]) -> Iterator[Result]:
+        if self._readers is None and not (self._batch.takes_packs and is_worth_it(jobs)):
+            yield from self._read(jobs)
+            return
+        readers = self._readers or Readers(self._root, self._batch)
+        self._readers, self._expected = readers, []
+        try:
+            yield from readers.read(jobs)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        if self._readers is not None:
+            self._readers.close()
+            self._readers = None
+
+
+def read_in_workers(root: str, jobs: list[Job], batch: Batch, *, apart: bool = False) -> Iterator[Result]:
     """As `read_jobs`, with what is read going into packs of the batch; or as `read_apart`, in one process."""
-    shares = [jobs] if apart else _divide(jobs, min(_processors(), MOST_WORKERS))
-    workers = []
+    readers = Readers(root, batch, apart=apart)
     try:
-        for _ in shares:
-            draft = batch.draft()
-            workers.append((_start(), draft))
-        for share, (process, draft) in zip(shares, workers, strict=True):  # they have all begun to start by now
-            about = [(job.path, tuple(job.seen), job.kind) for job in share]
-            _tell(process, _Order(os.fsencode(root), os.fsencode(draft), batch.catalog_file(), apart, about))
-        for share, (process, _) in zip(shares, workers, strict=True):
-            answer = _hear(process)
-            for pack in answer.packs:
-                packed = [Packed(*entry) for entry in pack.entries]
-                batch.adopt(NewPack(pack_name(pack.digest), pack.size, packed), Path(os.fsdecode(pack.path)))
-            batch.rely_on(answer.relied)
-            yield from map(_to_result, share, answer.answers)
+        yield from readers.read(jobs)
     finally:
-        for process, draft in workers:
-            process.kill()
-            process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
-            for path in draft.parent.glob(f"{draft.name}*"):
-                path.unlink(missing_ok=True)
+        readers.close()
 
 
-def work() -> None:
-    """In the worker: one order from standard input, one answer to standard output."""
-    order = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Order)
-    try:
-        answer = _carry_out(order)
-    except CheckpointError as error:
-        answer = _Answer(error=(type(error).__name__, str(error)))
-    except OSError as error:
-        answer = _Answer(error=(type(disk_error(error)).__name__, str(disk_error(error))))
-    sys.stdout.buffer.write(msgspec.msgpack.encode(answer))
-    sys.stdout.buffer.flush()
+class Readers:
+    """Workers for one root, which may be told early what will be wanted. `close` them in any case."""
+
+    def __init__(self, root: str, batch: Batch, *, apart: bool = False) -> None:
+        self._batch = batch
+        self._waiting: SimpleQueue[list[Job] | None] = SimpleQueue()
+        self._answered: SimpleQueue[tuple[list[Job], Sequence[Any]] | BaseException] = SimpleQueue()
+        self._portion: list[Job] = []
+        self._portion_bytes = 0
+        self._wanted: dict[bytes, Job] = {}
+        count = 1 if apart else min(_processors(), MOST_WORKERS)
+        orders = [
+            Order(os.fsencode(root), os.fsencode(batch.draft()), batch.catalog_file(), apart) for _ in range(count)
+        ]
+        self._workers = [_Worker(order, self._waiting, self._answered) for order in orders]
+
+    def expect(self, jobs: Iterable[Job]) -> None:
+        """Begin with these."""
+        for job in jobs:
+            if self._wanted.get(job.path) != job:
+                self._wanted[job.path] = job
+                self._portion.append(job)
+                self._portion_bytes += job.seen[1]
+                if len(self._portion) >= PORTION_FILES or self._portion_bytes >= PORTION_BYTES:
+                    self._hand_out()
+
+    def read(self, jobs: list[Job]) -> Iterator[Result]:
+        """The answer to each, in their order; then the workers are done, and what they wrote is the batch's."""
+        self.expect(jobs)
+        self._hand_out()
+        for _ in self._workers:
+            self._waiting.put(None)
+        found: dict[Job, Any] = {}
+        for job in jobs:
+            while job not in found:
+                found.update(self._next())
+            yield _to_result(job, found.pop(job))
+        for worker in self._workers:
+            self._adopt(worker.finish())
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.close()
+
+    def _hand_out(self) -> None:
+        if self._portion:
+            self._waiting.put(self._portion)
+            self._portion, self._portion_bytes = [], 0
+
+    def _next(self) -> Iterator[tuple[Job, Any]]:
+        answered = self._answered.get()
+        if isinstance(answered, BaseException):
+            raise answered
+        return zip(*answered, strict=True)
+
+    def _adopt(self, answer: Answer) -> None:
+        for pack in answer.packs:
+            packed = [Packed(*entry) for entry in pack.entries]
+            self._batch.adopt(NewPack(pack_name(pack.digest), pack.size, packed), Path(os.fsdecode(pack.path)))
+        self._batch.rely_on(answer.relied)
 
 
-def _carry_out(order: _Order) -> _Answer:
-    jobs = [Job(path, seen, kind) for path, seen, kind in order.jobs]  # type: ignore[arg-type]
-    packs = _Packs(order.draft)
-    sieve = _Sieve(order.catalog, packs.add)
-    root = os.fsdecode(order.root)
-    if order.apart:
-        database = Path(os.fsdecode(order.draft) + ".db")
-        results: Iterable[Content | Skipped | Job] = read_apart(root, jobs, sieve.put, database)
-    else:
-        results = read_jobs(root, jobs, sieve.put, databases=False)
-    answers = [result.kind if isinstance(result, Job) else list(result) for result in results]
-    sieve.empty()
-    return _Answer(answers, packs.finish(), sorted(sieve.relied))
+class _Worker:
+    """A worker process, and the thread that hands it portions and takes its answers."""
+
+    def __init__(
+        self,
+        order: Order,
+        waiting: SimpleQueue[list[Job] | None],
+        answered: SimpleQueue[tuple[list[Job], Sequence[Any]] | BaseException],
+    ) -> None:
+        self._order = order
+        self._waiting = waiting
+        self._answered = answered
+        self._last: Answer | None = None
+        self._process = _start()
+        self._thread = threading.Thread(target=self._attend, name="lastgood reader", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> Answer:
+        """What it said in the end."""
+        self._thread.join()
+        if self._last is None:
+            failure = self._answered.get()
+            raise failure if isinstance(failure, BaseException) else _ended()
+        return self._last
+
+    def close(self) -> None:
+        process = self._process
+        process.kill()
+        process.wait()
+        self._waiting.put(None)
+        self._thread.join()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+        draft = Path(os.fsdecode(self._order.draft))
+        for path in draft.parent.glob(f"{draft.name}*"):
+            path.unlink(missing_ok=True)
+
+    def _attend(self) -> None:
+        try:
+            self._tell(self._order)
+            given: deque[list[Job]] = deque()
+            is_all = False
+            while given or not is_all:
+                while not is_all and len(given) < AHEAD:
+                    try:
+                        portion = self._waiting.get(block=not given)
+                    except Empty:
+                        break
+                    if portion is None:
+                        is_all = True
+                        break
+                    self._tell([(job.path, tuple(job.seen), job.kind) for job in portion])
+                    given.append(portion)
+                if given:
+                    self._answered.put((given[0], self._hear().answers))
+                    given.popleft()
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._last = self._hear()
+        except BaseException as error:  # whoever waits for an answer is to know
+            self._answered.put(error if isinstance(error, CheckpointError) else _ended(error))
+
+    def _tell(self, message: object) -> None:
+        assert self._process.stdin is not None
+        try:
+            send(self._process.stdin, message)  # type: ignore[arg-type]
+        except BrokenPipeError:
+            self._hear()  # it may have said why
+            raise
+
+    def _hear(self) -> Answer:
+        assert self._process.stdout is not None
+        answer = msgspec.msgpack.decode(receive(self._process.stdout) or b"", type=Answer)  # type: ignore[arg-type]
+        if answer.error is not None:
+            import lastgood.errors as errors
+
+            kind, message = answer.error
+            raise getattr(errors, kind, UnavailableError)(message)
+        return answer
 
 
-class _Packs:
-    """Writes one pack after the other; `draft` is what their names begin with."""
-
-    def __init__(self, draft: bytes) -> None:
-        self._draft = draft
-        self._done: list[_Written] = []
-        self._file: BinaryIO | None = None
-
-    def add(self, key: bytes, data: bytes) -> None:
-        if self._file is None:
-            self._path = b"%s.%d" % (self._draft, len(self._done))
-            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
-            self._file = os.fdopen(os.open(self._path, flags, 0o600), "wb")
-            self._writer = PackWriter(self._file.write)
-        self._writer.add(key, data)
-        if self._writer.size >= PACK_BYTES:
-            self.finish()
-
-    def finish(self) -> list[_Written]:
-        """All that were written."""
-        if self._file is not None:
-            index = self._writer.finish()
-            self._file.close()
-            self._file = None
-            assert index.digest is not None
-            self._done.append(_Written(self._path, index.digest, index.size, index.entries))
-        return self._done
-
-
-class _Sieve:
-    """Lets through what is not stored yet; asks for many at once."""
-
-    def __init__(self, catalog: bytes | None, add: Callable[[bytes, bytes], None]) -> None:
-        self.relied: set[bytes] = set()
-        self._add = add
-        self._waiting: dict[bytes, bytes] = {}
-        self._size = 0
-        self._has: Callable[[Iterable[bytes]], set[bytes]] = lambda ids: set()
-        if catalog is not None:
-            from lastgood.catalog.sqlite.catalog import SQLiteCatalog
-
-            opened = SQLiteCatalog(Path(os.fsdecode(catalog)))
-            self._has = lambda ids: opened.has_blobs(FILES, ids)
-
-    def put(self, data: bytes) -> bytes:
-        key = digest(data)
-        if key not in self.relied and key not in self._waiting:
-            self._waiting[key] = data
-            self._size += len(data)
-            if len(self._waiting) >= GROUP_BLOBS or self._size >= GROUP_BYTES:
-                self.empty()
-        return key
-
-    def empty(self) -> None:
-        stored = self._has(self._waiting)
-        self.relied |= stored
-        for key, data in self._waiting.items():
-            if key not in stored:
-                self._add(key, data)
-        self._waiting.clear()
-        self._size = 0
+def _ended(error: BaseException | None = None) -> UnavailableError:
+    ended = UnavailableError("a process that reads files ended unexpectedly", hint="save again")
+    ended.__cause__ = error
+    return ended
 
 
 def _to_result(job: Job, answer: Any) -> Content | Skipped | Job:
@@ -203,26 +265,6 @@ def _start() -> subprocess.Popen[bytes]:
     )
 
 
-def _tell(process: subprocess.Popen[bytes], order: _Order) -> None:
-    assert process.stdin is not None
-    with suppress(BrokenPipeError), process.stdin:  # it died: that is found out when its answer is wanted
-        process.stdin.write(msgspec.msgpack.encode(order))
-
-
-def _hear(process: subprocess.Popen[bytes]) -> _Answer:
-    assert process.stdout is not None
-    try:
-        answer = msgspec.msgpack.decode(process.stdout.read(), type=_Answer)
-    except msgspec.DecodeError as error:
-        raise UnavailableError("a process that reads files ended unexpectedly", hint="save again") from error
-    if answer.error is not None:
-        import lastgood.errors as errors
-
-        kind, message = answer.error
-        raise getattr(errors, kind, UnavailableError)(message)
-    return answer
-
-
 def _homes() -> list[str]:
     """Where what a worker imports is installed."""
     import apsw
@@ -232,19 +274,6 @@ def _homes() -> list[str]:
     modules = (msgspec, zstandard, pyfastcdc, apsw)
     files = (str(Path(__file__).parent), *(module.__file__ for module in modules))
     return sorted({str(Path(str(file)).parent.parent) for file in files})
-
-
-def _divide(jobs: list[Job], count: int) -> list[list[Job]]:
-    """Shares of about the same work, each of files that lie beside each other."""
-    costs = [job.seen[1] + 50_000 for job in jobs]  # opening a file takes as long as reading so many bytes
-    wanted, spent = sum(costs) / count, 0.0
-    shares: list[list[Job]] = [[]]
-    for job, cost in zip(jobs, costs, strict=True):
-        if spent >= wanted * len(shares) and len(shares) < count:
-            shares.append([])
-        shares[-1].append(job)
-        spent += cost
-    return shares
 
 
 def _processors() -> int:

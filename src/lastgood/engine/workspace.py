@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from lastgood.engine.borrowed import Borrowed
     from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.store import Store
+    from lastgood.engine.workers import Ahead
 
 Folders = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]
 """One folder, or several with a name each."""
@@ -225,19 +226,24 @@ class Workspace:
     ) -> Captured:
         listed = None if files is None else [os.fsencode(path) for path in paths_in(root.name, files)]
         changed = followed.take() if followed is not None else touched
-        captured = capture(
-            root,
-            Rules.of(root),
-            index,
-            batch,
-            files=listed,
-            leave=self._own,
-            trusted=trusted,
-            read_files=partial(_read_files, batch),
-            read_apart=partial(_read_apart, batch),
-            changed=changed,
-            watch=followed.watcher if followed is not None else None,
-        )
+        ahead = _reading_ahead(root, batch)
+        try:
+            captured = capture(
+                root,
+                Rules.of(root),
+                index,
+                batch,
+                files=listed,
+                leave=self._own,
+                trusted=trusted,
+                read_files=lambda _, jobs: ahead.read(jobs),
+                read_apart=partial(_read_apart, batch),
+                expect=ahead.expect,
+                changed=changed,
+                watch=followed.watcher if followed is not None else None,
+            )
+        finally:
+            ahead.close()
         if followed is not None:
             followed.settle(is_full=changed is None)
             if followed.has_just_failed():
@@ -342,12 +348,11 @@ class _Followed:
         return self._was_told and not told
 
 
-def _read_files(batch: Batch, root: str, jobs: list[Job]) -> Iterator[Content | LeftOut | Job]:
-    from lastgood.engine.workers import is_worth_it, read_in_workers
+def _reading_ahead(root: Root, batch: Batch) -> Ahead:
+    from lastgood.engine.workers import Ahead
 
-    if batch.takes_packs and is_worth_it(jobs):
-        return read_in_workers(root, jobs, batch)
-    return read_jobs(root, jobs, batch.put, is_open=descriptors.is_open_elsewhere, close=_close, databases=False)
+    here = {"is_open": descriptors.is_open_elsewhere, "close": _close, "databases": False}
+    return Ahead(root.path, batch, lambda jobs: read_jobs(root.path, jobs, batch.put, **here))  # type: ignore[arg-type]
 
 
 def _read_apart(batch: Batch, root: str, jobs: list[Job]) -> Iterator[Content | LeftOut | Job]:

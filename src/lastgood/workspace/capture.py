@@ -16,7 +16,7 @@ from lastgood.workspace.beneath import Walk, join, split
 from lastgood.workspace.index import Record, Signature, StatIndex, encode, is_settled, name_others
 from lastgood.workspace.newest import Newest, dated, find_newest, newest_in
 from lastgood.workspace.reading import Close, Content, IsOpen, Job, ReadFiles, Skipped, close_file, read_jobs
-from lastgood.workspace.scan import Scan, Visit, demand_files
+from lastgood.workspace.scan import Expect, Scan, Visit, demand_files
 from lastgood.workspace.watch import Changed
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def capture(
     trusted: bytes | None = None,
     read_files: ReadFiles | None = None,
     read_apart: ReadFiles | None = None,
+    expect: Expect | None = None,
     is_open: IsOpen | None = None,
     close: Close = close_file,
     changed: Changed | None = None,
@@ -85,7 +86,8 @@ def capture(
     A file for which `is_open` holds is not opened here, and one that was opened is given back through `close`, since
     closing a file drops the locks that this process holds on it. Such files go to `read_apart`, and so do SQLite
     databases and what lies beside them; without it, an open file is unreadable and a database a file like any other.
-    `read_files` reads the others, in other processes perhaps; what has to be read apart it hands back.
+    `read_files` reads the others, in other processes perhaps; what has to be read apart it hands back. `expect` is told
+    early what it will be asked for.
 
     `changed`: all that has changed since the index was last brought up to date; if the trusted tree is the one that
     came of that, only these folders are looked at. `watch` knew it, perhaps; it is told of every folder.
@@ -107,6 +109,7 @@ def capture(
             wanted=wanted,
             changed=changed,
             watch=watch.add if watch is not None and wanted is None else None,
+            expect=expect,
         )
         scan.begin()
         reader = _Reader(root.path, scan, sink, read, read_apart, is_trusted)

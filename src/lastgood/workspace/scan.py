@@ -39,6 +39,8 @@ class Level(Protocol):
 
 
 Enter = Callable[[bytes, Collection[bytes]], Level]
+Expect = Callable[[list[Job]], None]
+"""Is told of files that will have to be read, folder by folder, as soon as that is known."""
 
 
 @dataclass(slots=True)
@@ -131,7 +133,7 @@ class Scan:
     """One scan of one root. `wanted`: the names to look at, for folders of which not everything is captured.
 
     `changed`: what has changed since the records were made, if that is known. `watch` is told of each folder before it
-    is listed.
+    is listed, `expect` of the files to read.
     """
 
     def __init__(
@@ -146,6 +148,7 @@ class Scan:
         wanted: Mapping[bytes, Collection[bytes]] | None = None,
         changed: Changed | None = None,
         watch: Callable[[bytes, int], None] | None = None,
+        expect: Expect | None = None,
     ) -> None:
         self._walk = walk
         self._enter = enter
@@ -155,6 +158,7 @@ class Scan:
         self._left_out = left_out
         self._wanted = wanted or {}
         self._watch = watch
+        self._expect = expect
         self.is_partial = changed is not None
         self.has_new_links = False
         """Whether a file that has changed has other names: folders that were not looked at may have it, too."""
@@ -264,6 +268,8 @@ class Scan:
         self.visits[visit.path] = visit
         if visit.jobs or visit.reused:
             self.fresh.append(visit)
+        if visit.jobs and self._expect is not None:
+            self._expect([job for job in visit.jobs.values() if job.kind == "file"])
         for name in visit.folders[:]:
             path = join(visit.path, name)
             if path in self.visits:  # whether it is still the same is looked at on its own
