@@ -367,7 +367,8 @@ class _Pack:
         return NewPack(pack_name(index.digest), index.size, [Packed(*entry) for entry in index.entries])
 
     def discard(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # it tries to write what it could not
+            self._file.close()
         self.path.unlink(missing_ok=True)
 
 
