@@ -239,6 +239,8 @@ def test_a_larger_part_that_has_something_else_there_is_no_source(store: Path) -
     readable = everything(store)
     assert not repair(store).ok
     assert everything(store) == readable
+    with lastgood.open(store, user="ada") as opened:
+        assert {finding.code for finding in opened.check(read_data=True).findings} == {"blob_missing"}
 
 
 # --- content that nobody has -------------------------------------------------------------------------------------
