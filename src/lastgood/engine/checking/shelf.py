@@ -79,9 +79,9 @@ def read_shelf(audit: Audit, looked_at: LookedAt, pick: Callable[[], bool] | Non
     for row in audit.blobs(data=pick is not None):
         shelf.stored[row.partition].add(row.digest)
         looked_at.blobs += 1
-        parts = sliced.get(row.number, ())
-        is_there = _shelve(shelf, row)
-        wholes.update((row.number, part.position) for part in parts if is_there and _is_inside(part, row))
+        is_there, parts = _shelve(shelf, row), sliced.get(row.number, ())
+        if parts and is_there:
+            wholes.update((row.number, part.position) for part in parts if _is_inside(part, row))
         if pick is not None and row.pack is None and pick():
             looked_at.blobs_read += 1
             looked_at.bytes_read += len(row.data or b"")
