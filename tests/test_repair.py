@@ -371,6 +371,25 @@ def everything_listed(store: Path) -> dict[str, Any]:
     return found
 
 
+def test_damage_in_the_table_of_slices_costs_what_lay_on_that_page(tmp_path: Path) -> None:
+    """Reading goes on behind it: what can be read one by one comes along."""
+    folder = tmp_path / "store"
+    with lastgood.open(folder, user="ada") as opened:
+        task = opened.task("t")
+        turns: list[str] = []
+        for number in range(400):
+            turns.append(f"turn {number} " * 100)
+            task.save({"turns": turns})
+        opened.catalog._database._commits = 1000  # type: ignore[attr-defined]
+    leaf = "SELECT pageno FROM dbstat WHERE name = 'slices' AND pagetype = 'leaf' ORDER BY path LIMIT 1 OFFSET 1"
+    before, page = ask(folder, "SELECT count(*) FROM slices"), ask(folder, leaf)
+    flip(folder / CATALOG, (page - 1) * 4096 + 2000)
+    report = repair(folder)
+    lost = before - ask(folder, "SELECT count(*) FROM slices")
+    assert 0 < lost < 120 < before
+    assert {finding.code for finding in report.lost} == {"blob_missing"}
+
+
 def test_a_rebuilt_database_goes_on_in_processes_that_have_it_open(store: Path) -> None:
     """It is the same file: what others write after the repair is there."""
     page = ask(store, "SELECT pageno FROM dbstat WHERE name = 'blobs_digest' AND pagetype = 'leaf'")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import apsw
 
@@ -27,6 +27,7 @@ from lastgood.catalog.contract import Blob
 from lastgood.catalog.sqlite.connection import translate
 from lastgood.catalog.sqlite.reading import MAX_SEQUENCE, SHIFT, Row, read_blobs
 from lastgood.errors import IntegrityError
+from lastgood.model.digest import SIZE
 
 R = TypeVar("R")
 
@@ -34,7 +35,31 @@ _blob: Callable[[Row], BlobRow] = partial(tuple.__new__, BlobRow)  # there are m
 
 LAST_KEY = (1 << 63) - 1
 AT_ONCE = 500
+DIGEST_BITS = 8 * SIZE
 MAX_PROBLEMS = 20
+
+
+class _Keys(NamedTuple):
+    """How the keys of a table are numbers, so that reading can go on behind what is damaged."""
+
+    columns: str
+    marks: str
+    last: int
+    to_bindings: Callable[[int], Row]
+    of: Callable[[Row], int]
+
+
+def _numbered(column: str) -> _Keys:
+    return _Keys(column, "?", LAST_KEY, lambda key: (key,), lambda row: int(row[0]))
+
+
+_SLICES = _Keys(
+    "partition, digest",
+    "?, ?",
+    LAST_KEY << DIGEST_BITS,
+    lambda key: (key >> DIGEST_BITS, (key & (1 << DIGEST_BITS) - 1).to_bytes(SIZE, "big")),
+    lambda row: (row[0] << DIGEST_BITS) + int.from_bytes(row[1], "big"),
+)
 
 
 class SQLiteAudit(Audit):
@@ -52,24 +77,28 @@ class SQLiteAudit(Audit):
 
     def tasks(self) -> Iterator[TaskRow]:
         columns = "task, owner, id, active_branch, last_sequence, last_event, checkpoints"
-        return self._scan("tasks", columns, "task", TaskRow._make)
+        return self._scan("tasks", columns, _numbered("task"), TaskRow._make)
 
     def branches(self) -> Iterator[BranchRow]:
         columns = """branch, task, owner, id, name, origin_branch, origin, origin_id, head, version, own, inherited,
                      deleted"""
-        return self._scan("branches", columns, "branch", BranchRow._make)
+        return self._scan("branches", columns, _numbered("branch"), BranchRow._make)
 
     def checkpoints(self) -> Iterator[CheckpointRow]:
         columns = """number, branch, owner, id, type, version, last_event, deleted, verified, verified_at, checksum,
                      placement, record, root_size, encoding, root"""
-        return self._scan("checkpoints", columns, "number", lambda row: CheckpointRow(*_place(row[0]), *row[1:]))
+        return self._scan(
+            "checkpoints", columns, _numbered("number"), lambda row: CheckpointRow(*_place(row[0]), *row[1:])
+        )
 
     def attestations(self) -> Iterator[AttestationRow]:
         columns = "attestation, checkpoint, number, kind, at, actor, data, digest"
-        return self._scan("attestations", columns, "attestation", lambda row: AttestationRow(*_place(row[1]), *row[2:]))
+        return self._scan(
+            "attestations", columns, _numbered("attestation"), lambda row: AttestationRow(*_place(row[1]), *row[2:])
+        )
 
     def events(self) -> Iterator[tuple[int, int]]:
-        return self._scan("events", "number", "number", lambda row: _place(row[0]))
+        return self._scan("events", "number", _numbered("number"), lambda row: _place(row[0]))
 
     def keys(self) -> Iterator[NameRow]:
         return self._read_through("keys", "SELECT task, key, number FROM keys", _name)
@@ -92,17 +121,16 @@ class SQLiteAudit(Audit):
         return self._read_through("steps", sql, StepRow._make)
 
     def packs(self) -> Iterator[PackRow]:
-        return self._scan("packs", "pack, name, size", "pack", PackRow._make)
+        return self._scan("packs", "pack, name, size", _numbered("pack"), PackRow._make)
 
     def blobs(self, *, data: bool = False) -> Iterator[BlobRow]:
         # SQLite knows the length of bytes that it does not read.
         columns = f"""blob, partition, digest, size, encoding, pack, position, coalesce(length, length(data)),
                       {"data" if data else "NULL"}"""
-        return self._scan("blobs", columns, "blob", _blob)
+        return self._scan("blobs", columns, _numbered("blob"), _blob)
 
     def slices(self) -> Iterator[SliceRow]:
-        sql = "SELECT partition, digest, size, whole, position FROM slices"
-        return self._read_through("slices", sql, SliceRow._make)
+        return self._scan("slices", "partition, digest, size, whole, position", _SLICES, SliceRow._make)
 
     def read(self, partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
         wanted = list(digests)
@@ -120,50 +148,52 @@ class SQLiteAudit(Audit):
 
     def raw(self, table: str, *, has_rowid: bool) -> Iterator[Row]:
         """The rows of a table as they are, as many as can be read."""
+        if table == "slices":
+            return self._scan(table, "*", _SLICES, tuple)
         if not has_rowid:
             return self._read_through(table, f"SELECT * FROM {table}", tuple)
-        return self._scan(table, "rowid, *", "rowid", lambda row: row[1:])
+        return self._scan(table, "rowid, *", _numbered("rowid"), lambda row: row[1:])
 
-    def _scan(self, table: str, columns: str, key: str, to: Callable[[Row], R]) -> Iterator[R]:
-        """The rows of a table that has a number as its key, which comes first; what is damaged is passed over."""
-        sql = f"SELECT {columns} FROM {table} WHERE {key} >= ? ORDER BY {key}"
+    def _scan(self, table: str, columns: str, keys: _Keys, to: Callable[[Row], R]) -> Iterator[R]:
+        """The rows of a table in the order of its keys, which come first; what is damaged is passed over."""
+        sql = f"SELECT {columns} FROM {table} WHERE ({keys.columns}) >= ({keys.marks}) ORDER BY {keys.columns}"
         start: int | None = 0
         while start is not None:
             try:
-                rows: list[Row] = self._connection.execute(f"{sql} LIMIT {AT_ONCE}", (start,)).fetchall()
+                rows: list[Row] = self._connection.execute(f"{sql} LIMIT {AT_ONCE}", keys.to_bindings(start)).fetchall()
             except apsw.Error as error:
                 _require_damage(error)
                 self._say_unreadable(table)
-                for row in self._rows_before_damage(sql, start):
-                    start = row[0] + 1
+                for row in self._rows_before_damage(sql, keys.to_bindings(start)):
+                    start = keys.of(row) + 1
                     yield to(row)
-                start = self._next_readable(f"{sql} LIMIT 1", start)
+                start = self._next_readable(f"{sql} LIMIT 1", keys, start)
                 continue
             yield from map(to, rows)
-            start = rows[-1][0] + 1 if len(rows) == AT_ONCE else None
+            start = keys.of(rows[-1]) + 1 if len(rows) == AT_ONCE else None
 
-    def _rows_before_damage(self, sql: str, start: int) -> Iterator[Row]:
+    def _rows_before_damage(self, sql: str, bindings: Row) -> Iterator[Row]:
         try:
-            yield from self._connection.execute(sql, (start,))
+            yield from self._connection.execute(sql, bindings)
         except apsw.Error as error:
             _require_damage(error)
 
-    def _next_readable(self, sql: str, start: int) -> int | None:
+    def _next_readable(self, sql: str, keys: _Keys, start: int) -> int | None:
         """The first key from which on reading succeeds, behind `start`, from where it does not."""
         step = 1
-        while not self._is_readable(sql, start + step):
+        while not self._is_readable(sql, keys.to_bindings(start + step)):
             step *= 2
-            if start + step > LAST_KEY:
+            if start + step > keys.last:
                 return None
         low, high = start + step // 2, start + step
         while low + 1 < high:
             middle = (low + high) // 2
-            low, high = (low, middle) if self._is_readable(sql, middle) else (middle, high)
+            low, high = (low, middle) if self._is_readable(sql, keys.to_bindings(middle)) else (middle, high)
         return high
 
-    def _is_readable(self, sql: str, start: int) -> bool:
+    def _is_readable(self, sql: str, bindings: Row) -> bool:
         try:
-            self._connection.execute(sql, (start,)).fetchall()
+            self._connection.execute(sql, bindings).fetchall()
         except apsw.Error as error:
             _require_damage(error)
             return False
