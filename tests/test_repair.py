@@ -480,7 +480,7 @@ def test_what_was_saved_anew_while_it_was_looked_for_is_not_given_up(store: Path
         assert len(search.lost()) == 119
         aside.rename(pack)
         opened.task("new", workspace=sound / "work").save({"n": 1})
-        repairing._change(opened, search, quarantine, 0)
+        repairing._change(opened, search, quarantine)
         assert opened.check(read_data=True).ok
 
 

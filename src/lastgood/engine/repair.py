@@ -48,18 +48,22 @@ def repair_store(
     _require_objects(catalog, found)
     if dry_run:
         return _foretell(store, found, before, accept_loss)
-    quarantine = Quarantine(catalog.file)
+    quarantine, accepted = Quarantine(catalog.file), 0
+    if found.lost:  # first of all: until then nothing else can be written
+        with catalog.queue():
+            quarantine.copy_catalog()
+            accepted = catalog.accept_loss()
     if any(finding.code == "database" for finding in found.findings):
         with catalog.queue():
             quarantine.copy_catalog()
             catalog.rebuild()
         found = examine(catalog, objects, "data", None, progress)
-    accepted, sources = found.lost if accept_loss else 0, dict[Key, str]()
+    sources: dict[Key, str] = {}
     # What a directory held comes to light when it is back: so once more, as long as something is found.
     while True:
         search = Search(store, found, quarantine)
         search.run()
-        _change(store, search, quarantine, found.lost if accept_loss else 0)
+        _change(store, search, quarantine)
         for name in _emptied(catalog, search.broken):
             quarantine.take(objects, name)
         if search.sources.keys() <= sources.keys():
@@ -115,7 +119,7 @@ def _foretell(store: Store, found: Examination, before: CheckReport, accept_loss
     )
 
 
-def _change(store: Store, search: Search, quarantine: Quarantine, lost: int) -> None:
+def _change(store: Store, search: Search, quarantine: Quarantine) -> None:
     """Everybody else waits: what books follow from must not change meanwhile."""
     catalog = store.catalog
     with catalog.queue():
@@ -123,10 +127,8 @@ def _change(store: Store, search: Search, quarantine: Quarantine, lost: int) -> 
             ledger, content = _read_ledger(audit), search.plan(audit)
         stones = Mending(tombstones=list(find_tombstones(ledger)))
         books = Mending(**plan_books(ledger, derive(ledger)), **content)
-        if lost or not (stones.is_empty() and books.is_empty()):
+        if not (stones.is_empty() and books.is_empty()):
             quarantine.copy_catalog()
-        if lost:
-            catalog.accept_loss()
         if not stones.is_empty():  # with them the books can be told
             catalog.mend(stones, store.actor())
             with catalog.audit() as audit:
