@@ -507,3 +507,23 @@ def test_a_save_that_fails_leaves_a_pack_that_is_swept(
 
 def _fail(*about: object) -> None:
     raise lastgood.UnavailableError("no")
+
+
+# --- parts of larger blobs -------------------------------------------------------------------------------------------
+
+
+def test_a_blob_goes_whose_parts_have_their_own_bytes_again(store: lastgood.Store) -> None:
+    """A list shrinks to what it was: its parts are brought again, and nobody needs what they had become parts of."""
+    task = store.task("t")
+    lines = [f"line {number} " * 30 for number in range(200)]
+    short = task.save({"log": lines[:30]})
+    long = task.save({"log": lines})
+    assert store.catalog.sliced() != []
+    again = store.task("t").save({"log": lines[:30]})
+    for checkpoint in (short, long):
+        store.purge_checkpoint(checkpoint.id)
+    assert store.collect(grace=0).removed > 0
+    assert store.usage().unreferenced_bytes == 0
+    assert store.catalog.sliced() == []
+    assert store.get_checkpoint(again.id).state == {"log": lines[:30]}
+    require_clean(store)

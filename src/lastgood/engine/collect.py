@@ -117,7 +117,7 @@ class _Run:
         marks.without = ()  # who is left of them was undeleted
         if self._mark(marks):  # committed before the last blob was condemned; later ones acquit by themselves
             self._acquit(marks)
-        self._remove_slices([part for part in slices if not marks.has(part.partition, part.digest)])
+        self._remove_slices([part for part in slices if not marks.has_part(part)])
         self._remove([blob for blob in garbage if not marks.has(blob.partition, blob.digest)])
         if self._objects is not None:
             self._repack(used)

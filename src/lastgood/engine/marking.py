@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from lastgood.catalog.contract import FILES, Catalog, Held
+from lastgood.catalog.contract import FILES, Catalog, Held, Sliced
 from lastgood.content.tracing import is_plain, references_below
 from lastgood.engine.blobs import FileBlobs
 from lastgood.engine.reach import Named, each_held, unpack_part
@@ -36,6 +36,10 @@ class Marks:
 
     def has(self, partition: int, digest: bytes) -> bool:
         return digest in self._needed[partition]
+
+    def has_part(self, part: Sliced) -> bool:
+        """Whether it is needed as a part of its whole."""
+        return self.has(part.partition, part.digest) and self.has(part.partition, part.whole)
 
     def mark_all(self) -> int:
         """Mark what the store's checkpoints need, those that were marked before excepted; how many were not."""
@@ -120,12 +124,16 @@ class Marks:
         return any(each.number == task for each in self._catalog.tasks(None, after=task + 1, limit=1))
 
     def _mark_wholes(self) -> None:
-        """A blob is needed as long as one of its parts is."""
+        """A blob is needed as long as one of its parts is, unless that was brought again and has its own bytes."""
         page = self._catalog.sliced()
         while page:
-            for partition, key, whole in page:
-                if key in self._needed[partition]:
-                    self._needed[partition].add(whole)
+            needed: defaultdict[int, list[Sliced]] = defaultdict(list)
+            for part in page:
+                if part.digest in self._needed[part.partition]:
+                    needed[part.partition].append(part)
+            for partition, parts in needed.items():
+                own = self._catalog.has_blobs(partition, [part.digest for part in parts])
+                self._needed[partition].update(part.whole for part in parts if part.digest not in own)
             page = self._catalog.sliced(page[-1])
 
 
