@@ -7,9 +7,9 @@ import apsw
 from lastgood.catalog.contract import FILES, Actor
 from lastgood.catalog.mending import Mending, NameFix
 from lastgood.catalog.sqlite.attestations import INSERT_EVENT, PURGED, STORE, append, log
+from lastgood.catalog.sqlite.files import insert_pack_row
 from lastgood.catalog.sqlite.reading import key
 from lastgood.model.checkpoint import encode_plain
-from lastgood.model.identity import now
 
 _SET_BLOB = """
   INSERT INTO blobs (partition, digest, size, encoding, pack, position, length, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
@@ -81,12 +81,8 @@ def _mend_blobs(connection: apsw.Connection, mending: Mending) -> None:
         ),
     )
     for pack in mending.packs:
-        connection.execute(
-            """INSERT INTO packs (name, size, created_at) VALUES (?, ?, ?)
-               ON CONFLICT DO UPDATE SET size = excluded.size""",
-            (pack.name, pack.size, now()),
-        )
-        number = connection.execute("SELECT pack FROM packs WHERE name = ?", (pack.name,)).get
+        number = insert_pack_row(connection, pack)
+        connection.execute("DELETE FROM flights WHERE name = ?", (pack.name,))
         connection.executemany(
             _SET_BLOB,
             (

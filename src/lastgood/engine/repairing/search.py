@@ -23,7 +23,6 @@ from lastgood.engine.repairing.sources import (
     read_entries,
     read_part,
 )
-from lastgood.errors import UnavailableError
 
 if TYPE_CHECKING:
     from lastgood.engine.store import Store
@@ -83,7 +82,9 @@ class Search:
             find_in_folder(path, [str(own) for own in self._store.filing.own_paths()], left, self._take)
             left -= {digest for partition, digest in self.sources if partition == FILES}
         if self._draft is not None and objects is not None:
-            self._packs.append(self._publish(self._draft, objects))
+            pack = self._draft.finish()
+            self._store.filing.blobs.adopt(pack.name, self._draft.path)
+            self._packs.append(pack)
 
     def plan(self, audit: Audit) -> dict[str, Any]:
         """Fields of a Mending. What somebody has saved anew since it was looked for is not lost any more."""
@@ -106,18 +107,6 @@ class Search:
         row = self._shelf.placed.get(id_)
         pack = None if row is None or row.pack is None else self._shelf.packs[row.pack].name
         return row is None or blob.place != (pack, row.position, row.length)
-
-    def _publish(self, draft: _Draft, objects: ObjectStore) -> NewPack:
-        """The same blobs make the same pack: then the broken one makes room, and is found in quarantine if need be."""
-        pack = draft.finish()
-        if self._quarantine is not None and pack.name in self.broken:
-            self._quarantine.take(objects, pack.name)
-            self.broken.remove(pack.name)
-            if not objects.adopt(pack.name, draft.path):
-                raise UnavailableError("a damaged pack cannot be moved out of the way", hint=f"it is {pack.name}")
-        else:
-            objects.adopt(pack.name, draft.path)
-        return pack
 
     def _salvage(self, objects: ObjectStore, name: str) -> None:
         """What lies in a broken pack and is whole goes into a new one, so that the broken one can be put aside."""
