@@ -527,3 +527,32 @@ def test_a_blob_goes_whose_parts_have_their_own_bytes_again(store: lastgood.Stor
     assert store.catalog.sliced() == []
     assert store.get_checkpoint(again.id).state == {"log": lines[:30]}
     require_clean(store)
+
+
+def test_what_was_captured_for_a_restore_that_is_refused_is_swept(store: lastgood.Store, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    task = store.task("t", workspace=tmp_path / "work")
+    first = task.save({})
+    fill(tmp_path / "work", "a")
+    store.task("t").save({})
+    for refused in (task.undo, lambda: task.restore(first.id), lambda: task.switch("main")):
+        with pytest.raises(lastgood.ConflictError):
+            refused()
+    assert store.catalog.flights() == []
+    store.collect(grace=0)
+    assert packs_of(tmp_path / "store") == []
+
+
+def test_what_was_captured_for_a_save_that_had_been_made_is_swept(store: lastgood.Store, tmp_path: Path) -> None:
+    """A key makes the second save the first one: what the second brought is not needed."""
+    (tmp_path / "work").mkdir()
+    task = store.task("t", workspace=tmp_path / "work")
+    contents = fill(tmp_path / "work", "a")
+    first = task.save({}, key="k")
+    store.task("t").save({"other": 1})
+    before = packs_of(tmp_path / "store")
+    assert store.task("t", workspace=tmp_path / "work").save({}, key="k").id == first.id
+    assert store.catalog.flights() == []
+    store.collect(grace=0)
+    assert packs_of(tmp_path / "store") == before
+    assert is_whole(store, first, contents)

@@ -164,7 +164,8 @@ class FileBlobs:
     def let_go(self, gathered: Gathered) -> None:
         """It will not be committed, or has been."""
         if gathered.packs:
-            self._catalog.withdraw([pack.name for pack in gathered.packs])
+            with suppress(CheckpointError):  # then it is collected once this process is gone
+                self._catalog.withdraw([pack.name for pack in gathered.packs])
 
     def drop(self, gathered: Gathered) -> None:
         """It was never meant to be committed: nothing is left of it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -148,9 +148,18 @@ class Rewind:
         self._store = store
         self._cursor = cursor
         self._workspace = workspace
+        self._captured: list[CapturedFiles] = []
 
-    def locked(self) -> AbstractContextManager[None]:
-        return self._workspace.locked()
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """What was captured inside, and not committed, nobody waits for any more at the end."""
+        with self._workspace.locked():
+            try:
+                yield
+            finally:
+                for captured in self._captured:
+                    self._store.filing.blobs.let_go(captured.gathered)
+                self._captured.clear()
 
     def restore(
         self,
@@ -188,24 +197,27 @@ class Rewind:
     def _look(self, wanted: Checkpoint, only: Sequence[str] | None) -> tuple[CapturedFiles, FilesPlan]:
         """The files as they are, with the uncaptured ones that those of `wanted` would overwrite; and the plan."""
         store, workspace = self._store, self._workspace
-        present = workspace.capture(self._cursor.head)
+        present = self._capture(self._cursor.head)
         plan = plan_files(store, workspace, wanted, present, only=only)
         if named := in_the_way(plan):
-            present = present.joined(workspace.capture_named(named))
+            self._captured.append(by_name := workspace.capture_named(named))
+            present = present.joined(by_name)
             plan = plan_files(store, workspace, wanted, present, only=only)
         return present, plan
 
     def _look_again(self, present: CapturedFiles, plan: FilesPlan) -> CapturedFiles:
         """The files as they are after the plan was carried out."""
-        return self._workspace.capture(
-            self._cursor.head, trusted=present.roots, takes_over=True, touched=plan.touches()
-        )
+        return self._capture(self._cursor.head, trusted=present.roots, takes_over=True, touched=plan.touches())
+
+    def _capture(self, since: Checkpoint | None, **how: Any) -> CapturedFiles:
+        self._captured.append(self._workspace.capture(since, **how))
+        return self._captured[-1]
 
     def travel(self, destination: Checkpoint | None, go: Callable[[], Position]) -> Checkpoint:
         """`go` to `destination`, whose files come first: whoever finds the journal knows by the head how far it got."""
         cursor, store = self._cursor, self._store
         if destination is None or destination.record.files is None:
-            self._keep(self._workspace.capture(cursor.head), NOT_GIVEN, "before another branch")
+            self._keep(self._capture(cursor.head), NOT_GIVEN, "before another branch")
             go()
             return cursor.require_head()
         present, plan = self._look(destination, None)

@@ -426,9 +426,13 @@ class Task:
                 cursor.save(kept, policy="raise")
             before, expects = cursor.head, cursor.expected()
             new = plan_branch(self._store, chosen, self.owner, active=cursor.is_active, expects=expects)
-            files = self._workspace.capture(None, takes_over=True) if self._workspace else KEPT
-            draft = draft_restored(chosen, new, self.branch_id or "", way, message=message, files=files)
-            return Restored(chosen.id, cursor.begin_branch(chosen, new, draft, follow=True), before)
+            files = self._workspace.capture(None, takes_over=True) if self._workspace else None
+            draft = draft_restored(chosen, new, self.branch_id or "", way, message=message, files=files or KEPT)
+            try:
+                return Restored(chosen.id, cursor.begin_branch(chosen, new, draft, follow=True), before)
+            finally:
+                if files is not None:
+                    self._store.filing.blobs.let_go(files.gathered)
 
     def _workspace_locked(self) -> AbstractContextManager[None]:
         """The workspace's lock comes before the writers' queue, always."""
@@ -453,9 +457,8 @@ class Task:
             captured = workspace.capture(since, files=files)
             try:
                 saved = save(msgspec.structs.replace(draft, files=captured))
-            except Exception:
+            finally:
                 self._store.filing.blobs.let_go(captured.gathered)
-                raise
             saved.skipped = captured.skipped
             return saved
 
