@@ -556,3 +556,48 @@ def test_what_was_captured_for_a_save_that_had_been_made_is_swept(store: lastgoo
     store.collect(grace=0)
     assert packs_of(tmp_path / "store") == before
     assert is_whole(store, first, contents)
+
+
+# --- a full disk -----------------------------------------------------------------------------------------------------
+
+FULL = """
+import resource, signal, sys
+import lastgood
+from lastgood.engine import repack
+store = lastgood.open(sys.argv[1], collect="never")
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+rewrite = repack._rewrite
+def rewrite_when_full(*about):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+    try:
+        return rewrite(*about)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+repack._rewrite = rewrite_when_full
+try:
+    store.collect(grace=0)
+except lastgood.UnavailableError as error:
+    print(type(error).__name__)
+"""
+
+
+@pytest.mark.parametrize("room", [0, 100, 20_000, 70_000])
+def test_a_disk_that_is_full_while_a_pack_is_rewritten_leaves_it_as_it_was(tmp_path: Path, room: int) -> None:
+    with lastgood.open(tmp_path / "store", collect="never") as store:
+        (first, contents), _ = versions(store, tmp_path / "work", 2)
+        for name, content in list(contents.items())[:30]:
+            (tmp_path / "work" / name).write_bytes(content)
+        third = store.task("t", workspace=tmp_path / "work").save({})
+        store.purge_checkpoint(first.id)
+        before = packs_of(tmp_path / "store")
+    command = [sys.executable, "-c", FULL, str(tmp_path / "store"), str(room)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert told in ("UnavailableError\n", "DiskFullError\n")
+    assert packs_of(tmp_path / "store") == before
+    assert list((tmp_path / "store" / "objects" / ".drafts").iterdir()) == []
+    with lastgood.open(tmp_path / "store", collect="never") as store:
+        require_clean(store)
+        assert store.collect(grace=0).packs_rewritten == 1
+        assert is_whole(store, third, dict(list(contents.items())[:30]))
+        assert store.usage().unreferenced_bytes == 0
+        require_clean(store)
