@@ -22,6 +22,7 @@ from lastgood.engine.process import this_process
 from lastgood.errors import IntegrityError
 from lastgood.model.digest import digest
 from lastgood.model.identity import now
+from lastgood.model.journal import Journal
 
 
 @pytest.fixture
@@ -47,6 +48,30 @@ def test_one_that_is_undeleted_while_others_are_purged_stays(store: lastgood.Sto
     assert store.collect(grace=0, progress=undelete).purged == AT_ONCE
     assert store.get_checkpoint(made[-2].id).state == {"n": AT_ONCE}
     assert [each.id for each in store.list_checkpoints("t")] == [made[-1].id, made[-2].id]
+
+
+def test_what_an_interrupted_restore_goes_back_to_is_not_purged(store: lastgood.Store, tmp_path: Path) -> None:
+    """B6: a restore was killed half-way; what it began from was deleted long ago, and has the files as they were."""
+    (first, contents), (second, others), _ = versions(store, tmp_path / "work", 3)
+    journal = Journal(
+        id="j",
+        host=this_process().host,
+        owner="ada",
+        task_id="t",
+        began_at=now(),
+        process=this_process(),
+        chosen=first.id,
+        before=second.id,
+        paths=(str(tmp_path / "work"),),
+    )
+    store.catalog.begin_journal(journal)
+    for checkpoint in (first, second):
+        store.delete_checkpoint(checkpoint.id)
+    assert store.collect(grace=0).purged == 0
+    assert is_whole(store, first, contents)
+    assert is_whole(store, second, others)
+    store.catalog.end_journal("j")
+    assert store.collect(grace=0).purged == 2
 
 
 # --- packs on their way ----------------------------------------------------------------------------------------------

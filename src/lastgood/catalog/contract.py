@@ -542,7 +542,8 @@ class Catalog(ABC):
         spare_tagged: bool = False,
         deleted_before: int | None = None,
     ) -> list[str]:
-        """As `purge`, of many (owner, id) at once. Those that cannot be purged stay; the ids of the others.
+        """As `purge`, of many (owner, id) at once. Those that cannot be purged stay, and those that a restore under way
+        goes to, or back to; the ids of the others.
 
         With `deleted_before`, so do those that are not marked as deleted any more, or since later than that.
         """

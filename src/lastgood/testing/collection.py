@@ -16,7 +16,8 @@ from lastgood.catalog.contract import (
 )
 from lastgood.errors import ConflictError, IntegrityError
 from lastgood.model.digest import digest
-from lastgood.model.identity import now
+from lastgood.model.identity import new_id, now
+from lastgood.model.journal import Journal
 from lastgood.model.step import Process
 from lastgood.testing.means import ACTOR, ADA, BEN, SOMEBODY, CatalogMeans
 from lastgood.testing.refusal import refused
@@ -272,6 +273,25 @@ class CollectionConformance(CatalogMeans):
         assert self.catalog.purge_all(wanted, ACTOR, deleted_before=now()) == [two.id]
         assert self.catalog.purge_all(wanted, ACTOR, spare_tagged=True) == [one.id]
         assert self._is_whole(three)
+
+    def test_who_is_needed_by_a_restore_under_way_is_spared(self) -> None:
+        one, two, three, _ = self.chain(4)
+        journal = Journal(
+            id=new_id(),
+            host="any host",
+            owner=ADA,
+            task_id="task",
+            began_at=now(),
+            process=SOMEBODY,
+            chosen=one.id,
+            before=two.id,
+            paths=("/srv/app",),
+        )
+        self.catalog.begin_journal(journal)
+        wanted = [(ADA, each.id) for each in (one, two, three)]
+        assert self.catalog.purge_all(wanted, ACTOR) == [three.id]
+        self.catalog.end_journal(journal.id)
+        assert self.catalog.purge_all(wanted, ACTOR) == [one.id, two.id]
 
     # --- room ----------------------------------------------------------------------------------------------------
 

@@ -71,6 +71,12 @@ def read_journals(connection: apsw.Connection, host: str) -> list[Journal]:
     return [_journal(row) for row in rows(connection, sql, (host,))]
 
 
+def read_needed(connection: apsw.Connection) -> set[tuple[str, str]]:
+    """Owner and id of the checkpoints that restores under way go to, or back to, on any host."""
+    found = [_journal(row) for row in rows(connection, "SELECT journal, id FROM journals")]
+    return {(journal.owner, each) for journal in found for each in (journal.before, journal.chosen)}
+
+
 def end_journal(connection: apsw.Connection, journal_id: str) -> None:
     connection.execute("DELETE FROM journals WHERE id = ?", (journal_id,))
 
