@@ -537,6 +537,23 @@ def _fail(*about: object) -> None:
 # --- parts of larger blobs -------------------------------------------------------------------------------------------
 
 
+def test_what_became_a_part_of_something_larger_keeps_it(store: lastgood.Store) -> None:
+    """A list has grown, and what it was at first is read out of what it is: that stays although nobody names it."""
+    task = store.task("t")
+    lines = [f"line {number} " * 30 for number in range(200)]
+    short, long, _ = (task.save({"log": each}) for each in (lines[:30], lines, []))
+    assert store.catalog.sliced() != []
+    store.purge_checkpoint(long.id)
+    for _ in range(2):
+        store.collect(grace=0)
+        require_clean(store)
+        with lastgood.open(store.catalog.file.parent, user="ada") as fresh:  # type: ignore[union-attr]
+            assert fresh.get_checkpoint(short.id).state == {"log": lines[:30]}
+    store.purge_checkpoint(short.id)
+    store.collect(grace=0)
+    assert store.catalog.sliced() == store.catalog.indexed() == []
+
+
 def test_a_blob_goes_whose_parts_have_their_own_bytes_again(store: lastgood.Store) -> None:
     """A list shrinks to what it was: its parts are brought again, and nobody needs what they had become parts of."""
     task = store.task("t")
@@ -626,3 +643,21 @@ def test_a_disk_that_is_full_while_a_pack_is_rewritten_leaves_it_as_it_was(tmp_p
         assert is_whole(store, third, dict(list(contents.items())[:30]))
         assert store.usage().unreferenced_bytes == 0
         require_clean(store)
+
+
+@pytest.mark.parametrize("what", ["both", "files"])
+def test_a_restore_whose_present_is_saved_while_its_content_is_removed_succeeds(
+    store: lastgood.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: Literal["both", "files"]
+) -> None:
+    """What lies there now was saved by someone else, too; that one goes just when the present is kept."""
+    (tmp_path / "work").mkdir()
+    task = store.task("t", workspace=tmp_path / "work")
+    first = task.save({})
+    contents = fill(tmp_path / "work", "a")
+    store.task("old", workspace=tmp_path / "work").save({})
+    before_commit(store, monkeypatch, lambda: forget_all(store, "old"))
+    result = task.restore(first.id, what)
+    assert list((tmp_path / "work").iterdir()) == []
+    assert result.before is not None
+    assert is_whole(store, result.before, contents)
+    require_clean(store)
