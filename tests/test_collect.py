@@ -551,7 +551,7 @@ def test_what_became_a_part_of_something_larger_keeps_it(store: lastgood.Store) 
             assert fresh.get_checkpoint(short.id).state == {"log": lines[:30]}
     store.purge_checkpoint(short.id)
     store.collect(grace=0)
-    assert store.catalog.sliced() == store.catalog.indexed() == []
+    assert (store.catalog.sliced(), store.catalog.indexed()) == ([], [])
 
 
 def test_a_blob_goes_whose_parts_have_their_own_bytes_again(store: lastgood.Store) -> None:
