@@ -456,6 +456,46 @@ def test_the_pack_of_a_killed_save_is_swept_and_that_of_a_living_one_is_not(
     assert store.catalog.flights() == []
 
 
+def test_a_pack_is_nobodys_garbage_from_the_moment_that_it_is_there(
+    store: lastgood.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Someone sweeps just when it was stored, before whoever stored it could do anything else."""
+    contents = fill(tmp_path / "work", "a")
+    task, objects = store.task("t", workspace=tmp_path / "work"), store.filing.objects
+    assert objects is not None
+    adopt, strays = objects.adopt, []
+
+    def adopt_and_sweep(name: str, path: Path) -> bool:
+        is_new = adopt(name, path)
+        strays.append(store.collect(grace=0).strays)
+        return is_new
+
+    monkeypatch.setattr(objects, "adopt", adopt_and_sweep)
+    assert is_whole(store, task.save({}), contents)
+    assert strays == [0]
+
+
+@pytest.mark.parametrize("reading", ["flights", "packs"])
+def test_a_pack_that_comes_while_strays_are_looked_for_is_none(
+    store: lastgood.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reading: str
+) -> None:
+    """It is announced and stored after it was read what is announced, or known."""
+    read, came = getattr(store.catalog, reading), list[str]()
+
+    def read_and_store() -> Any:
+        told = read()
+        if not came:
+            batch = store.filing.blobs.gather()
+            for number in range(100):
+                batch.put(b"%d" % number)
+            came.extend(pack.name for pack in batch.finish().packs)
+        return told
+
+    monkeypatch.setattr(store.catalog, reading, read_and_store)
+    assert store.collect(grace=0).strays == 0
+    assert packs_of(tmp_path / "store") == [Path(name).name for name in came]
+
+
 def test_packs_of_another_host_are_left_alone_for_a_day(
     store: lastgood.Store, tmp_path: Path, clock: list[float]
 ) -> None:
