@@ -67,7 +67,8 @@ def test_what_an_interrupted_restore_goes_back_to_is_not_purged(store: lastgood.
     store.catalog.begin_journal(journal)
     for checkpoint in (first, second):
         store.delete_checkpoint(checkpoint.id)
-    assert store.collect(grace=0).purged == 0
+    for dry_run in (True, False):
+        assert store.collect(grace=0, dry_run=dry_run) == lastgood.Collected(dry_run=dry_run)
     assert is_whole(store, first, contents)
     assert is_whole(store, second, others)
     store.catalog.end_journal("j")
