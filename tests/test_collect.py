@@ -575,6 +575,23 @@ def _fail(*about: object) -> None:
     raise lastgood.UnavailableError("no")
 
 
+def test_files_in_chunks_stay_whole_and_what_only_others_had_goes(store: lastgood.Store, tmp_path: Path) -> None:
+    """Versions of a large file share most of their chunks."""
+    (tmp_path / "work").mkdir()
+    task, made = store.task("t", workspace=tmp_path / "work"), []
+    content = random.Random(5).randbytes(9_000_000)
+    for number in range(3):
+        content = content[:4_000_000] + b"%d" % number * 1000 + content[4_000_000:]
+        (tmp_path / "work" / "large").write_bytes(content)
+        made.append((task.save({}), {"large": content}))
+    store.purge_checkpoint(made[1][0].id)
+    assert store.collect(grace=0).removed > 0
+    assert store.usage().unreferenced_bytes == 0
+    require_clean(store)
+    with lastgood.open(tmp_path / "store", user="ada", collect="never") as fresh:
+        assert all(is_whole(fresh, *made[number]) for number in (0, 2))
+
+
 # --- parts of larger blobs -------------------------------------------------------------------------------------------
 
 
