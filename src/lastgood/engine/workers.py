@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -21,7 +21,7 @@ import msgspec
 
 from lastgood.catalog.contract import NewPack, Packed
 from lastgood.content.packs import pack_name
-from lastgood.engine.context import report
+from lastgood.engine.ahead import processors
 from lastgood.engine.worker import Answer, Order, receive, send
 from lastgood.errors import CheckpointError, UnavailableError
 from lastgood.workspace.reading import Content, Job, Skipped
@@ -29,7 +29,6 @@ from lastgood.workspace.reading import Content, Job, Skipped
 if TYPE_CHECKING:
     from lastgood.engine.blobs import Batch
 
-MANY_FILES, MANY_BYTES = 2000, 32 << 20
 MOST_WORKERS = 8
 PORTION_FILES, PORTION_BYTES = 400, 8 << 20
 AHEAD = 2
@@ -37,56 +36,6 @@ AHEAD = 2
 _START = "import sys; sys.path += sys.argv[1:]; from lastgood.engine.worker import work; work()"
 
 Result = Content | Skipped | Job
-
-
-def is_worth_it(jobs: Sequence[Job]) -> bool:
-    """Whether starting other interpreters costs less than it saves."""
-    return _processors() > 1 and (len(jobs) >= MANY_FILES or sum(job.seen[1] for job in jobs) >= MANY_BYTES)
-
-
-class Ahead:
-    """Reads the files of one capture: in workers, which begin while others are still being looked for, if there are
-    many; else through `read`. `close` it in any case."""
-
-    def __init__(self, root: str, batch: Batch, read: Callable[[list[Job]], Iterator[Result]]) -> None:
-        self._root = root
-        self._batch = batch
-        self._read = read
-        self._expected: list[Job] = []
-        self._readers: Readers | None = None
-
-    def expect(self, jobs: Iterable[Job]) -> None:
-        """These will be wanted."""
-        if self._readers is not None:
-            self._readers.expect(jobs)
-            return
-        self._expected += jobs
-        if self._batch.takes_packs and len(self._expected) >= MANY_FILES and _processors() > 1:
-            self._readers = Readers(self._root, self._batch)
-            self._readers.expect(self._expected)
-
-    def read(self, jobs: list[Job]) -> Iterator[Result]:
-        """As `read_jobs`."""
-        for number, result in enumerate(self._choose(jobs)):
-            if number % PORTION_FILES == 0:
-                report("read", number, len(jobs))
-            yield result
-
-    def _choose(self, jobs: list[Job]) -> Iterator[Result]:
-        if self._readers is None and not (self._batch.takes_packs and is_worth_it(jobs)):
-            yield from self._read(jobs)
-            return
-        readers = self._readers or Readers(self._root, self._batch)
-        self._readers, self._expected = readers, []
-        try:
-            yield from readers.read(jobs)
-        finally:
-            self.close()
-
-    def close(self) -> None:
-        if self._readers is not None:
-            self._readers.close()
-            self._readers = None
 
 
 def read_in_workers(root: str, jobs: list[Job], batch: Batch, *, apart: bool = False) -> Iterator[Result]:
@@ -108,7 +57,7 @@ class Readers:
         self._portion: list[Job] = []
         self._portion_bytes = 0
         self._wanted: dict[bytes, Job] = {}
-        count = 1 if apart else min(_processors(), MOST_WORKERS)
+        count = 1 if apart else min(processors(), MOST_WORKERS)
         orders = [
             Order(os.fsencode(root), os.fsencode(batch.draft()), batch.catalog_file(), apart) for _ in range(count)
         ]
@@ -274,7 +223,3 @@ def _homes() -> list[str]:
     modules = (msgspec, zstandard, pyfastcdc, apsw)
     files = (str(Path(__file__).parent), *(module.__file__ for module in modules))
     return sorted({str(Path(str(file)).parent.parent) for file in files})
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -33,10 +33,10 @@ from lastgood.workspace.rules import Rules
 from lastgood.workspace.watch import Changed, Watcher
 
 if TYPE_CHECKING:
+    from lastgood.engine.ahead import Ahead
     from lastgood.engine.borrowed import Borrowed
     from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.store import Store
-    from lastgood.engine.workers import Ahead
 
 Folders = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]
 """One folder, or several with a name each."""
@@ -349,7 +349,7 @@ class _Followed:
 
 
 def _reading_ahead(root: Root, batch: Batch) -> Ahead:
-    from lastgood.engine.workers import Ahead
+    from lastgood.engine.ahead import Ahead
 
     here = {"is_open": descriptors.is_open_elsewhere, "close": _close, "databases": False}
     return Ahead(root.path, batch, lambda jobs: read_jobs(root.path, jobs, batch.put, **here))  # type: ignore[arg-type]

@@ -6,14 +6,16 @@ What the checkpoint says nothing about is looked at on disk.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lastgood.errors import InvalidError, NotFoundError
 from lastgood.evidence.files import Allowance, Files
 from lastgood.evidence.paths import show
+
+if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
 
 
 class CapturedFile(NamedTuple):
@@ -36,7 +38,7 @@ class CapturedFiles(Files):
         self.base = real.base
         self._real = real
         self._find = find
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._scratch: TemporaryDirectory[str] | None = None
 
     def look(self, path: object) -> os.stat_result | None:
         found = self._find(self.require(path))
@@ -61,7 +63,9 @@ class CapturedFiles(Files):
         if not isinstance(found, CapturedFile) or found.content is None:
             return text
         if self._scratch is None:
-            self._scratch = tempfile.TemporaryDirectory(prefix="lastgood-")
+            from tempfile import TemporaryDirectory  # a tenth of the time in which a command starts
+
+            self._scratch = TemporaryDirectory(prefix="lastgood-")
         copy = Path(self._scratch.name) / "database"
         with copy.open("wb") as file:
             file.writelines(found.content())
