@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+import lastgood
+
 INTERRUPTED = r"""
 import random, signal, sys, threading
 import lastgood
@@ -148,3 +152,19 @@ def test_a_signal_handler_that_saves_in_the_middle_of_a_save_is_refused_and_brea
 
 def test_a_child_forked_beside_busy_writers_can_save(tmp_path: Path) -> None:
     assert run(FORKS, tmp_path / "store") == "held\n"
+
+
+def test_a_transaction_that_an_interrupt_left_open_is_undone_by_the_next_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python may raise anywhere, also where a transaction is about to be ended; whoever looks at the error holds it."""
+    monkeypatch.setattr("lastgood.catalog.sqlite.connection.BUSY_MS", 50)
+    with lastgood.open(tmp_path / "store") as store:
+        task = store.task("t")
+        task.save({"n": 1})
+        left = store.catalog._database._connection()  # type: ignore[attr-defined]
+        left.execute("BEGIN IMMEDIATE")
+        left.execute("DELETE FROM checkpoints")
+        assert task.save({"n": 2}).sequence == 2
+        assert not left.in_transaction
+        assert [each.state["n"] for each in store.list_checkpoints("t")] == [2, 1]

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import apsw
 
@@ -87,6 +88,7 @@ class FileDatabase(Database):
         self._queue = Queue(path.with_name(path.name + "-lock"))
         self._group = Group(self._queue.turn, self._commit)
         self._local = threading.local()
+        self._opened: WeakKeyDictionary[apsw.Connection, int] = WeakKeyDictionary()
         self._generation = 0
         self._commits = 0
         self._closed = False
@@ -196,11 +198,25 @@ class FileDatabase(Database):
 
     def _begin(self, connection: apsw.Connection, durable: bool) -> int | None:
         """A writing transaction; its number if it is durable."""
-        connection.execute("BEGIN IMMEDIATE")
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except apsw.BusyError:
+            if not self._end_abandoned(connection):
+                raise
+            connection.execute("BEGIN IMMEDIATE")
         number: int | None = connection.execute(_NEXT_COMMIT).get if durable else None
         last = connection.execute(_LAST_COMMIT).get if number is None else number - 1
         self._compare(last, self._queue.witness())
         return number
+
+    def _end_abandoned(self, mine: apsw.Connection) -> bool:
+        """Undo what an interrupt has left open. Who writes has the turn, and that is this thread: nobody else is."""
+        pid, found = os.getpid(), False
+        for connection, owner in list(self._opened.items()):
+            if owner == pid and connection is not mine and connection.txn_state("main") == apsw.SQLITE_TXN_WRITE:
+                _end(connection, "ROLLBACK")
+                found = True
+        return found
 
     def queue(self) -> AbstractContextManager[None]:
         return self._queue.turn()
@@ -268,6 +284,7 @@ class FileDatabase(Database):
             if old is not None and local.owner[0] != owner[0]:
                 _orphans.append(old)
             local.connection = open_connection(self._path)
+            self._opened[local.connection] = owner[0]
             local.is_synced = None
             local.owner = owner
         connection: apsw.Connection = local.connection
