@@ -742,6 +742,22 @@ def test_restores_of_all_kinds_are_undone_and_redone_over_several_levels(
                 task = store.task(task.id, workspace=root)
 
 
+def test_undo_after_redo_gives_the_files_from_before_the_redo(place: Bench) -> None:
+    """Promise 3: also where they were edited between the two."""
+    store, root = place
+    task = store.task("t", workspace=root)
+    build(root, {b"a": (0o644, b"the beginning")})
+    first = task.save({})
+    task.restore(first, "files")
+    task.undo()
+    replace(root, {b"b": (0o644, b"edited")})
+    was = look(root)
+    task.redo()
+    assert look(root) == flatten(files(a="the beginning"))
+    task.undo()
+    assert look(root) == was
+
+
 def test_several_folders_are_one_checkpoint(place: Bench) -> None:
     """B1, B3: each under its name, in lists, diffs, plans and results; all of them go back and forth together."""
     store, root = place
