@@ -100,7 +100,7 @@ def redo(connection: apsw.Connection, owner: str, task_id: str, actor: Actor, ex
     if move is None or move.undone != _living_version(connection, move.left):
         raise ConflictError(f"there is nothing to redo in {task_id!r}", hint="a save after an undo ends redoing")
     _living_version(connection, move.entered)
-    # Files may have changed since the undo; the head has them as they are, and that is where the next undo goes back to.
+    # Files may have changed since the undo. The head has them as they are: there the next undo goes back to.
     connection.execute(
         """UPDATE moves SET undone = NULL, before = iif(before IS NULL, NULL,
                             (SELECT (b.task << 32) + b.head FROM branches b WHERE b.branch = moves.left))
