@@ -1,0 +1,144 @@
+"""Faults at the Nth call that changes something on disk: how the shim is built, loaded and told what to do.
+
+Only calls on paths below one folder count, so it does not matter what a process imports or prints.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import functools
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+Kind = Literal["none", "kill", "tear", "fail", "short", "shutdown"]
+
+_KINDS: tuple[Kind, ...] = ("none", "kill", "tear", "fail", "short", "shutdown")
+_SOURCE = Path(__file__).with_name("shim.c")
+
+
+class Fault(NamedTuple):
+    """What happens at the `at`-th call, counted from 1; with `forever` at each one from there on.
+
+    kill: the process dies before the call. tear: half of a write is done, any other call whole, then it dies.
+    fail: the call gives `error`. short: half of a write is done, and said so. shutdown: the file system goes away as if
+    its power was cut, and the process dies.
+    """
+
+    kind: Kind = "none"
+    at: int = 0
+    error: int = 0
+    forever: bool = False
+
+    def __str__(self) -> str:
+        what = errno.errorcode[self.error] if self.kind == "fail" else self.kind
+        return f"{what} {'from' if self.forever else 'at'} call {self.at}"
+
+
+UNDISTURBED = Fault()
+
+
+class Arming(NamedTuple):
+    """Which calls count (those below `root`), what happens, where they are counted and noted.
+
+    `counter`: a file of eight zero bytes, which the processes that this one starts count on. `trace`: a file that all
+    calls are noted in (trace.py), with the bytes they write if `with_data`. `device`: a folder of the file system that
+    is shut down.
+    """
+
+    root: str
+    counter: str
+    fault: Fault = UNDISTURBED
+    trace: str = ""
+    with_data: bool = False
+    device: str = ""
+
+
+def no_compiler() -> str | None:
+    """Why there can be no shim here, or None."""
+    return None if _compiler() else "there is no C compiler (cc or gcc), so no faults can be put into system calls"
+
+
+def _compiler() -> str | None:
+    return shutil.which("cc") or shutil.which("gcc")
+
+
+@functools.cache
+def built() -> Path:
+    """The shared library, compiled once for this process."""
+    found = _compiler()
+    if found is None:
+        raise RuntimeError(no_compiler())
+    folder = tempfile.TemporaryDirectory(prefix="lastgood-shim-")
+    library = Path(folder.name, "shim.so")
+    command = [found, "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o", library, _SOURCE, "-ldl"]
+    subprocess.run([*command, "-lpthread"], check=True, capture_output=True)
+    _kept.append(folder)
+    return library
+
+
+_kept: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def environment() -> dict[str, str]:
+    """For a process that is going to be armed."""
+    return {**os.environ, "LD_PRELOAD": str(built())}
+
+
+def arm(how: Arming) -> None:
+    """From here on, in this process and in those that it starts. It must have been started with `environment()`."""
+    fault = how.fault
+    told = [how.root, _KINDS.index(fault.kind), fault.error, fault.at, int(fault.forever)]
+    told += [how.counter, how.trace, int(how.with_data), how.device]
+    failed = _library().faults_arm(*(os.fsencode(one) if isinstance(one, str) else one for one in told))
+    if failed:
+        raise OSError(failed, os.strerror(failed))
+    os.environ["LASTGOOD_FAULTS"] = "\n".join(map(str, told))
+
+
+def disarm() -> None:
+    _library().faults_disarm()
+    os.environ.pop("LASTGOOD_FAULTS", None)
+
+
+@contextmanager
+def pause() -> Iterator[None]:
+    """What is done inside does not count: it is not the store that does it. It is noted where a trace wants data."""
+    told = os.environ.get("LASTGOOD_FAULTS", "").split("\n")
+    if len(told) < 9 or int(told[7]):
+        yield
+        return
+    _library().faults_pause(1)
+    try:
+        yield
+    finally:
+        _library().faults_pause(0)
+
+
+def mark(text: str) -> None:
+    """Note something in the trace, between the calls before and after it; nothing where there is no shim."""
+    library = ctypes.CDLL(None)
+    if hasattr(library, "faults_mark"):
+        library.faults_mark(text.encode())
+
+
+def count(counter: str | os.PathLike[str]) -> int:
+    """How many calls there were."""
+    return int.from_bytes(Path(counter).read_bytes(), "little")
+
+
+def reset(counter: str | os.PathLike[str]) -> None:
+    Path(counter).write_bytes(bytes(8))
+
+
+def _library() -> Any:
+    library = ctypes.CDLL(None)
+    library.faults_arm.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_int]
+    library.faults_arm.argtypes += [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p]
+    return library

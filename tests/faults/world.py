@@ -1,0 +1,59 @@
+"""Where a scenario plays: a store and a workspace on a disk that fails, a ledger on one that does not."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+
+class World(NamedTuple):
+    folder: Path
+    disk: Path
+    """All that can be damaged. Its place stays the same: a store knows a workspace by its path."""
+
+    @property
+    def store(self) -> Path:
+        return self.disk / "store"
+
+    @property
+    def work(self) -> Path:
+        return self.disk / "work"
+
+    @property
+    def ledger(self) -> Path:
+        return self.folder / "ledger"
+
+    @property
+    def counter(self) -> Path:
+        return self.folder / "counter"
+
+    @property
+    def trace(self) -> Path:
+        return self.folder / "trace"
+
+    def keep(self) -> None:
+        """Remember everything as it is now."""
+        kept = self.folder / "kept"
+        shutil.rmtree(kept, ignore_errors=True)
+        kept.mkdir()
+        shutil.copytree(self.disk, kept / "disk", symlinks=True)
+        shutil.copy2(self.ledger, kept / "ledger")
+
+    def reset(self) -> None:
+        """Make everything as it was when it was kept."""
+        for inside in self.disk.iterdir():
+            shutil.rmtree(inside)
+        shutil.copytree(self.folder / "kept" / "disk", self.disk, symlinks=True, dirs_exist_ok=True)
+        shutil.copy2(self.folder / "kept" / "ledger", self.ledger)
+        self.counter.write_bytes(bytes(8))
+        self.trace.unlink(missing_ok=True)
+
+
+def make_world(folder: Path, disk: Path | None = None) -> World:
+    world = World(folder, disk or folder / "disk")
+    world.disk.mkdir(exist_ok=True)
+    world.work.mkdir()
+    world.ledger.touch()
+    world.counter.write_bytes(bytes(8))
+    return world
