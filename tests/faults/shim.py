@@ -77,7 +77,19 @@ def built() -> Path:
         raise RuntimeError(no_compiler())
     folder = tempfile.TemporaryDirectory(prefix="lastgood-shim-")
     library = Path(folder.name, "shim.so")
-    command = [found, "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o", library, _SOURCE, "-ldl"]
+    command: list[str | Path] = [
+        found,
+        "-shared",
+        "-fPIC",
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-o",
+        library,
+        _SOURCE,
+        "-ldl",
+    ]
     subprocess.run([*command, "-lpthread"], check=True, capture_output=True)
     _kept.append(folder)
     return library

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -82,7 +83,8 @@ def _serve(answer: Path) -> None:
         actor = os.fork()
         if actor == 0:
             _perform(job, arguments, answer)
-        print(_watch(actor), flush=True)
+        sys.stdout.write(_watch(actor) + "\n")
+        sys.stdout.flush()
 
 
 def _all_modules(package: str) -> Iterator[str]:
@@ -116,10 +118,8 @@ def _watch(actor: int) -> str:
         hung = not select.select([watched], [], [], SECONDS)[0]
     finally:
         os.close(watched)
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(actor, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     _, status = os.waitpid(actor, 0)
     if hung:
         return "hung"

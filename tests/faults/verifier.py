@@ -47,16 +47,16 @@ def _verify(world: World, account: Account, scratch: Path) -> Iterator[str]:
 def _examine(store: lastgood.Store, account: Account, scratch: Path) -> Iterator[str]:
     places = (scratch / str(number) for number in itertools.count())
     scratch.mkdir()
-    for id, told in account.acknowledged.items():
-        if id not in account.removing:
+    for one, told in account.acknowledged.items():
+        if one not in account.removing:
             try:
-                found = _read(store, id, next(places))
+                found = _read(store, one, next(places))
                 if found != told["content"]:
-                    yield f"I1 {id} does not hold what was saved"
-                if store.get_checkpoint(id).sequence != told["sequence"]:
-                    yield f"I1 {id} stands in another place"
+                    yield f"I1 {one} does not hold what was saved"
+                if store.get_checkpoint(one).sequence != told["sequence"]:
+                    yield f"I1 {one} stands in another place"
             except Exception as error:
-                yield f"I1 {id} was acknowledged and cannot be read: {error!r}"
+                yield f"I1 {one} was acknowledged and cannot be read: {error!r}"
     yield from _examine_visible(store, account, places)
     report = store.check(read_data=True)
     yield from (f"I4 check finds {finding.code}: {finding.sentence}" for finding in report.findings)
