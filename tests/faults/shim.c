@@ -107,7 +107,8 @@ static void shut_down(void) {
 }
 
 /* Called with the gate held. Whether this call is to fail, be torn or be cut short; it does not come back from others. */
-static int due(void) {
+static int due(int op) {
+    if (plan.fault == SHORT && op != WRITE) return NONE; /* nothing else can be short: only writes count then */
     long number = __atomic_add_fetch(plan.counter, 1, __ATOMIC_SEQ_CST);
     if (plan.fault == NONE || (plan.forever ? number < plan.at : number != plan.at)) return NONE;
     if (plan.fault == KILL) die();
@@ -133,7 +134,7 @@ static void leave(void) {
 #define GUARDED(op, name, other, inode, count, call)                                                                   \
     do {                                                                                                               \
         enter();                                                                                                       \
-        int fault_ = due(), result_ = -1;                                                                              \
+        int fault_ = due(op), result_ = -1;                                                                              \
         uint64_t inode_ = (inode);                                                                                     \
         if (fault_ == FAIL)                                                                                            \
             errno = plan.error;                                                                                        \
@@ -160,7 +161,7 @@ static int concerns(int fd, char *path, uint64_t *inode) {
 static ssize_t put(int fd, const void *data, size_t count, off_t offset, const char *path, uint64_t inode) {
     ssize_t done = -1;
     enter();
-    int fault = due(), at = offset < 0;
+    int fault = due(WRITE), at = offset < 0;
     if (at) {
         int flags = fcntl(fd, F_GETFL);
         struct stat found;
@@ -347,7 +348,7 @@ static int create(int folder, const char *name, int flags, mode_t mode, const ch
     int is_there = !fstatat(folder, name, &found, 0);
     if (is_there && !((flags & O_TRUNC) && found.st_size)) return call(folder, name, flags, mode);
     enter();
-    int fault = due(), fd = -1;
+    int fault = due(CREATE), fd = -1;
     if (fault == FAIL)
         errno = plan.error;
     else

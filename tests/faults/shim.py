@@ -27,8 +27,8 @@ class Fault(NamedTuple):
     """What happens at the `at`-th call, counted from 1; with `forever` at each one from there on.
 
     kill: the process dies before the call. tear: half of a write is done, any other call whole, then it dies.
-    fail: the call gives `error`. short: half of a write is done, and said so. shutdown: the file system goes away as if
-    its power was cut, and the process dies.
+    fail: the call gives `error`. short: half of a write is done, and said so; only writes count then. shutdown: the
+    file system goes away as if its power was cut, and the process dies.
     """
 
     kind: Kind = "none"
@@ -77,20 +77,9 @@ def built() -> Path:
         raise RuntimeError(no_compiler())
     folder = tempfile.TemporaryDirectory(prefix="lastgood-shim-")
     library = Path(folder.name, "shim.so")
-    command: list[str | Path] = [
-        found,
-        "-shared",
-        "-fPIC",
-        "-O1",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-o",
-        library,
-        _SOURCE,
-        "-ldl",
-    ]
-    subprocess.run([*command, "-lpthread"], check=True, capture_output=True)
+    strict = ["-O1", "-Wall", "-Wextra", "-Werror"]
+    command: list[str | Path] = [found, "-shared", "-fPIC", *strict, "-o", library, _SOURCE, "-ldl", "-lpthread"]
+    subprocess.run(command, check=True, capture_output=True)
     _kept.append(folder)
     return library
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from lastgood.engine.draft import discard
 from lastgood.errors import BusyError, CheckpointError
 from lastgood.evidence.rows import copy_database, is_at_rest
 from lastgood.workspace.beneath import Walk, split
@@ -57,6 +58,6 @@ def _back_up(path: str, job: Job, put: Put, scratch: Path) -> Content | Skipped:
     except CheckpointError as error:
         return Skipped(job.path, "unreadable", str(error))
     finally:
-        scratch.unlink(missing_ok=True)
+        discard(scratch)
     assert isinstance(got, Content), "a file of our own changed"
     return got._replace(seen=job.seen)

@@ -12,11 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from lastgood.catalog.contract import FILES, Blob, Catalog, NewPack, Packed, Place
+from lastgood.catalog.contract import FILES, Blob, Catalog, NewPack, Place
 from lastgood.content.compression import compress, decompress
-from lastgood.content.packs import PackWriter, pack_name
+from lastgood.engine.draft import PackDraft, discard
 from lastgood.engine.process import this_process
-from lastgood.errors import CheckpointError, DiskFullError, IntegrityError, UnavailableError
+from lastgood.errors import CheckpointError, IntegrityError
 from lastgood.model.digest import digest, to_text
 from lastgood.model.identity import new_id
 from lastgood.model.tree import File, Tree, decode_chunks, decode_tree
@@ -228,7 +228,7 @@ class Batch:
         self._waiting_bytes = 0
         self._inline: dict[bytes, Blob] = {}
         self._inline_bytes = 0
-        self._pack: _Pack | None = None
+        self._pack: PackDraft | None = None
         self._packs: list[NewPack] = []
         self._packed: set[bytes] = set()
         self._relied: set[bytes] = set()
@@ -277,7 +277,7 @@ class Batch:
             for entry in pack.entries:
                 stored = data[entry.position : entry.position + entry.length]
                 self.put(decompress(entry.encoding, stored, entry.size))
-            path.unlink()
+            discard(path)
             return
         self._blobs.adopt(pack.name, path)
         self._packs.append(pack)
@@ -319,7 +319,7 @@ class Batch:
     def _keep(self, key: bytes, data: bytes) -> None:
         self.new_bytes += len(data)
         if self._pack is None and self._packs and self._objects is not None:
-            self._pack = _Pack(self._objects.draft())
+            self._pack = PackDraft(self._objects.draft())
         if self._pack is None:
             encoding, stored = compress(data)
             fits = len(self._inline) < INLINE_BLOBS and self._inline_bytes + len(stored) <= INLINE_BYTES
@@ -327,7 +327,7 @@ class Batch:
                 self._inline[key] = Blob(key, len(data), encoding, stored)
                 self._inline_bytes += len(stored)
                 return
-            self._pack = _Pack(self._objects.draft())
+            self._pack = PackDraft(self._objects.draft())
             for blob in self._inline.values():
                 self._pack.add(blob.digest, decompress(blob.encoding, blob.data, blob.size))
             self._packed.update(self._inline)
@@ -336,41 +336,6 @@ class Batch:
         self._packed.add(key)
         if self._pack.size >= PACK_BYTES:
             self._finish_pack()
-
-
-class _Pack:
-    """A pack that is being written, in a file of its own."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb")
-        self._writer = PackWriter(self._file.write)
-
-    @property
-    def size(self) -> int:
-        return self._writer.size
-
-    def add(self, key: bytes, data: bytes) -> None:
-        try:
-            self._writer.add(key, data)
-        except OSError as error:
-            self.discard()
-            raise disk_error(error) from error
-
-    def finish(self) -> NewPack:
-        try:
-            index = self._writer.finish()
-            self._file.close()
-        except OSError as error:
-            self.discard()
-            raise disk_error(error) from error
-        assert index.digest is not None
-        return NewPack(pack_name(index.digest), index.size, [Packed(*entry) for entry in index.entries])
-
-    def discard(self) -> None:
-        with suppress(OSError):  # it tries to write what it could not
-            self._file.close()
-        self.path.unlink(missing_ok=True)
 
 
 def _few(files: Sequence[File], start: int) -> Iterator[bytes]:
@@ -382,14 +347,6 @@ def _few(files: Sequence[File], start: int) -> Iterator[bytes]:
             yield file.digest
         if size > GROUP_BYTES:
             return
-
-
-def disk_error(error: OSError) -> UnavailableError:
-    import errno
-
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFullError("the disk is full; nothing was saved", hint="free some space and save again")
-    return UnavailableError("the disk reported an error; nothing was saved", hint="look at the disk and the log")
 
 
 def _follows(one: Blob, other: Blob) -> bool:

@@ -6,14 +6,14 @@ is found where its row says.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lastgood.catalog.contract import Indexed, NewPack, Packed
+from lastgood.catalog.contract import Indexed
 from lastgood.content.compression import decompress
-from lastgood.content.packs import HEAD_SIZE, PackWriter, pack_name
-from lastgood.engine.blobs import PACK_BYTES, disk_error
+from lastgood.content.packs import HEAD_SIZE
+from lastgood.engine.blobs import PACK_BYTES
+from lastgood.engine.draft import PackDraft
 from lastgood.errors import IntegrityError
 from lastgood.model.digest import digest
 
@@ -46,32 +46,25 @@ def repack(store: Store, packs: Mapping[str, Sequence[Indexed]]) -> Iterator[tup
 def _rewrite(store: Store, group: Mapping[str, Sequence[Indexed]]) -> tuple[list[str], int]:
     objects = store.filing.objects
     assert objects is not None
-    draft = objects.draft()
+    draft = PackDraft(objects.draft())
     emptied: list[str] = []
     try:
-        with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as file:
-            writer = PackWriter(file.write)
-            for name, blobs in group.items():
-                try:
-                    for blob, stored in _read(store, name, blobs):
-                        writer.copy(blob.digest, blob.size, blob.encoding, stored)
-                except (IntegrityError, LookupError):
-                    store.alert(f"the pack {name} is damaged and was not rewritten; `lastgood check` tells more")
-                else:
-                    emptied.append(name)
-            index = writer.finish()
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise disk_error(error) from error
+        for name, blobs in group.items():
+            try:
+                for blob, stored in _read(store, name, blobs):
+                    draft.copy(blob.digest, blob.size, blob.encoding, stored)
+            except (IntegrityError, LookupError):
+                store.alert(f"the pack {name} is damaged and was not rewritten; `lastgood check` tells more")
+            else:
+                emptied.append(name)
+        new = draft.finish()
     except BaseException:
-        draft.unlink(missing_ok=True)
+        draft.discard()
         raise
     if not emptied:
-        draft.unlink()
+        draft.discard()
         return [], 0
-    assert index.digest is not None
-    new = NewPack(pack_name(index.digest), index.size, [Packed(*entry) for entry in index.entries])
-    store.filing.blobs.adopt(new.name, draft)
+    store.filing.blobs.adopt(new.name, draft.path)
     places = {entry.digest: entry for entry in new.entries}
     for name in emptied:
         moving = [places[blob.digest] for blob in group[name]]

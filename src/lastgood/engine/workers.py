@@ -22,6 +22,7 @@ import msgspec
 from lastgood.catalog.contract import NewPack, Packed
 from lastgood.content.packs import pack_name
 from lastgood.engine.ahead import processors
+from lastgood.engine.draft import discard
 from lastgood.engine.worker import Answer, Order, receive, send
 from lastgood.errors import CheckpointError, UnavailableError
 from lastgood.workspace.reading import Content, Job, Skipped
@@ -146,7 +147,7 @@ class _Worker:
                     stream.close()
         draft = Path(os.fsdecode(self._order.draft))
         for path in draft.parent.glob(f"{draft.name}*"):
-            path.unlink(missing_ok=True)
+            discard(path)
 
     def _attend(self) -> None:
         try:

@@ -258,7 +258,7 @@ class FileDatabase(Database):
                 return rebuild(self._connection(), fresh, self._queue.witness())
         finally:
             for end in ("", "-wal", "-shm"):
-                path.with_name(path.name + end).unlink(missing_ok=True)
+                _remove(path.with_name(path.name + end))
 
     def close(self) -> None:
         if self._closed:
@@ -435,7 +435,12 @@ def _create(path: Path, known: Sequence[Migration]) -> None:
     except OSError as error:
         raise UnavailableError("a store cannot be created here", hint="look at the path and its permissions") from error
     finally:
-        fresh.unlink(missing_ok=True)
+        _remove(fresh)
+
+
+def _remove(scratch: Path) -> None:
+    with suppress(OSError):  # must not hide what went wrong
+        scratch.unlink(missing_ok=True)
 
 
 def _describe(connection: apsw.Connection) -> None:

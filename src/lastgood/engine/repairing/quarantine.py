@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from lastgood.engine.draft import discard
 from lastgood.engine.location import make_folder, quarantine_beside
 from lastgood.errors import CheckpointError, UnavailableError
 from lastgood.model.identity import new_id
@@ -65,7 +66,7 @@ class Quarantine:
                 os.fsync(file.fileno())
             _sync(place.parent)
         except (OSError, CheckpointError):
-            place.unlink(missing_ok=True)
+            discard(place)
         else:
             objects.delete(name)
 

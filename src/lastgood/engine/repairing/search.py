@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lastgood.catalog.audit import Audit
 from lastgood.catalog.contract import FILES, Blob, NewPack, Packed
 from lastgood.content.compression import compress
-from lastgood.content.packs import PackWriter, pack_name
-from lastgood.engine.blobs import disk_error
 from lastgood.engine.checking.examination import Examination
 from lastgood.engine.checking.shelf import Key
+from lastgood.engine.draft import PackDraft
 from lastgood.engine.process import this_process
 from lastgood.engine.repairing.quarantine import Quarantine, kept_packs
 from lastgood.engine.repairing.sources import (
@@ -42,7 +40,7 @@ class Search:
         self._quarantine = quarantine
         self._shelf = found.shelf
         self._ledger = found.ledger
-        self._draft: _Draft | None = None
+        self._draft: PackDraft | None = None
         self._inline: list[tuple[int, Blob]] = []
         self._packs: list[NewPack] = []
         self.sources: dict[Key, str] = {}
@@ -127,7 +125,7 @@ class Search:
         objects = self._store.filing.objects
         if objects is not None and key[0] == FILES:
             if self._quarantine is not None:
-                self._draft = self._draft or _Draft(objects.draft())
+                self._draft = self._draft or PackDraft(objects.draft())
                 self._draft.add(key[1], data)
             return
         encoding, stored = compress(data)
@@ -137,31 +135,3 @@ class Search:
         """The workspaces on this host, of every task."""
         host = this_process().host
         yield from dict.fromkeys(row.path for row in self._ledger.workspaces if row.host == host)
-
-
-class _Draft:
-    """A pack for what was found, on its way."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = path.open("xb")
-        self._writer = PackWriter(self._file.write)
-
-    def add(self, id_: bytes, data: bytes) -> None:
-        try:
-            self._writer.add(id_, data)
-        except OSError as error:
-            raise disk_error(error) from error
-
-    def discard(self) -> None:
-        self._file.close()
-        self.path.unlink(missing_ok=True)
-
-    def finish(self) -> NewPack:
-        try:
-            index = self._writer.finish()
-            self._file.close()
-        except OSError as error:
-            raise disk_error(error) from error
-        assert index.digest is not None
-        return NewPack(pack_name(index.digest), index.size, [Packed(*entry) for entry in index.entries])

@@ -1,0 +1,59 @@
+"""G3: a disk that reports an error, is full, or writes less than it was asked to: once, or from then on.
+
+What lastgood says must be an error of its own that names the disk, and the next run must find everything in order.
+What one call could not do may be made good by another (a short write is completed, a draft is swept later): then there
+is no error, and all that was acknowledged must be there.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+
+from tests.faults.campaign import Campaign, Plan, Trial
+from tests.faults.ledger import read_account
+from tests.faults.scenarios import SCENARIOS
+from tests.faults.shim import Fault, no_compiler
+from tests.faults.stage import Stage, open_stage
+
+_NEVER = 1 << 40
+_HONEST = {errno.EIO: {"unavailable"}, errno.ENOSPC: {"disk_full", "unavailable"}, 0: set()}
+"""What may be said of each. That something is damaged, missing or in conflict would send people the wrong way."""
+
+
+def run(scenario: str, plan: Plan) -> Iterator[Trial]:
+    with open_stage(scenario, path=plan.path) as stage:
+        for fault in plan.choose(_points(stage)):
+            outcome = stage.play(fault)
+            surprise = [] if outcome.ended == "done" else [f"the actor {outcome.ended}: {outcome.error}"]
+            yield Trial(f"{scenario}, {fault}", [*surprise, *_dishonest(stage, fault), *stage.verify()])
+
+
+def _points(stage: Stage) -> list[Fault]:
+    stage.play(Fault("short", _NEVER))
+    writes = stage.calls()
+    stage.play()
+    calls = stage.calls()
+    errors = [
+        Fault("fail", at, error, forever)
+        for error in (errno.EIO, errno.ENOSPC)
+        for forever in (False, True)
+        for at in range(1, calls + 1)
+    ]
+    return errors + [Fault("short", at, 0, forever) for forever in (False, True) for at in range(1, writes + 1)]
+
+
+def _dishonest(stage: Stage, fault: Fault) -> Iterator[str]:
+    for said in read_account(stage.world.ledger).errors:
+        if said["code"] not in _HONEST[fault.error]:
+            yield f"G3 at {said['operation']!r} it said {said['code']}: {said['sentence']}"
+
+
+CAMPAIGN = Campaign(
+    "failing",
+    "G3",
+    "a disk that fails is reported as such, and the next run is clean",
+    tuple(SCENARIOS),
+    run,
+    no_compiler,
+)
