@@ -117,20 +117,39 @@ def prepare(folder: str, disk: str, scenario: str) -> None:
 
 
 def act(folder: str, disk: str, scenario: str, fault: list[Any], trace: bool, with_data: bool, device: str) -> None:
-    """Play a scenario with a fault in it. What lastgood says is wrong is entered; anything else is a bug."""
+    """Play a scenario with a fault in it."""
     from tests.faults.scenarios import SCENARIOS
 
     world = World(Path(folder), Path(disk))
-    actor, planned = Actor(world), shim.Fault(*fault)
     noted = str(world.trace) if trace else ""
-    shim.arm(shim.Arming(str(world.disk), str(world.counter), planned, noted, with_data, device))
+    arming = shim.Arming(str(world.disk), str(world.counter), shim.Fault(*fault), noted, with_data, device)
+    _perform(SCENARIOS[scenario].act, Actor(world), arming)
+
+
+def recover(folder: str, disk: str, fault: list[Any]) -> None:
+    """What a program does that is started again after a crash, with another fault in it."""
+    world = World(Path(folder), Path(disk))
+    _perform(_start_again, Actor(world), shim.Arming(str(world.disk), str(world.counter), shim.Fault(*fault)))
+
+
+def _start_again(actor: Actor) -> None:
+    task = actor.task
+    if task.head is not None:
+        actor.do("look at the files", task.diff)
+    actor.do("collect", lambda: actor.store.collect(grace=0))
+    actor.save(actor.store.task("again"), {"started": "again"}, "started again", files=False)
+
+
+def _perform(work: Callable[[Actor], None], actor: Actor, arming: shim.Arming) -> None:
+    """What lastgood says is wrong is entered; anything else is a bug."""
+    shim.arm(arming)
     try:
         try:
-            SCENARIOS[scenario].act(actor)
+            work(actor)
             actor.close()
         except CheckpointError as error:
             actor.ledger.report(actor.doing, error.code, str(error))
-            if not planned.forever:
+            if not arming.fault.forever:
                 _go_on(actor)
     finally:
         shim.disarm()

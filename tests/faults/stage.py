@@ -29,6 +29,11 @@ class Stage(NamedTuple):
         how = {"trace": trace, "with_data": with_data, "device": device}
         return self.run("acting:act", scenario=self.scenario, fault=fault, **how)
 
+    def recover(self, fault: Fault = UNDISTURBED) -> Outcome:
+        """The program is started again, from whatever was kept as `crashed`."""
+        self.world.reset("crashed")
+        return self.run("acting:recover", fault=fault)
+
     def verify(self) -> list[str]:
         """What is wrong with the store as it lies there."""
         outcome = self.run("verifier:verify")

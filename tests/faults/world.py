@@ -32,20 +32,21 @@ class World(NamedTuple):
     def trace(self) -> Path:
         return self.folder / "trace"
 
-    def keep(self) -> None:
+    def keep(self, name: str = "beginning") -> None:
         """Remember everything as it is now."""
-        kept = self.folder / "kept"
+        kept = self.folder / "kept" / name
         shutil.rmtree(kept, ignore_errors=True)
-        kept.mkdir()
+        kept.mkdir(parents=True)
         shutil.copytree(self.disk, kept / "disk", symlinks=True)
         shutil.copy2(self.ledger, kept / "ledger")
 
-    def reset(self) -> None:
+    def reset(self, name: str = "beginning") -> None:
         """Make everything as it was when it was kept."""
+        kept = self.folder / "kept" / name
         for inside in self.disk.iterdir():
             shutil.rmtree(inside)
-        shutil.copytree(self.folder / "kept" / "disk", self.disk, symlinks=True, dirs_exist_ok=True)
-        shutil.copy2(self.folder / "kept" / "ledger", self.ledger)
+        shutil.copytree(kept / "disk", self.disk, symlinks=True, dirs_exist_ok=True)
+        shutil.copy2(kept / "ledger", self.ledger)
         self.counter.write_bytes(bytes(8))
         self.trace.unlink(missing_ok=True)
 

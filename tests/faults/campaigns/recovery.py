@@ -1,0 +1,41 @@
+"""G4: a second crash, while the program that was started again after the first one recovers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from tests.faults.campaign import Campaign, Plan, Trial
+from tests.faults.scenarios import SCENARIOS
+from tests.faults.shim import Fault, no_compiler
+from tests.faults.stage import open_stage
+from tests.faults.troupe import Outcome
+
+SECOND_CRASHES = 3
+"""Of each first one: at moments that are drawn by the seed, clean and torn."""
+
+
+def run(scenario: str, plan: Plan) -> Iterator[Trial]:
+    dice = random.Random(plan.seed)
+    with open_stage(scenario, path=plan.path) as stage:
+        stage.play()
+        for at in plan.choose(range(1, stage.calls() + 1)):
+            first = Fault(dice.choice(["kill", "tear"]), at)
+            stage.play(first)
+            stage.world.keep("crashed")
+            undisturbed = stage.recover()
+            yield Trial(f"{scenario}, {first}, started again", _surprise(undisturbed) + stage.verify())
+            calls = range(1, stage.calls() + 1)
+            for again in dice.sample(calls, min(SECOND_CRASHES, len(calls))):
+                second = Fault(dice.choice(["kill", "tear"]), again)
+                outcome = stage.recover(second)
+                yield Trial(f"{scenario}, {first}, then {second}", _surprise(outcome) + stage.verify())
+
+
+def _surprise(outcome: Outcome) -> list[str]:
+    return [f"the actor {outcome.ended}: {outcome.error}"] if outcome.ended in ("raised", "hung") else []
+
+
+CAMPAIGN = Campaign(
+    "recovery", "G4", "a second crash while recovering costs nothing either", tuple(SCENARIOS), run, no_compiler
+)
