@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,15 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.data_too_large],
 )
 hypothesis.settings.load_profile("here")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The workers of one run draw the same sample of faults."""
+    os.environ.setdefault("LASTGOOD_FAULTS_SEED", str(random.SystemRandom().getrandbits(32)))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"faults are drawn by LASTGOOD_FAULTS_SEED={os.environ['LASTGOOD_FAULTS_SEED']}"
 
 
 @pytest.fixture

@@ -1,0 +1,34 @@
+"""A sample of every campaign: a few points of a few parts, drawn anew in each run by a seed that is told.
+
+`./dev faults` runs all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+
+import pytest
+from tests.faults.campaign import Plan
+from tests.faults.campaigns import CAMPAIGNS
+
+SEED = int(os.environ["LASTGOOD_FAULTS_SEED"])
+PARTS, POINTS = 4, 8
+
+
+def _sample() -> Iterator[tuple[str, str]]:
+    dice = random.Random(SEED)
+    for name, campaign in CAMPAIGNS.items():
+        for part in dice.sample(campaign.parts, min(PARTS, len(campaign.parts))):
+            yield name, part
+
+
+@pytest.mark.parametrize(("name", "part"), list(_sample()))
+def test_the_promise_holds_in_a_sample_of(name: str, part: str) -> None:
+    """I1 to I4, G1 to G13: the campaign says which."""
+    campaign = CAMPAIGNS[name]
+    if why := campaign.obstacle():
+        pytest.skip(f"{name}: {why}")
+    for trial in campaign.run(part, Plan(SEED, POINTS)):
+        assert not trial.violations, f"{trial.name}: {trial.violations} (LASTGOOD_FAULTS_SEED={SEED})"
