@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.faults import shim
-from tests.faults.ledger import Content, Ledger, read_account, state_digest, tree_digest
+from tests.faults.facts import ask
+from tests.faults.ledger import Content, Ledger, digest_lines, read_account, state_digest, tree_lines
 from tests.faults.world import World
 
 import lastgood
 from lastgood import CheckpointError
 
 USER = "actor"
+LEFT_OUT = ".left"
+"""How names of files end that are never captured, where a workspace says so."""
 
 
 class Actor:
@@ -46,32 +49,68 @@ class Actor:
 
     def save(self, task: lastgood.Task, state: Any, message: str, *, files: bool = True, **more: Any) -> str:
         """Save a state, and what lies in the workspace if the handle has one; the id."""
-        content = Content(state_digest(state), tree_digest(self.world.work) if files else None)
-        return self.make(message, content, lambda: task.save(state, message=message, **more))
+        content = Content(state_digest(state), self.look() if files else None)
+        head_of = task.id if task.id == task.task_id else None
+        return self.make(message, content, lambda: task.save(state, message=message, **more), head_of=head_of)
 
-    def make(self, message: str, content: Content, work: Callable[[], lastgood.Checkpoint]) -> str:
-        """Whatever gives a checkpoint with this content."""
-        self.doing = message
+    def make(
+        self,
+        message: str,
+        content: Content,
+        work: Callable[[], lastgood.Checkpoint],
+        *,
+        head_of: str | None = None,
+    ) -> str:
+        """Whatever gives a checkpoint with this content. `head_of`: the task that goes on from it."""
+        made: list[lastgood.Checkpoint] = []
+        facts = {} if head_of is None else {f"state {head_of}": [ask(self.store, f"state {head_of}"), content.state]}
         self.ledger.intend(message, content)
-        made = work()
-        self.ledger.acknowledge(made.id, made.sequence or 0, content)
-        return made.id
+        self.change(message, lambda: made.append(work()), facts)
+        self.ledger.acknowledge(made[0].id, made[0].sequence or 0, content, verified=made[0].verified)
+        return made[0].id
 
-    def move(self, name: str, work: Callable[[], Any], *, present: Any, to: str, state: Any = None) -> None:
-        """Whatever changes the files on disk to the tree `to`; until it ends they may be those that are there."""
-        here = tree_digest(self.world.work)
+    def move(self, name: str, work: Callable[[], Any], *, to: Sequence[str], present: Any, state: Any = None) -> None:
+        """Whatever makes the captured files on disk those that `to` tells of, and with `state` that what the task goes
+        on from; until it ends both may be as they are. `present`: the state that the program has now."""
+        there = tree_lines(self.world.work)
+        then = sorted({*to, *left_out(there)})
+        after = state_digest(present if state is None else state)
+        self.ledger.know(Content(state_digest(present), self.look()))
+        self.ledger.know(Content(after, self.ledger.tell(captured(then))))
+        self.ledger.allow([digest_lines(there), digest_lines(then)])
+        before = ask(self.store, "state work")
+        self.change(name, work, {} if state is None else {"state work": [before, state_digest(present), after]})
+        self.ledger.allow([digest_lines(then)])
+
+    def change(self, name: str, work: Callable[[], Any], facts: Mapping[str, Sequence[Any]]) -> None:
+        """Whatever changes facts (facts.py): what each may be until it ends; the last is what it is then."""
         self.doing = name
-        self.ledger.know(Content(state_digest(present), here))
-        self.ledger.know(Content(state_digest(present if state is None else state), to))
-        self.ledger.allow([here, to])
+        for fact, allowed in facts.items():
+            self.ledger.expect(fact, allowed)
         work()
-        self.ledger.allow([to])
+        for fact, allowed in facts.items():
+            self.ledger.expect(fact, allowed[-1:])
 
     def remove(self, name: str, ids: Sequence[str], work: Callable[[], Any]) -> None:
+        """For good."""
         self.doing = name
         self.ledger.remove(ids)
         work()
         self.ledger.removed(ids)
+
+    def hide(self, name: str, ids: Sequence[str], work: Callable[[], Any]) -> None:
+        """Mark as deleted."""
+        self.doing = name
+        self.ledger.hide(ids)
+        work()
+        self.ledger.removed(ids)
+
+    def bring_back(self, name: str, ids: Sequence[str], work: Callable[[], Any]) -> None:
+        """What was marked as deleted."""
+        self.doing = name
+        self.ledger.hide(ids)
+        work()
+        self.ledger.returned(ids)
 
     def do(self, name: str, work: Callable[[], Any]) -> None:
         """Something that makes no checkpoint and takes none away."""
@@ -89,6 +128,26 @@ class Actor:
         files = read_account(self.world.ledger).intended[message].files
         assert files is not None
         return files
+
+    def lines(self, message: str) -> list[str]:
+        """What the files that were announced with a message consist of."""
+        return read_account(self.world.ledger).told[self.tree(message)]
+
+    def look(self) -> str:
+        """The digest of what a save captures of the workspace as it is now; the ledger knows it from now on."""
+        return self.ledger.tell(captured(tree_lines(self.world.work)))
+
+
+def captured(lines: Sequence[str]) -> list[str]:
+    """Those of files that the rules of the workspace do not leave out."""
+    return [line for line in lines if not line.partition("\0")[0].endswith(LEFT_OUT)]
+
+
+def left_out(lines: Sequence[str]) -> list[str]:
+    """Those of the other files, and of the folders they lie in: these stay for their sake."""
+    found = {line.partition("\0")[0] for line in lines} - {line.partition("\0")[0] for line in captured(lines)}
+    folders = {str(parent) for path in found for parent in Path(path).parents}
+    return [line for line in lines if line.partition("\0")[0] in found | folders]
 
 
 def open_store(world: World, **options: Any) -> lastgood.Store:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,9 +34,9 @@ class Ledger:
         """A checkpoint with this message is going to be asked for."""
         self._write(kind="intended", message=message, content=content)
 
-    def acknowledge(self, id: str, sequence: int, content: Content, **more: Any) -> None:
-        """The store has said that this checkpoint is saved."""
-        self._write(kind="acknowledged", id=id, sequence=sequence, content=content, **more)
+    def acknowledge(self, id: str, sequence: int, content: Content, *, owner: str | None = None, **more: Any) -> None:
+        """The store has said that this checkpoint is saved. `more`: whether it is `verified`."""
+        self._write(kind="acknowledged", id=id, sequence=sequence, content=content, owner=owner, **more)
 
     def know(self, content: Content) -> None:
         """Such a state, or such files, are there to be saved: a checkpoint may hold them without being announced."""
@@ -49,6 +49,32 @@ class Ledger:
     def removed(self, ids: Iterable[str]) -> None:
         """The store has said that these are gone."""
         self._write(kind="removed", ids=list(ids))
+
+    def hide(self, ids: Iterable[str]) -> None:
+        """These are going to be marked as deleted: listed or not, they are whole until somebody collects."""
+        self._write(kind="hiding", ids=list(ids))
+
+    def returned(self, ids: Iterable[str]) -> None:
+        """The store has said that these are there (again)."""
+        self._write(kind="returned", ids=list(ids))
+
+    def damaged(self, ids: Iterable[str]) -> None:
+        """Somebody has damaged what these hold: from now on they are refused, or right."""
+        self._write(kind="damaged", ids=list(ids))
+
+    def mend(self, accept_loss: bool = False) -> None:
+        """The store is damaged: from now on whoever opens it has to repair it first."""
+        self._write(kind="mending", accept_loss=accept_loss)
+
+    def expect(self, fact: str, allowed: Iterable[Any]) -> None:
+        """From now on the store answers a question (facts.py) with one of these."""
+        self._write(kind="fact", fact=fact, allowed=list(allowed))
+
+    def tell(self, lines: Sequence[str]) -> str:
+        """What a tree consists of; its digest."""
+        digest = digest_lines(lines)
+        self._write(kind="tree", digest=digest, lines=lines)
+        return digest
 
     def allow(self, workspace: Iterable[str]) -> None:
         """From now on the files on disk are one of these, as soon as somebody has opened the workspace again."""
@@ -74,10 +100,18 @@ class Account(NamedTuple):
     removed: set[str]
     workspace: list[str] | None
     errors: list[dict[str, Any]]
+    hidden: set[str]
+    """Marked as deleted, or about to be: they may be gone as soon as somebody has collected."""
+    damaged: set[str]
+    mending: list[bool]
+    """Whether losses may be accepted, of each repair that was begun."""
+    facts: dict[str, list[Any]]
+    told: dict[str, list[str]]
+    """What trees consist of, by their digests."""
 
 
 def read_account(path: Path) -> Account:
-    account = Account({}, {}, set(), {None}, set(), set(), None, [])
+    account = Account({}, {}, set(), {None}, set(), set(), None, [], set(), set(), [], {}, {})
     for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else []:
         account = _enter(account, json.loads(line))
     return account
@@ -93,26 +127,66 @@ def _enter(account: Account, line: dict[str, Any]) -> Account:
         account.acknowledged[line["id"]] = line
     elif kind == "intended":
         account.intended[line["message"]] = line["content"]
-    elif kind == "removing":
-        account.removing.update(line["ids"])
-    elif kind == "removed":
-        account.removed.update(line["ids"])
+    elif kind in _STANDINGS:
+        _stand(account, kind, line["ids"])
+    elif kind == "mending":
+        account.mending.append(line["accept_loss"])
+    elif kind == "fact":
+        account.facts[line["fact"]] = line["allowed"]
     elif kind == "error":
         account.errors.append(line)
+    elif kind == "tree":
+        account.told[line["digest"]] = line["lines"]
     elif kind == "workspace":
         return account._replace(workspace=line["allowed"])
     return account
 
 
+_STANDINGS = ("removing", "removed", "hiding", "returned", "damaged")
+
+
+def _stand(account: Account, kind: str, ids: list[str]) -> None:
+    if kind == "damaged":
+        account.damaged.update(ids)
+        return
+    for standing in (account.removing, account.hidden) if kind != "removed" else ():
+        standing.difference_update(ids)
+    account.removed.difference_update(ids)
+    if kind == "hiding":
+        account.hidden.update(ids)
+    if kind != "returned":
+        account.removing.update(ids)
+    if kind == "removed":
+        account.removed.update(ids)
+
+
 def state_digest(state: Any) -> str:
     """Of what was given to a save, or came back from it: the type of every part counts."""
-    return hashlib.sha256(repr(state).encode()).hexdigest()
+    return hashlib.sha256(repr(_shown(state)).encode()).hexdigest()
+
+
+def _shown(value: Any) -> Any:
+    """An AppendList shows nothing but its length."""
+    if type(value) is dict:
+        return {key: _shown(item) for key, item in value.items()}
+    if type(value).__name__ == "AppendList":
+        return ("AppendList", *map(_shown, value))
+    return [_shown(item) for item in value] if type(value) is list else value
 
 
 def tree_digest(folder: Path) -> str:
     """Of all that lies in a folder: names, kinds, permissions of files, bytes."""
+    return digest_lines(tree_lines(folder))
+
+
+def digest_lines(lines: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()
+
+
+def tree_lines(folder: Path) -> list[str]:
+    """What lies in a folder, a line each, sorted."""
     lines = []
-    for path in sorted(folder.rglob("*")):
+    for path in folder.rglob("*"):
         found = path.lstat()
         if stat.S_ISLNK(found.st_mode):
             held = str(path.readlink())
@@ -121,4 +195,4 @@ def tree_digest(folder: Path) -> str:
         else:
             held = f"{found.st_mode & 0o777:o} {hashlib.sha256(path.read_bytes()).hexdigest()}"
         lines.append(f"{path.relative_to(folder)}\0{held}")
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return sorted(lines)

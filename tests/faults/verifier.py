@@ -5,15 +5,20 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from tests.faults.acting import open_store
-from tests.faults.ledger import Account, Content, read_account, state_digest, tree_digest
+from tests.faults.facts import ask
+from tests.faults.ledger import Account, Content, read_account, state_digest, tree_digest, tree_lines
 from tests.faults.world import World
 
 import lastgood
 
 PAGE = 1000
+MIXED = "as an interrupted restore left it"
+"""The message of what lay in a workspace when somebody opened it, before it was put right: what is in it may be new."""
 
 
 def verify(folder: str, disk: str) -> list[str]:
@@ -36,35 +41,59 @@ def _verify(world: World, account: Account, scratch: Path) -> Iterator[str]:
         return
     with store:
         try:
-            yield from _examine(store, account, scratch / "before")
+            if account.mending:
+                yield from _mend(store, account, scratch / "damaged")
+            yield from _examine(store, account, scratch / "before", collected=False)
             yield from _look_at_workspace(world, store, account)
+            yield from _ask(store, account)
             yield from _go_on(world, store)
-            yield from _examine(store, account, scratch / "after")
+            yield from _examine(store, account, scratch / "after", collected=True)
         except Exception as error:
             yield f"I4 the store cannot be used: {error!r}"
 
 
-def _examine(store: lastgood.Store, account: Account, scratch: Path) -> Iterator[str]:
+def _mend(store: lastgood.Store, account: Account, scratch: Path) -> Iterator[str]:
+    """It is damaged, and mended: what was damaged is refused or right, before and after."""
+    scratch.mkdir()
+    for number, (one, told) in enumerate(account.acknowledged.items()):
+        with suppress(lastgood.IntegrityError, lastgood.NotFoundError):
+            if _read(store, one, told["owner"], scratch / str(number)) != told["content"]:
+                yield f"I3 {one} is damaged, and given as if it was not"
+    store.repair(accept_loss=any(account.mending))
+
+
+def _examine(store: lastgood.Store, account: Account, scratch: Path, *, collected: bool) -> Iterator[str]:
     places = (scratch / str(number) for number in itertools.count())
     scratch.mkdir()
     for one, told in account.acknowledged.items():
-        if one not in account.removing:
-            try:
-                found = _read(store, one, next(places))
-                if found != told["content"]:
-                    yield f"I1 {one} does not hold what was saved"
-                if store.get_checkpoint(one).sequence != told["sequence"]:
-                    yield f"I1 {one} stands in another place"
-            except Exception as error:
-                yield f"I1 {one} was acknowledged and cannot be read: {error!r}"
+        if one not in account.removing or (one in account.hidden and not collected):
+            yield from _examine_acknowledged(store, one, told, account, next(places))
     yield from _examine_visible(store, account, places)
     report = store.check(read_data=True)
-    yield from (f"I4 check finds {finding.code}: {finding.sentence}" for finding in report.findings)
+    for finding in report.findings:
+        if not finding.uses or not {use.id for use in finding.uses} <= account.damaged:
+            yield f"I4 check finds {finding.code}: {finding.sentence}"
+
+
+def _examine_acknowledged(
+    store: lastgood.Store, one: str, told: dict[str, Any], account: Account, place: Path
+) -> Iterator[str]:
+    try:
+        found, checkpoint = _read(store, one, told["owner"], place), store.get_checkpoint(one, owner=told["owner"])
+        if found != told["content"]:
+            yield f"I1 {one} does not hold what was saved"
+        if checkpoint.sequence != told["sequence"]:
+            yield f"I1 {one} stands in another place"
+        if checkpoint.verified != told.get("verified", checkpoint.verified) and one not in account.damaged:
+            yield f"I1 it is forgotten whether {one} is verified"
+    except Exception as error:
+        if one not in account.damaged or not isinstance(error, lastgood.IntegrityError):
+            yield f"I1 {one} was acknowledged and cannot be read: {error!r}"
 
 
 def _examine_visible(store: lastgood.Store, account: Account, places: Iterator[Path]) -> Iterator[str]:
     for info in store.tasks():
-        page = store.page_checkpoints(info.id, PAGE)
+        page = store.page_checkpoints(info.id, PAGE, owner=info.owner)
         if page.total != len(page.checkpoints):
             yield f"I2 {info.id} lists {len(page.checkpoints)} of {page.total} checkpoints"
         sequences = [checkpoint.sequence for checkpoint in page.checkpoints]
@@ -74,33 +103,40 @@ def _examine_visible(store: lastgood.Store, account: Account, places: Iterator[P
             if checkpoint.id in account.removed:
                 yield f"I1 {checkpoint.id} was removed, and is there"
             if checkpoint.id not in account.acknowledged:
-                yield from _examine_unacknowledged(store, checkpoint, account, next(places))
-        events = store.events(info.id, limit=PAGE)
+                yield from _examine_unacknowledged(store, checkpoint, info.owner, account, next(places))
+        events = store.events(info.id, limit=PAGE, owner=info.owner)
         if [event.sequence for event in events] != list(range(1, len(events) + 1)):
             yield f"I2 events of {info.id} are not numbered one by one"
 
 
 def _examine_unacknowledged(
-    store: lastgood.Store, checkpoint: lastgood.Checkpoint, account: Account, place: Path
+    store: lastgood.Store, checkpoint: lastgood.Checkpoint, owner: str, account: Account, place: Path
 ) -> Iterator[str]:
     """It may be there, whole: what was asked for, or a state and files that somebody had."""
     try:
-        found = _read(store, checkpoint.id, place)
+        found = _read(store, checkpoint.id, owner, place)
     except Exception as error:
         yield f"I2 {checkpoint.id} is visible and cannot be read: {error!r}"
         return
     wanted = account.intended.get(checkpoint.message)
     if wanted is not None and found != wanted:
         yield f"I2 {checkpoint.id} ({checkpoint.message}) is not what was asked for"
-    if found.state not in account.states or found.files not in account.trees:
+    are_known = _is_mixture(place, account) if checkpoint.message == MIXED else found.files in account.trees
+    if found.state not in account.states or not are_known:
         yield f"I2 {checkpoint.id} ({checkpoint.message}) holds what nobody saved"
 
 
-def _read(store: lastgood.Store, id: str, place: Path) -> Content:
-    checkpoint = store.get_checkpoint(id)
+def _is_mixture(place: Path, account: Account) -> bool:
+    """Each file is, as a whole, one that somebody had there."""
+    known = {line for lines in account.told.values() for line in lines}
+    return known.issuperset(tree_lines(place))
+
+
+def _read(store: lastgood.Store, id: str, owner: str, place: Path) -> Content:
+    checkpoint = store.get_checkpoint(id, owner=owner)
     files = None
     if checkpoint.record.files is not None:
-        store.task(checkpoint.task_id).copy_files(id, place)
+        store.task(checkpoint.task_id, owner=owner).copy_files(id, place)
         files = tree_digest(place)
     return Content(state_digest(checkpoint.state), files)
 
@@ -114,6 +150,13 @@ def _look_at_workspace(world: World, store: lastgood.Store, account: Account) ->
         yield "I1 the files in the workspace are neither those from before nor those from after"
     if task.recovery().restores:
         yield "I4 an interrupted restore is not taken back by opening the workspace"
+
+
+def _ask(store: lastgood.Store, account: Account) -> Iterator[str]:
+    for fact, allowed in account.facts.items():
+        answer = ask(store, fact)
+        if answer not in allowed:
+            yield f"I1 {fact} is {answer!r}, not one of {allowed!r}"
 
 
 def _go_on(world: World, store: lastgood.Store) -> Iterator[str]:

@@ -1,0 +1,46 @@
+"""What a store can be asked besides its checkpoints: a question is a word and what it is about, as in `tag green`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.faults.ledger import state_digest
+
+import lastgood
+
+TASK = "work"
+
+
+def ask(store: lastgood.Store, fact: str) -> Any:
+    """The store's answer, as plain as a ledger holds it."""
+    question, _, about = fact.partition(" ")
+    return _QUESTIONS[question](store, about)
+
+
+def _state(store: lastgood.Store, task: str) -> str | None:
+    """What a task goes on from."""
+    head = store.task(task).head
+    return None if head is None else state_digest(head.state)
+
+
+def _tag(store: lastgood.Store, name: str) -> str | None:
+    """The id of the checkpoint that bears it."""
+    found = store.tags(TASK).get(name)
+    return None if found is None else found.id
+
+
+def _branch(store: lastgood.Store, name: str) -> bool:
+    """Whether there is one of this name."""
+    return name in {branch.name for branch in store.branches(TASK) if not branch.deleted}
+
+
+def _task(store: lastgood.Store, id: str) -> bool:
+    return id in {task.id for task in store.tasks()}
+
+
+def _step(store: lastgood.Store, name: str) -> bool:
+    """Whether it is open."""
+    return name in {step.name for step in store.open_steps(TASK)}
+
+
+_QUESTIONS = {"state": _state, "tag": _tag, "branch": _branch, "task": _task, "step": _step}

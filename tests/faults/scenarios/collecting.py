@@ -1,0 +1,70 @@
+"""Giving room back: garbage collected, packs rewritten, and a limit kept by letting old checkpoints go."""
+
+from __future__ import annotations
+
+import functools
+
+from tests.faults.acting import Actor, write_files
+from tests.faults.scenarios.scenario import Scenario, some_state, tune
+
+from lastgood.catalog.sqlite import database
+from lastgood.engine import blobs, collect, repack
+
+SAVES = 6
+TOO_MUCH = 30_000
+"""Bytes that the limit is below what the store has: more than one checkpoint has to go, fewer than all."""
+
+
+def _in_small_steps() -> None:
+    """Few blobs make a pack, and a run changes few rows at a time: there are many moments to die at."""
+    tune(blobs, INLINE_BLOBS=3, PACK_BYTES=20_000)
+    tune(repack, PACK_BYTES=20_000, AT_ONCE=2)
+    tune(collect, AT_ONCE=3, SHRINK_BYTES=16 << 10)
+    tune(database, LONG_LIVED_COMMITS=1)  # closing cuts the write-ahead log, so that its size does not count
+
+
+def _fill(actor: Actor) -> None:
+    _in_small_steps()
+    task = actor.task
+    for number in range(SAVES):
+        write_files(actor.world.work, [f"{one}" for one in range(number, number + 5)], seed=number)
+        actor.save(task, some_state(number), f"save {number}")
+    actor.store.tag(actor.kept("save 1"), "green")
+
+
+def _fill_and_delete(actor: Actor) -> None:
+    _fill(actor)
+    for one in _deleted(actor):
+        actor.hide("delete", [one], functools.partial(actor.store.delete_checkpoint, one))
+
+
+def _deleted(actor: Actor) -> list[str]:
+    return [actor.kept(f"save {number}") for number in (0, 2, 3)]
+
+
+def _collect(actor: Actor) -> None:
+    _in_small_steps()
+    actor.remove("collect", _deleted(actor), lambda: actor.store.collect(grace=0))
+    write_files(actor.world.work, ["4", "5"], seed=20)
+    actor.save(actor.task, some_state(20), "after the collection")
+
+
+def _limit(actor: Actor) -> None:
+    """Which ones go is the store's choice, but for the tagged one and the head."""
+    _in_small_steps()
+    store, spared = actor.store, {actor.kept("save 1"), actor.kept(f"save {SAVES - 1}")}
+    unprotected = [actor.kept(f"save {number}") for number in range(SAVES)]
+    unprotected = [one for one in unprotected if one not in spared]
+    actor.doing = "limit"
+    actor.ledger.remove(unprotected)
+    gone = [each.id for each in store.limit(store.size() - TOO_MUCH).checkpoints]
+    actor.ledger.removed(gone)
+    actor.ledger.returned([one for one in unprotected if one not in gone])
+    assert 0 < len(gone) < len(unprotected)
+    actor.save(actor.task, some_state(20), "after the limit")
+
+
+SCENARIOS = {
+    "collect": Scenario(_fill_and_delete, _collect),
+    "limit": Scenario(_fill, _limit),
+}

@@ -1,0 +1,62 @@
+"""Saving: small, packed, large, in workers, and often enough that the write-ahead log is emptied."""
+
+from __future__ import annotations
+
+from tests.faults import shim
+from tests.faults.acting import Actor, write_files
+from tests.faults.scenarios.scenario import Scenario, nothing, save_some, some_state, tune
+
+from lastgood.catalog.sqlite import connection, database
+from lastgood.engine import ahead, workers
+
+
+def _save_inline(actor: Actor) -> None:
+    task = actor.task
+    for number in range(3, 5):
+        write_files(actor.world.work, ["a", "deep/new"], seed=number, size=300)
+        actor.save(task, some_state(number), f"save {number}")
+
+
+def _save_packed(actor: Actor) -> None:
+    task = actor.task
+    for number in range(3, 5):
+        write_files(actor.world.work, [f"many/{one % 4}/{one}" for one in range(30)], seed=number)
+        actor.save(task, some_state(number), f"save {number}")
+
+
+def _save_large(actor: Actor) -> None:
+    task = actor.task
+    write_files(actor.world.work, ["large"], seed=7, size=2_500_000)
+    actor.save(task, some_state(3), "save 3")
+    with shim.pause(), (actor.world.work / "large").open("r+b") as file:
+        file.seek(1_000_000)
+        file.write(b"changed")
+    actor.save(task, some_state(4, 3000), "save 4")
+
+
+def _save_in_workers(actor: Actor) -> None:
+    """A fault may come to a worker, too: then the save succeeds without it, or says that it did not."""
+    tune(ahead, MANY_FILES=10, processors=lambda: 2)
+    tune(workers, processors=lambda: 2)
+    write_files(actor.world.work, [f"many/{one % 4}/{one}" for one in range(14)], seed=3, size=50_000)
+    actor.save(actor.task, some_state(3), "save 3")
+
+
+def _save_often(actor: Actor) -> None:
+    """SQLite empties its log in between, and closing cuts it to nothing."""
+    tune(connection, WAL_PAGES=12)
+    tune(database, LONG_LIVED_COMMITS=6)
+    task = actor.task
+    for number in range(3, 11):
+        write_files(actor.world.work, ["a"], seed=number, size=300)
+        actor.save(task, some_state(number, 4 * number), f"save {number}")
+
+
+SCENARIOS = {
+    "create": Scenario(nothing, save_some),
+    "save inline": Scenario(save_some, _save_inline),
+    "save packed": Scenario(save_some, _save_packed),
+    "save large": Scenario(save_some, _save_large),
+    "save in workers": Scenario(save_some, _save_in_workers),
+    "save often": Scenario(save_some, _save_often),
+}

@@ -1,0 +1,74 @@
+"""Steps: with evidence about files, with a list that only grows, and one that fails and puts its files back."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from tests.faults import shim
+from tests.faults.acting import Actor, captured, write_files
+from tests.faults.ledger import Content, state_digest, tree_lines
+from tests.faults.scenarios.scenario import Scenario
+
+import lastgood
+
+
+def _talk(actor: Actor) -> None:
+    write_files(actor.world.work, ["a", "b", "deep/c"], seed=1, size=400)
+    said = lastgood.AppendList()
+    for number in range(3):
+        said.append({"turn": number, "text": f"turn {number} " * 40})
+        actor.save(actor.task, {"said": said, "n": number}, f"save {number}")
+
+
+def _step_with_evidence(actor: Actor) -> None:
+    task = actor.task
+    state = task.state
+    for number in range(2):
+        actor.doing = name = f"step {number}"
+        actor.ledger.expect(f"step {name}", [False, True])
+        step = task.step(name, message=name).begin()
+        write_files(actor.world.work, ["a", f"out/{number}"], seed=10 + number, size=300)
+        step.expect_file("a")
+        step.expect_file(f"out/{number}")
+        state["said"].append({"turn": name, "text": f"more {number} " * 40})
+        step.state = state
+        content = Content(state_digest(state), actor.look())
+        actor.make(name, content, step.commit, head_of="work")
+        actor.ledger.expect(f"step {name}", [False])
+
+
+class _MishapError(Exception):
+    pass
+
+
+def _step_that_fails(actor: Actor) -> None:
+    """What it did to the files is kept in a checkpoint, and they are as they were when it began."""
+    task, before = actor.task, captured(tree_lines(actor.world.work))
+
+    def fail() -> None:
+        with suppress(_MishapError), task.step("mishap", on_error="restore"):
+            raise _MishapError("as planned")
+
+    _break_files(actor)
+    actor.ledger.expect("step mishap", [False, True])
+    actor.move("mishap", fail, to=before, present=task.state)
+    actor.ledger.expect("step mishap", [False])
+    actor.save(task, _later(task.state), "after the mishap")
+
+
+def _break_files(actor: Actor) -> None:
+    write_files(actor.world.work, ["a", "out/new", "deep/more/d"], seed=20, size=300)
+    with shim.pause():
+        (actor.world.work / "b").unlink()
+
+
+def _later(state: Any) -> Any:
+    state["said"].append("later")
+    return state
+
+
+SCENARIOS = {
+    "step with evidence": Scenario(_talk, _step_with_evidence),
+    "step that fails": Scenario(_talk, _step_that_fails),
+}
