@@ -20,7 +20,7 @@ def _save_inline(actor: Actor) -> None:
 def _save_packed(actor: Actor) -> None:
     task = actor.task
     for number in range(3, 5):
-        write_files(actor.world.work, [f"many/{one % 4}/{one}" for one in range(30)], seed=number)
+        write_files(actor.world.work, [f"many/{one % 4}/{one}" for one in range(90)], seed=number, size=900)
         actor.save(task, some_state(number), f"save {number}")
 
 
