@@ -57,7 +57,7 @@ def limit(
     check_number("max_bytes", max_bytes)
     before = size = store.size()
     if dry_run:
-        tidied = size - store.catalog.size() + store.catalog.used_bytes()
+        tidied = _tidied(store, size)
         plan = _plan(store, tidied - max_bytes)
         size = max(0, tidied - plan.garbage - sum(each.frees for each in plan.evicted))
         return _tell(max_bytes, before, size, plan.evicted, plan.kept, dry_run=True)
@@ -66,9 +66,10 @@ def limit(
     for _ in range(ROUNDS):  # what becomes free on disk is known only afterwards
         found = collect(store, grace=0, keep_deleted=GRACE_SECONDS, waste=WASTE, wait=wait, progress=progress)
         size = store.size()
-        if found.was_busy or size <= max_bytes:
+        tidied = _tidied(store, size)
+        if found.was_busy or tidied <= max_bytes:
             break
-        plan = _plan(store, size - max_bytes)
+        plan = _plan(store, tidied - max_bytes)
         evicted = _purge(store, plan.evicted)
         gone, kept = gone + evicted, plan.kept
         if not evicted:
@@ -77,6 +78,11 @@ def limit(
     if not result.met:
         store.alert(f"the store takes {result.after:,} bytes, more than the {max_bytes:,} allowed: {result.reason}")
     return result
+
+
+def _tidied(store: Store, size: int) -> int:
+    """What the store needs. What the disk would not give back yet is no reason to let a checkpoint go."""
+    return size - store.catalog.size() + store.catalog.used_bytes()
 
 
 class _Plan(NamedTuple):
@@ -156,6 +162,8 @@ def _tell(max_bytes: int, before: int, after: int, evicted: list[Evicted], kept:
     reason = (
         f"{kept} checkpoint(s) stay: heads of active branches, tagged ones, the last verified, and those that would "
         "free nothing"
+        if kept
+        else "the disk did not give back all that is free; the next run tries again"
     )
     return Limited(
         max_bytes=max_bytes,

@@ -77,11 +77,21 @@ def examine_task(store: Store, task_id: str, owner: str) -> Recovery:
     return Recovery(task_id, owner, tuple(gone), tuple(running), head, good, advice, tuple(restores))
 
 
+restores_under_way: set[str] = set()
+"""Journals that a thread of this process is working on."""
+
+
 def interrupted_restores(store: Store, task_id: str, owner: str) -> list[Journal]:
-    """Restores of a task's files that were begun on this host by a process that is gone."""
+    """Restores of a task's files that were begun on this host, and that nobody is working on any more."""
     found = store.catalog.journals(this_process().host)
     mine = [journal for journal in found if (journal.task_id, journal.owner) == (task_id, owner)]
-    return [journal for journal in mine if is_alive(journal.process) is False]
+    return [journal for journal in mine if not _is_under_way(journal)]
+
+
+def _is_under_way(journal: Journal) -> bool:
+    if journal.process == this_process():
+        return journal.id in restores_under_way
+    return is_alive(journal.process) is not False
 
 
 def _advise_restore(journal: Journal) -> str:

@@ -21,11 +21,11 @@ from lastgood.engine.checkpoint import Skipped
 from lastgood.engine.commit import KEPT, Draft
 from lastgood.engine.context import report
 from lastgood.engine.process import this_process
-from lastgood.engine.recovery import interrupted_restores
+from lastgood.engine.recovery import interrupted_restores, restores_under_way
 from lastgood.engine.restore import Restored, What, draft_restored, plan_branch, require_restorable
 from lastgood.engine.task import NOT_GIVEN
 from lastgood.engine.workspace import CapturedFiles, Workspace
-from lastgood.errors import ConflictError, InvalidError, UnavailableError
+from lastgood.errors import CheckpointError, ConflictError, InvalidError, UnavailableError
 from lastgood.model.identity import new_id, now
 from lastgood.model.journal import Journal
 from lastgood.model.tree import File
@@ -124,9 +124,9 @@ def in_the_way(plan: FilesPlan) -> dict[str, list[bytes]]:
     return found
 
 
-def begin_journal(store: Store, plan: FilesPlan, chosen: Checkpoint, before: Checkpoint, owner: str) -> Journal:
+def plan_journal(plan: FilesPlan, chosen: Checkpoint, before: Checkpoint, owner: str) -> Journal:
     process = this_process()
-    journal = Journal(
+    return Journal(
         id=new_id(),
         host=process.host,
         owner=owner,
@@ -137,8 +137,6 @@ def begin_journal(store: Store, plan: FilesPlan, chosen: Checkpoint, before: Che
         before=before.id,
         paths=tuple(dict.fromkeys(root.root.path for root in plan.roots)),
     )
-    store.catalog.begin_journal(journal)
-    return journal
 
 
 class Rewind:
@@ -149,6 +147,7 @@ class Rewind:
         self._cursor = cursor
         self._workspace = workspace
         self._captured: list[CapturedFiles] = []
+        self._began: set[str] = set()
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -160,6 +159,7 @@ class Rewind:
                 for captured in self._captured:
                     self._store.filing.blobs.let_go(captured.gathered)
                 self._captured.clear()
+                restores_under_way.difference_update(self._began)
 
     def restore(
         self,
@@ -239,26 +239,28 @@ class Rewind:
         return made
 
     def recover(self) -> None:
-        """Finish or take back what a process that is gone had begun here."""
+        """Finish or take back what a process that is gone had begun here, or this one could not end."""
         paths = {root.path for root in self._workspace.roots}
         for journal in interrupted_restores(self._store, self._cursor.task_id, self._cursor.owner):
-            if not paths.issuperset(journal.paths):
-                continue
-            with self.locked():
-                if journal not in self._store.catalog.journals(journal.host):
-                    continue
-                for path in journal.paths:
-                    sweep(path)
-                head = self._cursor.head
-                if head is not None and head.id == journal.chosen:
-                    _, plan = self._look(head, None)
-                    self._apply(plan)
-                    binding = self._workspace.binding(takes_over=True)
-                    self._store.catalog.bind(self._cursor.owner, head.branch_id or "", binding)
-                else:
-                    self._take_back(journal)
-                self._store.catalog.end_journal(journal.id)
-                self._store.alert(f"a restore of {journal.task_id!r} had been interrupted", journal.task_id)
+            if paths.issuperset(journal.paths):
+                with self.locked():
+                    if journal in self._store.catalog.journals(journal.host):
+                        self._recover(journal)
+
+    def _recover(self, journal: Journal) -> None:
+        try:
+            for path in journal.paths:
+                sweep(path)
+            head = self._cursor.head
+            if head is not None and head.id == journal.chosen:
+                binding = self._workspace.binding(takes_over=True)
+                self._store.catalog.bind(self._cursor.owner, head.branch_id or "", binding)
+                self._finish(journal, self._look(head, None)[1])
+            else:
+                self._take_back(journal)
+            self._store.alert(f"a restore of {journal.task_id!r} had been interrupted", journal.task_id)
+        except UnavailableError as error:
+            self._leave_unfinished(journal, error)
 
     def _keep(self, present: CapturedFiles, state: Any, message: str) -> None:
         cursor = self._cursor
@@ -308,12 +310,17 @@ class Rewind:
         before: Checkpoint,
     ) -> Iterator[Journal]:
         """What fails inside is taken back at once."""
-        journal = begin_journal(self._store, plan, chosen, before, self._cursor.owner)
+        journal = plan_journal(plan, chosen, before, self._cursor.owner)
+        self._began.add(journal.id)
+        restores_under_way.add(journal.id)
+        self._store.catalog.begin_journal(journal)
         try:
             yield journal
-        except BaseException:
-            self._take_back(journal)
-            self._store.catalog.end_journal(journal.id)
+        except BaseException as error:
+            try:
+                self._take_back(journal)
+            except CheckpointError as failure:  # the first error is what the caller must hear
+                error.add_note(f"lastgood: {self._leave_unfinished(journal, failure)}")
             raise
 
     def _take_back(self, journal: Journal) -> None:
@@ -321,7 +328,23 @@ class Rewind:
         before = self._store.get_checkpoint(journal.before, owner=self._cursor.owner)
         present, plan = self._look(before, None)
         self._keep(present, NOT_GIVEN, "as an interrupted restore left it")
-        self._apply(plan)
+        self._finish(journal, plan)
+
+    def _finish(self, journal: Journal, plan: FilesPlan) -> None:
+        """Carry it out, and end the journal; it stays open if something could not be put back."""
+        if failed := _failures(self._apply(plan)):
+            raise UnavailableError(
+                f"{len(failed)} file(s) could not be put back, the first is {failed[0][0]}: {failed[0][1]}",
+                hint="look at the disk and the folder, then open the task with its workspace again",
+            )
+        self._store.catalog.end_journal(journal.id)
+
+    def _leave_unfinished(self, journal: Journal, error: Exception) -> str:
+        """Whoever opens the workspace next tries again, unless its files are saved as they are before that."""
+        self._workspace.unfinished.append(journal.id)
+        said = f"the files of an interrupted restore could not be put back: {error}"
+        self._store.alert(said, journal.task_id, error)
+        return said
 
 
 def copy_files(store: Store, chosen: Checkpoint, to: str, only: Sequence[str] | None) -> tuple[str, ...]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from lastgood.engine.commit import KEPT
 from lastgood.engine.process import this_process
 from lastgood.engine.staleness import Run
-from lastgood.errors import CheckpointError, ConflictError, InvalidError, NotFoundError
+from lastgood.errors import ConflictError, InvalidError, NotFoundError, UnavailableError
 from lastgood.model.checkpoint import COMPANIONS
 from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
 from lastgood.model.identity import check_name, check_type, new_id, now
@@ -181,11 +180,24 @@ class Step:
 
     def _give_up(self, reason: BaseException | str) -> None:
         if self._open:
-            with suppress(Exception):  # what went wrong first is what the caller must hear
-                self.fail(reason)
+            self._try(lambda: self.fail(reason), reason, "that the step failed could not be recorded")
             if self._on_error == "restore" and self._ground is not None:
-                with suppress(CheckpointError):
-                    self._task.restore(self._ground, "files", verify=False, message=f"{self.name} failed")
+                self._try(self._put_back, reason, "the files are not as they were before the step")
+
+    def _put_back(self) -> None:
+        assert self._ground is not None
+        failed = self._task.restore(self._ground, "files", verify=False, message=f"{self.name} failed").failed
+        if failed:
+            raise UnavailableError(f"{len(failed)} could not be put back, the first is {failed[0][0]}: {failed[0][1]}")
+
+    def _try(self, work: Callable[[], None], reason: BaseException | str, trouble: str) -> None:
+        """What went wrong first is what the caller must hear; what goes wrong then is added to it, and an alert."""
+        try:
+            work()
+        except Exception as error:
+            if isinstance(reason, BaseException):
+                reason.add_note(f"lastgood: {trouble}: {error}")
+            self._task.alert(f"{trouble}: {error}", error)
 
     def __repr__(self) -> str:
         return f"<Step {self.name!r} of {self._task.id!r}{' open' if self._open else ''}>"

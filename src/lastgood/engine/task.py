@@ -403,6 +403,9 @@ class Task:
     def fail_step(self, step: Step, reason: str) -> None:
         self._store.end_step(step.id, "step_failed", reason, owner=self.owner)
 
+    def alert(self, message: str, error: Exception) -> None:
+        self._store.alert(message, self.task_id, error)
+
     def append_draft(self, draft: Draft) -> Checkpoint:
         return self._cursor.save_on_top(draft)
 
@@ -455,12 +458,15 @@ class Task:
                 raise InvalidError("there is no workspace", hint="store.task(…, workspace=folder) captures files")
             return save(draft)
 
+        unfinished = workspace.unfinished[0] if workspace.unfinished and files is None else None
+
         def capture_and_save(since: Checkpoint | None) -> Checkpoint:
             captured = workspace.capture(since, files=files)
             try:
-                saved = save(msgspec.structs.replace(draft, files=captured))
+                saved = save(msgspec.structs.replace(draft, files=captured, journal=unfinished))
             finally:
                 self._store.filing.blobs.let_go(captured.gathered)
+            workspace.settle(unfinished)
             saved.skipped = captured.skipped
             return saved
 

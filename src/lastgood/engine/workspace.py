@@ -82,6 +82,8 @@ class Workspace:
         self._own = [str(path) for path in store.filing.own_paths()]
         self._store_id = store.info().id
         self.roots = open_roots(folders, store=self._own)
+        self.unfinished: list[str] = []
+        """Journals of restores that could not be taken back: the next save of these folders ends them."""
         self._indexes = {root: Index(self._index_file(root), root, self._store_id) for root in self.roots}
         self._followed = {root: _Followed(root, self._indexes[root]) for root in self.roots if watch}
 
@@ -90,6 +92,11 @@ class Workspace:
         """Nobody else captures or restores these folders; BusyError after a while."""
         with self._locked():
             yield
+
+    def settle(self, journal: str | None) -> None:
+        """It has ended."""
+        with suppress(ValueError):
+            self.unfinished.remove(journal or "")
 
     def close(self) -> None:
         """Nothing is watched any more; captures look at everything."""

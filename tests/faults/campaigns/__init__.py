@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.faults.campaign import Campaign
-from tests.faults.campaigns import failing, kill, recovery
+from tests.faults.campaigns import failing, kill, planted, recovery
 
 CAMPAIGNS: dict[str, Campaign] = {
-    campaign.name: campaign for campaign in (kill.CAMPAIGN, failing.CAMPAIGN, recovery.CAMPAIGN)
+    campaign.name: campaign for campaign in (kill.CAMPAIGN, failing.CAMPAIGN, recovery.CAMPAIGN, planted.CAMPAIGN)
 }

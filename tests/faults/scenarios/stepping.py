@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.faults import shim
 from tests.faults.acting import Actor, captured, write_files
@@ -42,18 +41,29 @@ class _MishapError(Exception):
     pass
 
 
+class _Mishap(NamedTuple):
+    """What could not be done about it, as the exception tells."""
+
+    failed: list[str]
+
+
 def _step_that_fails(actor: Actor) -> None:
     """What it did to the files is kept in a checkpoint, and they are as they were when it began."""
-    task, before = actor.task, captured(tree_lines(actor.world.work))
+    task, before, notes = actor.task, captured(tree_lines(actor.world.work)), list[str]()
 
-    def fail() -> None:
-        with suppress(_MishapError), task.step("mishap", on_error="restore"):
-            raise _MishapError("as planned")
+    def fail() -> _Mishap:
+        try:
+            with task.step("mishap", on_error="restore"):
+                raise _MishapError("as planned")
+        except _MishapError as error:
+            notes.extend(getattr(error, "__notes__", ()))
+        return _Mishap(notes)
 
     _break_files(actor)
     actor.ledger.expect("step mishap", [False, True])
     actor.move("mishap", fail, to=before, present=task.state)
-    actor.ledger.expect("step mishap", [False])
+    if not notes:
+        actor.ledger.expect("step mishap", [False])
     actor.save(task, _later(task.state), "after the mishap")
 
 
