@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tests.faults import shim
 from tests.faults.facts import ask
@@ -16,15 +17,19 @@ import lastgood
 from lastgood import CheckpointError
 
 USER = "actor"
+ROUNDS = 8
+"""Of a second process: afterwards it waits for the end of the play."""
 LEFT_OUT = ".left"
 """How names of files end that are never captured, where a workspace says so."""
 
 
 class Actor:
-    """A program that uses one store: it works on the task `work`, whose files are the world's."""
+    """A program that uses one store: it works on the task `work`, or another that has files of its own."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, name: str = "work") -> None:
         self.world = world
+        self.name = name
+        self.work = world.disk / name
         self.ledger = Ledger(world.ledger)
         self.doing = "open"
         self._store: lastgood.Store | None = None
@@ -37,7 +42,7 @@ class Actor:
 
     @property
     def task(self) -> lastgood.Task:
-        return self.store.task("work", workspace=self.world.work)
+        return self.store.task(self.name, workspace=self.work)
 
     def close(self) -> None:
         self.doing = "close"
@@ -72,7 +77,7 @@ class Actor:
     def move(self, name: str, work: Callable[[], Any], *, to: Sequence[str], present: Any, state: Any = None) -> None:
         """Whatever makes the captured files on disk those that `to` tells of, and with `state` that what the task goes
         on from; until it ends both may be as they are. `present`: the state that the program has now."""
-        there = tree_lines(self.world.work)
+        there = tree_lines(self.work)
         then = sorted({*to, *left_out(there)})
         after = state_digest(present if state is None else state)
         self.ledger.know(Content(state_digest(present), self.look()))
@@ -128,6 +133,17 @@ class Actor:
         self.doing = name
         work()
 
+    def collect(self) -> None:
+        """What is marked as deleted goes for good, if somebody has marked something."""
+        self.doing = "collect"
+        self.ledger.collect()
+        self.store.collect(grace=0)
+
+    def mend(self) -> None:
+        """Repair the store if it is known to be damaged."""
+        if mending := read_account(self.world.ledger).mending:
+            self.do("repair", lambda: self.store.repair(accept_loss=any(mending)))
+
     def kept(self, message: str) -> str:
         """The id of an acknowledged checkpoint, by the message it was announced with."""
         account = read_account(self.world.ledger)
@@ -146,7 +162,7 @@ class Actor:
 
     def look(self) -> str:
         """The digest of what a save captures of the workspace as it is now; the ledger knows it from now on."""
-        return self.ledger.tell(captured(tree_lines(self.world.work)))
+        return self.ledger.tell(captured(tree_lines(self.work)))
 
 
 def captured(lines: Sequence[str]) -> list[str]:
@@ -196,6 +212,31 @@ def act(folder: str, disk: str, scenario: str, fault: list[Any], trace: bool, wi
     _perform(SCENARIOS[scenario].act, Actor(world), arming)
 
 
+def accompany(folder: str, disk: str, scenario: str) -> None:
+    """What a second process does while a scenario is played, undisturbed: a few rounds, and one when it is over."""
+    from tests.faults.scenarios import SCENARIOS
+
+    world = World(Path(folder), Path(disk))
+    actor, beside = Actor(world, "beside"), SCENARIOS[scenario].beside
+    assert beside is not None
+    with world.curtain.open() as curtain:
+        for number in range(ROUNDS):
+            beside(actor, number)
+            if _is_free(curtain):
+                break
+        fcntl.flock(curtain, fcntl.LOCK_SH)
+        beside(actor, ROUNDS)
+    actor.close()
+
+
+def _is_free(curtain: IO[str]) -> bool:
+    try:
+        fcntl.flock(curtain, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def recover(folder: str, disk: str, fault: list[Any]) -> None:
     """What a program does that is started again after a crash, with another fault in it."""
     world = World(Path(folder), Path(disk))
@@ -203,10 +244,11 @@ def recover(folder: str, disk: str, fault: list[Any]) -> None:
 
 
 def _start_again(actor: Actor) -> None:
+    actor.mend()
     task = actor.task
     if task.head is not None:
         actor.do("look at the files", task.diff)
-    actor.do("collect", lambda: actor.store.collect(grace=0))
+    actor.collect()
     actor.save(actor.store.task("again"), {"started": "again"}, "started again", files=False)
 
 
@@ -228,6 +270,7 @@ def _perform(work: Callable[[Actor], None], actor: Actor, arming: shim.Arming) -
 def _go_on(actor: Actor) -> None:
     """After an error that is over: the same program saves again, or is told that it must open the store anew."""
     try:
+        actor.mend()
         actor.save(actor.store.task("after"), {"after": "the error"}, "after the error", files=False)
     except lastgood.UnavailableError as error:
         actor.ledger.report(actor.doing, error.code, str(error))

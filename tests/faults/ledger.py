@@ -54,6 +54,10 @@ class Ledger:
         """These are going to be marked as deleted: listed or not, they are whole until somebody collects."""
         self._write(kind="hiding", ids=list(ids))
 
+    def collect(self) -> None:
+        """Somebody is going to collect: what is marked as deleted may be gone from now on."""
+        self._write(kind="collecting")
+
     def returned(self, ids: Iterable[str]) -> None:
         """The store has said that these are there (again)."""
         self._write(kind="returned", ids=list(ids))
@@ -129,6 +133,8 @@ def _enter(account: Account, line: dict[str, Any]) -> Account:
         account.intended[line["message"]] = line["content"]
     elif kind in _STANDINGS:
         _stand(account, kind, line["ids"])
+    elif kind == "collecting":
+        account.hidden.clear()
     elif kind == "mending":
         account.mending.append(line["accept_loss"])
     elif kind == "fact":

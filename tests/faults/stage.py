@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,14 +21,21 @@ class Stage(NamedTuple):
     scenario: str
     world: World
     troupe: Troupe
+    other: Troupe | None = None
+    """Of the process that accompanies the play, where the scenario has one."""
 
     def play(
         self, fault: Fault = UNDISTURBED, *, trace: bool = False, with_data: bool = False, device: str = ""
     ) -> Outcome:
-        """From the beginning, once."""
+        """From the beginning, once. A process that accompanies it is never disturbed, unless all power is cut: if it
+        does not come to its end, that is the outcome."""
         self.world.reset()
         how = {"trace": trace, "with_data": with_data, "device": device}
-        return self.run("acting:act", scenario=self.scenario, fault=fault, **how)
+        with _accompanied(self) as beside:
+            outcome = self.run("acting:act", scenario=self.scenario, fault=fault, **how)
+        if fault.kind != "shutdown" and beside and beside[0].ended != "done":
+            return Outcome("raised", error=f"the process beside it {beside[0].ended}: {beside[0].error}")
+        return outcome
 
     def recover(self, fault: Fault = UNDISTURBED) -> Outcome:
         """The program is started again, from whatever was kept as `crashed`."""
@@ -44,8 +52,27 @@ class Stage(NamedTuple):
         return count(self.world.counter)
 
     def run(self, job: str, **more: object) -> Outcome:
-        where = {"folder": str(self.world.folder), "disk": str(self.world.disk)}
-        return self.troupe.run(f"tests.faults.{job}", **where, **more)
+        return self.troupe.run(f"tests.faults.{job}", **self.where(), **more)
+
+    def where(self) -> dict[str, str]:
+        return {"folder": str(self.world.folder), "disk": str(self.world.disk)}
+
+
+@contextmanager
+def _accompanied(stage: Stage) -> Iterator[list[Outcome]]:
+    """The outcome of the process beside the play, afterwards; nothing where there is none."""
+    outcomes: list[Outcome] = []
+    if stage.other is None:
+        yield outcomes
+        return
+    with stage.world.curtain.open("w") as curtain:
+        fcntl.flock(curtain, fcntl.LOCK_EX)
+        stage.other.begin("tests.faults.acting:accompany", **stage.where(), scenario=stage.scenario)
+        try:
+            yield outcomes
+        finally:
+            fcntl.flock(curtain, fcntl.LOCK_UN)
+            outcomes.append(stage.other.end())
 
 
 @contextmanager
@@ -53,10 +80,23 @@ def open_stage(scenario: str, *, disk: Path | None = None, path: str | None = No
     """Prepared and ready to be played. `disk`: an empty folder to play on. `path`: where to import lastgood from."""
     with tempfile.TemporaryDirectory(prefix="lastgood-faults-", dir=QUICK if QUICK.is_dir() else None) as folder:
         world = make_world(Path(folder), disk)
-        with Troupe(Path(folder), path=path) as troupe:
-            stage = Stage(scenario, world, troupe)
+        with Troupe(Path(folder), path=path) as troupe, _other_troupe(scenario, Path(folder), path) as other:
+            stage = Stage(scenario, world, troupe, other)
             prepared = stage.run("acting:prepare", scenario=scenario)
             if prepared.ended != "done":
                 raise RuntimeError(f"{scenario} could not be prepared: {prepared.error}")
             world.keep()
             yield stage
+
+
+@contextmanager
+def _other_troupe(scenario: str, folder: Path, path: str | None) -> Iterator[Troupe | None]:
+    from tests.faults.scenarios import SCENARIOS
+
+    if SCENARIOS[scenario].beside is None:
+        yield None
+        return
+    scratch = folder / "other"
+    scratch.mkdir()
+    with Troupe(scratch, path=path) as other:
+        yield other

@@ -49,11 +49,18 @@ class Troupe:
 
     def run(self, job: str, **arguments: Any) -> Outcome:
         """Let an actor do `module:function`."""
+        self.begin(job, **arguments)
+        return self.end()
+
+    def begin(self, job: str, **arguments: Any) -> None:
+        """As `run`, whose outcome `end` waits for."""
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._answer.unlink(missing_ok=True)
         self._process.stdin.write(json.dumps([job, arguments]).encode() + b"\n")
         self._process.stdin.flush()
+
+    def end(self) -> Outcome:
+        assert self._process.stdout is not None
         ended = self._process.stdout.readline().decode().strip()
         if ended in ("killed", "hung"):
             return Outcome(ended)

@@ -21,12 +21,22 @@ class World(NamedTuple):
         return self.disk / "work"
 
     @property
+    def beside(self) -> Path:
+        """The files of a second process."""
+        return self.disk / "beside"
+
+    @property
     def ledger(self) -> Path:
         return self.folder / "ledger"
 
     @property
     def counter(self) -> Path:
         return self.folder / "counter"
+
+    @property
+    def curtain(self) -> Path:
+        """Locked as long as a play goes on that another process accompanies."""
+        return self.folder / "curtain"
 
     @property
     def trace(self) -> Path:
@@ -55,6 +65,7 @@ def make_world(folder: Path, disk: Path | None = None) -> World:
     world = World(folder, disk or folder / "disk")
     world.disk.mkdir(exist_ok=True)
     world.work.mkdir()
+    world.beside.mkdir()
     world.ledger.touch()
     world.counter.write_bytes(bytes(8))
     return world

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tests.faults.scenarios import branching, collecting, removing, restoring, saving, stepping
+from tests.faults.scenarios import (
+    branching,
+    collecting,
+    migrating,
+    removing,
+    repairing,
+    restoring,
+    saving,
+    sharing,
+    stepping,
+)
 from tests.faults.scenarios.scenario import Scenario as Scenario
 
 SCENARIOS = {
@@ -12,4 +22,7 @@ SCENARIOS = {
     **branching.SCENARIOS,
     **removing.SCENARIOS,
     **collecting.SCENARIOS,
+    **migrating.SCENARIOS,
+    **repairing.SCENARIOS,
+    **sharing.SCENARIOS,
 }

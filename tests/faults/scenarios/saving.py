@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.faults import shim
 from tests.faults.acting import Actor, write_files
-from tests.faults.scenarios.scenario import Scenario, nothing, save_some, some_state, tune
+from tests.faults.scenarios.scenario import Scenario, nothing, packs, save_some, some_state, tune
 
 from lastgood.catalog.sqlite import connection, database
 from lastgood.engine import ahead, workers
@@ -22,12 +22,14 @@ def _save_packed(actor: Actor) -> None:
     for number in range(3, 5):
         write_files(actor.world.work, [f"many/{one % 4}/{one}" for one in range(90)], seed=number, size=900)
         actor.save(task, some_state(number), f"save {number}")
+        assert len(packs(actor)) == number - 2
 
 
 def _save_large(actor: Actor) -> None:
     task = actor.task
     write_files(actor.world.work, ["large"], seed=7, size=2_500_000)
     actor.save(task, some_state(3), "save 3")
+    assert packs(actor)
     with shim.pause(), (actor.world.work / "large").open("r+b") as file:
         file.seek(1_000_000)
         file.write(b"changed")
@@ -40,6 +42,7 @@ def _save_in_workers(actor: Actor) -> None:
     tune(workers, processors=lambda: 2)
     write_files(actor.world.work, [f"many/{one % 4}/{one}" for one in range(14)], seed=3, size=50_000)
     actor.save(actor.task, some_state(3), "save 3")
+    assert packs(actor)
 
 
 def _save_often(actor: Actor) -> None:

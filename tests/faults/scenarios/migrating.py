@@ -1,0 +1,53 @@
+"""A store of an older format, opened by the code of today: golden stores, as processes left them that were killed."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from pathlib import Path
+
+from tests.faults.acting import Actor, write_files
+from tests.faults.ledger import Content, state_digest, tree_digest
+from tests.faults.scenarios.scenario import Scenario, some_state
+from tests.golden import values as values  # a class that golden stores hold values of is registered there
+from tests.golden.ledger import ExpectedCheckpoint, fingerprint
+from tests.golden.shelf import VERSIONS, unpack
+
+import lastgood
+
+
+def _take_down(version: str, actor: Actor) -> None:
+    """What it must give back is had from a copy that was opened in peace, and is what is written beside the archive."""
+    expected = unpack(version, actor.world.store)
+    copy = actor.world.folder / "golden"
+    copy.mkdir()
+    unpack(version, copy / "store")
+    with lastgood.open(copy / "store", user="golden", collect="never") as store:
+        for number, (id_, it) in enumerate(expected.checkpoints.items()):
+            if not it.purged:
+                _acknowledge(actor, store, id_, it, copy / str(number))
+    shutil.rmtree(copy)
+
+
+def _acknowledge(actor: Actor, store: lastgood.Store, id_: str, it: ExpectedCheckpoint, place: Path) -> None:
+    checkpoint = store.get_checkpoint(id_, owner=it.owner)
+    assert fingerprint(checkpoint.state) == it.state
+    files = None
+    if it.files is not None:
+        store.task(it.task, owner=it.owner).copy_files(id_, place)
+        files = tree_digest(place)
+    content = Content(state_digest(checkpoint.state), files)
+    actor.ledger.acknowledge(id_, it.sequence, content, owner=it.owner, verified=it.verified)
+    if it.deleted:
+        actor.ledger.hide([id_])
+        actor.ledger.removed([id_])
+
+
+def _migrate(actor: Actor) -> None:
+    write_files(actor.world.work, ["a", "b"], seed=1, size=400)
+    actor.save(actor.task, some_state(1), "after the migration")
+
+
+SCENARIOS = {
+    f"migrate {version}": Scenario(functools.partial(_take_down, version), _migrate) for version in VERSIONS[:-1]
+}
