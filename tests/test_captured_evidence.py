@@ -130,6 +130,30 @@ def test_a_step_that_fails_may_take_its_files_back(store: Store, task: Task, bas
     assert good.read_text() == "bad"
 
 
+def test_a_step_that_cannot_take_its_files_back_says_so(base: Path) -> None:
+    """Promise 8: failure is loud. What the caller hears is what went wrong first, and this with it."""
+    alerts: list[lastgood.Alert] = []
+    good = base / "app" / "good.txt"
+    (base / "app" / ".gitignore").write_text("*.log\n")
+    good.write_text("good")
+
+    def go_wrong() -> None:
+        good.unlink()
+        good.mkdir()
+        (good / "uncaptured.log").write_text("in the way")
+        raise RuntimeError("gone wrong")
+
+    with lastgood.open(base / "told", user="ada", on_alert=alerts.append) as store:
+        task = store.task("t", workspace=base / "app")
+        task.save({"n": 1})
+        with pytest.raises(RuntimeError, match="gone wrong") as raised, task.step("edit", on_error="restore"):
+            go_wrong()
+    (note,) = raised.value.__notes__
+    assert note.startswith("the step 'edit' has left files that were not put back: ")
+    assert "good.txt" in note
+    assert [alert.message for alert in alerts] == [note]
+
+
 def test_files_are_only_taken_back_where_there_are_some(store: Store) -> None:
     with pytest.raises(lastgood.InvalidError, match="no files to restore"):
         store.task("other").step("edit", on_error="restore")

@@ -14,7 +14,7 @@ from tests.faults.ledger import Content, Ledger, digest_lines, read_account, sta
 from tests.faults.world import World
 
 import lastgood
-from lastgood import CheckpointError
+from lastgood import CheckpointError, UnavailableError
 
 USER = "actor"
 ROUNDS = 8
@@ -83,20 +83,21 @@ class Actor:
         self.ledger.know(Content(state_digest(present), self.look()))
         self.ledger.know(Content(after, self.ledger.tell(captured(then))))
         self.ledger.allow([digest_lines(there), digest_lines(then)])
-        before, given = ask(self.store, "state work"), []
+        before, result = ask(self.store, "state work"), []
         facts = {} if state is None else {"state work": [before, state_digest(present), after]}
-        self.change(name, lambda: given.append(work()), facts)
-        if getattr(given[0], "failed", ()) or getattr(given[0], "skipped", ()):
-            self._look_at_mixture(there, then, after)
-        else:
-            self.ledger.allow([digest_lines(then)])
+        self.change(name, lambda: result.append(work()), facts)
+        self._require_all(result[0], after, [digest_lines(there), digest_lines(then)])
+        self.ledger.allow([digest_lines(then)])
 
-    def _look_at_mixture(self, there: Sequence[str], then: Sequence[str], state: str) -> None:
-        """It was said that some files could not be put back (B9): each is what it was, or what it should become."""
-        now = [line for line in tree_lines(self.world.work) if ".tmp\0" not in line]  # swept when it is opened again
-        assert {*there, *then}.issuperset(now), "a file is neither as it was nor as it should be"
-        self.ledger.know(Content(state, self.ledger.tell(captured(now))))
-        self.ledger.allow([digest_lines(there), digest_lines(now), digest_lines(then)])
+    def _require_all(self, result: Any, state: str, allowed: list[str]) -> None:
+        """What could not be put back was said: it is an error like any other, and each file is as before or after."""
+        told = [*getattr(result, "failed", ()), *getattr(result, "skipped", ())]
+        if told:
+            there = tree_lines(self.work)
+            if {line for lines in read_account(self.world.ledger).told.values() for line in lines}.issuperset(there):
+                self.ledger.know(Content(state, self.look()))
+                self.ledger.allow([*allowed, digest_lines(there)])
+            raise UnavailableError("; ".join(f"{path}: {why}" for path, why in told))
 
     def change(self, name: str, work: Callable[[], Any], facts: Mapping[str, Sequence[Any]]) -> None:
         """Whatever changes facts (facts.py): what each may be until it ends; the last is what it is then."""

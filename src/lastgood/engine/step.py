@@ -179,25 +179,28 @@ class Step:
             self._give_up(error)
 
     def _give_up(self, reason: BaseException | str) -> None:
+        """Record the failure, and put the files back if that was asked for. What went wrong first is what the caller
+        must hear; what goes wrong here is noted with it, and sent as an alert."""
         if self._open:
-            self._try(lambda: self.fail(reason), reason, "that the step failed could not be recorded")
+            self._insist(reason, "was not recorded as failed", lambda: self.fail(reason))
             if self._on_error == "restore" and self._ground is not None:
-                self._try(self._put_back, reason, "the files are not as they were before the step")
+                self._insist(reason, "has left files that were not put back", self._put_back)
 
-    def _put_back(self) -> None:
-        assert self._ground is not None
-        failed = self._task.restore(self._ground, "files", verify=False, message=f"{self.name} failed").failed
-        if failed:
-            raise UnavailableError(f"{len(failed)} could not be put back, the first is {failed[0][0]}: {failed[0][1]}")
-
-    def _try(self, work: Callable[[], None], reason: BaseException | str, trouble: str) -> None:
-        """What went wrong first is what the caller must hear; what goes wrong then is added to it, and an alert."""
+    def _insist(self, reason: BaseException | str, otherwise: str, work: Callable[[], None]) -> None:
         try:
             work()
         except Exception as error:
+            told = self._task.without_secrets(f"the step {self.name!r} {otherwise}: {_in_words(error)}")
             if isinstance(reason, BaseException):
-                reason.add_note(f"lastgood: {trouble}: {error}")
-            self._task.alert(f"{trouble}: {error}", error)
+                reason.add_note(told)
+            self._task.alert(told, error)
+
+    def _put_back(self) -> None:
+        assert self._ground is not None
+        done = self._task.restore(self._ground, "files", verify=False, message=f"{self.name} failed")
+        if done.failed:
+            path, why = done.failed[0]
+            raise UnavailableError(f"{len(done.failed)} of them, the first is {path} ({why})")
 
     def __repr__(self) -> str:
         return f"<Step {self.name!r} of {self._task.id!r}{' open' if self._open else ''}>"

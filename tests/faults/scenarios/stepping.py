@@ -41,29 +41,26 @@ class _MishapError(Exception):
     pass
 
 
-class _Mishap(NamedTuple):
-    """What could not be done about it, as the exception tells."""
-
-    failed: list[str]
+class _Failed(NamedTuple):
+    failed: list[tuple[str, str]]
 
 
 def _step_that_fails(actor: Actor) -> None:
     """What it did to the files is kept in a checkpoint, and they are as they were when it began."""
-    task, before, notes = actor.task, captured(tree_lines(actor.world.work)), list[str]()
+    task, before = actor.task, captured(tree_lines(actor.world.work))
 
-    def fail() -> _Mishap:
+    def fail() -> _Failed:
+        """What did not work besides is noted with what went wrong first."""
         try:
             with task.step("mishap", on_error="restore"):
                 raise _MishapError("as planned")
         except _MishapError as error:
-            notes.extend(getattr(error, "__notes__", ()))
-        return _Mishap(notes)
+            return _Failed([("mishap", note) for note in getattr(error, "__notes__", ())])
 
     _break_files(actor)
     actor.ledger.expect("step mishap", [False, True])
     actor.move("mishap", fail, to=before, present=task.state)
-    if not notes:
-        actor.ledger.expect("step mishap", [False])
+    actor.ledger.expect("step mishap", [False])
     actor.save(task, _later(task.state), "after the mishap")
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from lastgood.engine.draft import discard
+from lastgood.engine.draft import discard, disk_error
 from lastgood.engine.location import make_folder, quarantine_beside
 from lastgood.errors import CheckpointError, UnavailableError
 from lastgood.model.identity import new_id
@@ -37,7 +38,8 @@ class Quarantine:
         if self._catalog is None or self._folder is None or self._has_catalog:
             return
         files = [self._catalog.with_name(self._catalog.name + end) for end in ("", "-wal", "-lock")]
-        folder = self._make(self._folder)
+        with _told():
+            folder = self._make(self._folder)
         done = subprocess.run(  # noqa: S603  # no shell; the paths are the store's own
             ["/bin/cp", "-p", "--", *(str(file.absolute()) for file in files if file.exists()), str(folder.absolute())],
             stdin=subprocess.DEVNULL,
@@ -46,10 +48,11 @@ class Quarantine:
         )
         if done.returncode:
             raise UnavailableError("the catalog could not be copied, so nothing was changed", hint="is the disk full?")
-        for file in files:
-            if file.exists():
-                _sync(folder / file.name)
-        _sync(folder)
+        with _told():
+            for file in files:
+                if file.exists():
+                    _sync(folder / file.name)
+            _sync(folder)
         self._has_catalog = True
 
     def take(self, objects: ObjectStore | None, name: str) -> None:
@@ -57,7 +60,8 @@ class Quarantine:
         assert objects is not None
         assert self._folder is not None, "objects lie beside a catalog that is a file"
         place = self._folder / name
-        self._make(place.parent)
+        with _told():
+            self._make(place.parent)
         try:
             with place.open("xb") as file:
                 for chunk in _chunks(objects, name):
@@ -92,6 +96,15 @@ def _chunks(objects: ObjectStore, name: str) -> Iterator[bytes]:
     size = objects.size(name)
     for start in range(0, size, CHUNK):
         yield objects.get(name, start, min(CHUNK, size - start))
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What the system says, as an error of lastgood."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_error(error) from error
 
 
 def _sync(path: Path) -> None:
