@@ -82,12 +82,13 @@ class Actor:
         after = state_digest(present if state is None else state)
         self.ledger.know(Content(state_digest(present), self.look()))
         self.ledger.know(Content(after, self.ledger.tell(captured(then))))
-        self.ledger.allow([digest_lines(there), digest_lines(then)])
+        allowed = [self.ledger.tell(there), self.ledger.tell(then)]
+        self.ledger.allow(allowed)
         before, result = ask(self.store, "state work"), []
         facts = {} if state is None else {"state work": [before, state_digest(present), after]}
         self.change(name, lambda: result.append(work()), facts)
-        self._require_all(result[0], after, [digest_lines(there), digest_lines(then)])
-        self.ledger.allow([digest_lines(then)])
+        self._require_all(result[0], after, allowed)
+        self.ledger.allow(allowed[-1:])
 
     def _require_all(self, result: Any, state: str, allowed: list[str]) -> None:
         """What could not be put back was said: it is an error like any other, and each file is as before or after."""
