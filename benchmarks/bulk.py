@@ -53,8 +53,7 @@ def make_store(folder: Path, checkpoints: int, seed: int = 1) -> float:
     assert catalog is not None
     make_folder(catalog.parent)
     database = FileDatabase(catalog)
-    with database.reading() as connection:
-        pass
+    connection = database.read(lambda connection: connection)
     connection.pragma("synchronous", 0)  # for the making alone: who opens the store next has it in full again
     connection.pragma("cache_size", -(256 << 10))
     maker = _Maker(connection, checkpoints, random.Random(seed))

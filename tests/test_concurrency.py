@@ -240,8 +240,7 @@ def test_a_forked_child_uses_no_connection_of_its_parent(store: lastgood.Store) 
     def work() -> None:
         used: list[apsw.Connection] = []
         database.write(used.append)
-        with database.reading() as connection:
-            used.append(connection)
+        database.read(used.append)
         assert used[0] is used[1]
         assert used[0] is not parents[0]
 
@@ -352,8 +351,8 @@ class _Line:
             self.outcomes[index] = error
 
     def _commits(self) -> int:
-        with self.database.reading() as connection:
-            return int(connection.execute("SELECT last_sequence FROM tasks WHERE task = 0").get)
+        last = "SELECT last_sequence FROM tasks WHERE task = 0"
+        return self.database.read(lambda connection: int(connection.execute(last).get))
 
 
 @pytest.fixture
@@ -407,8 +406,8 @@ def test_what_one_that_fails_had_written_is_undone_and_the_others_stay(store: la
     works = [lambda: line.database.write(fail_halfway), lambda: task.save({"n": 1})]
     assert line.run(*works, works[0]) == 1
     assert [type(line.outcomes[n]) for n in range(3)] == [ValueError, lastgood.Checkpoint, ValueError]
-    with line.database.reading() as connection:
-        assert connection.execute("SELECT count(*) FROM meta WHERE key = 'half'").get == 0
+    halves = "SELECT count(*) FROM meta WHERE key = 'half'"
+    assert line.database.read(lambda connection: connection.execute(halves).get) == 0
     assert store.task("t").state == {"n": 1}
 
 
@@ -572,7 +571,7 @@ def test_a_thread_that_was_interrupted_while_it_led_leads_again_at_once(store: l
     line = _Line(store)
 
     def work() -> str:
-        line.database._group._leader = Write(lambda connection: None)  # as an interrupt in what tidies up leaves it
+        line.database._group._line.append(Write(lambda connection: None))  # as an interrupt in what tidies up leaves it
         return line.database.write(lambda connection: "written")
 
     line.run(work)
@@ -594,7 +593,6 @@ def test_who_waits_for_a_leader_that_is_gone_leads_and_takes_no_lost_write_along
     def work() -> str:
         own = Write(lambda connection: lost.append("of this thread, earlier"))
         line.database._group._line = [gone[0], own]
-        line.database._group._leader = gone[0]
         return line.database.write(lambda connection: "written")
 
     worker = threading.Thread(target=line._do, args=(0, work), daemon=True)

@@ -188,12 +188,12 @@ def _next(format: str, sql: str) -> tuple[Migration, ...]:
 
 def test_a_store_of_the_first_format_is_migrated_to_what_a_fresh_one_is(home: Path) -> None:
     FileDatabase(home / "old.sqlite", known=migrations()[:1]).close()
-    schemas = []
+    schemas: list[object] = []
+    schema = "SELECT type, name, sql FROM sqlite_schema ORDER BY name"
     for name in ("old.sqlite", "new.sqlite"):
         with lastgood.open(home / name) as store:
             store.task("t").save({"n": 1})
-            with store.catalog._database.reading() as connection:  # type: ignore[attr-defined]
-                schemas.append(connection.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY name").fetchall())
+            store.catalog._database.read(lambda connection: schemas.append(connection.execute(schema).fetchall()))  # type: ignore[attr-defined]
     assert schemas[0] == schemas[1]
 
 
@@ -202,10 +202,9 @@ def test_a_pending_migration_is_applied_on_opening_and_only_once(home: Path) -> 
     more = _next("1.9", "CREATE TABLE added (a);")
     for _ in range(2):
         database = FileDatabase(home / "s.sqlite", known=more)
-        with database.reading() as connection:
-            newest = connection.execute("SELECT number, format FROM migrations").fetchall()[-1]
-            assert newest == (NEXT, "1.9")
-            assert connection.execute("SELECT count(*) FROM added").get == 0
+        known = database.read(lambda connection: connection.execute("SELECT number, format FROM migrations").fetchall())
+        assert known[-1] == (NEXT, "1.9")
+        assert database.read(lambda connection: connection.execute("SELECT count(*) FROM added").get) == 0
         database.close()
 
 

@@ -87,8 +87,8 @@ def check_against_walks(store: Store) -> Usage:
         assert added[walked.checkpoint.id] == total(fresh).stored
         seen |= fresh
     rows = store.catalog._database  # type: ignore[attr-defined]
-    with rows.reading() as connection:
-        kept = connection.execute("SELECT sum(coalesce(length, length(data))) FROM blobs").get or 0
+    lengths = "SELECT sum(coalesce(length, length(data))) FROM blobs"
+    kept = rows.read(lambda connection: connection.execute(lengths).get) or 0
     blobs = {key: one for key, one in together(everything).items() if isinstance(key[0], int)}
     assert usage.unreferenced_bytes == kept - total(blobs).stored
     return usage

@@ -307,7 +307,7 @@ class Catalog(ABC):
         """
 
     @abstractmethod
-    def queue(self) -> AbstractContextManager[None]:
+    def queue(self) -> AbstractContextManager[object]:
         """Hold back other writers while inside, where the backend can, so that what is read stays true."""
 
     @abstractmethod

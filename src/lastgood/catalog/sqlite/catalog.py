@@ -53,34 +53,28 @@ class SQLiteCatalog(Catalog):
         self._database: Database = MemoryDatabase() if path is None else FileDatabase(path)
 
     def info(self) -> StoreInfo:
-        with self._database.reading() as connection:
-            return reading.read_info(connection)
+        return self._database.read(lambda connection: reading.read_info(connection))
 
     def commit(self, commit: Commit, actor: Actor) -> Committed:
         return self._database.write(lambda connection: commits.commit(connection, commit, actor))
 
-    def queue(self) -> AbstractContextManager[None]:
+    def queue(self) -> AbstractContextManager[object]:
         return self._database.queue()
 
     def task(self, owner: str, task_id: str) -> TaskInfo | None:
-        with self._database.reading() as connection:
-            return reading.read_task(connection, owner, task_id)
+        return self._database.read(lambda connection: reading.read_task(connection, owner, task_id))
 
     def position(self, owner: str, id: str) -> Position | None:
-        with self._database.reading() as connection:
-            return reading.read_position(connection, owner, id)
+        return self._database.read(lambda connection: reading.read_position(connection, owner, id))
 
     def tasks(self, owner: str | None, after: int = 0, limit: int = 100) -> list[TaskInfo]:
-        with self._database.reading() as connection:
-            return reading.read_tasks(connection, owner, after, limit)
+        return self._database.read(lambda connection: reading.read_tasks(connection, owner, after, limit))
 
     def branch(self, owner: str, branch_id: str) -> BranchInfo | None:
-        with self._database.reading() as connection:
-            return reading.read_branch(connection, owner, branch_id)
+        return self._database.read(lambda connection: reading.read_branch(connection, owner, branch_id))
 
     def branches(self, task: TaskInfo) -> list[BranchInfo]:
-        with self._database.reading() as connection:
-            return reading.read_branches(connection, task.number)
+        return self._database.read(lambda connection: reading.read_branches(connection, task.number))
 
     def activate(self, owner: str, branch_id: str, actor: Actor, *, expects: str | None = None) -> Position:
         return self._database.write(lambda connection: branches.activate(connection, owner, branch_id, actor, expects))
@@ -92,8 +86,7 @@ class SQLiteCatalog(Catalog):
         return self._database.write(lambda connection: branches.redo(connection, owner, task_id, actor, expects))
 
     def destination(self, owner: str, task_id: str, way: Literal["undo", "redo"]) -> StoredCheckpoint | None:
-        with self._database.reading() as connection:
-            return branches.read_destination(connection, owner, task_id, way)
+        return self._database.read(lambda connection: branches.read_destination(connection, owner, task_id, way))
 
     def delete_branch(self, owner: str, branch_id: str, actor: Actor) -> int:
         return self._database.write(lambda connection: branches.delete_branch(connection, owner, branch_id, actor))
@@ -102,69 +95,58 @@ class SQLiteCatalog(Catalog):
         self._database.write(lambda connection: steps.begin_step(connection, step, snapshot), durable=False)
 
     def open_step(self, owner: str, step_id: str) -> tuple[OpenStep, Blob | None] | None:
-        with self._database.reading() as connection:
-            return steps.read_step(connection, owner, step_id)
+        return self._database.read(lambda connection: steps.read_step(connection, owner, step_id))
 
     def open_steps(self, owner: str | None, task_id: str | None = None) -> list[OpenStep]:
-        with self._database.reading() as connection:
-            return steps.read_steps(connection, owner, task_id)
+        return self._database.read(lambda connection: steps.read_steps(connection, owner, task_id))
 
     def end_step(self, owner: str, step_id: str, kind: EventKind, data: dict[str, Any], actor: Actor) -> None:
         self._database.write(lambda connection: steps.end_step(connection, owner, step_id, kind, data, actor))
 
     def checkpoint(self, owner: str, checkpoint_id: str) -> StoredCheckpoint | None:
-        with self._database.reading() as connection:
-            return reading.read_checkpoint(connection, owner, checkpoint_id)
+        return self._database.read(lambda connection: reading.read_checkpoint(connection, owner, checkpoint_id))
 
     def checkpoint_at(self, task: TaskInfo, sequence: int) -> StoredCheckpoint | None:
-        with self._database.reading() as connection:
-            return reading.read_checkpoint_number(connection, reading.key(task.number, sequence))
+        return self._database.read(
+            lambda connection: reading.read_checkpoint_number(connection, reading.key(task.number, sequence))
+        )
 
     def find(self, owner: str, prefix: str, limit: int = 2) -> list[str]:
-        with self._database.reading() as connection:
-            return reading.find_ids(connection, owner, prefix, limit)
+        return self._database.read(lambda connection: reading.find_ids(connection, owner, prefix, limit))
 
     def tagged(self, task: TaskInfo, tag: str) -> StoredCheckpoint | None:
-        with self._database.reading() as connection:
-            return reading.read_tagged(connection, task.number, tag)
+        return self._database.read(lambda connection: reading.read_tagged(connection, task.number, tag))
 
     def tags(self, task: TaskInfo) -> dict[str, Head]:
-        with self._database.reading() as connection:
-            return reading.read_tags(connection, task.number)
+        return self._database.read(lambda connection: reading.read_tags(connection, task.number))
 
     def checkpoints(
         self, line: Line, *, before: int | None = None, limit: int = 100, type: str | None = None
     ) -> list[StoredCheckpoint]:
-        with self._database.reading() as connection:
-            return reading.read_line(connection, line, before, limit, type)
+        return self._database.read(lambda connection: reading.read_line(connection, line, before, limit, type))
 
     def last_verified(self, line: Line, type: str | None = None) -> StoredCheckpoint | None:
-        with self._database.reading() as connection:
-            return reading.read_last_verified(connection, line, type)
+        return self._database.read(lambda connection: reading.read_last_verified(connection, line, type))
 
     def count(self, line: Line, type: str | None = None) -> int:
-        with self._database.reading() as connection:
-            return reading.count_line(connection, line, type)
+        return self._database.read(lambda connection: reading.count_line(connection, line, type))
 
     def root(self, stored: StoredCheckpoint) -> Blob | None:
-        with self._database.reading() as connection:
-            return reading.read_root(connection, reading.key(stored.task_number, stored.placement.sequence))
+        return self._database.read(
+            lambda connection: reading.read_root(connection, reading.key(stored.task_number, stored.placement.sequence))
+        )
 
     def blobs(self, partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
-        with self._database.reading() as connection:
-            return reading.read_blobs(connection, partition, digests)
+        return self._database.read(lambda connection: reading.read_blobs(connection, partition, digests))
 
     def has_blobs(self, partition: int, digests: Iterable[bytes]) -> set[bytes]:
-        with self._database.reading() as connection:
-            return files.has_blobs(connection, partition, digests)
+        return self._database.read(lambda connection: files.has_blobs(connection, partition, digests))
 
     def has_files(self) -> bool:
-        with self._database.reading() as connection:
-            return files.has_any(connection)
+        return self._database.read(lambda connection: files.has_any(connection))
 
     def bound(self, owner: str, task_id: str, host: str, path: str) -> str | None:
-        with self._database.reading() as connection:
-            return files.read_bound(connection, owner, task_id, host, path)
+        return self._database.read(lambda connection: files.read_bound(connection, owner, task_id, host, path))
 
     def bind(self, owner: str, branch_id: str, binding: Binding) -> None:
         self._database.write(lambda connection: files.bind(connection, owner, branch_id, binding))
@@ -173,8 +155,7 @@ class SQLiteCatalog(Catalog):
         self._database.write(lambda connection: files.begin_journal(connection, journal))
 
     def journals(self, host: str) -> list[Journal]:
-        with self._database.reading() as connection:
-            return files.read_journals(connection, host)
+        return self._database.read(lambda connection: files.read_journals(connection, host))
 
     def end_journal(self, journal_id: str) -> None:
         self._database.write(lambda connection: files.end_journal(connection, journal_id))
@@ -188,23 +169,22 @@ class SQLiteCatalog(Catalog):
         return self._database.write(attest_each)
 
     def attestations(self, owner: str, checkpoint_id: str) -> list[tuple[Attestation, bytes]]:
-        with self._database.reading() as connection:
+        def read_all(connection: apsw.Connection) -> list[tuple[Attestation, bytes]]:
             number = reading.number_of(connection, owner, checkpoint_id)
             if number is None:
                 raise NotFoundError(f"there is no checkpoint {checkpoint_id!r}", hint="`lastgood log` lists them")
             return reading.read_attestations(connection, number)
 
+        return self._database.read(read_all)
+
     def events(self, task: TaskInfo, *, after: int = 0, limit: int = 100) -> list[Event]:
-        with self._database.reading() as connection:
-            return reading.read_events(connection, task.number, after, limit)
+        return self._database.read(lambda connection: reading.read_events(connection, task.number, after, limit))
 
     def history(self, line: Line, *, before: int | None = None, limit: int = 100) -> list[Event]:
-        with self._database.reading() as connection:
-            return reading.read_history(connection, line, before, limit)
+        return self._database.read(lambda connection: reading.read_history(connection, line, before, limit))
 
     def store_events(self, *, after: int = 0, limit: int = 100) -> list[Event]:
-        with self._database.reading() as connection:
-            return reading.read_events(connection, 0, after, limit)
+        return self._database.read(lambda connection: reading.read_events(connection, 0, after, limit))
 
     def purge(self, owner: str, checkpoint_id: str, actor: Actor) -> None:
         self._database.write(lambda connection: attestations.purge(connection, owner, checkpoint_id, actor))
@@ -222,36 +202,28 @@ class SQLiteCatalog(Catalog):
         self._database.close()
 
     def held(self, after: StoredCheckpoint | None = None, limit: int = MAX_PAGE) -> list[Held]:
-        with self._database.reading() as connection:
-            return usage.read_held(connection, after, limit)
+        return self._database.read(lambda connection: usage.read_held(connection, after, limit))
 
     def all_branches(self, task: TaskInfo) -> list[BranchInfo]:
-        with self._database.reading() as connection:
-            return reading.read_all_branches(connection, task.number)
+        return self._database.read(lambda connection: reading.read_all_branches(connection, task.number))
 
     def indexed(self, after: int = 0, limit: int = MAX_PAGE) -> list[Indexed]:
-        with self._database.reading() as connection:
-            return usage.read_indexed(connection, after, limit)
+        return self._database.read(lambda connection: usage.read_indexed(connection, after, limit))
 
     def sliced(self, after: Sliced | None = None, limit: int = MAX_PAGE) -> list[Sliced]:
-        with self._database.reading() as connection:
-            return usage.read_sliced(connection, after, limit)
+        return self._database.read(lambda connection: usage.read_sliced(connection, after, limit))
 
     def packs(self) -> list[KnownPack]:
-        with self._database.reading() as connection:
-            return usage.read_packs(connection)
+        return self._database.read(lambda connection: usage.read_packs(connection))
 
     def used_bytes(self) -> int:
-        with self._database.reading() as connection:
-            return usage.read_used_bytes(connection)
+        return self._database.read(lambda connection: usage.read_used_bytes(connection))
 
     def free_bytes(self) -> int:
-        with self._database.reading() as connection:
-            return usage.read_free_bytes(connection)
+        return self._database.read(lambda connection: usage.read_free_bytes(connection))
 
     def deleted_before(self, at: int) -> list[tuple[str, str]]:
-        with self._database.reading() as connection:
-            return collection.read_deleted(connection, at)
+        return self._database.read(lambda connection: collection.read_deleted(connection, at))
 
     def purge_all(
         self,
@@ -287,8 +259,7 @@ class SQLiteCatalog(Catalog):
         self._database.write(lambda connection: collection.move_blobs(connection, pack, origin), durable=False)
 
     def lying_in(self, pack: str) -> list[Indexed]:
-        with self._database.reading() as connection:
-            return usage.read_lying_in(connection, pack)
+        return self._database.read(lambda connection: usage.read_lying_in(connection, pack))
 
     def remove_packs(self, names: Sequence[str]) -> list[str]:
         return self._database.write(lambda connection: collection.remove_packs(connection, names))
@@ -300,8 +271,7 @@ class SQLiteCatalog(Catalog):
         self._database.write(lambda connection: collection.withdraw(connection, names), durable=False)
 
     def flights(self) -> list[Flight]:
-        with self._database.reading() as connection:
-            return collection.read_flights(connection)
+        return self._database.read(lambda connection: collection.read_flights(connection))
 
     def shrink(self, limit: int) -> int:
         return self._database.shrink(limit)

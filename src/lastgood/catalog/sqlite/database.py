@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import apsw
 
@@ -25,7 +24,7 @@ from lastgood.catalog.sqlite.connection import (
     translate,
     translated_errors,
 )
-from lastgood.catalog.sqlite.group import Group, Work, Write, nested_write
+from lastgood.catalog.sqlite.group import Batch, Group, Work, Write, nested_write
 from lastgood.catalog.sqlite.migration import Migration, migrate, migrations, pending
 from lastgood.catalog.sqlite.queue import Queue
 from lastgood.errors import CheckpointError, IntegrityError, LostCommitsError, UnavailableError
@@ -46,8 +45,8 @@ _orphans: list[apsw.Connection] = []
 
 class Database(ABC):
     @abstractmethod
-    def reading(self) -> AbstractContextManager[apsw.Connection]:
-        """A snapshot. Raises LostCommitsError when it ends before a commit that was acknowledged."""
+    def read(self, work: Work[T]) -> T:
+        """What `work` finds in a snapshot. LostCommitsError when that ends before a commit that was acknowledged."""
 
     @abstractmethod
     def auditing(self) -> AbstractContextManager[tuple[apsw.Connection, int]]:
@@ -61,7 +60,7 @@ class Database(ABC):
         """
 
     @abstractmethod
-    def queue(self) -> AbstractContextManager[None]: ...
+    def queue(self) -> AbstractContextManager[object]: ...
 
     @abstractmethod
     def size(self) -> int: ...
@@ -88,7 +87,6 @@ class FileDatabase(Database):
         self._queue = Queue(path.with_name(path.name + "-lock"))
         self._group = Group(self._queue.turn, self._commit)
         self._local = threading.local()
-        self._opened: WeakKeyDictionary[apsw.Connection, int] = WeakKeyDictionary()
         self._generation = 0
         self._commits = 0
         self._closed = False
@@ -104,20 +102,22 @@ class FileDatabase(Database):
                     migrate(connection, known)
         hold_for_fork(self)
 
-    @contextmanager
-    def reading(self) -> Iterator[apsw.Connection]:
+    def read(self, work: Work[T]) -> T:
         connection = self._connection()
         # The witness first: a snapshot begun after it was read must hold that commit.
         witness = self._queue.witness()
         try:
-            try:
-                connection.execute("BEGIN")
-                self._compare(connection.execute(_LAST_COMMIT).get, witness)
-                yield connection
-            finally:
-                _end(connection, "COMMIT")
+            connection.execute("BEGIN")
+            self._compare(connection.execute(_LAST_COMMIT).get, witness)
+            return work(connection)
         except apsw.Error as error:
             raise translate(error) from error
+        finally:
+            if connection.in_transaction:
+                try:  # noqa: SIM105  # nothing of Python's: there an interrupt would come in between
+                    connection.execute("ROLLBACK")
+                except apsw.Error:
+                    pass
 
     @contextmanager
     def auditing(self) -> Iterator[tuple[apsw.Connection, int]]:
@@ -139,25 +139,24 @@ class FileDatabase(Database):
         if self._queue.is_held():  # what this thread has read inside must stay true: nobody else comes along
             if getattr(self._local, "connection", None) and self._local.connection.in_transaction:
                 raise nested_write()
-            self._commit([write])
+            self._commit(Batch(write))
             return write.outcome()
         return self._group.write(write)
 
-    def _commit(self, writes: Sequence[Write[Any]]) -> None:
-        """All writes in one transaction, durable if one of them is; each is settled, or an interrupt raised.
+    def _commit(self, batch: Batch) -> None:
+        """All writes in one transaction, durable if one of them is; it is settled, or an interrupt raised.
 
         Only inside a turn.
         """
-        durable = any(write.durable for write in writes)
+        durable = any(write.durable for write in batch.writes)
         try:
             connection = self._connection()
             self._sync(connection, durable)
-            self._transact(connection, writes, durable)
+            self._transact(connection, batch, durable)
         except (apsw.Error, CheckpointError) as error:
             if isinstance(error, apsw.IOError):
                 self._generation += 1  # after a failed fsync no connection may go on as if nothing was
-            for write in writes:
-                write.settle(told(error))
+            batch.fail(error)
 
     def _sync(self, connection: apsw.Connection, durable: bool) -> None:
         """Commits wait for the disk, or do not: then the next one that does takes them along, the log is in order.
@@ -170,55 +169,52 @@ class FileDatabase(Database):
             set_synced(connection, durable)
             local.is_synced = durable
 
-    def _transact(self, connection: apsw.Connection, writes: Sequence[Write[Any]], durable: bool) -> None:
-        number = None
+    def _transact(self, connection: apsw.Connection, batch: Batch, durable: bool) -> None:
+        """An interrupt may come after any call, and then nothing is called before it is known what became of it."""
+        committing = False
         try:
-            number = self._begin(connection, durable)
             try:
-                for write in writes:
-                    write.run(connection)
-            except Exception as error:
-                if len(writes) == 1 or _ends_all(error, connection):
-                    raise
-                connection.execute("ROLLBACK")
-                number = self._begin(connection, durable)
-                _run_apart(connection, writes)
-            connection.execute("COMMIT")
-            if number is not None:
-                self._queue.testify(number)
-                self._commits += 1
-        except BaseException as error:
-            _end(connection, "ROLLBACK")
-            # An interrupt may come just when all is done; the number tells, because nobody else has the turn.
-            interrupted = not isinstance(error, apsw.Error | CheckpointError)
-            if interrupted and number is not None and connection.execute(_LAST_COMMIT).get == number:
-                _settle(writes)
+                number = self._run(connection, batch.writes, durable)
+                committing = True
+                connection.execute("COMMIT")
+            except apsw.Error:
+                committing = False
+                raise
+        except BaseException:
+            batch.settled = committing and not connection.in_transaction
+            if connection.in_transaction:
+                try:  # noqa: SIM105  # `suppress` is Python's
+                    connection.execute("ROLLBACK")
+                except apsw.Error:
+                    pass
             raise
-        _settle(writes)
+        batch.settled = True
+        if number is not None:
+            self._queue.testify(number)
+            self._commits += 1
+
+    def _run(self, connection: apsw.Connection, writes: Sequence[Write[Any]], durable: bool) -> int | None:
+        """Begin a transaction, and do in it what is to be done; its number if it is durable."""
+        number = self._begin(connection, durable)
+        try:
+            for write in writes:
+                write.run(connection)
+        except Exception as error:
+            if len(writes) == 1 or _ends_all(error, connection):
+                raise
+            connection.execute("ROLLBACK")
+            number = self._begin(connection, durable)
+            _run_apart(connection, writes)
+        return number
 
     def _begin(self, connection: apsw.Connection, durable: bool) -> int | None:
-        """A writing transaction; its number if it is durable."""
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-        except apsw.BusyError:
-            if not self._end_abandoned(connection):
-                raise
-            connection.execute("BEGIN IMMEDIATE")
+        connection.execute("BEGIN IMMEDIATE")
         number: int | None = connection.execute(_NEXT_COMMIT).get if durable else None
         last = connection.execute(_LAST_COMMIT).get if number is None else number - 1
         self._compare(last, self._queue.witness())
         return number
 
-    def _end_abandoned(self, mine: apsw.Connection) -> bool:
-        """Undo what an interrupt has left open. Who writes has the turn, and that is this thread: nobody else is."""
-        pid, found = os.getpid(), False
-        for connection, owner in list(self._opened.items()):
-            if owner == pid and connection is not mine and connection.txn_state("main") == apsw.SQLITE_TXN_WRITE:
-                _end(connection, "ROLLBACK")
-                found = True
-        return found
-
-    def queue(self) -> AbstractContextManager[None]:
+    def queue(self) -> AbstractContextManager[object]:
         return self._queue.turn()
 
     def hold(self) -> None:
@@ -284,7 +280,6 @@ class FileDatabase(Database):
             if old is not None and local.owner[0] != owner[0]:
                 _orphans.append(old)
             local.connection = open_connection(self._path)
-            self._opened[local.connection] = owner[0]
             local.is_synced = None
             local.owner = owner
         connection: apsw.Connection = local.connection
@@ -327,38 +322,45 @@ class MemoryDatabase(Database):
     def renew_locks(self) -> None:
         self._lock = threading.RLock()
 
-    @contextmanager
-    def reading(self) -> Iterator[apsw.Connection]:
-        with self._lock, translated_errors():
+    def read(self, work: Work[T]) -> T:
+        with self._lock:
             if self._closed:
                 raise _closed()
-            yield self._connection
+            try:
+                return work(self._connection)
+            except apsw.Error as error:
+                raise translate(error) from error
 
     @contextmanager
     def auditing(self) -> Iterator[tuple[apsw.Connection, int]]:
-        with self.reading() as connection:
-            yield connection, 0
+        with self._lock, translated_errors():
+            if self._closed:
+                raise _closed()
+            yield self._connection, 0
 
     def write(self, work: Work[T], *, durable: bool = True) -> T:
         write = Write(work, durable=durable)
-        with self.reading() as connection, connection:
-            connection.execute(_NEXT_COMMIT)
-            write.run(connection)
+
+        def count_and_run(connection: apsw.Connection) -> None:
+            with connection:
+                connection.execute(_NEXT_COMMIT)
+                write.run(connection)
+
+        self.read(count_and_run)
         return write.outcome()
 
-    @contextmanager
-    def queue(self) -> Iterator[None]:
-        with self._lock:
-            yield
+    def queue(self) -> AbstractContextManager[object]:
+        return self._lock
 
     def size(self) -> int:
-        with self.reading() as connection:
-            return int(connection.pragma("page_count") * connection.pragma("page_size"))
+        return self.read(lambda connection: int(connection.pragma("page_count") * connection.pragma("page_size")))
 
     def shrink(self, limit: int) -> int:
-        with self.reading() as connection:
+        def give_back(connection: apsw.Connection) -> int:
             _give_back(connection, limit)
             return _free_bytes(connection)
+
+        return self.read(give_back)
 
     def accept_loss(self) -> int:
         return 0
@@ -398,11 +400,6 @@ def _run_apart(connection: apsw.Connection, writes: Sequence[Write[Any]]) -> Non
 def _ends_all(error: Exception, connection: apsw.Connection) -> bool:
     """A disk that fails fails every write of the transaction."""
     return isinstance(error, apsw.IOError | apsw.FullError) or not connection.in_transaction
-
-
-def _settle(writes: Sequence[Write[Any]]) -> None:
-    for write in writes:
-        write.settle()
 
 
 def _closed() -> UnavailableError:
