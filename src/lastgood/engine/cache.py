@@ -52,9 +52,7 @@ class CheckpointCache:
             before = self._bytes
             self._entries[owner, checkpoint_id] = blobs
             self._bytes += _weight(blobs)
-            while len(self._entries) > self._max_entries:
-                self._remove(next(iter(self._entries)))
-                self._evictions += 1
+            self._evict()
             crossed = before <= self._alert_bytes < self._bytes
         if crossed:
             self._alert(f"{self._bytes:,} bytes of checkpoints are held in memory, more than {self._alert_bytes:,}")
@@ -66,6 +64,11 @@ class CheckpointCache:
     def figures(self) -> CacheFigures:
         with self._lock:
             return CacheFigures(len(self._entries), self._bytes, self._hits, self._misses, self._evictions)
+
+    def _evict(self) -> None:
+        while len(self._entries) > self._max_entries:
+            self._remove(next(iter(self._entries)))
+            self._evictions += 1
 
     def _remove(self, key: tuple[str, str]) -> None:
         if (blobs := self._entries.pop(key, None)) is not None:

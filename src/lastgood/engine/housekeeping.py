@@ -50,8 +50,9 @@ class Housekeeping:
     def close(self) -> None:
         """What is under way stops at its next step; the next run goes on."""
         self._stop.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(CLOSE_SECONDS)
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread() and thread.is_alive():
+            thread.join(CLOSE_SECONDS)  # one that an interrupt kept from starting cannot be waited for
 
     def work(self) -> None:
         """Collect, or keep to the limit, if the store has grown so much."""

@@ -119,7 +119,7 @@ class CheckpointManager(Store):
             if handle is None:
                 handle = self._handles[task_id] = self.task(task_id)
             self._handles.move_to_end(task_id)
-            while len(self._handles) > HANDLES:
+            if len(self._handles) > HANDLES:
                 self._handles.popitem(last=False)
             return handle
 

@@ -49,11 +49,13 @@ class Descriptors:
         with self._lock:
             self._parked.add(descriptor)
             for parked in list(self._parked):
-                of = file if parked == descriptor else os.fstat(parked)
-                if not self.is_open_elsewhere(of):
-                    self._parked.discard(parked)
-                    self._ours.discard(parked)
-                    os.close(parked)
+                self._close_if_alone(parked, file if parked == descriptor else os.fstat(parked))
+
+    def _close_if_alone(self, parked: int, file: os.stat_result) -> None:
+        if not self.is_open_elsewhere(file):
+            self._parked.discard(parked)
+            self._ours.discard(parked)
+            os.close(parked)
 
 
 def _is_of(descriptor: int, file: os.stat_result) -> bool:
