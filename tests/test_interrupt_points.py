@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ class Points:
         self._thread = threading.get_ident()
         self._left = 0
         self.where = ""
+        self.kept: KeyboardInterrupt | None = None
+        """The last one, with all of its frames: so a debugger keeps it, or an interactive session."""
 
     def interrupt(self, number: int, operation: Callable[[], object]) -> bool:
         """Do it, and interrupt it at so manieth a point; False when it has no more of them."""
@@ -45,8 +47,8 @@ class Points:
         try:
             MONITORING.set_events(TOOL, events.PY_START | events.PY_RESUME | events.CALL)
             operation()
-        except KeyboardInterrupt:
-            assert self.where
+        except KeyboardInterrupt as error:
+            self.kept = error
             return True
         finally:
             MONITORING.set_events(TOOL, 0)
@@ -83,9 +85,15 @@ OPERATIONS: dict[str, Callable[[lastgood.Store, lastgood.Task], object]] = {
     "save": lambda store, task: task.refresh() and task.save({"n": 1}),
     "append": lambda store, task: task.append({"n": 1}),
     "begin": lambda store, task: task.step("work").begin(),
+    "conflict": lambda store, task: _conflict(task),
     "list": lambda store, task: store.list_checkpoints("main", 3),
     "queue": lambda store, task: _append_twice(store, task),
 }
+
+
+def _conflict(task: lastgood.Task) -> None:
+    with suppress(lastgood.ConflictError):
+        task.append({"n": os.urandom(8)}, id="one and the same")
 
 
 def _append_twice(store: lastgood.Store, task: lastgood.Task) -> None:

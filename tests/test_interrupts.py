@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 INTERRUPTED = r"""
 import random, signal, sys, threading
 import lastgood
@@ -131,6 +133,33 @@ assert [store.task(f"child {n}").state for n in range(8)] == [{"n": n} for n in 
 print("held")
 """
 
+FORK_BESIDE_A_WAITING_WRITER = r"""
+import fcntl, os, signal, sys, threading
+import lastgood
+
+store = lastgood.open(sys.argv[1], user="tester")
+store.task("t").save({"n": 0})
+lock = os.path.realpath(store.catalog._database._queue._path)
+another = os.open(lock, os.O_RDWR)
+fcntl.flock(another, fcntl.LOCK_EX)
+writer = threading.Thread(target=lambda: store.task("t").append({"n": 1}), daemon=True)
+writer.start()
+while sum(os.path.realpath(f"/proc/self/fd/{number}") == lock for number in os.listdir("/proc/self/fd")) < 3:
+    writer.join(0.001)
+pid = os.fork()
+if pid == 0:
+    signal.pause()
+fcntl.flock(another, fcntl.LOCK_UN)
+writer.join(30)
+assert not writer.is_alive(), "the writer waits for the child"
+fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
+fcntl.flock(another, fcntl.LOCK_UN)
+assert store.task("t").state == {"n": 1}
+os.kill(pid, signal.SIGKILL)
+os.waitpid(pid, 0)
+print("held")
+"""
+
 
 def run(program: str, *arguments: object) -> str:
     quiet = "import logging; logging.getLogger('lastgood').addHandler(logging.NullHandler())\n"
@@ -151,3 +180,9 @@ def test_a_signal_handler_that_saves_in_the_middle_of_a_save_is_refused_and_brea
 
 def test_a_child_forked_beside_busy_writers_can_save(tmp_path: Path) -> None:
     assert run(FORKS, tmp_path / "store") == "held\n"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="shows who waits")
+def test_a_child_forked_while_somebody_waits_for_his_turn_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """It inherits the file that the other one is about to lock, and with it the lock."""
+    assert run(FORK_BESIDE_A_WAITING_WRITER, tmp_path / "store") == "held\n"
