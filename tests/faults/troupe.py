@@ -38,13 +38,13 @@ class Outcome(NamedTuple):
 class Troupe:
     """One at a time: for two at once there are two troupes."""
 
-    def __init__(self, scratch: Path, *, path: str | None = None) -> None:
-        """`path`: where lastgood is imported from, in front of all else."""
+    def __init__(self, scratch: Path, *, path: str | None = None, seconds: int = SECONDS) -> None:
+        """`path`: where lastgood is imported from, in front of all else. `seconds`: whoever takes longer is hung."""
         environment = shim.environment()
         if path is not None:
             environment["PYTHONPATH"] = os.pathsep.join([path, *filter(None, [environment.get("PYTHONPATH")])])
         self._answer = scratch / "answer"
-        command = [sys.executable, "-m", "tests.faults.troupe", str(self._answer)]
+        command = [sys.executable, "-m", "tests.faults.troupe", str(self._answer), str(seconds)]
         self._process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def run(self, job: str, **arguments: Any) -> Outcome:
@@ -82,7 +82,7 @@ class Troupe:
         self._process.wait()
 
 
-def _serve(answer: Path) -> None:
+def _serve(answer: Path, seconds: int) -> None:
     for module in (*_PLAYS, *_all_modules("lastgood")):
         importlib.import_module(module)
     for line in sys.stdin.buffer:
@@ -90,7 +90,7 @@ def _serve(answer: Path) -> None:
         actor = os.fork()
         if actor == 0:
             _perform(job, arguments, answer)
-        sys.stdout.write(_watch(actor) + "\n")
+        sys.stdout.write(_watch(actor, seconds) + "\n")
         sys.stdout.flush()
 
 
@@ -118,11 +118,11 @@ def _perform(job: str, arguments: dict[str, Any], answer: Path) -> None:
         os._exit(status)
 
 
-def _watch(actor: int) -> str:
+def _watch(actor: int, seconds: int) -> str:
     """Wait for its end; what it started ends with it."""
     watched = os.pidfd_open(actor)
     try:
-        hung = not select.select([watched], [], [], SECONDS)[0]
+        hung = not select.select([watched], [], [], seconds)[0]
     finally:
         os.close(watched)
     with suppress(ProcessLookupError):
@@ -134,4 +134,4 @@ def _watch(actor: int) -> str:
 
 
 if __name__ == "__main__":
-    _serve(Path(sys.argv[1]))
+    _serve(Path(sys.argv[1]), int(sys.argv[2]))
