@@ -28,7 +28,8 @@ class Ledger:
     """The writing side."""
 
     def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.ftruncate(self._fd, path.read_bytes().rfind(b"\n") + 1)  # whoever was here before may have been killed
 
     def intend(self, message: str, content: Content) -> None:
         """A checkpoint with this message is going to be asked for."""
