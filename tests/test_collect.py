@@ -719,3 +719,37 @@ def test_a_restore_whose_present_is_saved_while_its_content_is_removed_succeeds(
     assert result.before is not None
     assert is_whole(store, result.before, contents)
     require_clean(store)
+
+
+@pytest.mark.parametrize("what", ["both", "files"])
+@pytest.mark.parametrize("way", ["undo", "redo", "switch"])
+def test_going_elsewhere_while_the_content_of_the_present_is_removed_succeeds(
+    store: lastgood.Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    way: Literal["undo", "redo", "switch"],
+    what: Literal["both", "files"],
+) -> None:
+    """As above, by undo, redo and switch: the present is kept, and what was to come is there."""
+    (tmp_path / "work").mkdir()
+    task = store.task("t", workspace=tmp_path / "work")
+    first = task.save({})
+    wanted = fill(tmp_path / "work", "a")
+    task.save({})
+    task.restore(first.id, what)
+    if way == "redo":
+        task.undo()
+        wanted = {}
+    if way == "switch":
+        task.fork(first.id, name="side")
+        wanted = {}
+    contents = fill(tmp_path / "work", "b")
+    store.task("old", workspace=tmp_path / "work").save({})
+    before_commit(store, monkeypatch, lambda: forget_all(store, "old"))
+    task.switch("side") if way == "switch" else getattr(task, way)()
+    assert {path.name: path.read_bytes() for path in (tmp_path / "work").iterdir()} == wanted
+    (kept,) = [
+        one for one in store.list_checkpoints("t") if one.message in ("before other files", "before another branch")
+    ]
+    assert is_whole(store, kept, contents)
+    require_clean(store)

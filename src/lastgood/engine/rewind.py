@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -20,12 +20,13 @@ from lastgood.engine.browse import paths_in, require_files
 from lastgood.engine.checkpoint import Skipped
 from lastgood.engine.commit import KEPT, Draft
 from lastgood.engine.context import report
+from lastgood.engine.cursor import is_gone
 from lastgood.engine.process import this_process
 from lastgood.engine.recovery import interrupted_restores, restores_under_way
 from lastgood.engine.restore import Restored, What, draft_restored, plan_branch, require_restorable
 from lastgood.engine.task import NOT_GIVEN
 from lastgood.engine.workspace import CapturedFiles, Workspace
-from lastgood.errors import CheckpointError, ConflictError, InvalidError, UnavailableError
+from lastgood.errors import CheckpointError, ConflictError, IntegrityError, InvalidError, UnavailableError
 from lastgood.model.identity import new_id, now
 from lastgood.model.journal import Journal
 from lastgood.model.tree import File
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from lastgood.engine.store import Store
 
 
+T = TypeVar("T")
 REPORT_EVERY = 100
 
 
@@ -175,8 +177,7 @@ class Rewind:
         cursor, store = self._cursor, self._store
         require_restorable(store, chosen, cursor.owner, evidence=verify, demanded=False)
         cursor.require_unmoved()
-        present, plan = self._look(chosen, only)
-        self._keep(present, state, f"before restoring {chosen.id}")
+        present, plan = self._look_and_keep(chosen, only, state, f"before restoring {chosen.id}")
         before = cursor.require_head()
         with self._journalled(plan, chosen, before) as journal:
             applied = self._apply(plan)
@@ -217,11 +218,10 @@ class Rewind:
         """`go` to `destination`, whose files come first: whoever finds the journal knows by the head how far it got."""
         cursor, store = self._cursor, self._store
         if destination is None or destination.record.files is None:
-            self._keep(self._capture(cursor.head), NOT_GIVEN, "before another branch")
+            self.insist(lambda: self._keep(self._capture(cursor.head), NOT_GIVEN, "before another branch"))
             go()
             return cursor.require_head()
-        present, plan = self._look(destination, None)
-        self._keep(present, NOT_GIVEN, "before other files")
+        present, plan = self._look_and_keep(destination, None, NOT_GIVEN, "before other files")
         with self._journalled(plan, destination, cursor.require_head()) as journal:
             applied = self._apply(plan)
             position = go()
@@ -230,13 +230,33 @@ class Rewind:
             store.catalog.bind(cursor.owner, head.branch_id or "", self._workspace.binding(takes_over=True))
             store.catalog.end_journal(journal.id)
             return head
-        after = self._look_again(present, plan)
-        draft = Draft(state=KEPT, files=after, journal=journal.id, type="restored", lineage="restored")
-        made = cursor.save(msgspec.structs.replace(draft, keeps_redo=True), policy="raise")
+        made = self._record(self._look_again(present, plan), journal)
         made.skipped = tuple(Skipped(path, reason) for path, reason in failed)
         if failed:
             store.alert(f"{len(failed)} file(s) could not be put back, the first is {failed[0][0]}", cursor.task_id)
         return made
+
+    def _record(self, after: CapturedFiles, journal: Journal) -> Checkpoint:
+        """The files as they are now, on the branch that was gone to."""
+        captured = [after]
+
+        def save() -> Checkpoint:
+            files = captured.pop() if captured else self._capture(None, takes_over=True)
+            draft = Draft(state=KEPT, files=files, journal=journal.id, type="restored", lineage="restored")
+            return self._cursor.save(msgspec.structs.replace(draft, keeps_redo=True), policy="raise")
+
+        return self.insist(save)
+
+    def insist(self, go: Callable[[], T]) -> T:
+        """`go`, and again with all files read anew, if it gave up because content that it relied on was removed."""
+        for _ in range(2):
+            try:
+                return go()
+            except IntegrityError as error:
+                if not is_gone(error):
+                    raise
+                self._workspace.forget()
+        return go()
 
     def recover(self) -> None:
         """Finish or take back what a process that is gone had begun here, or this one could not end."""
@@ -261,6 +281,18 @@ class Rewind:
             self._store.alert(f"a restore of {journal.task_id!r} had been interrupted", journal.task_id)
         except UnavailableError as error:
             self._leave_unfinished(journal, error)
+
+    def _look_and_keep(
+        self, wanted: Checkpoint, only: Sequence[str] | None, state: Any, message: str
+    ) -> tuple[CapturedFiles, FilesPlan]:
+        """As `_look`; and the present is in a checkpoint afterwards."""
+
+        def look_and_keep() -> tuple[CapturedFiles, FilesPlan]:
+            present, plan = self._look(wanted, only)
+            self._keep(present, state, message)
+            return present, plan
+
+        return self.insist(look_and_keep)
 
     def _keep(self, present: CapturedFiles, state: Any, message: str) -> None:
         cursor = self._cursor
@@ -326,8 +358,7 @@ class Rewind:
     def _take_back(self, journal: Journal) -> None:
         """Put the folders back to what they were when the restore began, after keeping what lies there now."""
         before = self._store.get_checkpoint(journal.before, owner=self._cursor.owner)
-        present, plan = self._look(before, None)
-        self._keep(present, NOT_GIVEN, "as an interrupted restore left it")
+        _, plan = self._look_and_keep(before, None, NOT_GIVEN, "as an interrupted restore left it")
         self._finish(journal, plan)
 
     def _finish(self, journal: Journal, plan: FilesPlan) -> None:

@@ -243,7 +243,7 @@ class Task:
 
                 rewind = Rewind(self._store, self._cursor, self._workspace)
                 with rewind.locked():
-                    return self._insist(
+                    return rewind.insist(
                         lambda: rewind.restore(
                             chosen, what, paths, present, verify=check_flag("verify", verify), message=message
                         )
@@ -479,17 +479,6 @@ class Task:
                 workspace.forget()
         with self._workspace_locked(), self._store.catalog.queue():  # nobody removes anything meanwhile
             return capture_and_save(None)
-
-    def _insist(self, go: Callable[[], T]) -> T:
-        """`go`, and again with all files read anew, if it gave up because content that it relied on was removed."""
-        for _ in range(2):
-            try:
-                return go()
-            except IntegrityError as error:
-                if self._workspace is None or not is_gone(error):
-                    raise
-                self._workspace.forget()
-        return go()
 
     def _travel(self, destination: StoredCheckpoint | None, go: Callable[[], Position]) -> Checkpoint:
         """Go to another branch, or to other files of this one, with the files that belong there."""
