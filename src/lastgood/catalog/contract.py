@@ -471,7 +471,8 @@ class Catalog(ABC):
 
     @abstractmethod
     def purge(self, owner: str, checkpoint_id: str, actor: Actor) -> None:
-        """Remove a checkpoint's record, tags and attestations; leave its tombstone. As `deleted`, refuses heads."""
+        """Remove a checkpoint's record, tags and attestations; leave its tombstone. As `deleted`, refuses heads; and
+        what a restore under way goes to, or back to."""
 
     @abstractmethod
     def delete_task(self, owner: str, task_id: str, actor: Actor) -> int:

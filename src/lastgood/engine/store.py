@@ -305,7 +305,10 @@ class Store:
         self._attest([checkpoint_id], "undeleted", {}, owner)
 
     def purge_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> None:
-        """Remove its record for good. A tombstone stays, so that descendants still verify and load."""
+        """Remove its record for good. A tombstone stays, so that descendants still verify and load.
+
+        Refuses the active head, and what a restore of files that is under way, or was interrupted, may go back to.
+        """
         owner = self._owner(owner)
         task_id = self.stored(checkpoint_id, self._owner(owner)).task_id
         self.catalog.purge(owner, checkpoint_id, self.actor())

@@ -290,6 +290,9 @@ class CollectionConformance(CatalogMeans):
         self.catalog.begin_journal(journal)
         wanted = [(ADA, each.id) for each in (one, two, three)]
         assert self.catalog.purge_all(wanted, ACTOR) == [three.id]
+        for needed in (one, two):
+            with refused(ConflictError):
+                self.catalog.purge(ADA, needed.id, ACTOR)
         self.catalog.end_journal(journal.id)
         assert self.catalog.purge_all(wanted, ACTOR) == [one.id, two.id]
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from lastgood.catalog.contract import Actor
+from lastgood.catalog.sqlite.files import read_needed
 from lastgood.catalog.sqlite.reading import MAX_SEQUENCE, key, one_row, read_attestations, read_creation, read_task
 from lastgood.errors import ConflictError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import Attestation, encode_plain
@@ -80,6 +81,7 @@ def attest(
 def purge(connection: apsw.Connection, owner: str, checkpoint_id: str, actor: Actor) -> None:
     subject = read_subject(connection, owner, checkpoint_id)
     _refuse_active_head(subject)
+    _refuse_needed(connection, owner, checkpoint_id)
     if subject.deleted == 0:
         hide(connection, subject, PURGED)
     _keep_creation(connection, subject)
@@ -121,7 +123,8 @@ def delete_task(connection: apsw.Connection, owner: str, task_id: str, actor: Ac
         ("tasks", "task"),
     ):
         connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (task.number,))
-    connection.execute("DELETE FROM steps WHERE owner = ? AND task_id = ?", (owner, task_id))
+    for table in ("steps", "journals"):
+        connection.execute(f"DELETE FROM {table} WHERE owner = ? AND task_id = ?", (owner, task_id))
     data = {"task_id": task_id, "owner": owner, "checkpoints": task.checkpoints}
     log(connection, STORE, None, None, "task_deleted", actor, data)
     return task.checkpoints
@@ -146,6 +149,14 @@ def _refuse_active_head(subject: Subject) -> None:
         raise ConflictError(
             "this is the newest checkpoint of the active branch; the work stands on it",
             hint="save or restore another one first, or delete the whole task",
+        )
+
+
+def _refuse_needed(connection: apsw.Connection, owner: str, checkpoint_id: str) -> None:
+    if (owner, checkpoint_id) in read_needed(connection):
+        raise ConflictError(
+            "a restore of files that is under way, or was interrupted, may go back to this checkpoint",
+            hint="open the task with that workspace, which takes it back; `lastgood status` tells of it",
         )
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from lastgood.catalog.contract import FILES, Actor, Flight, NewPack
 from lastgood.catalog.sqlite.attestations import purge
-from lastgood.catalog.sqlite.files import insert_pack_row, read_needed
+from lastgood.catalog.sqlite.files import insert_pack_row
 from lastgood.catalog.sqlite.reading import Row, rows
 from lastgood.errors import ConflictError, IntegrityError, NotFoundError
 from lastgood.model.identity import now
@@ -96,10 +96,7 @@ def purge_all(
     deleted_before: int | None,
 ) -> list[str]:
     purged = []
-    needed = read_needed(connection)
     for owner, checkpoint_id in checkpoints:
-        if (owner, checkpoint_id) in needed:
-            continue
         if spare_tagged and connection.execute(_IS_TAGGED, (checkpoint_id, owner)).get is not None:
             continue
         due = (checkpoint_id, owner, deleted_before)
@@ -107,7 +104,7 @@ def purge_all(
             continue
         try:
             purge(connection, owner, checkpoint_id, actor)
-        except (ConflictError, NotFoundError):  # it became a head, or is gone already
+        except (ConflictError, NotFoundError):  # it became a head, a restore needs it, or it is gone already
             continue
         purged.append(checkpoint_id)
     return purged
