@@ -28,6 +28,7 @@ from lastgood.engine.process import is_alive, this_process
 from lastgood.engine.repack import repack
 from lastgood.errors import BusyError, IntegrityError, InvalidError, LostCommitsError, UnavailableError
 from lastgood.model.identity import now
+from lastgood.workspace.private import make_private
 
 if TYPE_CHECKING:
     from lastgood.engine.store import Store
@@ -322,7 +323,7 @@ def _alone(store: Store, *, wait: bool) -> Iterator[bool]:
     """Whether nobody else collects this store, for as long as the block runs."""
     folder = store.filing.folder()
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
         descriptor = os.open(folder / "collect.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise UnavailableError("the store's folder cannot be written to", hint="look at its permissions") from error

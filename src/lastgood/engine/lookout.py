@@ -23,6 +23,7 @@ from lastgood.engine.handover import GivenUp, Handed, Line, Message, Noted, Plac
 from lastgood.engine.workspace import FULL_SECONDS
 from lastgood.errors import BusyError, UnavailableError
 from lastgood.workspace.index import Identity
+from lastgood.workspace.private import make_private
 from lastgood.workspace.roots import Root
 from lastgood.workspace.watch import Watcher
 
@@ -104,7 +105,7 @@ class _Post:
             )
         opened.callback(self._watcher.close)
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(path.parent)
             opened.callback(os.close, _lock(root, path.with_name(f"{path.name}.lock")))
             self._place = Place(path)
             opened.callback(self._place.close)

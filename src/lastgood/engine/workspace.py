@@ -27,6 +27,7 @@ from lastgood.workspace.capture import Skipped as LeftOut
 from lastgood.workspace.index import Identity, Signature, StatIndex, identify, signature
 from lastgood.workspace.lock import locked
 from lastgood.workspace.newest import Newest
+from lastgood.workspace.private import make_private
 from lastgood.workspace.reading import Content, Job, read_jobs
 from lastgood.workspace.roots import Root, git_head, open_roots
 from lastgood.workspace.rules import Rules
@@ -177,7 +178,7 @@ class Workspace:
         from lastgood.workspace.probe import is_on_same, take_stamp
 
         with suppress(OSError):
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self._folder)
         own = str(self._folder)
         return {
             root.name: take_stamp([own, root.path] if is_on_same(own, root.path) else [root.path])

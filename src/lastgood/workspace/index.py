@@ -18,6 +18,7 @@ import msgspec
 
 from lastgood.model.digest import SIZE, digest
 from lastgood.model.tree import Entry, Folder, Why, decode_tree
+from lastgood.workspace.private import make_private
 
 Signature = tuple[int, int, int, int, int, int]
 """mode, size, mtime_ns, ctime_ns, inode, device."""
@@ -227,7 +228,7 @@ class StatIndex:
         """At once, or not at all."""
         temporary = place.with_name(f"{place.name}.{os.getpid()}.tmp")
         try:
-            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(place.parent)
             with open(temporary, "wb", opener=_open_private) as file:
                 file.write(data)
             temporary.replace(place)

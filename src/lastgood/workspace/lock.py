@@ -13,6 +13,7 @@ from pathlib import Path
 from lastgood.errors import BusyError, UnavailableError
 from lastgood.model.digest import digest
 from lastgood.model.forking import hold_for_fork, renew_after_fork
+from lastgood.workspace.private import make_private
 from lastgood.workspace.roots import Root
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
@@ -111,7 +112,7 @@ def _open(file: str) -> int:
         try:
             descriptor = os.open(file, how, 0o600)
         except FileNotFoundError:
-            Path(file).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(Path(file).parent)
             descriptor = os.open(file, how, 0o600)
     except OSError as error:
         raise _unusable() from error
