@@ -15,6 +15,7 @@ from lastgood.catalog.sqlite import connection as connections
 from lastgood.catalog.sqlite.database import FileDatabase
 from lastgood.catalog.sqlite.migration import Migration, migrations
 from lastgood.catalog.sqlite.queue import Queue
+from lastgood.model.identity import new_id
 
 
 @pytest.fixture(autouse=True)
@@ -146,6 +147,18 @@ def test_a_store_half_created_is_created_again(home: Path) -> None:
     (home / "s" / ".catalog.sqlite.123.new").write_bytes(b"half")
     with lastgood.open(home / "s") as store:
         store.task("t").save({})
+
+
+def test_what_somebody_who_was_killed_while_creating_has_left_is_removed(home: Path) -> None:
+    place = home / "beside"
+    place.mkdir()
+    for name in (f".s.sqlite.{new_id()}.new", f".s.sqlite.{new_id()}.new-wal", ".s.sqlite.mine.new", "s.sqlite.new"):
+        (place / name).write_bytes(b"unfinished")
+    lastgood.open(place / "s.sqlite").close()
+    assert {path.name for path in place.iterdir() if path.read_bytes() == b"unfinished"} == {
+        ".s.sqlite.mine.new",
+        "s.sqlite.new",
+    }
 
 
 def test_a_new_database_is_not_put_beside_the_remains_of_an_old_one(home: Path) -> None:

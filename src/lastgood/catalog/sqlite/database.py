@@ -6,6 +6,7 @@ A connection belongs to one thread of one process. No transaction outlives the c
 from __future__ import annotations
 
 import os
+import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -94,6 +95,7 @@ class FileDatabase(Database):
         with self._queue.turn():
             if not path.exists():
                 self._refuse_remains()
+                _remove_unfinished(path)
                 _create(path, known)
         connection = self._connection()
         with translated_errors():
@@ -250,8 +252,10 @@ class FileDatabase(Database):
 
         path = self._path.with_name(f".{self._path.name}.{new_id()}.new")
         try:
-            with self._queue.turn(), translated_errors(), closing(create_connection(path)) as fresh:
-                return rebuild(self._connection(), fresh, self._queue.witness())
+            with self._queue.turn(), translated_errors():
+                _remove_unfinished(self._path)
+                with closing(create_connection(path)) as fresh:
+                    return rebuild(self._connection(), fresh, self._queue.witness())
         finally:
             for end in ("", "-wal", "-shm"):
                 _remove(path.with_name(path.name + end))
@@ -438,6 +442,14 @@ def _create(path: Path, known: Sequence[Migration]) -> None:
 def _remove(scratch: Path) -> None:
     with suppress(OSError):  # must not hide what went wrong
         scratch.unlink(missing_ok=True)
+
+
+def _remove_unfinished(path: Path) -> None:
+    """What was left by somebody who was killed while creating or rebuilding. Inside a turn: nobody else is at it."""
+    mine = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f-]{{36}}\.new(-wal|-shm)?")
+    for left in path.parent.iterdir():
+        if mine.fullmatch(left.name):
+            left.unlink(missing_ok=True)
 
 
 def _describe(connection: apsw.Connection) -> None:
