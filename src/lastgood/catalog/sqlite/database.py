@@ -431,6 +431,7 @@ def _create(path: Path, known: Sequence[Migration]) -> None:
         for leftover in ("-wal", "-shm"):
             fresh.with_name(fresh.name + leftover).unlink(missing_ok=True)
         _sync(fresh)
+        _sync_way_to(path.parent)
         fresh.rename(path)
         _sync(path.parent)
     except OSError as error:
@@ -457,6 +458,19 @@ def _describe(connection: apsw.Connection) -> None:
     with connection:
         connection.executemany("INSERT INTO meta VALUES (?, ?)", facts.items())
         connection.execute("INSERT INTO tasks VALUES (0, '', '', ?, 0, 0, 0, 0)", (facts["created_at"],))
+
+
+def _sync_way_to(folder: Path) -> None:
+    """The folder may have been made a moment ago, by whomever: power loss must not take it away with all that is in it.
+
+    Before the catalog gets its name, so that who finds one need not do this again.
+    """
+    device = folder.stat().st_dev
+    for parent in folder.absolute().parents:
+        if parent.stat().st_dev != device:
+            return
+        with suppress(PermissionError):  # it may be entered and not read, so it was not made for this store
+            _sync(parent)
 
 
 def _sync(path: Path) -> None:
