@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 enum fault { NONE, KILL, TEAR, FAIL, SHORT, SHUTDOWN };
-enum op { WRITE = 1, SYNC, DATASYNC, TRUNCATE, CREATE, RENAME, LINK, UNLINK, RMDIR, MKDIR, SYMLINK, CHMOD, MARK };
+enum op { WRITE = 1, SYNC, DATASYNC, TRUNCATE, CREATE, RENAME, LINK, UNLINK, RMDIR, MKDIR, SYMLINK, CHMOD, MARK, SYNCALL };
 
 struct plan {
     char root[PATH_MAX];
@@ -253,6 +253,13 @@ int fdatasync(int fd) {
     uint64_t inode;
     if (!concerns(fd, path, &inode)) return REAL(fdatasync)(fd);
     GUARDED(DATASYNC, path, NULL, inode, 0, REAL(fdatasync)(fd));
+}
+
+int syncfs(int fd) {
+    char path[PATH_MAX];
+    uint64_t inode;
+    if (!concerns(fd, path, &inode)) return REAL(syncfs)(fd);
+    GUARDED(SYNCALL, path, NULL, inode, 0, REAL(syncfs)(fd));
 }
 
 int ftruncate(int fd, off_t length) {
