@@ -1,0 +1,119 @@
+"""G2, modelled: whatever a file system that promises no more than POSIX may have kept when the power fails.
+
+Real ones hide a missing sync of a folder, because the next sync of anything takes it along. Here one undisturbed play
+is noted with all that it wrote, and for each call the disk is laid out as it may look if the power fails before it.
+
+What power loss may take, as docs/architecture.md and docs/format.md say: the beginning of a step, the announcement of a
+pack, the witness, caches, copies of files elsewhere; and steps of a collection. None of them is acknowledged as saved.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tests.faults.campaign import Campaign, Plan, Trial
+from tests.faults.remains import (
+    Disk,
+    Remains,
+    all_kept,
+    all_lost,
+    by_chance,
+    content_first,
+    lay_out,
+    look_at,
+    names_first,
+    remains,
+)
+from tests.faults.scenarios import SCENARIOS
+from tests.faults.shim import no_compiler
+from tests.faults.stage import Stage, open_stage
+from tests.faults.trace import Call, Op, read_trace
+
+CHANCES = 2
+"""So many random states for each call, beside the three that are certain."""
+
+
+class Point(NamedTuple):
+    """The power fails before this call, when so many lines of the ledger had been written; this is one of the states
+    that the disk may be in."""
+
+    call: int
+    lines: int
+    how: str
+    found: Remains
+
+
+def run(scenario: str, plan: Plan) -> Iterator[Trial]:
+    with open_stage(scenario, path=plan.path) as stage:
+        played = stage.play(trace=True, with_data=True)
+        if played.error:
+            yield Trial(f"{scenario}, undisturbed", [played.error])
+            return
+        calls, ledger = read_trace(stage.world.trace), stage.world.ledger.read_bytes().splitlines(keepends=True)
+        yield Trial(f"{scenario}, the model against the disk", _differences(stage, calls))
+        for point in plan.choose(list(_points(stage, calls, len(ledger), plan.seed))):
+            _lay_out(stage, point, ledger)
+            yield Trial(f"{scenario}, {point.how} before call {point.call}", stage.verify())
+
+
+def _differences(stage: Stage, calls: list[Call]) -> list[str]:
+    """Whoever keeps everything must get what is there. What SQLite maps into memory passes no call."""
+    disk = _beginning(stage)
+    for call in calls:
+        disk.follow(call)
+    modelled, real = remains(disk, all_kept), look_at(stage.world.disk)
+    return [
+        f"the model is wrong about {path or 'the folder'}"
+        for path in sorted(modelled.keys() | real.keys())
+        if modelled.get(path) != real.get(path) and not path.endswith("-shm")
+    ]
+
+
+def _points(stage: Stage, calls: list[Call], lines: int, seed: int) -> Iterator[Point]:
+    """Every state once: most calls change nothing about what is durable."""
+    disk, seen = _beginning(stage), set[int]()
+    written = lines - sum(call.op == Op.MARK for call in calls)
+    for call in [*calls, None]:
+        if call is not None and call.op == Op.MARK:
+            written += 1
+            continue
+        number = call.number if call is not None else calls[-1].number + 1
+        for how, found in _states(disk, random.Random(f"{seed} {number}")):
+            state = hash((written, tuple(found.items())))
+            if state not in seen:
+                seen.add(state)
+                yield Point(number, written, how, found)
+        if call is not None:
+            disk.follow(call)
+
+
+def _states(disk: Disk, dice: random.Random) -> Iterator[tuple[str, Remains]]:
+    yield "all lost that was not synced", remains(disk, all_lost)
+    yield "only names kept that were not synced", remains(disk, names_first)
+    yield "only content kept that was not synced", remains(disk, content_first)
+    for number in range(CHANCES):
+        yield f"some kept that was not synced ({number})", remains(disk, by_chance(dice))
+
+
+def _beginning(stage: Stage) -> Disk:
+    return Disk(stage.world.disk, stage.world.folder / "kept" / "disk")
+
+
+def _lay_out(stage: Stage, point: Point, ledger: list[bytes]) -> None:
+    for inside in stage.world.disk.iterdir():
+        shutil.rmtree(inside)
+    lay_out(point.found, stage.world.disk)
+    stage.world.ledger.write_bytes(b"".join(ledger[: point.lines]))
+
+
+CAMPAIGN = Campaign(
+    "reorder",
+    "G2",
+    "whatever POSIX lets a disk forget, nothing acknowledged is lost",
+    tuple(SCENARIOS),
+    run,
+    no_compiler,
+)
