@@ -30,6 +30,12 @@ class Stage(NamedTuple):
         """From the beginning, once. A process that accompanies it is never disturbed, unless all power is cut: if it
         does not come to its end, that is the outcome."""
         self.world.reset()
+        return self.perform(fault, trace=trace, with_data=with_data, device=device)
+
+    def perform(
+        self, fault: Fault = UNDISTURBED, *, trace: bool = False, with_data: bool = False, device: str = ""
+    ) -> Outcome:
+        """From what lies there, which was reset before."""
         how = {"trace": trace, "with_data": with_data, "device": device}
         with _accompanied(self) as beside:
             outcome = self.run("acting:act", scenario=self.scenario, fault=fault, **how)

@@ -1,0 +1,44 @@
+"""G2: the power fails before any call that changes something on disk, on a real file system.
+
+The writer itself shuts ext4 down, so that no call of its own is under way, and dies. Then it is mounted again, its
+journal replayed, and the store looked at.
+
+What power loss may take, as docs/architecture.md and docs/format.md say: the beginning of a step, the announcement of a
+pack, the witness, caches, copies of files elsewhere; and steps of a collection. None of them is acknowledged as saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.faults.campaign import Campaign, Plan, Trial
+from tests.faults.scenarios import SCENARIOS
+from tests.faults.shim import Fault, no_compiler
+from tests.faults.stage import open_stage
+from tests.faults.volume import mounted, no_volume
+
+
+def run(scenario: str, plan: Plan) -> Iterator[Trial]:
+    with mounted() as volume, open_stage(scenario, disk=volume.folder / "disk", path=plan.path) as stage:
+        undisturbed = stage.play()
+        yield Trial(f"{scenario}, undisturbed", [undisturbed.error] if undisturbed.error else stage.verify())
+        for at in plan.choose(range(1, stage.calls() + 2)):
+            stage.world.reset()
+            volume.sync()
+            played = stage.perform(Fault("shutdown", at), device=str(volume.folder))
+            if played.ended == "done":  # it had come to its end before
+                volume.cut_power()
+            volume.come_back()
+            # Only whether it hung: where the power is cut by a process that it started, its own files are gone, too.
+            surprise = ["the actor hung"] if played.ended == "hung" else []
+            yield Trial(f"{scenario}, power cut before call {at}", surprise + stage.verify())
+
+
+CAMPAIGN = Campaign(
+    "power",
+    "G2",
+    "when the power fails before any call, nothing acknowledged is lost",
+    tuple(SCENARIOS),
+    run,
+    lambda: no_compiler() or no_volume(),
+)
