@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -77,6 +78,7 @@ class Actor:
     def move(self, name: str, work: Callable[[], Any], *, to: Sequence[str], present: Any, state: Any = None) -> None:
         """Whatever makes the captured files on disk those that `to` tells of, and with `state` that what the task goes
         on from; until it ends both may be as they are. `present`: the state that the program has now."""
+        sync_files(self.work)
         there = tree_lines(self.work)
         then = sorted({*to, *left_out(there)})
         after = state_digest(present if state is None else state)
@@ -191,6 +193,16 @@ def write_files(folder: Path, names: Iterable[str], seed: int, size: int = 3000)
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(dice.randbytes(size))
+
+
+def sync_files(folder: Path) -> None:
+    """Durable: what a program has not synced itself, power loss may take before the store has seen it."""
+    with shim.pause():
+        for path in [*folder.rglob("*"), folder]:
+            if not path.is_symlink():
+                descriptor = os.open(path, os.O_RDONLY)
+                os.fsync(descriptor)
+                os.close(descriptor)
 
 
 # --- what a troupe lets an actor do ---------------------------------------------------------------------------------

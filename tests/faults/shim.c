@@ -67,6 +67,8 @@ static int path_of(int fd, char *path) {
 }
 
 static int resolve(int folder, const char *name, char *path) {
+    static const char opened[] = "/proc/self/fd/";
+    if (!strncmp(name, opened, sizeof opened - 1)) return path_of(atoi(name + sizeof opened - 1), path);
     if (name[0] == '/') return snprintf(path, PATH_MAX, "%s", name) < PATH_MAX;
     char base[PATH_MAX];
     if (folder == AT_FDCWD ? !getcwd(base, sizeof base) : !path_of(folder, base)) return 0;

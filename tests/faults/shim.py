@@ -42,6 +42,8 @@ class Fault(NamedTuple):
 
 
 UNDISTURBED = Fault()
+OWN_WORK, OWN_WORK_DONE = "own work", "own work done"
+"""Marks around what a program does by itself."""
 
 
 class Arming(NamedTuple):
@@ -110,10 +112,16 @@ def disarm() -> None:
 
 @contextmanager
 def pause() -> Iterator[None]:
-    """What is done inside does not count: it is not the store that does it. It is noted where a trace wants data."""
+    """What is done inside does not count: it is not the store that does it. Where a trace wants data it is noted,
+    between two marks."""
     told = os.environ.get("LASTGOOD_FAULTS", "").split("\n")
-    if len(told) < 9 or int(told[7]):
+    if len(told) < 9:
         yield
+        return
+    if int(told[7]):
+        mark(OWN_WORK)
+        yield
+        mark(OWN_WORK_DONE)
         return
     _library().faults_pause(1)
     try:
