@@ -17,6 +17,9 @@ from tests.faults.shim import Fault, no_compiler
 from tests.faults.stage import open_stage
 from tests.faults.volume import mounted, no_volume
 
+PARTS = tuple(name for name, scenario in SCENARIOS.items() if scenario.beside is None)
+"""A process beside the play may be in the middle of a sync, which the shutdown lets succeed: no disk does that."""
+
 
 def run(scenario: str, plan: Plan) -> Iterator[Trial]:
     with mounted() as volume, open_stage(scenario, disk=volume.folder / "disk", path=plan.path) as stage:
@@ -38,7 +41,7 @@ CAMPAIGN = Campaign(
     "power",
     "G2",
     "when the power fails before any call, nothing acknowledged is lost",
-    tuple(SCENARIOS),
+    PARTS,
     run,
     lambda: no_compiler() or no_volume(),
 )
