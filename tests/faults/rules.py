@@ -23,6 +23,9 @@ class Place(NamedTuple):
     def is_log(self, path: str) -> bool:
         return path == f"{self.store}/catalog.sqlite-wal"
 
+    def is_witness(self, path: str) -> bool:
+        return path == f"{self.store}/catalog.sqlite-lock"
+
     def is_pack(self, path: str) -> bool:
         return path.startswith(f"{self.store}/objects/packs/") and path.count("/") == self.store.count("/") + 4
 
@@ -165,6 +168,22 @@ def the_log_is_synced_before_an_acknowledgement(calls: Iterable[Call], place: Pl
                 yield f"nothing was committed before the acknowledgement after call {call.number}"
 
 
+def the_witness_is_written_after_the_log_is_synced(calls: Iterable[Call], place: Place) -> Iterator[str]:
+    """Outside of a save it may tell what it told before: so a loss is accepted."""
+    saving: set[int] = set()
+    for call, unsynced in _walk(calls):
+        writes = unsynced.written(place.is_log, call.pid)
+        if call.op == Op.MARK and call.path == "intended":
+            saving.add(call.pid)
+        elif call.op in (Op.SYNC, Op.DATASYNC) and place.is_log(call.path) and writes:
+            saving.discard(call.pid)
+        elif call.op == Op.WRITE and place.is_witness(call.path):
+            if writes:
+                yield f"{call} tells of a commit, and the log was not synced since {writes[0]}"
+            elif call.pid in saving:
+                yield f"{call} tells of a commit, and nothing was committed yet"
+
+
 def packs_go_after_the_transaction_that_forgot_them(calls: Iterable[Call], place: Place) -> Iterator[str]:
     for call, unsynced in _walk(calls):
         if call.op == Op.UNLINK and place.is_pack(call.path):
@@ -189,6 +208,7 @@ RULES: tuple[Rule, ...] = (
     names_are_synced_before_an_acknowledgement,
     packs_are_durable_before_a_transaction_names_them,
     the_log_is_synced_before_an_acknowledgement,
+    the_witness_is_written_after_the_log_is_synced,
     packs_go_after_the_transaction_that_forgot_them,
     restored_files_are_durable_before_the_journal_ends,
 )

@@ -13,14 +13,15 @@ from tests.faults.rules import (
     packs_go_after_the_transaction_that_forgot_them,
     restored_files_are_durable_before_the_journal_ends,
     the_log_is_synced_before_an_acknowledgement,
+    the_witness_is_written_after_the_log_is_synced,
 )
 from tests.faults.trace import Call, Op
 
 PLACE = Place("/disk/store", "/disk/work")
 LOG, OBJECTS = "/disk/store/catalog.sqlite-wal", "/disk/store/objects"
 DRAFT, PACK, OLD = f"{OBJECTS}/.drafts/1", f"{OBJECTS}/packs/ab/abcd", f"{OBJECTS}/packs/cd/cdef"
-WORK = "/disk/work/deep"
-INODES = {LOG: 1, DRAFT: 2, f"{WORK}/.tmp": 3}
+WORK, WITNESS = "/disk/work/deep", "/disk/store/catalog.sqlite-lock"
+INODES = {LOG: 1, DRAFT: 2, f"{WORK}/.tmp": 3, WITNESS: 4}
 
 Noted = tuple[Op, str] | tuple[Op, str, str]
 
@@ -43,6 +44,7 @@ SAVE: list[Noted] = [
     (Op.SYNC, f"{OBJECTS}/packs/ab"),
     (Op.WRITE, LOG),
     (Op.DATASYNC, LOG),
+    (Op.WRITE, WITNESS),
     (Op.MARK, "acknowledged"),
 ]
 RESTORE: list[Noted] = [
@@ -99,7 +101,7 @@ def test_a_folder_that_was_not_synced_before_an_acknowledgement(folder: str) -> 
     found = break_rules(names_are_synced_before_an_acknowledgement, without(SAVE, (Op.SYNC, folder)))
     assert found
     assert all(
-        "acknowledged after call 18" in sentence and "was not synced after call" in sentence for sentence in found
+        "acknowledged after call 19" in sentence and "was not synced after call" in sentence for sentence in found
     )
 
 
@@ -140,6 +142,21 @@ def test_a_log_that_is_only_cut_off_holds_no_news() -> None:
     assert not break_rules(
         the_log_is_synced_before_an_acknowledgement, [*SAVE[:at], (Op.TRUNCATE, LOG), (Op.MARK, "acknowledged")]
     )
+
+
+def test_a_witness_of_a_commit_that_could_be_lost() -> None:
+    (sentence,) = break_rules(the_witness_is_written_after_the_log_is_synced, without(SAVE, (Op.DATASYNC, LOG)))
+    assert "(write catalog.sqlite-lock) tells of a commit, and the log was not synced since call 17" in sentence
+
+
+def test_a_witness_of_a_commit_that_is_still_to_come() -> None:
+    early: list[Noted] = [(Op.MARK, "intended"), (Op.WRITE, WITNESS), (Op.WRITE, LOG), (Op.DATASYNC, LOG)]
+    (sentence,) = break_rules(the_witness_is_written_after_the_log_is_synced, SAVE + early)
+    assert sentence.endswith("nothing was committed yet")
+
+
+def test_a_witness_that_tells_nothing_new() -> None:
+    assert not break_rules(the_witness_is_written_after_the_log_is_synced, [*SAVE, (Op.WRITE, WITNESS)])
 
 
 def test_a_pack_that_goes_before_the_transaction_that_forgot_it() -> None:
