@@ -15,7 +15,7 @@ from lastgood.engine.commit import KEPT, Draft
 from lastgood.engine.cursor import Cursor, is_gone
 from lastgood.engine.options import OnFailure, check_on_failure
 from lastgood.engine.process import this_process
-from lastgood.errors import IntegrityError, InvalidError, NotFoundError
+from lastgood.errors import ConflictError, IntegrityError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import COMPANIONS
 from lastgood.model.identity import check_flag
 from lastgood.model.task import BranchInfo
@@ -352,8 +352,8 @@ class Task:
             return position
 
         with cursor.lock:
-            head = self._store.stored(chosen.head.id, self.owner) if chosen.head and self._workspace else None
-            return self._travel(head, go)
+            stays = chosen.id == self.branch_id  # its files lie there already, perhaps edited since
+            return self._travel(lambda: None if stays else self._newest(chosen), go)
 
     def branches(self) -> list[BranchInfo]:
         """Oldest first."""
@@ -480,8 +480,18 @@ class Task:
         with self._workspace_locked(), self._store.catalog.queue():  # nobody removes anything meanwhile
             return capture_and_save(None)
 
-    def _travel(self, destination: StoredCheckpoint | None, go: Callable[[], Position]) -> Checkpoint:
-        """Go to another branch, or to other files of this one, with the files that belong there."""
+    def _newest(self, branch: BranchInfo) -> StoredCheckpoint | None:
+        head = self._store.stored(branch.head.id, self.owner) if branch.head else None
+        if head is not None and head.deleted:
+            raise ConflictError(
+                "the newest checkpoint of the branch to go to was deleted",
+                hint="undelete it first, or fork another one",
+            )
+        return head
+
+    def _travel(self, find: Callable[[], StoredCheckpoint | None], go: Callable[[], Position]) -> Checkpoint:
+        """Go to another branch, or to other files of this one, with the files that belong there: those of the
+        checkpoint that `find` finds. What is refused is refused before a file is touched."""
         if self._workspace is None:
             go()
             return self._cursor.require_head()
@@ -489,6 +499,9 @@ class Task:
 
         rewind = Rewind(self._store, self._cursor, self._workspace)
         with rewind.locked():
+            if self._cursor.is_active:
+                self._cursor.require_unmoved()
+            destination = find()
             return rewind.travel(self._store.wrap_intact(destination) if destination else None, go)
 
     def _move(self, way: Literal["undo", "redo"]) -> Checkpoint:
@@ -505,7 +518,7 @@ class Task:
 
         with cursor.lock:
             cursor.require_head()
-            return self._travel(catalog.destination(self.owner, self.task_id, way) if self._workspace else None, go)
+            return self._travel(lambda: catalog.destination(self.owner, self.task_id, way), go)
 
     def _choose(self, checkpoint: Checkpoint | str) -> Checkpoint:
         """As it lies in this store, whatever the object at hand says."""

@@ -124,7 +124,8 @@ class FilesConformance(CatalogMeans):
         undone = self.catalog.undo(ADA, "task", ACTOR)
         assert (undone.files, undone.head.id) == (before.id, after.id)
         assert self.catalog.destination(ADA, "task", "redo") == after
-        assert self.catalog.destination(ADA, "task", "undo") is None
+        with refused(ConflictError):
+            self.catalog.destination(ADA, "task", "undo")
         put_back = self.save(parent=after, keeps_redo=True).stored
         redone = self.catalog.redo(ADA, "task", ACTOR)
         assert (redone.files, redone.head.id) == (after.id, put_back.id)
@@ -135,6 +136,8 @@ class FilesConformance(CatalogMeans):
         self.catalog.undo(ADA, "task", ACTOR)
         put_back = self.save(parent=after, keeps_redo=True).stored
         self.save(parent=put_back)
+        with refused(ConflictError):
+            self.catalog.destination(ADA, "task", "redo")
         with refused(ConflictError):
             self.catalog.redo(ADA, "task", ACTOR)
 

@@ -83,9 +83,7 @@ def activate(connection: apsw.Connection, owner: str, branch_id: str, actor: Act
 def undo(connection: apsw.Connection, owner: str, task_id: str, actor: Actor, expects: str | None) -> Position:
     task = _require_task(connection, owner, task_id)
     expect_active(connection, task, expects)
-    move = _move(connection, task, "undone IS NULL ORDER BY number DESC")
-    if move is None:
-        raise ConflictError(f"there is nothing to undo in {task_id!r}", hint="undo takes back restores and switches")
+    move = _undoable(connection, task)
     version = _living_version(connection, move.left)
     connection.execute("UPDATE moves SET undone = ? WHERE task = ? AND number = ?", (version, task.number, move.number))
     _set_active(connection, task, move.left)
@@ -96,10 +94,7 @@ def undo(connection: apsw.Connection, owner: str, task_id: str, actor: Actor, ex
 def redo(connection: apsw.Connection, owner: str, task_id: str, actor: Actor, expects: str | None) -> Position:
     task = _require_task(connection, owner, task_id)
     expect_active(connection, task, expects)
-    move = _move(connection, task, "undone IS NOT NULL ORDER BY number")
-    if move is None or move.undone != _living_version(connection, move.left):
-        raise ConflictError(f"there is nothing to redo in {task_id!r}", hint="a save after an undo ends redoing")
-    _living_version(connection, move.entered)
+    move = _redoable(connection, task)
     # Files may have changed since the undo. The head has them as they are: there the next undo goes back to.
     connection.execute(
         """UPDATE moves SET undone = NULL, before = iif(before IS NULL, NULL,
@@ -117,11 +112,11 @@ def read_destination(connection: apsw.Connection, owner: str, task_id: str, way:
     if task is None:
         return None
     if way == "undo":
-        move = _move(connection, task, "undone IS NULL ORDER BY number DESC")
-        branch, files = (move.left, move.before) if move else (0, None)
+        move = _undoable(connection, task)
+        branch, files = move.left, move.before
     else:
-        move = _move(connection, task, "undone IS NOT NULL ORDER BY number")
-        branch, files = (move.entered, move.after) if move else (0, None)
+        move = _redoable(connection, task)
+        branch, files = move.entered, move.after
     head = connection.execute("SELECT (task << 32) + head FROM branches WHERE branch = ?", (branch,)).get
     number = head if files is None else files
     return None if number is None else read_checkpoint_number(connection, number)
@@ -175,6 +170,24 @@ def _last_origin(connection: apsw.Connection, task: int, branch: int) -> int:
                      WHERE b.origin_branch IS NOT NULL)
              SELECT max(sequence) FROM origins WHERE branch = ?2"""
     return connection.execute(sql, (task, branch)).get or 0
+
+
+def _undoable(connection: apsw.Connection, task: TaskInfo) -> _Move:
+    """The last move, if it can be taken back."""
+    move = _move(connection, task, "undone IS NULL ORDER BY number DESC")
+    if move is None:
+        raise ConflictError(f"there is nothing to undo in {task.id!r}", hint="undo takes back restores and switches")
+    _living_version(connection, move.left)
+    return move
+
+
+def _redoable(connection: apsw.Connection, task: TaskInfo) -> _Move:
+    """The move that was taken back last, if it can be made again."""
+    move = _move(connection, task, "undone IS NOT NULL ORDER BY number")
+    if move is None or move.undone != _living_version(connection, move.left):
+        raise ConflictError(f"there is nothing to redo in {task.id!r}", hint="a save after an undo ends redoing")
+    _living_version(connection, move.entered)
+    return move
 
 
 def _move(connection: apsw.Connection, task: TaskInfo, which: str) -> _Move | None:

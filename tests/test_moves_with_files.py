@@ -1,0 +1,69 @@
+"""Undo, redo and switch with a workspace: what is refused touches nothing, and the work goes on where it went to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.trees import Bench, bench, files, replace
+
+import lastgood
+from lastgood.errors import ConflictError
+
+
+@pytest.fixture
+def place() -> Iterator[Bench]:
+    with bench() as made:
+        yield made
+
+
+def sequences(place: Bench) -> list[int | None]:
+    return [checkpoint.sequence for checkpoint in place.store.list_checkpoints("t")]
+
+
+def test_switching_to_the_branch_one_is_on_leaves_the_files(place: Bench) -> None:
+    replace(place.root, files(a="saved"))
+    task = place.task()
+    task.save({"n": 1})
+    replace(place.root, files(a="edited"))
+    task.switch("main")
+    assert (place.root / "a").read_text() == "edited"
+
+
+def refuse_undo(task: lastgood.Task) -> None:
+    task.undo()
+
+
+def refuse_redo(task: lastgood.Task) -> None:
+    task.redo()
+
+
+def refuse_switch(task: lastgood.Task) -> None:
+    task.switch("aside")
+
+
+@pytest.mark.parametrize("go", [refuse_undo, refuse_redo, refuse_switch])
+@pytest.mark.parametrize("is_stale", [False, True])
+def test_what_is_refused_saves_nothing_and_touches_no_file(place: Bench, go: Any, is_stale: bool) -> None:
+    """Promise 8: failure is loud, and it leaves everything as it was."""
+    replace(place.root, files(a="first"))
+    task = place.task()
+    first = task.save({"n": 1})
+    replace(place.root, files(a="second"))
+    task.save({"n": 2})
+    aside = task.fork(first, name="aside")
+    assert aside.head is not None
+    if not is_stale:
+        place.store.delete_checkpoint(aside.head.id)
+        task.restore(first)
+        task.undo()
+        task.save({"n": 3})  # nothing to redo any more, and nothing to undo
+    replace(place.root, files(a="edited"))
+    if is_stale:
+        place.store.task("t").append({"n": 4})
+    before = sequences(place)
+    with pytest.raises(ConflictError):
+        go(task)
+    assert (place.root / "a").read_text() == "edited"
+    assert sequences(place) == before
