@@ -67,3 +67,14 @@ def test_what_is_refused_saves_nothing_and_touches_no_file(place: Bench, go: Any
         go(task)
     assert (place.root / "a").read_text() == "edited"
     assert sequences(place) == before
+
+
+def test_work_goes_on_where_undo_went_to_also_where_no_files_were_saved(place: Bench) -> None:
+    first = place.store.task("t").save({"n": 1})
+    replace(place.root, files(a="present"))
+    task = place.task()
+    task.restore(first)
+    task.undo()
+    saved = task.save({"n": 2})
+    assert place.store.read_file(saved.id, "a") == b"present"
+    assert saved.branch_id == first.branch_id

@@ -220,7 +220,9 @@ class Rewind:
         if destination is None or destination.record.files is None:
             self.insist(lambda: self._keep(self._capture(cursor.head), NOT_GIVEN, "before another branch"))
             go()
-            return cursor.require_head()
+            head = cursor.require_head()
+            store.catalog.bind(cursor.owner, head.branch_id or "", self._workspace.binding(takes_over=True))
+            return head
         present, plan = self._look_and_keep(destination, None, NOT_GIVEN, "before other files")
         with self._journalled(plan, destination, cursor.require_head()) as journal:
             applied = self._apply(plan)
