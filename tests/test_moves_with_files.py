@@ -78,3 +78,16 @@ def test_work_goes_on_where_undo_went_to_also_where_no_files_were_saved(place: B
     saved = task.save({"n": 2})
     assert place.store.read_file(saved.id, "a") == b"present"
     assert saved.branch_id == first.branch_id
+
+
+def test_files_restored_on_a_side_branch_are_no_move_of_the_task(place: Bench) -> None:
+    """Undo takes back what the task did, and does not lead it to a branch that it was never on."""
+    replace(place.root, files(a="first"))
+    task = place.task()
+    first = task.save({"n": 1})
+    aside = task.fork(first, name="aside")
+    side = place.store.task(aside.id, workspace=place.root)
+    side.restore(first, what="files")
+    assert place.store.task("t").branch_id == first.branch_id
+    with pytest.raises(ConflictError):
+        place.store.task("t").undo()

@@ -132,7 +132,7 @@ def commit(connection: apsw.Connection, commit: Commit, actor: Actor) -> Committ
     write_files(connection, commit, line.task, line.branch)
     if commit.keeps_redo:
         keep_redo(connection, line.task, line.branch, line.version, version)
-    if commit.files_move and record.parent_id is not None:
+    if commit.files_move and line.active and record.parent_id is not None:  # on another branch the task does not move
         before = number_of(connection, commit.owner, record.parent_id)
         record_files_move(connection, line.task, line.branch, before or 0, number)
     if record.key is not None:
