@@ -9,7 +9,9 @@ import pytest
 from tests.trees import Bench, bench, files, replace
 
 import lastgood
-from lastgood.errors import ConflictError
+from lastgood.engine import rewind
+from lastgood.errors import ConflictError, UnavailableError
+from lastgood.workspace.apply import apply
 
 
 @pytest.fixture
@@ -91,3 +93,26 @@ def test_files_restored_on_a_side_branch_are_no_move_of_the_task(place: Bench) -
     assert place.store.task("t").branch_id == first.branch_id
     with pytest.raises(ConflictError):
         place.store.task("t").undo()
+
+
+def test_a_restore_that_was_to_take_a_folder_over_is_taken_back(place: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Promise 3. The folder was another branch's, whose files are the same."""
+    replace(place.root, files(a="first"))
+    task = place.task()
+    first = task.save({"n": 1})
+    replace(place.root, files(a="second", b="new"))
+    second = task.save({"n": 2})
+    place.store.task("t").restore(second, what="state")  # without the files: the folder stays main's
+    put_back = apply
+
+    def put_back_and_fail(*args: Any, **more: Any) -> Any:
+        monkeypatch.setattr(rewind, "apply", put_back)
+        put_back(*args, **more)
+        raise UnavailableError("the disk is away")
+
+    monkeypatch.setattr(rewind, "apply", put_back_and_fail)
+    with pytest.raises(UnavailableError):
+        place.task().restore(first)
+    assert (place.root / "a").read_text() == "second"
+    assert (place.root / "b").read_text() == "new"
+    assert place.store.recovery("t").restores == ()

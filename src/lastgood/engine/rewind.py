@@ -360,8 +360,14 @@ class Rewind:
     def _take_back(self, journal: Journal) -> None:
         """Put the folders back to what they were when the restore began, after keeping what lies there now."""
         before = self._store.get_checkpoint(journal.before, owner=self._cursor.owner)
-        _, plan = self._look_and_keep(before, None, NOT_GIVEN, "as an interrupted restore left it")
-        self._finish(journal, plan)
+
+        def look_and_keep() -> FilesPlan:
+            present, plan = self._look(before, None)
+            # Whose files these are stays as it was: a restore may have been about to take the folder over.
+            self._keep(present._replace(binding=None), NOT_GIVEN, "as an interrupted restore left it")
+            return plan
+
+        self._finish(journal, self.insist(look_and_keep))
 
     def _finish(self, journal: Journal, plan: FilesPlan) -> None:
         """Carry it out, and end the journal; it stays open if something could not be put back."""

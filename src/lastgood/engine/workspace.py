@@ -55,7 +55,7 @@ class CapturedFiles(NamedTuple):
     roots: tuple[FileRoot, ...]
     skipped: tuple[Skipped, ...]
     gathered: Gathered
-    binding: Binding
+    binding: Binding | None
     newest: Mapping[str, Callable[[], Newest]]
     """Looks for what changed last in each root."""
     base: str | None = None
