@@ -1,0 +1,92 @@
+"""An operation that meets a fault: in a process of its own that dies of it, or in this one, which is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.faults import shim
+
+from lastgood.errors import CheckpointError
+
+SECONDS = 60
+
+
+class Ending(NamedTuple):
+    """killed | done | refused (lastgood said so) | raised (anything else, with its traceback) | hung"""
+
+    how: str
+    kind: str = ""
+    said: str = ""
+
+
+def die_of(fault: shim.Fault, disk: Path, counter: Path, act: Callable[[], Any]) -> Ending:
+    """Do it in a child that is killed at the given call. It may come to its end before that."""
+    shim.reset(counter)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _perform(shim.Arming(str(disk), str(counter), fault), act, writing)
+    os.close(writing)
+    try:
+        if not _has_ended(child):
+            return Ending("hung")
+        _, status = os.waitpid(child, 0)
+        if os.WIFSIGNALED(status):
+            return Ending("killed")
+        return Ending(*json.loads(os.read(reading, 1 << 16)))
+    finally:
+        os.close(reading)
+
+
+def _has_ended(child: int) -> bool:
+    """Whether it does within its time; what it started ends with it."""
+    watched = os.pidfd_open(child)
+    try:
+        has_ended = bool(select.select([watched], [], [], SECONDS)[0])
+    finally:
+        os.close(watched)
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    if not has_ended:
+        os.waitpid(child, 0)
+    return has_ended
+
+
+def _perform(arming: shim.Arming, act: Callable[[], Any], answer: int) -> None:
+    try:
+        os.setsid()
+        shim.arm(arming)
+        ending = _done(act)
+        shim.disarm()
+        os.write(answer, json.dumps(ending).encode()[: 1 << 15])
+    finally:
+        os._exit(0)
+
+
+def suffer(fault: shim.Fault, disk: Path, counter: Path, act: Callable[[], Any]) -> Ending:
+    """Do it here, and have the given call fail."""
+    shim.reset(counter)
+    shim.arm(shim.Arming(str(disk), str(counter), fault))
+    try:
+        return _done(act)
+    finally:
+        shim.disarm()
+
+
+def _done(act: Callable[[], Any]) -> Ending:
+    try:
+        act()
+    except CheckpointError as error:
+        return Ending("refused", type(error).__name__, str(error))
+    except Exception as error:
+        return Ending("raised", type(error).__name__, traceback.format_exc()[-6000:])
+    return Ending("done")
