@@ -18,7 +18,7 @@ from tests.faults.backend import SECRET, Backend, write_changes
 from tests.faults.model import Model, Refusal
 from tests.faults.nouns import Branch, Point, Seen, Tree
 from tests.faults.stage import QUICK
-from tests.faults.views import Telling, View, differences, learn, read_files, tell_model
+from tests.faults.views import Counts, Telling, View, differences, learn, read_files, tell_model
 
 import lastgood
 from lastgood import Checkpoint, CheckpointManager, ConflictError
@@ -150,12 +150,13 @@ class Both:
         was_met = shim.count(self.counter) >= fault.at
         with self._open(1) as fresh:
             fresh.task(WORK, workspace=self.work)  # whoever opens it finishes or takes back what was interrupted
-            found = Telling(fresh, self.model, self.work).tell(closely=True)
+            known = {line.id: len(line.points) for line in self.model.lines.values()}
+            found = Telling(fresh, self.model, self.work).tell(known)
             landed = Tree(found["disk"]) if was_met and not is_dead else None
             outcomes = _outcomes(before, way, fresh, landed, is_dead=is_dead)
             if not was_met or ending.how == "done":
                 outcomes = (outcome for outcome in outcomes if outcome.is_end and outcome.meets(ending))
-            chosen = _choose(outcomes, found, f"{way}, {fault}, {ending.how} {ending.said}")
+            chosen = _choose(outcomes, known, found, f"{way}, {fault}, {ending.how} {ending.said}")
             args = tuple(replace(each) if is_dead and isinstance(each, Seen) else each for each in args)
             chosen.happen(self.model, way, args)
             learn(fresh, self.model)
@@ -169,8 +170,9 @@ class Both:
     # --- looking ----------------------------------------------------------------------------------------------------
 
     def look(self, side: int, *, closely: bool) -> None:
-        found = Telling(self.stores[side], self.model, self.work).tell(closely=closely)
-        _require_same(tell_model(self.model, closely=closely), found, "")
+        known: Counts | None = {} if closely else None
+        found = Telling(self.stores[side], self.model, self.work).tell(known)
+        _require_same(tell_model(self.model, known), found)
         assert (self.work / SECRET).read_text() == "never captured"
 
 
@@ -208,22 +210,29 @@ def _outcomes(
     """All that are possible. What lies on disk, or was left behind, is a file from before or one from after each."""
     head = fresh.task(WORK).head
     left = read_files(fresh, head.id) if head is not None and head.message == LEFT_BEHIND else None
-    model, args = deepcopy(before)
-    _finish(getattr(model, way)(*args))
-    possible = [_Circumstances()]
-    if _is_mixture(left, before[0].disk, model.disk):
-        possible.append(_Circumstances(left_behind=left))
-    if landed is not None:
-        possible += [_Circumstances(unrecorded=number) for number in range(1, 4)]
-        if _is_mixture(landed, before[0].disk, model.disk):
-            possible += [each._replace(landing=landed) for each in possible]
-    for circumstances in possible:
+    for circumstances in _possible(before, way, left, landed):
         for steps in range(1000):
             model, args = deepcopy(before)
             is_end, told = _advance(model, way, args, steps, circumstances, is_dead=is_dead)
             yield _Outcome(steps, is_end, told, model, circumstances, is_dead)
             if is_end:
                 break
+
+
+def _possible(
+    before: tuple[Model, tuple[Any, ...]], way: str, left: Tree | None, landed: Tree | None
+) -> Iterator[_Circumstances]:
+    yield _Circumstances()
+    model, args = deepcopy(before)
+    _finish(getattr(model, way)(*args))
+    if _is_mixture(left, before[0].disk, model.disk):
+        yield _Circumstances(left_behind=left)
+    if landed is not None:
+        for unrecorded in range(4):
+            yield _Circumstances(unrecorded=unrecorded)
+            if _is_mixture(landed, before[0].disk, model.disk):
+                yield _Circumstances(landed, unrecorded=unrecorded)
+                yield _Circumstances(landed, left, unrecorded)
 
 
 def _advance(
@@ -257,10 +266,10 @@ def _is_mixture(tree: Tree | None, one: Tree, other: Tree) -> bool:
     )
 
 
-def _choose(outcomes: Iterator[_Outcome], found: View, what: str) -> _Outcome:
+def _choose(outcomes: Iterator[_Outcome], known: Counts, found: View, what: str) -> _Outcome:
     told: list[list[str]] = []
     for outcome in outcomes:
-        view = tell_model(outcome.model, closely=True)
+        view = tell_model(outcome.model, known)
         if view == found:
             return outcome
         told.append(list(differences(view, found)))
@@ -279,9 +288,9 @@ def _finish(doing: Any) -> Any:
             return end.value
 
 
-def _require_same(expected: View, found: View, what: str) -> None:
+def _require_same(expected: View, found: View) -> None:
     if expected != found:
-        raise AssertionError("\n  ".join([f"the store is not what it should be{what}:", *differences(expected, found)]))
+        raise AssertionError("\n  ".join(["the store is not what it should be:", *differences(expected, found)]))
 
 
 def _see_refused(refusal: Refusal, act: Callable[[], Any]) -> None:

@@ -44,7 +44,7 @@ from lastgood import CheckpointManager, Evidence, EvidencePack, EvidenceType, No
 from lastgood.engine import blobs, collect, repack
 
 STEPS = 50
-LOOK_CLOSELY_EVERY = 7
+LOOK_CLOSELY_EVERY = 12
 """Steps between two looks at everything there is; a look at the outside follows each."""
 
 tasks = st.sampled_from([WORK, WORK, WORK, "other"])

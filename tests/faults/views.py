@@ -20,13 +20,17 @@ MANY = 1000
 View = dict[str, Any]
 
 
-def tell_model(model: Model, *, closely: bool) -> View:
-    tasks = {line.id: _tell_line(line, closely=closely) for line in model.lines.values()}
+Counts = dict[str, int]
+"""How many checkpoints of each task are not told, because they are known; None in the place of one: none is told."""
+
+
+def tell_model(model: Model, known: Counts | None) -> View:
+    tasks = {line.id: _tell_line(line, known) for line in model.lines.values()}
     steps = [(step.task_id, step.type, step.orphaned) for step in model.steps]
     return {"tasks": tasks, "steps": steps, "log": list(model.log), "disk": dict(model.disk)}
 
 
-def _tell_line(line: Line, *, closely: bool) -> View:
+def _tell_line(line: Line, known: Counts | None) -> View:
     number = {id(branch): index for index, branch in enumerate(line.branches)}
 
     def numbered(branch: Branch | None) -> int | None:
@@ -44,12 +48,9 @@ def _tell_line(line: Line, *, closely: bool) -> View:
         "bound": numbered(line.bound),
         "tags": {name: point.sequence for name, point in sorted(line.tags.items())},
     }
-    if closely:
-        view["points"] = {
-            point.sequence: _tell_point(line, point, numbered(point.branch))
-            for point in line.points
-            if not point.purged
-        }
+    if known is not None:
+        new = [point for point in line.points[known.get(line.id, 0) :] if not point.purged]
+        view["points"] = {point.sequence: _tell_point(line, point, numbered(point.branch)) for point in new}
     return view
 
 
@@ -73,9 +74,9 @@ class Telling:
         self._sequences = {p.id: p.sequence for line in model.lines.values() for p in line.points if p.id}
         self._known = {line.id: [b.id for b in line.branches if b.id] for line in model.lines.values()}
 
-    def tell(self, *, closely: bool) -> View:
+    def tell(self, known: Counts | None) -> View:
         store = self._store
-        tasks = {info.id: self._tell_task(info.id, closely=closely) for info in store.tasks()}
+        tasks = {info.id: self._tell_task(info.id, known) for info in store.tasks()}
         return {
             "tasks": dict(sorted(tasks.items())),
             "steps": [(step.task_id, step.type, is_alive(step.process) is False) for step in store.open_steps()],
@@ -83,7 +84,7 @@ class Telling:
             "disk": dict(read_folder(self._work)),
         }
 
-    def _tell_task(self, id: str, *, closely: bool) -> View:
+    def _tell_task(self, id: str, known: Counts | None) -> View:
         store = self._store
         page = store.page_checkpoints(id, MANY)
         assert page.total == len(page.checkpoints)
@@ -109,15 +110,17 @@ class Telling:
             "bound": None if bound is None else number[bound],
             "tags": {name: head.sequence for name, head in sorted(store.tags(id).items())},
         }
-        if closely:
-            view["points"] = dict(self._tell_points(id, events, number))
+        if known is not None:
+            view["points"] = dict(self._tell_points(id, known.get(id, 0), events, number))
         return view
 
-    def _tell_points(self, id: str, events: list[Any], number: dict[str, int]) -> Iterator[tuple[int, View]]:
+    def _tell_points(
+        self, id: str, known: int, events: list[Any], number: dict[str, int]
+    ) -> Iterator[tuple[int, View]]:
         purged = {sequence for _, kind, _, sequence in events if kind == "purged"}
         made = {sequence for _, kind, _, sequence in events if kind in ("created", "branched")}
         task = self._store.line(id, self._store.user).task
-        for sequence in sorted(made - purged):
+        for sequence in sorted(made - purged - set(range(known + 1))):
             stored = self._store.catalog.checkpoint_at(task, sequence)
             assert stored is not None, f"{sequence} of {id} is gone, and was not purged"
             found = self._store.get_checkpoint(stored.id)
