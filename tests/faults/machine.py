@@ -44,8 +44,8 @@ from lastgood import CheckpointManager, Evidence, EvidencePack, EvidenceType, No
 from lastgood.engine import blobs, collect, repack
 
 STEPS = 50
-LOOK_CLOSELY_EVERY = 12
-"""Steps between two looks at everything there is; a look at the outside follows each."""
+LOOK_EVERY, LOOK_CLOSELY_EVERY = 3, 12
+"""Steps between two looks at the outside of a store, which follows each accident, too; and at everything there is."""
 
 tasks = st.sampled_from([WORK, WORK, WORK, "other"])
 sides = st.sampled_from([0, 1])
@@ -441,9 +441,10 @@ class Machine(RuleBasedStateMachine):
     def look(self) -> None:
         """The outside of both stores in turn; all of it now and then."""
         self.count += 1
-        self.both.look(self.count % 2, closely=False)
         if self.count % LOOK_CLOSELY_EVERY == 0:
             self._look_closely()
+        elif self.count % LOOK_EVERY == 0:
+            self.both.look(self.count % 2, closely=False)
 
     def _look_closely(self) -> None:
         side = self.count % 2
