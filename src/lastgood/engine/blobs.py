@@ -189,6 +189,8 @@ class FileBlobs:
         run: list[Blob] = []
         for blob in sorted(blobs, key=_by_place):
             if blob.place is None:
+                if blob.data is None:
+                    raise _damaged(blob.digest, "is missing")
                 yield blob, blob.data
             elif run and _follows(run[-1], blob):
                 run.append(blob)

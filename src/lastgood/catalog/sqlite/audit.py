@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from typing import NamedTuple, TypeVar
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import apsw
+import msgspec
 
 from lastgood.catalog.audit import (
     AttestationRow,
@@ -29,14 +30,19 @@ from lastgood.catalog.sqlite.reading import MAX_SEQUENCE, SHIFT, Row, read_blobs
 from lastgood.errors import IntegrityError
 from lastgood.model.digest import SIZE
 
-R = TypeVar("R")
-
-_blob: Callable[[Row], BlobRow] = partial(tuple.__new__, BlobRow)  # there are many: a third of the time of `_make`
-
 LAST_KEY = (1 << 63) - 1
 AT_ONCE = 500
 DIGEST_BITS = 8 * SIZE
 MAX_PROBLEMS = 20
+
+
+_CHECKPOINT = tuple[
+    int, int, str, str, str, int, int, int, int, int | None, bytes, bytes,
+    bytes | None, int | None, int | None, bytes | None,
+]  # fmt: skip
+_ATTESTATION = tuple[int, int, int, str, int, str, bytes, bytes]
+_NAME = tuple[int, str, int]
+_MOVE = tuple[int, int, int, int, int | None, int | None]
 
 
 class _Keys(NamedTuple):
@@ -70,79 +76,77 @@ class SQLiteAudit(Audit):
 
     def problems(self) -> list[str]:
         try:
-            found = self._connection.execute(f"PRAGMA quick_check({MAX_PROBLEMS})").fetchall()
+            found = self._connection.execute(f"PRAGMA integrity_check({MAX_PROBLEMS})").fetchall()
         except apsw.Error as error:
             return [str(translate(error))]
         return [] if found == [("ok",)] else [line for (text,) in found for line in str(text).splitlines()]
 
     def tasks(self) -> Iterator[TaskRow]:
         columns = "task, owner, id, active_branch, last_sequence, last_event, checkpoints"
-        return self._scan("tasks", columns, _numbered("task"), TaskRow._make)
+        return self._scan("tasks", columns, _numbered("task"), TaskRow)
 
     def branches(self) -> Iterator[BranchRow]:
         columns = """branch, task, owner, id, name, origin_branch, origin, origin_id, head, version, own, inherited,
                      deleted"""
-        return self._scan("branches", columns, _numbered("branch"), BranchRow._make)
+        return self._scan("branches", columns, _numbered("branch"), BranchRow)
 
     def checkpoints(self) -> Iterator[CheckpointRow]:
         columns = """number, branch, owner, id, type, version, last_event, deleted, verified, verified_at, checksum,
                      placement, record, root_size, encoding, root"""
-        return self._scan(
-            "checkpoints", columns, _numbered("number"), lambda row: CheckpointRow(*_place(row[0]), *row[1:])
-        )
+        found = self._scan("checkpoints", columns, _numbered("number"), _CHECKPOINT)
+        return (CheckpointRow(*_place(row[0]), *row[1:]) for row in found)
 
     def attestations(self) -> Iterator[AttestationRow]:
         columns = "attestation, checkpoint, number, kind, at, actor, data, digest"
-        return self._scan(
-            "attestations", columns, _numbered("attestation"), lambda row: AttestationRow(*_place(row[1]), *row[2:])
-        )
+        found = self._scan("attestations", columns, _numbered("attestation"), _ATTESTATION)
+        return (AttestationRow(*_place(row[1]), *row[2:]) for row in found)
 
     def events(self) -> Iterator[tuple[int, int]]:
-        return self._scan("events", "number", _numbered("number"), lambda row: _place(row[0]))
+        return (_place(row[0]) for row in self._scan("events", "number", _numbered("number"), tuple[int]))
 
     def keys(self) -> Iterator[NameRow]:
-        return self._read_through("keys", "SELECT task, key, number FROM keys", _name)
+        return map(_name, self._read_through("keys", "SELECT task, key, number FROM keys", _NAME))
 
     def tags(self) -> Iterator[NameRow]:
-        return self._read_through("tags", "SELECT task, name, number FROM tags", _name)
+        return map(_name, self._read_through("tags", "SELECT task, name, number FROM tags", _NAME))
 
     def moves(self) -> Iterator[MoveRow]:
         sql = "SELECT task, number, left, entered, before, after FROM moves"
-        return self._read_through("moves", sql, _move)
+        return map(_move, self._read_through("moves", sql, _MOVE))
 
     def workspaces(self) -> Iterator[WorkspaceRow]:
-        return self._read_through("workspaces", "SELECT task, host, path, branch FROM workspaces", WorkspaceRow._make)
+        return self._read_through("workspaces", "SELECT task, host, path, branch FROM workspaces", WorkspaceRow)
 
     def journals(self) -> Iterator[JournalRow]:
-        return self._read_through("journals", "SELECT id, owner, task_id, journal FROM journals", JournalRow._make)
+        return self._read_through("journals", "SELECT id, owner, task_id, journal FROM journals", JournalRow)
 
     def steps(self) -> Iterator[StepRow]:
         sql = "SELECT owner, id, task_id, step, size, encoding, snapshot FROM steps"
-        return self._read_through("steps", sql, StepRow._make)
+        return self._read_through("steps", sql, StepRow)
 
     def packs(self) -> Iterator[PackRow]:
-        return self._scan("packs", "pack, name, size", _numbered("pack"), PackRow._make)
+        return self._scan("packs", "pack, name, size", _numbered("pack"), PackRow)
 
     def blobs(self, *, data: bool = False) -> Iterator[BlobRow]:
         # SQLite knows the length of bytes that it does not read.
         columns = f"""blob, partition, digest, size, encoding, pack, position, coalesce(length, length(data)),
                       {"data" if data else "NULL"}"""
-        return self._scan("blobs", columns, _numbered("blob"), _blob)
+        return self._scan("blobs", columns, _numbered("blob"), BlobRow)
 
     def slices(self) -> Iterator[SliceRow]:
-        return self._scan("slices", "partition, digest, size, whole, position", _SLICES, SliceRow._make)
+        return self._scan("slices", "partition, digest, size, whole, position", _SLICES, SliceRow)
 
     def read(self, partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
         wanted = list(digests)
         try:
             return read_blobs(self._connection, partition, wanted)
-        except apsw.Error as error:
+        except (apsw.Error, IntegrityError) as error:
             _require_damage(error)
         found: dict[bytes, Blob] = {}
         for digest in wanted:
             try:
                 found |= read_blobs(self._connection, partition, [digest])
-            except apsw.Error as error:
+            except (apsw.Error, IntegrityError) as error:
                 _require_damage(error)
         return found
 
@@ -152,9 +156,9 @@ class SQLiteAudit(Audit):
             return self._scan(table, "*", _SLICES, tuple)
         if not has_rowid:
             return self._read_through(table, f"SELECT * FROM {table}", tuple)
-        return self._scan(table, "rowid, *", _numbered("rowid"), lambda row: row[1:])
+        return (row[1:] for row in self._scan(table, "rowid, *", _numbered("rowid"), tuple))
 
-    def _scan(self, table: str, columns: str, keys: _Keys, to: Callable[[Row], R]) -> Iterator[R]:
+    def _scan(self, table: str, columns: str, keys: _Keys, shape: Any) -> Iterator[Any]:
         """The rows of a table in the order of its keys, which come first; what is damaged is passed over."""
         sql = f"SELECT {columns} FROM {table} WHERE ({keys.columns}) >= ({keys.marks}) ORDER BY {keys.columns}"
         start: int | None = 0
@@ -165,12 +169,33 @@ class SQLiteAudit(Audit):
                 _require_damage(error)
                 self._say_unreadable(table)
                 for row in self._rows_before_damage(sql, keys.to_bindings(start)):
-                    start = keys.of(row) + 1
-                    yield to(row)
+                    start = max(start, self._key(table, keys, row) + 1)
+                    yield from self._shaped(table, [row], shape)
                 start = self._next_readable(f"{sql} LIMIT 1", keys, start)
                 continue
-            yield from map(to, rows)
-            start = keys.of(rows[-1]) + 1 if len(rows) == AT_ONCE else None
+            yield from self._shaped(table, rows, shape)
+            # A page in the wrong place has keys out of order: never go back to where this has been.
+            after = self._key(table, keys, rows[-1]) + 1 if len(rows) == AT_ONCE else 0
+            start = after if after > start else None
+
+    def _shaped(self, table: str, found: list[Row], shape: Any) -> list[Any]:
+        """Without those that cannot be rows of the table."""
+        believed = []
+        try:
+            return msgspec.convert(found, list[shape])
+        except msgspec.ValidationError:
+            self._say_unreadable(table)
+        for row in found:
+            with suppress(msgspec.ValidationError):
+                believed.append(msgspec.convert(row, shape))
+        return believed
+
+    def _key(self, table: str, keys: _Keys, row: Row) -> int:
+        try:
+            return keys.of(row)
+        except (TypeError, ValueError):  # it is no row of this table
+            self._say_unreadable(table)
+            return -1
 
     def _rows_before_damage(self, sql: str, bindings: Row) -> Iterator[Row]:
         try:
@@ -199,11 +224,11 @@ class SQLiteAudit(Audit):
             return False
         return True
 
-    def _read_through(self, table: str, sql: str, to: Callable[[Row], R]) -> Iterator[R]:
+    def _read_through(self, table: str, sql: str, shape: Any) -> Iterator[Any]:
         """The rows of a table, up to the first that cannot be read."""
         try:
             for row in self._connection.execute(sql):
-                yield to(row)
+                yield from self._shaped(table, [row], shape)
         except apsw.Error as error:
             _require_damage(error)
             self._say_unreadable(table)
@@ -213,9 +238,9 @@ class SQLiteAudit(Audit):
             self.unreadable.append(table)
 
 
-def _require_damage(error: apsw.Error) -> None:
+def _require_damage(error: apsw.Error | IntegrityError) -> None:
     """Whatever else is wrong is not for an audit to pass over."""
-    translated = translate(error)
+    translated = error if isinstance(error, IntegrityError) else translate(error)
     if not isinstance(translated, IntegrityError):
         raise translated from error
 

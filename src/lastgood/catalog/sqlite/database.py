@@ -28,6 +28,7 @@ from lastgood.catalog.sqlite.connection import (
 from lastgood.catalog.sqlite.group import Batch, Group, Work, Write, nested_write
 from lastgood.catalog.sqlite.migration import Migration, migrate, migrations, pending
 from lastgood.catalog.sqlite.queue import Queue
+from lastgood.catalog.sqlite.shapes import counted
 from lastgood.errors import CheckpointError, IntegrityError, LostCommitsError, UnavailableError
 from lastgood.model.digest import ALGORITHM
 from lastgood.model.forking import hold_for_fork, renew_after_fork
@@ -131,7 +132,7 @@ class FileDatabase(Database):
                 last = connection.execute(_LAST_COMMIT).get
             except apsw.Error:
                 last = None  # the row is damaged, which whoever reads it will find
-            yield connection, 0 if last is None or witness is None else max(0, witness - last)
+            yield connection, max(0, witness - last) if type(last) is int and witness is not None else 0
         finally:
             _end(connection, "COMMIT")
 
@@ -211,7 +212,7 @@ class FileDatabase(Database):
 
     def _begin(self, connection: apsw.Connection, durable: bool) -> int | None:
         connection.execute("BEGIN IMMEDIATE")
-        number: int | None = connection.execute(_NEXT_COMMIT).get if durable else None
+        number = counted(connection.execute(_NEXT_COMMIT).get) if durable else None
         last = connection.execute(_LAST_COMMIT).get if number is None else number - 1
         self._compare(last, self._queue.witness())
         return number
@@ -242,7 +243,7 @@ class FileDatabase(Database):
 
     def accept_loss(self) -> int:
         with self._queue.turn(), translated_errors():
-            last = self._connection().execute(_LAST_COMMIT).get
+            last = counted(self._connection().execute(_LAST_COMMIT).get)
             lost = max(0, (self._queue.witness() or 0) - last)
             self._queue.testify(last)
         return int(lost)
@@ -304,11 +305,11 @@ class FileDatabase(Database):
 
     @staticmethod
     def _compare(last: int, witness: int | None) -> None:
-        if witness is not None and last < witness:
+        if counted(last) < (witness or 0):
             raise LostCommitsError(
-                f"{witness - last} acknowledged commit(s) are gone from the store",
+                f"{(witness or 0) - last} acknowledged commit(s) are gone from the store",
                 hint="its write-ahead log is damaged; bring it back from a copy, or `lastgood repair --accept-loss`",
-                lost=witness - last,
+                lost=(witness or 0) - last,
             )
 
 

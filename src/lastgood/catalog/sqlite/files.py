@@ -8,6 +8,7 @@ import apsw
 import msgspec
 
 from lastgood.catalog.contract import FILES, Binding, Blob, Commit, NewPack
+from lastgood.catalog.sqlite import shapes
 from lastgood.catalog.sqlite.reading import Row, one_row, rows
 from lastgood.errors import ConflictError, IntegrityError, NotFoundError
 from lastgood.model.digest import to_text
@@ -68,12 +69,12 @@ def begin_journal(connection: apsw.Connection, journal: Journal) -> None:
 
 def read_journals(connection: apsw.Connection, host: str) -> list[Journal]:
     sql = "SELECT journal, id FROM journals WHERE host = ? ORDER BY began_at, id"
-    return [_journal(row) for row in rows(connection, sql, (host,))]
+    return [_journal(row) for row in rows(connection, sql, (host,), shapes.JOURNAL)]
 
 
 def read_needed(connection: apsw.Connection) -> set[tuple[str, str]]:
     """Owner and id of the checkpoints that restores under way go to, or back to, on any host."""
-    found = [_journal(row) for row in rows(connection, "SELECT journal, id FROM journals")]
+    found = [_journal(row) for row in rows(connection, "SELECT journal, id FROM journals", (), shapes.JOURNAL)]
     return {(journal.owner, each) for journal in found for each in (journal.before, journal.chosen)}
 
 

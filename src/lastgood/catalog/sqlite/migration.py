@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import apsw
 
+from lastgood.catalog.sqlite.shapes import misplaced
 from lastgood.errors import FormatError
 from lastgood.model.identity import now
 
@@ -43,6 +44,8 @@ def pending(connection: apsw.Connection, known: Sequence[Migration]) -> Sequence
     if applied == 0:
         return known
     newest = connection.execute("SELECT format FROM migrations ORDER BY number DESC LIMIT 1").get
+    if type(newest) is not str or re.fullmatch(r"\d+\.\d+", newest) is None:
+        raise misplaced()
     if int(newest.partition(".")[0]) > MAJOR:
         raise FormatError(
             f"this store has format {newest}, and this version of lastgood reads up to {MAJOR}.x",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import apsw
 
 from lastgood.catalog.contract import MAX_PAGE, Blob, Line, Place, Position, StoredCheckpoint, StoreInfo, Whole
+from lastgood.catalog.sqlite import shapes
+from lastgood.catalog.sqlite.shapes import counted, misplaced, shaped
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import Attestation, Head, Placement, decode_plain, decode_record
 from lastgood.model.event import Event
@@ -20,12 +23,14 @@ Row = tuple[Any, ...]
 Bindings = tuple[Any, ...] | dict[str, Any]
 
 
-def rows(connection: apsw.Connection, sql: str, bindings: Bindings = ()) -> list[Row]:
-    return connection.execute(sql, bindings).fetchall()
+def rows(connection: apsw.Connection, sql: str, bindings: Bindings = (), shape: Any = None) -> list[Row]:
+    """With a shape: IntegrityError when one of them does not have it."""
+    found = connection.execute(sql, bindings).fetchall()
+    return found if shape is None else shaped(found, shape)
 
 
-def one_row(connection: apsw.Connection, sql: str, bindings: Bindings = ()) -> Row | None:
-    found = rows(connection, sql, bindings)
+def one_row(connection: apsw.Connection, sql: str, bindings: Bindings = (), shape: Any = None) -> Row | None:
+    found = rows(connection, sql, bindings, shape)
     return found[0] if found else None
 
 
@@ -61,33 +66,39 @@ def sequence_of(number: int) -> int:
 def read_info(connection: apsw.Connection) -> StoreInfo:
     facts: dict[str, Any] = {row[0]: row[1] for row in rows(connection, "SELECT key, value FROM meta")}
     newest = "SELECT number, format FROM migrations ORDER BY number DESC LIMIT 1"
-    number, format_ = rows(connection, newest)[0]
+    number, format_ = one_row(connection, newest) or (0, "")
+    if not {"store_id", "created_at", "blob_id"} <= facts.keys():
+        raise misplaced()
     return StoreInfo(facts["store_id"], facts["created_at"], format_, facts["blob_id"], number)
 
 
 def read_task(connection: apsw.Connection, owner: str, task_id: str) -> TaskInfo | None:
-    row = one_row(connection, f"{_TASK} WHERE t.owner = ? AND t.id = ?", (owner, task_id))
+    row = one_row(connection, f"{_TASK} WHERE t.owner = ? AND t.id = ?", (owner, task_id), shapes.TASK)
     return TaskInfo(*row) if row else None
 
 
 def read_tasks(connection: apsw.Connection, owner: str | None, after: int, limit: int) -> list[TaskInfo]:
     where = "t.task < ?1 AND (?2 IS NULL OR t.owner = ?2)"
     sql = f"{_TASK} WHERE {where} ORDER BY t.task DESC LIMIT ?3"
-    return [TaskInfo(*row) for row in rows(connection, sql, (after or 1 << 62, owner, _bounded(limit)))]
+    found = rows(connection, sql, (after or 1 << 62, owner, _bounded(limit)), shapes.TASK)
+    return [TaskInfo(*row) for row in found]
 
 
 def read_branch(connection: apsw.Connection, owner: str, branch_id: str) -> BranchInfo | None:
-    row = one_row(connection, f"{_BRANCH} WHERE b.owner = ? AND b.id = ? AND b.deleted = 0", (owner, branch_id))
+    where = "b.owner = ? AND b.id = ? AND b.deleted = 0"
+    row = one_row(connection, f"{_BRANCH} WHERE {where}", (owner, branch_id), shapes.BRANCH)
     return _branch(row) if row else None
 
 
 def read_branches(connection: apsw.Connection, task: int) -> list[BranchInfo]:
     where = "b.task = ?1 AND (b.deleted = 0 OR b.own > 0)"
-    return [_branch(row) for row in rows(connection, f"{_BRANCH} WHERE {where} ORDER BY b.branch", (task,))]
+    found = rows(connection, f"{_BRANCH} WHERE {where} ORDER BY b.branch", (task,), shapes.BRANCH)
+    return [_branch(row) for row in found]
 
 
 def read_all_branches(connection: apsw.Connection, task: int) -> list[BranchInfo]:
-    return [_branch(row) for row in rows(connection, f"{_BRANCH} WHERE b.task = ? ORDER BY b.branch", (task,))]
+    found = rows(connection, f"{_BRANCH} WHERE b.task = ? ORDER BY b.branch", (task,), shapes.BRANCH)
+    return [_branch(row) for row in found]
 
 
 def read_position(connection: apsw.Connection, owner: str, id: str) -> Position | None:
@@ -105,31 +116,32 @@ def read_position(connection: apsw.Connection, owner: str, id: str) -> Position 
 
 
 def read_checkpoint(connection: apsw.Connection, owner: str, checkpoint_id: str) -> StoredCheckpoint | None:
-    row = one_row(connection, f"{_CHECKPOINT} WHERE c.id = ? AND c.owner = ?", (checkpoint_id, owner))
+    where = "c.id = ? AND c.owner = ?"
+    row = one_row(connection, f"{_CHECKPOINT} WHERE {where}", (checkpoint_id, owner), shapes.CHECKPOINT)
     return _checkpoint(row) if row else None
 
 
 def read_checkpoint_number(connection: apsw.Connection, number: int) -> StoredCheckpoint | None:
-    row = one_row(connection, f"{_CHECKPOINT} WHERE c.number = ?", (number,))
+    row = one_row(connection, f"{_CHECKPOINT} WHERE c.number = ?", (number,), shapes.CHECKPOINT)
     return _checkpoint(row) if row else None
 
 
 def read_checkpoints_after(connection: apsw.Connection, number: int, limit: int) -> list[StoredCheckpoint]:
     """Of every task; tombstones are left out."""
     sql = f"{_CHECKPOINT} WHERE c.number > ? AND c.record IS NOT NULL ORDER BY c.number LIMIT ?"
-    return [_checkpoint(row) for row in rows(connection, sql, (number, _bounded(limit)))]
+    return [_checkpoint(row) for row in rows(connection, sql, (number, _bounded(limit)), shapes.CHECKPOINT)]
 
 
 def read_tagged(connection: apsw.Connection, task: int, tag: str) -> StoredCheckpoint | None:
     number = connection.execute("SELECT number FROM tags WHERE task = ? AND name = ?", (task, tag)).get
-    return None if number is None else read_checkpoint_number(connection, number)
+    return None if number is None else read_checkpoint_number(connection, counted(number))
 
 
 def read_tags(connection: apsw.Connection, task: int) -> dict[str, Head]:
     sql = """SELECT g.name, c.id, c.checksum, c.number, b.id
              FROM tags g JOIN checkpoints c USING (number) JOIN branches b USING (branch)
              WHERE g.task = ? ORDER BY g.name"""
-    found = rows(connection, sql, (task,))
+    found = rows(connection, sql, (task,), shapes.TAG)
     return {name: Head(id_, checksum, sequence_of(number), branch) for name, id_, checksum, number, branch in found}
 
 
@@ -153,10 +165,18 @@ def read_line(
     found: list[StoredCheckpoint] = []
     limit = _bounded(limit)
     for branch, newest in _segments(connection, line):
-        bindings = {"low": key(task, 0), "high": min(below, key(task, newest)), "limit": limit - len(found)}
-        found += map(_checkpoint, rows(connection, sql, {**bindings, "type": type_, "branch": branch}))
+        bindings: dict[str, Any] = {
+            "low": key(task, 0),
+            "high": min(below, key(task, newest)),
+            "limit": limit - len(found),
+        }
+        bindings |= {"type": type_, "branch": branch}
+        found += map(_checkpoint, rows(connection, sql, bindings, shapes.CHECKPOINT))
         if len(found) >= limit:
             break
+    sequences = [stored.placement.sequence for stored in found]
+    if any(newer <= older for newer, older in itertools.pairwise(sequences)):
+        raise misplaced()
     if type_ is None and not _is_complete(connection, line, before, found, limit):
         raise IntegrityError(
             f"the list of {line.task.id!r} has holes: checkpoints that were stored are not found",
@@ -176,7 +196,7 @@ def _is_complete(
     if line.branch is not None:
         return not at_end or before is not None or len(found) == count_line(connection, line, None)
     task = line.task.number
-    last = connection.execute("SELECT last_sequence FROM tasks WHERE task = ?", (task,)).get or 0
+    last = counted(connection.execute("SELECT last_sequence FROM tasks WHERE task = ?", (task,)).get or 0)
     high = last if before is None else min(last, before - 1)
     low = 1 if at_end else found[-1].placement.sequence
     sql = "SELECT count(*) FROM checkpoints WHERE number BETWEEN ? AND ?"
@@ -189,7 +209,7 @@ def read_last_verified(connection: apsw.Connection, line: Line, type_: str | Non
              WHERE branch = ?1 AND number <= ?2 AND verified = 1 AND deleted = 0 AND (?3 IS NULL OR type = ?3)"""
     if line.branch is None:
         all_of_them = "SELECT branch FROM branches WHERE task = ?"
-        branches = [(branch, MAX_SEQUENCE) for (branch,) in rows(connection, all_of_them, (line.task.number,))]
+        branches = [(counted(branch), MAX_SEQUENCE) for (branch,) in rows(connection, all_of_them, (line.task.number,))]
         found = [connection.execute(sql, (*_until(line, segment), type_)).get for segment in branches]
         newest = max((number for number in found if number is not None), default=None)
         return None if newest is None else read_checkpoint_number(connection, newest)
@@ -218,26 +238,35 @@ def count_line(connection: apsw.Connection, line: Line, type_: str | None) -> in
             connection.execute(sql, (type_, key(task, 0), key(task, newest), branch)).get
             for branch, newest in _segments(connection, line)
         )
-    return int(total or 0)
+    return counted(total or 0)
 
 
 def read_root(connection: apsw.Connection, number: int) -> Blob | None:
-    row = one_row(connection, "SELECT x'', root_size, encoding, root FROM checkpoints WHERE number = ?", (number,))
-    return Blob(row[0], row[1], row[2], row[3]) if row and row[3] is not None else None
+    sql = "SELECT x'', root_size, encoding, root FROM checkpoints WHERE number = ?"
+    row = one_row(connection, sql, (number,), shapes.ROOT)
+    if row is None or row[3] is None:
+        return None
+    return Blob(row[0], counted(row[1]), counted(row[2]), row[3])
 
 
 def read_blobs(connection: apsw.Connection, partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
     sql = """SELECT b.digest, b.size, b.encoding, b.data, p.name, b.position, b.length
              FROM blobs b LEFT JOIN packs p USING (pack) WHERE b.partition = ? AND b.digest = ?"""
     wanted = list(digests)
-    found: list[Row] = connection.executemany(sql, ((partition, digest) for digest in wanted)).fetchall()
-    blobs = {row[0]: Blob(row[0], row[1], row[2], row[3], None, row[4] and Place(*row[4:])) for row in found}
+    stored = connection.executemany(sql, ((partition, digest) for digest in wanted)).fetchall()
+    found: list[Row] = shaped(stored, shapes.BLOB)
+    blobs = {row[0]: Blob(row[0], row[1], row[2], row[3], None, row[4] and _stored_at(*row[4:])) for row in found}
     sql = """SELECT s.digest, s.size, w.encoding, w.data, w.digest, w.size, s.position
              FROM slices s JOIN blobs w ON w.blob = s.whole WHERE s.partition = ? AND s.digest = ?"""
-    found = connection.executemany(sql, ((partition, key) for key in wanted if key not in blobs)).fetchall()
+    stored = connection.executemany(sql, ((partition, key) for key in wanted if key not in blobs)).fetchall()
+    found = shaped(stored, shapes.SLICE)
     for digest, size, encoding, data, *whole in found:
         blobs[digest] = Blob(digest, size, encoding, data, Whole(*whole))
     return blobs
+
+
+def _stored_at(pack: str, position: int | None, length: int | None) -> Place:
+    return Place(pack, counted(position), counted(length))
 
 
 def number_of(connection: apsw.Connection, owner: str, checkpoint_id: str) -> int | None:
@@ -251,7 +280,7 @@ def read_attestations(connection: apsw.Connection, number: int) -> list[tuple[At
     sql = "SELECT number, kind, at, actor, data, digest FROM attestations WHERE checkpoint = ? ORDER BY number"
     return [
         (Attestation(count, kind, at, actor, decode_plain(data)), digest)
-        for count, kind, at, actor, data, digest in rows(connection, sql, (number,))
+        for count, kind, at, actor, data, digest in rows(connection, sql, (number,), shapes.ATTESTATION)
     ]
 
 
@@ -259,10 +288,11 @@ def read_events(connection: apsw.Connection, task: int, after: int, limit: int) 
     """What the log says, and what the checkpoints themselves tell of how they were made, in one order."""
     after, limit = max(0, min(after, MAX_SEQUENCE)), _bounded(limit)
     sql = f"{_EVENT} WHERE e.number > ? AND e.number <= ? ORDER BY e.number LIMIT ?"
-    logged = map(_event, rows(connection, sql, (key(task, after), key(task, MAX_SEQUENCE), limit)))
+    logged = map(_event, rows(connection, sql, (key(task, after), key(task, MAX_SEQUENCE), limit), shapes.EVENT))
     where = "c.number BETWEEN ? AND ? AND c.record IS NOT NULL ORDER BY c.number LIMIT ?"
     first = key(task, _first_after(connection, task, after))
-    made = map(_creation, rows(connection, f"{_CREATION} WHERE {where}", (first, key(task, MAX_SEQUENCE), limit)))
+    creation, among = f"{_CREATION} WHERE {where}", (first, key(task, MAX_SEQUENCE), limit)
+    made = map(_creation, rows(connection, creation, among, shapes.CREATION))
     return sorted([*logged, *made], key=lambda event: event.sequence)[:limit]
 
 
@@ -273,7 +303,7 @@ def read_history(connection: apsw.Connection, line: Line, before: int | None, li
     for branch, newest in _segments(connection, line):
         sql = "SELECT last_event FROM checkpoints WHERE number = ?"
         last = connection.execute(sql, (key(task, newest),)).get if newest < MAX_SEQUENCE else None
-        high = below - 1 if last is None else min(below - 1, last)
+        high = below - 1 if last is None else min(below - 1, counted(last))
         found += _history_of(connection, task, branch, high, limit - len(found))
         if len(found) >= limit:
             break
@@ -283,11 +313,11 @@ def read_history(connection: apsw.Connection, line: Line, before: int | None, li
 def _history_of(connection: apsw.Connection, task: int, branch: int | None, high: int, limit: int) -> list[Event]:
     """The newest events of a branch, or of all, up to the number `high`."""
     sql = f"{_EVENT} WHERE e.number BETWEEN ?1 AND ?2 AND (?3 IS NULL OR e.branch = ?3) ORDER BY e.number DESC LIMIT ?4"
-    logged = map(_event, rows(connection, sql, (key(task, 0), key(task, high), branch, limit)))
+    logged = map(_event, rows(connection, sql, (key(task, 0), key(task, high), branch, limit), shapes.EVENT))
     sql = f"""{_CREATION} WHERE c.number BETWEEN ?1 AND ?2 AND (?3 IS NULL OR c.branch = ?3) AND c.record IS NOT NULL
               ORDER BY c.number DESC LIMIT ?4"""
     newest = key(task, _first_after(connection, task, high) - 1)
-    made = map(_creation, rows(connection, sql, (key(task, 0), newest, branch, limit)))
+    made = map(_creation, rows(connection, sql, (key(task, 0), newest, branch, limit), shapes.CREATION))
     return sorted([*logged, *made], key=lambda event: -event.sequence)[:limit]
 
 
@@ -321,7 +351,7 @@ def _first_after(connection: apsw.Connection, task: int, event: int) -> int:
     while low < high:
         middle = (low + high) // 2
         at = connection.execute(sql, (key(task, middle),)).get
-        low, high = (low, middle) if at is None or at > event else (middle + 1, high)
+        low, high = (low, middle) if at is None or counted(at) > event else (middle + 1, high)
     return low
 
 
@@ -338,7 +368,10 @@ def _segments(connection: apsw.Connection, line: Line) -> Iterator[tuple[int | N
     while branch is not None:
         yield branch, newest
         origin = "SELECT origin_branch, origin FROM branches WHERE branch = ?"
-        branch, newest = rows(connection, origin, (branch,))[0]
+        found = one_row(connection, origin, (branch,), shapes.ORIGIN)
+        if found is None:
+            raise misplaced()
+        branch, newest = found
 
 
 def _bounded(limit: int) -> int:

@@ -6,6 +6,7 @@ The new content comes into the same file, as one transaction: whoever has it ope
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import apsw
@@ -56,8 +57,10 @@ def _copy(audit: SQLiteAudit, schema: Iterable[Row], fresh: apsw.Connection) -> 
         count = len(rows(fresh, f"PRAGMA table_info({name})"))
         marks = ", ".join("?" * count)
         has_rowid = "WITHOUT ROWID" not in sql
-        fresh.executemany(f"INSERT OR IGNORE INTO {name} VALUES ({marks})", audit.raw(name, has_rowid=has_rowid))
-    for name, last in audit.raw("sqlite_sequence", has_rowid=True):  # a number that was given is never given again
+        for row in audit.raw(name, has_rowid=has_rowid):
+            with suppress(apsw.ConstraintError):  # it is no row of this table: a page was in the wrong place
+                fresh.execute(f"INSERT OR IGNORE INTO {name} VALUES ({marks})", row)
+    for name, last, *_ in audit.raw("sqlite_sequence", has_rowid=True):  # a number that was given is never given again
         fresh.execute("DELETE FROM sqlite_sequence WHERE name = ? AND seq < ?", (name, last))
         sql = "INSERT INTO sqlite_sequence SELECT ?1, ?2 WHERE ?1 NOT IN (SELECT name FROM sqlite_sequence)"
         fresh.execute(sql, (name, last))

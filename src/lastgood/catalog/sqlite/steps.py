@@ -8,6 +8,7 @@ import apsw
 import msgspec
 
 from lastgood.catalog.contract import Actor, Blob
+from lastgood.catalog.sqlite import shapes
 from lastgood.catalog.sqlite.attestations import STORE, log
 from lastgood.catalog.sqlite.reading import Row, one_row, read_task, rows
 from lastgood.errors import ConflictError, IntegrityError
@@ -41,7 +42,7 @@ def read_step(connection: apsw.Connection, owner: str, step_id: str) -> tuple[Op
 def read_steps(connection: apsw.Connection, owner: str | None, task_id: str | None) -> list[OpenStep]:
     sql = """SELECT step, id FROM steps WHERE (?1 IS NULL OR owner = ?1) AND (?2 IS NULL OR task_id = ?2)
              ORDER BY began_at, id"""
-    return [_step(row) for row in rows(connection, sql, (owner, task_id))]
+    return [_step(row) for row in rows(connection, sql, (owner, task_id), shapes.STEP)]
 
 
 def take_step(connection: apsw.Connection, owner: str, step_id: str) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 import apsw
 
 from lastgood.catalog.contract import MAX_PAGE, Blob, Held, Indexed, KnownPack, Sliced, StoredCheckpoint
-from lastgood.catalog.sqlite.reading import Row, key, read_checkpoints_after, rows
+from lastgood.catalog.sqlite.reading import key, read_checkpoints_after, rows
 
 _ROOTS = """
   SELECT number, root_size, encoding, root FROM checkpoints
@@ -24,7 +21,7 @@ _SLICED = """
   WHERE (s.partition, s.digest) > (?, ?) ORDER BY s.partition, s.digest LIMIT ?"""
 
 
-_indexed: Callable[[Row], Indexed] = partial(tuple.__new__, Indexed)  # there are many: a third of the time
+_ROOT = list[tuple[int, int, int, bytes]]
 
 
 def read_held(connection: apsw.Connection, after: StoredCheckpoint | None, limit: int) -> list[Held]:
@@ -33,25 +30,27 @@ def read_held(connection: apsw.Connection, after: StoredCheckpoint | None, limit
     if not found:
         return []
     last = key(found[-1].task_number, found[-1].placement.sequence)
-    roots = {row[0]: Blob(b"", *row[1:]) for row in rows(connection, _ROOTS, (number + 1, last))}
+    roots = {row[0]: Blob(b"", *row[1:]) for row in rows(connection, _ROOTS, (number + 1, last), _ROOT)}
     return [Held(stored, roots.get(key(stored.task_number, stored.placement.sequence))) for stored in found]
 
 
 def read_indexed(connection: apsw.Connection, after: int, limit: int) -> list[Indexed]:
-    return list(map(_indexed, rows(connection, _INDEXED, (after, _bounded(limit)))))
+    return rows(connection, _INDEXED, (after, _bounded(limit)), list[Indexed])  # type: ignore[return-value]
 
 
 def read_lying_in(connection: apsw.Connection, pack: str) -> list[Indexed]:
-    return list(map(_indexed, rows(connection, _LYING_IN, (pack,))))
+    return rows(connection, _LYING_IN, (pack,), list[Indexed])  # type: ignore[return-value]
 
 
 def read_sliced(connection: apsw.Connection, after: Sliced | None, limit: int) -> list[Sliced]:
     partition, digest = (-1, b"") if after is None else after[:2]
-    return [Sliced(*row) for row in rows(connection, _SLICED, (partition, digest, _bounded(limit)))]
+    after_that = (partition, digest, _bounded(limit))
+    return rows(connection, _SLICED, after_that, list[Sliced])  # type: ignore[return-value]
 
 
 def read_packs(connection: apsw.Connection) -> list[KnownPack]:
-    return [KnownPack(*row) for row in rows(connection, "SELECT name, size FROM packs ORDER BY name")]
+    sql = "SELECT name, size FROM packs ORDER BY name"
+    return rows(connection, sql, (), list[KnownPack])  # type: ignore[return-value]
 
 
 def read_used_bytes(connection: apsw.Connection) -> int:
