@@ -27,7 +27,14 @@ from lastgood.engine.filing import Filing
 from lastgood.engine.housekeeping import Housekeeping
 from lastgood.engine.location import locate, make_folder, options_for
 from lastgood.engine.options import Alert, Options
-from lastgood.errors import CheckpointError, IntegrityError, InvalidError, NotFoundError, UnavailableError
+from lastgood.errors import (
+    CheckpointError,
+    DiskFullError,
+    IntegrityError,
+    InvalidError,
+    NotFoundError,
+    UnavailableError,
+)
 from lastgood.model.checkpoint import Attestation, Head, Record, decode_record
 from lastgood.model.event import Event, EventKind
 from lastgood.model.forking import renew_after_fork
@@ -83,6 +90,10 @@ def open_catalog(target: str | os.PathLike[str] | None) -> Catalog:
     except OSError as error:
         if isinstance(error, CheckpointError):
             raise
+        import errno
+
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFullError("the disk is full; there is no room for a store", hint="free some space") from error
         raise UnavailableError(
             f"a store cannot be opened here: {error.strerror}", hint="look at the path and its permissions"
         ) from error

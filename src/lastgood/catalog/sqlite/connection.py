@@ -147,6 +147,8 @@ def translate(error: apsw.Error) -> CheckpointError:
         return BusyError("the store is busy", hint="another program holds it; try again")
     if isinstance(error, apsw.FullError):
         return DiskFullError("the disk is full; nothing was saved", hint="free some space and save again")
+    if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
+        return DiskFullError("the disk is full; there is no room to open the store", hint="free some space: 64 KiB do")
     if isinstance(error, apsw.ConstraintError):
         return ConflictError("an id or a name is taken by something else", hint="give another one")
     if isinstance(error, apsw.NotADBError):

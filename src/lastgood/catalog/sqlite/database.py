@@ -5,6 +5,7 @@ A connection belongs to one thread of one process. No transaction outlives the c
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import threading
@@ -29,7 +30,7 @@ from lastgood.catalog.sqlite.group import Batch, Group, Work, Write, nested_writ
 from lastgood.catalog.sqlite.migration import Migration, migrate, migrations, pending
 from lastgood.catalog.sqlite.queue import Queue
 from lastgood.catalog.sqlite.shapes import counted
-from lastgood.errors import CheckpointError, IntegrityError, LostCommitsError, UnavailableError
+from lastgood.errors import CheckpointError, DiskFullError, IntegrityError, LostCommitsError, UnavailableError
 from lastgood.model.digest import ALGORITHM
 from lastgood.model.forking import hold_for_fork, renew_after_fork
 from lastgood.model.identity import new_id, now
@@ -436,9 +437,12 @@ def _create(path: Path, known: Sequence[Migration]) -> None:
         fresh.rename(path)
         _sync(path.parent)
     except OSError as error:
-        raise UnavailableError("a store cannot be created here", hint="look at the path and its permissions") from error
+        if isinstance(error, CheckpointError):
+            raise
+        raise _not_created(error) from error
     finally:
-        _remove(fresh)
+        for end in ("", "-wal", "-shm"):
+            _remove(fresh.with_name(fresh.name + end))
 
 
 def _remove(scratch: Path) -> None:
@@ -451,7 +455,7 @@ def _remove_unfinished(path: Path) -> None:
     mine = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f-]{{36}}\.new(-wal|-shm)?")
     for left in path.parent.iterdir():
         if mine.fullmatch(left.name):
-            left.unlink(missing_ok=True)
+            _remove(left)
 
 
 def _describe(connection: apsw.Connection) -> None:
@@ -472,6 +476,12 @@ def _sync_way_to(folder: Path) -> None:
             return
         with suppress(PermissionError):  # it may be entered and not read, so it was not made for this store
             _sync(parent)
+
+
+def _not_created(error: OSError) -> UnavailableError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFullError("the disk is full; there is no room for a store", hint="free some space")
+    return UnavailableError("a store cannot be created here", hint="look at the path and its permissions")
 
 
 def _sync(path: Path) -> None:
