@@ -285,3 +285,15 @@ def test_a_witness_that_is_no_witness_proves_nothing(home: Path, content: bytes)
     queue = Queue(home / "s.sqlite-lock")
     assert queue.witness() == 2
     queue.close()
+
+
+@pytest.mark.parametrize("end", ["", "-wal", "-shm"])
+def test_a_fifo_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path: Path, end: str) -> None:
+    """I3, G6: SQLite would read from it for ever."""
+    with lastgood.open(tmp_path / "store") as store:
+        store.task("t").save({"n": 1})
+    file = tmp_path / "store" / f"catalog.sqlite{end}"
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(lastgood.IntegrityError, match="something else"):
+        lastgood.open(tmp_path / "store")

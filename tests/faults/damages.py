@@ -213,6 +213,42 @@ def restore_old(place: Place, dice: random.Random) -> Damage:
     return Damage(f"{place.file}: as it was before", place.whole, do)
 
 
+def restore_all_old(place: Place, dice: random.Random) -> Damage:
+    """Database and log as they were some commits ago, consistent with each other: only the witness knows better."""
+    files = ("catalog.sqlite", "catalog.sqlite-wal")
+
+    def do(store: Path) -> None:
+        for file in files:
+            restore_old(place._replace(file=file), dice).do(store)
+
+    return Damage("database and log as they were before", [(file, 0, END) for file in files], do)
+
+
+# --- folders --------------------------------------------------------------------------------------------------------
+
+
+def lose_folder(place: Place, dice: random.Random) -> Damage:
+    """One of the folders above a pack is gone, empty, no folder any more, or as it was some commits ago."""
+    depth, how = dice.randrange(1, 4), dice.choice(["gone", "empty", "a file", "a dead link", "as before"])
+    folder = "/".join(place.file.split("/")[:depth])
+    below = [path for path in (place.folder / folder).rglob("*") if path.is_file()]
+
+    def do(store: Path) -> None:
+        target = store / folder
+        shutil.rmtree(target)
+        if how == "empty":
+            target.mkdir()
+        elif how == "a file":
+            target.write_bytes(b"no folder")
+        elif how == "a dead link":
+            target.symlink_to("nowhere")
+        elif how == "as before" and (place.old / folder).exists():
+            shutil.copytree(place.old / folder, target)
+
+    ranges = [(str(path.relative_to(place.folder)), 0, END) for path in below]
+    return Damage(f"the folder {folder}: {how}", ranges, do)
+
+
 # --- means ----------------------------------------------------------------------------------------------------------
 
 

@@ -68,12 +68,18 @@ def _times(count: int) -> dict[Kind, int]:
 
 
 PARTS: dict[str, tuple[str, Sequence[Aim]]] = {
-    "database": ("closed", [Aim(_database, {**_times(2600), damages.exchange: 900, damages.age: 200})]),
-    "packs": ("closed", [Aim(damages.packs, {**_times(2000), damages.exchange: 400, _exchange_between: 200})]),
+    "database": (
+        "closed",
+        [Aim(_database, {**_times(2600), damages.exchange: 900, damages.age: 200, damages.restore_all_old: 1})],
+    ),
+    "packs": (
+        "closed",
+        [Aim(damages.packs, {**_times(2000), damages.exchange: 400, _exchange_between: 200, damages.lose_folder: 60})],
+    ),
     "log": (
         "killed",
         [
-            Aim(_log, {**_times(1400), damages.age: 100}),
+            Aim(_log, {**_times(1400), damages.age: 100, damages.restore_all_old: 1}),
             Aim(_database, {**_times(500), damages.exchange: 200, damages.age: 50}),
             Aim(_file("catalog.sqlite-shm"), _times(200)),
             Aim(_file("catalog.sqlite-lock"), _times(250)),

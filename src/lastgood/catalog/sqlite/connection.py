@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import apsw
@@ -35,6 +36,7 @@ _VFS = "cksmvfs"
 def open_connection(path: Path) -> apsw.Connection:
     """A connection to an existing catalog, with durability and page checksums asserted."""
     _load_checksum_vfs()
+    _require_files(path)
     with translated_errors():
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=_VFS)
         _configure(connection)
@@ -86,6 +88,17 @@ def _configure(connection: apsw.Connection) -> None:
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+
+
+def _require_files(path: Path) -> None:
+    """SQLite reads whatever lies there, and would wait for ever for who writes into a fifo."""
+    for file in (path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")):
+        with suppress(OSError):
+            if not stat.S_ISREG(file.stat().st_mode):
+                raise IntegrityError(
+                    f"something else is in the place of {file.name}, a file of the store",
+                    hint="was it put there by hand? Bring the store back from a copy",
+                )
 
 
 def _require(what: str, got: object, wanted: object) -> None:
