@@ -98,7 +98,7 @@ def read(folder: str, disk: str) -> list[str]:
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         try:
             with open_store(world) as store:
-                return list(_examine(store, account, Path(scratch) / "found"))
+                return list(_examine(store, account, Path(scratch) / "found", collected=False))
         except CheckpointError as error:
             return [f"{error.code}: {error} {error.hint} ({error.__cause__!r})"]
 

@@ -149,8 +149,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     `file_blobs` and `packs` bring content of files, which is the store's; `relies_on` names what it needs of it beyond
     that and what its parent has, or the checkpoint `base`, which must not be purged. `binding`: the folders that were
     captured. `journal`: the restore of files that ends with this commit. `files_move`: files alone were restored; the
-    parent has them as they were, and undo goes back to those (on the active branch: else the task has not moved). `keeps_redo`: it was not the user who saved, so what was
-    undone can still be redone.
+    parent has them as they were, and undo goes back to those (on the active branch: else the task has not moved).
+    `keeps_redo`: it was not the user who saved, so what was undone can still be redone.
     """
 
     owner: str

@@ -5,9 +5,7 @@ A connection belongs to one thread of one process. No transaction outlives the c
 
 from __future__ import annotations
 
-import errno
 import os
-import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -26,14 +24,14 @@ from lastgood.catalog.sqlite.connection import (
     translate,
     translated_errors,
 )
+from lastgood.catalog.sqlite.creation import create_catalog, describe, remove, remove_unfinished
 from lastgood.catalog.sqlite.group import Batch, Group, Work, Write, nested_write
 from lastgood.catalog.sqlite.migration import Migration, migrate, migrations, pending
 from lastgood.catalog.sqlite.queue import Queue
 from lastgood.catalog.sqlite.shapes import counted
-from lastgood.errors import CheckpointError, DiskFullError, IntegrityError, LostCommitsError, UnavailableError
-from lastgood.model.digest import ALGORITHM
+from lastgood.errors import CheckpointError, IntegrityError, LostCommitsError, UnavailableError
 from lastgood.model.forking import hold_for_fork, renew_after_fork
-from lastgood.model.identity import new_id, now
+from lastgood.model.identity import new_id
 
 T = TypeVar("T")
 
@@ -97,8 +95,8 @@ class FileDatabase(Database):
         with self._queue.turn():
             if not path.exists():
                 self._refuse_remains()
-                _remove_unfinished(path)
-                _create(path, known)
+                remove_unfinished(path)
+                create_catalog(path, known)
         connection = self._connection()
         with translated_errors():
             if pending(connection, known):
@@ -255,12 +253,12 @@ class FileDatabase(Database):
         path = self._path.with_name(f".{self._path.name}.{new_id()}.new")
         try:
             with self._queue.turn(), translated_errors():
-                _remove_unfinished(self._path)
+                remove_unfinished(self._path)
                 with closing(create_connection(path)) as fresh:
                     return rebuild(self._connection(), fresh, self._queue.witness())
         finally:
             for end in ("", "-wal", "-shm"):
-                _remove(path.with_name(path.name + end))
+                remove(path.with_name(path.name + end))
 
     def close(self) -> None:
         if self._closed:
@@ -323,7 +321,7 @@ class MemoryDatabase(Database):
         self._connection = open_memory()
         self._closed = False
         migrate(self._connection, migrations())
-        _describe(self._connection)
+        describe(self._connection)
 
     def renew_locks(self) -> None:
         self._lock = threading.RLock()
@@ -418,75 +416,3 @@ def _end(connection: apsw.Connection, how: str) -> None:
         if connection.in_transaction:
             with suppress(apsw.Error):
                 connection.execute(statement)
-
-
-def _create(path: Path, known: Sequence[Migration]) -> None:
-    """A new catalog, whole or not there at all."""
-    fresh = path.with_name(f".{path.name}.{new_id()}.new")
-    try:
-        connection = create_connection(fresh)
-        with translated_errors():
-            migrate(connection, known)
-            _describe(connection)
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            connection.close()
-        for leftover in ("-wal", "-shm"):
-            fresh.with_name(fresh.name + leftover).unlink(missing_ok=True)
-        _sync(fresh)
-        _sync_way_to(path.parent)
-        fresh.rename(path)
-        _sync(path.parent)
-    except OSError as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise _not_created(error) from error
-    finally:
-        for end in ("", "-wal", "-shm"):
-            _remove(fresh.with_name(fresh.name + end))
-
-
-def _remove(scratch: Path) -> None:
-    with suppress(OSError):  # must not hide what went wrong
-        scratch.unlink(missing_ok=True)
-
-
-def _remove_unfinished(path: Path) -> None:
-    """What was left by somebody who was killed while creating or rebuilding. Inside a turn: nobody else is at it."""
-    mine = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f-]{{36}}\.new(-wal|-shm)?")
-    for left in path.parent.iterdir():
-        if mine.fullmatch(left.name):
-            _remove(left)
-
-
-def _describe(connection: apsw.Connection) -> None:
-    facts = {"store_id": new_id(), "created_at": now(), "blob_id": ALGORITHM}
-    with connection:
-        connection.executemany("INSERT INTO meta VALUES (?, ?)", facts.items())
-        connection.execute("INSERT INTO tasks VALUES (0, '', '', ?, 0, 0, 0, 0)", (facts["created_at"],))
-
-
-def _sync_way_to(folder: Path) -> None:
-    """The folder may have been made a moment ago, by whomever: power loss must not take it away with all that is in it.
-
-    Before the catalog gets its name, so that who finds one need not do this again.
-    """
-    device = folder.stat().st_dev
-    for parent in folder.absolute().parents:
-        if parent.stat().st_dev != device:
-            return
-        with suppress(PermissionError):  # it may be entered and not read, so it was not made for this store
-            _sync(parent)
-
-
-def _not_created(error: OSError) -> UnavailableError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFullError("the disk is full; there is no room for a store", hint="free some space")
-    return UnavailableError("a store cannot be created here", hint="look at the path and its permissions")
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
