@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from tests.faults.campaign import Campaign
-from tests.faults.campaigns import failing, kill, planted, recovery
+from tests.faults.campaigns import (
+    crowd,
+    damage,
+    failing,
+    full,
+    kill,
+    machine,
+    ordering,
+    planted,
+    power,
+    recovery,
+    reorder,
+)
 
-CAMPAIGNS: dict[str, Campaign] = {
-    campaign.name: campaign for campaign in (kill.CAMPAIGN, failing.CAMPAIGN, recovery.CAMPAIGN, planted.CAMPAIGN)
-}
+_ORDER = (kill, power, reorder, failing, recovery, ordering, damage, crowd, full, machine, planted)
+
+CAMPAIGNS: dict[str, Campaign] = {module.CAMPAIGN.name: module.CAMPAIGN for module in _ORDER}
