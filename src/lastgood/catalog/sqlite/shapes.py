@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from lastgood.errors import IntegrityError
 
-TASK = list[tuple[int, str, str, int, str, int, int, int]]
-BRANCH = list[
-    tuple[
-        int, str, str, str, str, str, str | None, int, int, str | None, bytes | None,
-        int, str, int, int, str, bytes, int,
-    ]
-]  # fmt: skip
-CHECKPOINT = list[
-    tuple[int, str, str, str, bytes | None, bytes, str, int, int, bytes, int, int | None, int, str | None]
-]
-CREATION = list[tuple[int, int, int | None, str, str, bytes, bytes]]
-EVENT = list[tuple[int, str, int, str, str, str, str | None, bytes | None]]
-TAG = list[tuple[str, str, bytes, int, str]]
-ATTESTATION = list[tuple[int, str, int, str, bytes, bytes]]
-ORIGIN = list[tuple[int | None, int]]
-BLOB = list[tuple[bytes, int, int, bytes | None, str | None, int | None, int | None]]
-SLICE = list[tuple[bytes, int, int, bytes | None, bytes, int, int]]
-ROOT = list[tuple[bytes, int | None, int | None, bytes | None]]
-STEP = list[tuple[bytes, str]]
-JOURNAL = list[tuple[bytes, str]]
+
+def _rows(*columns: Any) -> Any:
+    # A named tuple's type is looked at once; that of a plain tuple with each call, which took 20 us.
+    return list[NamedTuple("Row", [(f"column{number}", kind) for number, kind in enumerate(columns)])]  # type: ignore[misc]
+
+
+_TEXT, _NUMBER, _BYTES = str | None, int | None, bytes | None
+TASK = _rows(int, str, str, int, str, int, int, int)
+BRANCH = _rows(
+    int, str, str, str, str, str, _TEXT, int, int, _TEXT, _BYTES, int, str, int, int, str, bytes, int
+)  # fmt: skip
+CHECKPOINT = _rows(int, str, str, str, _BYTES, bytes, str, int, int, bytes, int, _NUMBER, int, _TEXT)
+CREATION = _rows(int, int, _NUMBER, str, str, bytes, bytes)
+EVENT = _rows(int, str, int, str, str, str, _TEXT, _BYTES)
+TAG = _rows(str, str, bytes, int, str)
+ATTESTATION = _rows(int, str, int, str, bytes, bytes)
+ORIGIN = _rows(_NUMBER, int)
+BLOB = _rows(bytes, int, int, _BYTES, _TEXT, _NUMBER, _NUMBER)
+SLICE = _rows(bytes, int, int, _BYTES, bytes, int, int)
+ROOT = _rows(bytes, _NUMBER, _NUMBER, _BYTES)
+STEP = _rows(bytes, str)
+JOURNAL = _rows(bytes, str)
 
 
 def shaped(found: Sequence[tuple[Any, ...]], shape: Any) -> list[Any]:
