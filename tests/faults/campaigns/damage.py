@@ -70,7 +70,7 @@ def _times(count: int) -> dict[Kind, int]:
 PARTS: dict[str, tuple[str, Sequence[Aim]]] = {
     "database": (
         "closed",
-        [Aim(_database, {**_times(2600), damages.exchange: 900, damages.age: 200, damages.restore_all_old: 1})],
+        [Aim(_database, {**_times(3300), damages.exchange: 900, damages.age: 200, damages.restore_all_old: 1})],
     ),
     "packs": (
         "closed",
@@ -85,7 +85,7 @@ PARTS: dict[str, tuple[str, Sequence[Aim]]] = {
             Aim(_file("catalog.sqlite-lock"), _times(250)),
         ],
     ),
-    "beside": ("closed", [Aim(_file("catalog.sqlite-lock"), _times(250)), Aim(_cache, _times(600))]),
+    "beside": ("closed", [Aim(_file("catalog.sqlite-lock"), _times(250)), Aim(_cache, _times(800))]),
 }
 
 
