@@ -15,7 +15,7 @@ TOO_MUCH = 30_000
 """Bytes that the limit is below what the store has: more than one checkpoint has to go, fewer than all."""
 
 
-def _in_small_steps() -> None:
+def in_small_steps() -> None:
     """Few blobs make a pack, and a run changes few rows at a time: there are many moments to die at."""
     tune(blobs, INLINE_BLOBS=3, PACK_BYTES=20_000)
     tune(repack, PACK_BYTES=20_000, AT_ONCE=2)
@@ -24,7 +24,7 @@ def _in_small_steps() -> None:
 
 
 def _fill(actor: Actor) -> None:
-    _in_small_steps()
+    in_small_steps()
     task = actor.task
     for number in range(SAVES):
         write_files(actor.world.work, [f"{one}" for one in range(number, number + 5)], seed=number)
@@ -43,7 +43,7 @@ def _deleted(actor: Actor) -> list[str]:
 
 
 def _collect(actor: Actor) -> None:
-    _in_small_steps()
+    in_small_steps()
     actor.remove("collect", _deleted(actor), lambda: actor.store.collect(grace=0))
     write_files(actor.world.work, ["4", "5"], seed=20)
     actor.save(actor.task, some_state(20), "after the collection")
@@ -51,7 +51,7 @@ def _collect(actor: Actor) -> None:
 
 def _limit(actor: Actor) -> None:
     """Which ones go is the store's choice, but for the tagged one and the head."""
-    _in_small_steps()
+    in_small_steps()
     store, spared = actor.store, {actor.kept("save 1"), actor.kept(f"save {SAVES - 1}")}
     unprotected = [actor.kept(f"save {number}") for number in range(SAVES)]
     unprotected = [one for one in unprotected if one not in spared]

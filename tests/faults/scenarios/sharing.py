@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from tests.faults.acting import Actor, write_files
 from tests.faults.ledger import Content, state_digest
-from tests.faults.scenarios.scenario import Scenario, save_some, some_state, tune
-
-from lastgood.engine import blobs, collect, repack
-
-
-def _in_small_steps() -> None:
-    tune(blobs, INLINE_BLOBS=3)
-    tune(repack, AT_ONCE=2)
-    tune(collect, AT_ONCE=3)
+from tests.faults.scenarios.collecting import in_small_steps
+from tests.faults.scenarios.scenario import Scenario, save_some, some_state
 
 
 def _save(actor: Actor) -> None:
-    _in_small_steps()
+    in_small_steps()
     task = actor.task
     for number in range(3, 5):
         write_files(actor.work, [f"many/{one}" for one in range(6)], seed=number, size=300)
@@ -25,7 +18,7 @@ def _save(actor: Actor) -> None:
 
 
 def _save_beside(actor: Actor, number: int) -> None:
-    _in_small_steps()
+    in_small_steps()
     write_files(actor.work, [f"{one}" for one in range(number % 3, 6)], seed=100 + number, size=300)
     actor.save(actor.task, some_state(number), f"beside {number}")
     _append(actor, f"theirs {number}")
