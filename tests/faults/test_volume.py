@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,3 +71,22 @@ def test_two_can_be_used_at_once_and_nothing_is_left_of_them() -> None:
     for volume in (one, other):
         assert not volume.folder.exists()
         assert not Path("/sys/block", Path(volume.device).name, "loop", "backing_file").exists()
+
+
+_KILLED = """
+import os, signal
+from tests.faults.volume import mounted
+with mounted() as volume:
+    print(volume.device, volume.folder, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_nothing_is_left_when_the_process_is_killed() -> None:
+    if obstacle := no_volume():
+        pytest.skip(obstacle)
+    killed = subprocess.run([sys.executable, "-c", _KILLED], capture_output=True, text=True, check=False)
+    device, folder = killed.stdout.split()
+    assert killed.returncode == -signal.SIGKILL
+    assert not Path(folder).exists()
+    assert not Path("/sys/block", Path(device).name, "loop", "backing_file").exists()

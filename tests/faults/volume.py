@@ -59,23 +59,42 @@ class Volume(NamedTuple):
 
 @contextmanager
 def mounted() -> Iterator[Volume]:
-    """Empty; unmounted and gone in the end, whatever happens meanwhile. Needs to be root."""
-    where = _QUICK if _QUICK.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="lastgood-volume-", dir=where) as scratch:
-        image, folder = Path(scratch, "image"), Path(scratch, "mounted")
-        with image.open("wb") as file:
-            file.truncate(SIZE)
-        folder.mkdir()
-        _do("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0", "-J", "size=8", image)
-        attached = subprocess.run(["losetup", "--find", "--show", image], check=True, capture_output=True, text=True)
-        volume = Volume(attached.stdout.strip(), folder)
-        try:
-            volume._mount()
-            yield volume
-        finally:
-            if os.path.ismount(folder):
-                volume._unmount()
-            _do("losetup", "--detach", volume.device)
+    """Empty; unmounted and gone in the end, also when this process is killed meanwhile. Needs to be root."""
+    scratch = Path(tempfile.mkdtemp(prefix="lastgood-volume-", dir=_QUICK if _QUICK.is_dir() else None))
+    try:
+        volume = _attach(scratch)
+    except BaseException:
+        shutil.rmtree(scratch)
+        raise
+    with subprocess.Popen(
+        ["sh", "-c", _CLEAN_UP, "sh", volume.folder, volume.device, scratch],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ):
+        volume._mount()
+        yield volume
+
+
+def _attach(scratch: Path) -> Volume:
+    image, folder = scratch / "image", scratch / "mounted"
+    with image.open("wb") as file:
+        file.truncate(SIZE)
+    folder.mkdir()
+    _do("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0", "-J", "size=8", image)
+    attached = subprocess.run(["losetup", "--find", "--show", image], check=True, capture_output=True, text=True)
+    return Volume(attached.stdout.strip(), folder)
+
+
+_CLEAN_UP = """
+cat
+tries=0
+while mountpoint -q "$1" && ! umount "$1" && [ $tries -lt 200 ]; do tries=$((tries + 1)); sleep 0.02; done
+mountpoint -q "$1" && umount --lazy "$1"
+losetup --detach "$2"
+rm -rf "$3"
+"""
+"""What a process of its own does as soon as nobody is at the other end of its input, for whatever reason."""
 
 
 @functools.cache
@@ -83,7 +102,7 @@ def no_volume() -> str | None:
     """Why no file system can be mounted here, or None."""
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         return "only root can mount a file system and cut its power"
-    for tool in ("mkfs.ext4", "losetup", "mount", "umount"):
+    for tool in ("mkfs.ext4", "losetup", "mount", "umount", "mountpoint"):
         if shutil.which(tool) is None:
             return f"there is no {tool}, so no file system can be made"
     try:
