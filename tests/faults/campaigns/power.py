@@ -25,7 +25,11 @@ def run(scenario: str, plan: Plan) -> Iterator[Trial]:
     with mounted() as volume, open_stage(scenario, disk=volume.folder / "disk", path=plan.path) as stage:
         undisturbed = stage.play()
         yield Trial(f"{scenario}, undisturbed", [undisturbed.error] if undisturbed.error else stage.verify())
-        for at in plan.choose(range(1, stage.calls() + 2)):
+        end = stage.calls() + 1
+        for at in [
+            end,
+            *plan.choose(range(1, end)),
+        ]:  # the end first, because all that is acknowledged is at stake there
             stage.world.reset()
             volume.sync()
             played = stage.perform(Fault("shutdown", at), device=str(volume.folder))
