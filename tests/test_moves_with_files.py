@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -116,3 +117,26 @@ def test_a_restore_that_was_to_take_a_folder_over_is_taken_back(place: Bench, mo
     assert (place.root / "a").read_text() == "second"
     assert (place.root / "b").read_text() == "new"
     assert place.store.recovery("t").restores == ()
+
+
+def test_what_was_edited_after_a_crash_is_not_overwritten_by_finishing_an_undo(place: Bench) -> None:
+    """Promise 3. The process ends when the task has moved and the folder is not yet noted as the branch's."""
+    replace(place.root, files(a="first"))
+    task = place.task()
+    first = task.save({"n": 1})
+    replace(place.root, files(a="second"))
+    task.save({"n": 2})
+    task.restore(first)
+    child = os.fork()
+    if child == 0:
+        try:
+            place.store.catalog.bind = lambda *_: os._exit(9)  # type: ignore[method-assign]
+            place.task().undo()
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    replace(place.root, files(a="edited"))
+    task = place.task()
+    assert (place.root / "a").read_text() == "edited"
+    assert place.store.recovery("t").restores == ()
+    assert task.save({"n": 3}).branch_id == first.branch_id

@@ -275,9 +275,10 @@ class Rewind:
                 sweep(path)
             head = self._cursor.head
             if head is not None and head.id == journal.chosen:
+                # Its files were in place before the task moved; what differs now was edited since.
                 binding = self._workspace.binding(takes_over=True)
                 self._store.catalog.bind(self._cursor.owner, head.branch_id or "", binding)
-                self._finish(journal, self._look(head, None)[1])
+                self._store.catalog.end_journal(journal.id)
             else:
                 self._take_back(journal)
             self._store.alert(f"a restore of {journal.task_id!r} had been interrupted", journal.task_id)
