@@ -23,13 +23,13 @@ class Change(NamedTuple):
 
 
 class Bug(NamedTuple):
-    """`campaign` and `part`: who must notice it. `points`: of how many trials."""
+    """`campaign` and `part`: who must notice it. `points`: of how many trials (None: all there are)."""
 
     name: str
-    changes: tuple[Change, ...]
     campaign: str
     part: str
-    points: int | None = 150
+    changes: tuple[Change, ...]
+    points: int | None = None
 
 
 def plant(bug: Bug, folder: Path) -> Path:
@@ -44,34 +44,159 @@ def plant(bug: Bug, folder: Path) -> Path:
     return folder
 
 
+_WRITE_AT_ONCE = Change("engine/draft.py", 'os.fdopen(descriptor, "wb")', 'os.fdopen(descriptor, "wb", buffering=0)')
+
 BUGS = (
     Bug(
-        "a new catalog is built in its place, not beside it",
-        (
-            Change(
-                "catalog/sqlite/database.py",
-                'fresh = path.with_name(f".{path.name}.{new_id()}.new")\n    try:',
-                "fresh = path\n    try:",
-            ),
-        ),
+        "a migration is not one transaction",
         "kill",
-        "create",
+        "migrate 1.2",
+        (Change("catalog/sqlite/migration.py", "        with connection:\n", "        if True:\n"),),
     ),
     Bug(
-        "writes that were short are not completed",
+        "a new catalog gets its name before it is filled",
+        "kill",
+        "create",
+        (
+            Change(
+                "catalog/sqlite/creation.py",
+                "        connection = create_connection(fresh)\n",
+                "        connection = create_connection(path)\n",
+            ),
+            Change(
+                "catalog/sqlite/creation.py",
+                "            connection.close()\n",
+                "            connection.close()\n            return\n",
+            ),
+        ),
+    ),
+    Bug(
+        "an interrupted restore is not taken back",
+        "kill",
+        "restore whole",
+        (Change("engine/rewind.py", "            else:\n                self._take_back(journal)\n", ""),),
+    ),
+    Bug(
+        "what is restored over is not kept",
+        "kill",
+        "switch",
+        (Change("engine/rewind.py", "            self._keep(present, state, message)\n", ""),),
+    ),
+    Bug(
+        "packs are removed before the catalog has forgotten them",
+        "kill",
+        "collect",
+        (
+            Change(
+                "engine/collect.py",
+                "for name in self._catalog.remove_packs(some):\n                self._objects.delete(name)\n",
+                "for name in some:\n                self._objects.delete(name)\n"
+                "            for name in self._catalog.remove_packs(some):\n",
+            ),
+        ),
+    ),
+    Bug(
+        "a pack that is about to be committed is taken for garbage",
+        "kill",
+        "save beside a collector",
+        (Change("engine/collect.py", "listed.keys() - known - announced:", "listed.keys() - known:"),),
+    ),
+    Bug(
+        "commits are not synced",
+        "power",
+        "save inline",
+        (Change("catalog/sqlite/connection.py", "{FULL if synced else NORMAL}", "{NORMAL}"),),
+    ),
+    Bug(
+        "restored files are not synced",
+        "power",
+        "restore whole",
+        (
+            Change("workspace/apply.py", "            if sync:\n                _confirm(os.fsync, descriptor)\n", ""),
+            Change("workspace/apply.py", "                _confirm(_sync_all, descriptor)\n", "                pass\n"),
+        ),
+    ),
+    Bug(
+        "a save is acknowledged before its commit is durable",
+        "reorder",
+        "save inline",
+        (
+            Change(
+                "catalog/sqlite/catalog.py",
+                "commits.commit(connection, commit, actor))",
+                "commits.commit(connection, commit, actor), durable=False)",
+            ),
+        ),
+    ),
+    Bug(
+        "the folder of a pack is not synced",
+        "reorder",
+        "save packed",
+        (
+            Change(
+                "objects/local.py", "        self._sync(place.parent)\n        return fresh\n", "        return fresh\n"
+            ),
+        ),
+    ),
+    Bug(
+        "the folders above a new store are not synced",
+        "reorder",
+        "create",
+        (Change("catalog/sqlite/creation.py", "        _sync_way_to(path.parent)\n", ""),),
+    ),
+    Bug(
+        "packs are not synced",
+        "ordering",
+        "save packed",
         (
             Change(
                 "objects/local.py",
-                "    while rest:\n        rest = rest[os.write(descriptor, rest) :]",
-                "    os.write(descriptor, rest)",
+                "    os.fchmod(descriptor, 0o600)\n    _flush(descriptor)\n",
+                "    os.fchmod(descriptor, 0o600)\n",
             ),
-            Change("engine/draft.py", 'os.fdopen(descriptor, "wb")', 'os.fdopen(descriptor, "wb", buffering=0)'),
         ),
+    ),
+    Bug(
+        "a collection does not wait for its transaction",
+        "ordering",
+        "collect",
+        (
+            Change(
+                "catalog/sqlite/catalog.py",
+                "collection.remove_packs(connection, names))",
+                "collection.remove_packs(connection, names), durable=False)",
+            ),
+        ),
+    ),
+    Bug(
+        "the witness speaks before the commit",
+        "ordering",
+        "save inline",
+        (
+            Change(
+                "catalog/sqlite/database.py",
+                '                committing = True\n                connection.execute("COMMIT")\n',
+                "                committing = True\n                self._queue.testify(number or 0)\n"
+                '                connection.execute("COMMIT")\n',
+            ),
+        ),
+    ),
+    Bug(
+        "short writes are not completed",
         "failing",
-        "save packed",
+        "restore whole",
+        (
+            Change(
+                "workspace/apply.py",
+                "    while written < len(data):\n        written += os.write(descriptor, memoryview(data)[written:])\n",
+                "",
+            ),
+        ),
     ),
     Bug(
         "an error of the disk is swallowed",
+        "failing",
+        "save packed",
         (
             Change(
                 "engine/draft.py",
@@ -79,21 +204,95 @@ BUGS = (
                 "            raise disk_error(error) from error",
                 "self._writer.add(key, data)\n        except OSError:\n            pass",
             ),
-            Change("engine/draft.py", 'os.fdopen(descriptor, "wb")', 'os.fdopen(descriptor, "wb", buffering=0)'),
+            _WRITE_AT_ONCE,
         ),
-        "failing",
-        "save packed",
     ),
     Bug(
         "an error of the disk comes as it is",
+        "failing",
+        "save packed",
         (
             Change(
                 "engine/draft.py",
-                "except OSError as error:\n            raise disk_error(error) from error\n        self._file",
-                "finally:\n            pass\n        self._file",
+                "        except OSError as error:\n            raise disk_error(error) from error\n        self._file",
+                "        finally:\n            pass\n        self._file",
             ),
         ),
-        "failing",
-        "save packed",
+    ),
+    Bug(
+        "an interrupted restore is forgotten before it is taken back",
+        "recovery",
+        "restore whole",
+        (
+            Change(
+                "engine/rewind.py",
+                "if failed := _failures(self._apply(plan)):\n",
+                "self._store.catalog.end_journal(journal.id)\n        if failed := _failures(self._apply(plan)):\n",
+            ),
+        ),
+    ),
+    Bug(
+        "content is not checked when it is read",
+        "damage",
+        "packs",
+        (Change("engine/blobs.py", "if digest(data) != blob.digest:", "if False:"),),
+        200,
+    ),
+    Bug(
+        "commits that are gone are not missed",
+        "damage",
+        "log",
+        (Change("catalog/sqlite/database.py", "if counted(last) < (witness or 0):", "if False:"),),
+        200,
+    ),
+    Bug(
+        "pages of the database have no checksums",
+        "damage",
+        "database",
+        (Change("catalog/sqlite/connection.py", '_VFS = "cksmvfs"', '_VFS = "unix"'),),
+        200,
+    ),
+    Bug(
+        "a save that is repeated is stored twice",
+        "crowd",
+        "many tasks",
+        (
+            Change(
+                "catalog/sqlite/commits.py",
+                "earlier = _find_earlier(connection, commit) if commit.may_repeat else None",
+                "earlier = None",
+            ),
+        ),
+        15,
+    ),
+    Bug(
+        "a save does not look whether its parent is the head",
+        "crowd",
+        "one task",
+        (Change("catalog/sqlite/commits.py", "    if head_id != commit.record.parent_id:", "    if head_id is None:"),),
+        15,
+    ),
+    Bug(
+        "packs are not announced",
+        "crowd",
+        "with files",
+        (Change("engine/blobs.py", "        self._catalog.announce([name], this_process())\n", ""),),
+        15,
+    ),
+    Bug(
+        "a full disk is called something else",
+        "full",
+        "another quarter",
+        (Change("engine/draft.py", "in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)", "in (errno.EDQUOT,)"),),
+    ),
+    Bug(
+        "an older format is not migrated as far as today's",
+        "golden",
+        "1.2",
+        (
+            Change(
+                "catalog/sqlite/migration.py", "if migration.number > applied]", "if migration.number > applied + 1]"
+            ),
+        ),
     ),
 )

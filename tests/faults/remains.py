@@ -74,6 +74,10 @@ class Node:
             else:
                 self._settle(effect)
 
+    def forget(self) -> None:
+        """A sync has failed: what it could not write is clean in memory, and comes to the disk never more."""
+        self.pending = []
+
     def _settle(self, effect: Effect) -> None:
         if isinstance(effect, Names):
             for folder in {change[0] for change in effect.changes}:
@@ -125,6 +129,8 @@ class Disk:
         """Who was met under a number: an open file may have lost all of its names."""
 
     def follow(self, call: Call) -> None:
+        if call.error and call.op in (Op.SYNC, Op.DATASYNC):
+            self._known(call).forget()
         if call.error or call.op == Op.MARK:
             return
         match call.op:

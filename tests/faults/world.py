@@ -53,12 +53,20 @@ class World(NamedTuple):
     def reset(self, name: str = "beginning") -> None:
         """Make everything as it was when it was kept."""
         kept = self.folder / "kept" / name
-        for inside in self.disk.iterdir():
-            shutil.rmtree(inside)
+        self.clear()
         shutil.copytree(kept / "disk", self.disk, symlinks=True, dirs_exist_ok=True)
         shutil.copy2(kept / "ledger", self.ledger)
         self.counter.write_bytes(bytes(8))
         self.trace.unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """Nothing is on the disk."""
+        for inside in self.disk.iterdir():
+            shutil.rmtree(inside)
+
+    def beginning(self) -> Path:
+        """The disk as it was when it was kept."""
+        return self.folder / "kept" / "beginning" / "disk"
 
 
 def make_world(folder: Path, disk: Path | None = None) -> World:

@@ -7,7 +7,9 @@ from tests.faults.campaigns import (
     crowd,
     damage,
     failing,
+    forgetful,
     full,
+    golden,
     kill,
     machine,
     ordering,
@@ -17,6 +19,6 @@ from tests.faults.campaigns import (
     reorder,
 )
 
-_ORDER = (kill, power, reorder, failing, recovery, ordering, damage, crowd, full, machine, planted)
+_ORDER = (kill, power, reorder, failing, forgetful, recovery, ordering, damage, crowd, full, machine, golden, planted)
 
 CAMPAIGNS: dict[str, Campaign] = {module.CAMPAIGN.name: module.CAMPAIGN for module in _ORDER}

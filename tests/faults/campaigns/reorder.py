@@ -10,7 +10,6 @@ pack, the witness, caches, copies of files elsewhere; and steps of a collection.
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -112,12 +111,11 @@ def _states(disk: Disk, dice: random.Random) -> Iterator[tuple[str, Remains]]:
 
 
 def _beginning(stage: Stage) -> Disk:
-    return Disk(stage.world.disk, stage.world.folder / "kept" / "beginning" / "disk")
+    return Disk(stage.world.disk, stage.world.beginning())
 
 
 def _lay_out(stage: Stage, point: Point, ledger: list[bytes]) -> None:
-    for inside in stage.world.disk.iterdir():
-        shutil.rmtree(inside)
+    stage.world.clear()
     lay_out(point.found, stage.world.disk)
     stage.world.ledger.write_bytes(b"".join(ledger[: point.lines]))
 
