@@ -323,7 +323,7 @@ class Machine(RuleBasedStateMachine):
         if flag:
             chosen = self._chosen(point, by_id)
             how: dict[str, Any] = {"name": name, "paused": flag, "verify": verify}
-            self.do("fork", held.seen, point, name, flag, verify, by_id, act=lambda: handle.fork(chosen, **how))
+            self.do("fork", held.seen, point, name, flag, verify, act=lambda: handle.fork(chosen, **how))
         else:
             self.do("roll_back", point, act=lambda: store.rollback_to_checkpoint(point.id))
         return self._new()
@@ -373,7 +373,7 @@ class Machine(RuleBasedStateMachine):
         more |= {} if present is None else {"present": state_of(present)}
         self.do(
             "restore",
-            *(held.seen, point, what, only, present, verify, by_id),
+            *(held.seen, point, what, only, present, verify),
             act=lambda: handle.restore(chosen, what, verify=verify, **more),
             held=held,
         )

@@ -81,10 +81,8 @@ class Model:
         present = self.lines.get(seen.task_id)
         if seen.line is None:
             return Refusal((ConflictError,), present.active.head) if present else None
-        if present is not seen.line or seen.branch is None:
+        if present is not seen.line or seen.branch is None or seen.branch.head.purged:
             return GONE
-        if seen.branch.head.purged:
-            return CONFLICT
         if seen.by_branch:
             if seen.branch.deleted:
                 return GONE
@@ -244,8 +242,8 @@ class Model:
 
     # --- going back, and aside --------------------------------------------------------------------------------------
 
-    def refuse_choice(self, seen: Seen, point: Point, by_id: bool) -> Refusal | None:
-        if by_id and not self.exists(point):
+    def refuse_choice(self, seen: Seen, point: Point) -> Refusal | None:
+        if not self.exists(point):
             return GONE
         return INVALID if point.branch.line.id != seen.task_id else None
 
@@ -265,8 +263,8 @@ class Model:
             return GONE
         return CONFLICT if seen.on_active != (seen.line.active is seen.branch) else None
 
-    def fork(self, seen: Seen, point: Point, name: str | None, paused: bool, verify: bool, by_id: bool) -> Doing:
-        refusal = self.refuse_choice(seen, point, by_id) or self.refuse_going_back(point, verify=verify)
+    def fork(self, seen: Seen, point: Point, name: str | None, paused: bool, verify: bool) -> Doing:
+        refusal = self.refuse_choice(seen, point) or self.refuse_going_back(point, verify=verify)
         yield
         if refusal is None and name in {b.name for b in point.branch.line.branches if not b.deleted} - {None}:
             refusal = CONFLICT
@@ -277,11 +275,11 @@ class Model:
         return branch
 
     def restore(
-        self, seen: Seen, point: Point, what: str, only: str | None, present: int | None, verify: bool, by_id: bool
+        self, seen: Seen, point: Point, what: str, only: str | None, present: int | None, verify: bool
     ) -> Doing:
         if what == "files" and not seen.files:
             return INVALID
-        refusal = self.refuse_choice(seen, point, by_id) or self.refuse_going_back(point, verify=verify)
+        refusal = self.refuse_choice(seen, point) or self.refuse_going_back(point, verify=verify)
         yield
         refusal = refusal or self.refuse(seen) or self.refuse_moving(seen)
         with_files = seen.files and what != "state" and (what == "files" or point.files is not None)
