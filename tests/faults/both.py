@@ -128,9 +128,13 @@ class Both:
         """What goes is the store's choice, among what it may choose from."""
         fault, self.fault = self.fault, shim.UNDISTURBED
         store = self.stores[side]
-        ending = self._let_happen(fault, lambda: store.limit(max_bytes)) if fault.kind != "none" else None
-        if ending is None:
+        if fault.kind == "none":
             store.limit(max_bytes)
+        else:
+            self._let_happen(fault, lambda: store.limit(max_bytes))
+            if fault.kind == "fail":
+                self._start_anew(None, was_met=True)
+                store = self.stores[side]
         for line in self.model.lines.values():
             gone = [event for event in store.history(line.id, limit=1000) if event.kind == "purged"]
             by_id = {point.id: point for point in line.points if not point.purged}
@@ -144,8 +148,6 @@ class Both:
         before = deepcopy((self.model, args))
         ending = self._let_happen(fault, act)
         hypothesis.note(f"  {way} met {fault}: {ending.how} {ending.kind}")
-        if ending.how in ("raised", "hung"):
-            raise AssertionError(f"{way}, {fault}: {ending.how} {ending.said}")
         is_dead = fault.kind in ("kill", "tear")
         was_met = shim.count(self.counter) >= fault.at
         with self._open(1) as fresh:
@@ -160,12 +162,22 @@ class Both:
             args = tuple(replace(each) if is_dead and isinstance(each, Seen) else each for each in args)
             chosen.happen(self.model, way, args)
             learn(fresh, self.model)
-        if held is not None and not is_dead:
+        if not is_dead:
+            self._start_anew(held, was_met=was_met)
+
+    def _start_anew(self, held: Held | None, *, was_met: bool) -> None:
+        """After an error of the disk a store is closed and opened again: until then it may refuse everything."""
+        for side in (0, 1) if was_met else ():
+            self.reopen(side)
+        if held is not None and not was_met:
             self.renew(held)
 
     def _let_happen(self, fault: shim.Fault, act: Callable[[], Any]) -> Ending:
         happen = suffer if fault.kind == "fail" else die_of
-        return happen(fault, self.disk, self.counter, act)
+        ending = happen(fault, self.disk, self.counter, act)
+        if ending.how in ("raised", "hung"):
+            raise AssertionError(f"{fault}: {ending.how} {ending.said}")
+        return ending
 
     # --- looking ----------------------------------------------------------------------------------------------------
 
