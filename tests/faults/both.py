@@ -132,13 +132,13 @@ class Both:
             store.limit(max_bytes)
         else:
             self._let_happen(fault, lambda: store.limit(max_bytes))
-            if fault.kind == "fail":
-                self._start_anew(None, was_met=True)
-                store = self.stores[side]
-        for line in self.model.lines.values():
-            gone = [event for event in store.history(line.id, limit=1000) if event.kind == "purged"]
-            by_id = {point.id: point for point in line.points if not point.purged}
-            self.model.evict([by_id[e.checkpoint_id] for e in reversed(gone) if e.checkpoint_id in by_id])
+        with self._open(1) as fresh:
+            for line in self.model.lines.values():
+                gone = [event for event in fresh.history(line.id, limit=1000) if event.kind == "purged"]
+                by_id = {point.id: point for point in line.points if not point.purged}
+                self.model.evict([by_id[e.checkpoint_id] for e in reversed(gone) if e.checkpoint_id in by_id])
+        if fault.kind == "fail":
+            self._start_anew(None, was_met=True)
 
     # --- accidents --------------------------------------------------------------------------------------------------
 
