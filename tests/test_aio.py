@@ -805,7 +805,7 @@ LEFT_OUT = {
     "Task": dict.fromkeys(
         (
             *("append_draft", "begin", "commit_step", "fail_step", "roll_back", "stamps", "user", "verifier"),
-            "without_secrets",
+            *("alert", "without_secrets"),
         ),
         ENGINE,
     ),

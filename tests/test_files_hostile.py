@@ -276,7 +276,7 @@ WRITING = "write mkdir symlink rename fsync _sync_all"
     [
         pytest.param(errno.EIO, WRITING + " _rename_exclusively unlink rmdir fchmod", 40, id="EIO"),
         pytest.param(errno.EACCES, WRITING + " _rename_exclusively unlink rmdir fchmod", 40, id="EACCES"),
-        pytest.param(errno.ENOSPC, WRITING, 20, id="ENOSPC"),
+        pytest.param(errno.ENOSPC, WRITING, 15, id="ENOSPC"),
         pytest.param(errno.ENOSPC, "_rename_exclusively", 1, id="ENOSPC of a rename"),
         pytest.param(errno.ENOSPC, "rmdir", 1, id="ENOSPC of rmdir"),
     ],

@@ -75,8 +75,10 @@ class Node:
                 self._settle(effect)
 
     def forget(self) -> None:
-        """A sync has failed: what it could not write is clean in memory, and comes to the disk never more."""
-        self.pending = []
+        """A sync has failed: what of a file it could not write is clean in memory, and comes to the disk never more. (A
+        file system that cannot write about its folders stops altogether.)"""
+        if self.kind == stat.S_IFREG:
+            self.pending = []
 
     def _settle(self, effect: Effect) -> None:
         if isinstance(effect, Names):
@@ -129,10 +131,16 @@ class Disk:
         """Who was met under a number: an open file may have lost all of its names."""
 
     def follow(self, call: Call) -> None:
-        if call.error and call.op in (Op.SYNC, Op.DATASYNC):
+        if call.error:
+            self._follow_failed(call)
+        elif call.op != Op.MARK:
+            self._follow_done(call)
+
+    def _follow_failed(self, call: Call) -> None:
+        if call.op in (Op.SYNC, Op.DATASYNC):
             self._known(call).forget()
-        if call.error or call.op == Op.MARK:
-            return
+
+    def _follow_done(self, call: Call) -> None:
         match call.op:
             case Op.SYNCALL:
                 for node in self._all():

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from tests.faults.campaign import Campaign, Plan, Trial
 from tests.golden.shelf import VERSIONS
@@ -28,7 +28,7 @@ def run(version: str, plan: Plan) -> Iterator[Trial]:
             stdout=subprocess.DEVNULL,
             check=False,
         )
-        for test in ElementTree.parse(report).getroot().iter("testcase"):
+        for test in ET.parse(report).getroot().iter("testcase"):
             broken = [part.get("message", "") for kind in ("failure", "error") for part in test.findall(kind)]
             yield Trial(f"{version}, {test.get('name')}", broken)
 

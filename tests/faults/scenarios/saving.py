@@ -6,7 +6,7 @@ from tests.faults import shim
 from tests.faults.acting import Actor, write_files
 from tests.faults.scenarios.scenario import Scenario, nothing, packs, save_some, some_state, tune
 
-from lastgood.catalog.sqlite import connection, database
+from lastgood.catalog.sqlite import database, log
 from lastgood.engine import ahead, workers
 
 
@@ -47,7 +47,7 @@ def _save_in_workers(actor: Actor) -> None:
 
 def _save_often(actor: Actor) -> None:
     """SQLite empties its log in between, and closing cuts it to nothing."""
-    tune(connection, WAL_PAGES=12)
+    tune(log, LONG_PAGES=12)
     tune(database, LONG_LIVED_COMMITS=6)
     task = actor.task
     for number in range(3, 11):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import apsw
 
+from lastgood.catalog.sqlite.log import LONG_PAGES
 from lastgood.errors import (
     BusyError,
     CheckpointError,
@@ -26,7 +27,6 @@ APPLICATION_ID = 0x6C676F64
 PAGE_SIZE = 4096
 RESERVE_BYTES = 8  # where the checksum VFS keeps each page's checksum
 BUSY_MS = 10_000
-WAL_PAGES = 1000
 NORMAL, FULL, INCREMENTAL = 1, 2, 2
 
 _vfs_lock = threading.Lock()
@@ -83,8 +83,8 @@ def _configure(connection: apsw.Connection) -> None:
     connection.set_busy_timeout(BUSY_MS)
     connection.pragma("synchronous", FULL)
     _require("synchronous", connection.pragma("synchronous"), FULL)
-    connection.pragma("wal_autocheckpoint", WAL_PAGES)
-    connection.pragma("journal_size_limit", WAL_PAGES * PAGE_SIZE)
+    connection.wal_autocheckpoint(0)  # SQLite would keep to itself what goes wrong with it
+    connection.pragma("journal_size_limit", LONG_PAGES * PAGE_SIZE)
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)

@@ -32,6 +32,8 @@ def create_catalog(path: Path, known: Sequence[Migration]) -> None:
             fresh.with_name(fresh.name + leftover).unlink(missing_ok=True)
         _sync(fresh)
         _sync_way_to(path.parent)
+        # SQLite makes the log with the first commit, and does not say if its name could not be made durable.
+        os.close(os.open(path.with_name(path.name + "-wal"), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         fresh.rename(path)
         _sync(path.parent)
     except OSError as error:

@@ -10,11 +10,13 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
 
+from lastgood.catalog.sqlite import log
 from lastgood.catalog.sqlite.connection import (
     create_connection,
     open_connection,
@@ -97,11 +99,11 @@ class FileDatabase(Database):
                 self._refuse_remains()
                 remove_unfinished(path)
                 create_catalog(path, known)
-        connection = self._connection()
         with translated_errors():
-            if pending(connection, known):
-                with self._queue.turn():
-                    migrate(connection, known)
+            is_behind = pending(self._connection(), known)
+        if is_behind:
+            with self._writing() as connection:
+                migrate(connection, known)
         hold_for_fork(self)
 
     def read(self, work: Work[T]) -> T:
@@ -152,13 +154,48 @@ class FileDatabase(Database):
         """
         durable = any(write.durable for write in batch.writes)
         try:
+            self._trust_log()
             connection = self._connection()
             self._sync(connection, durable)
             self._transact(connection, batch, durable)
+            if durable and self._local.log_pages >= log.LONG_PAGES:
+                self._empty_log(connection, apsw.SQLITE_CHECKPOINT_PASSIVE)
         except (apsw.Error, CheckpointError) as error:
-            if isinstance(error, apsw.IOError):
-                self._generation += 1  # after a failed fsync no connection may go on as if nothing was
+            self._doubt_log(error)
             batch.fail(error)
+
+    @contextmanager
+    def _writing(self) -> Iterator[apsw.Connection]:
+        """A turn of its own, for all that is no write of the group. SQLite's errors are ours."""
+        with self._queue.turn():
+            self._trust_log()
+            try:
+                yield self._connection()
+            except apsw.Error as error:
+                self._doubt_log(error)
+                raise translate(error) from error
+
+    def _trust_log(self) -> None:
+        """Before anything is added to the log. Only inside a turn."""
+        if self._queue.is_doubted():
+            log.write_again(self._path)
+            self._queue.doubt(False)
+
+    def _doubt_log(self, error: Exception) -> None:
+        """After a failed sync no connection may go on as if nothing was, and the log is written again at once, or by
+        whoever writes next."""
+        if isinstance(error, apsw.IOError):
+            self._generation += 1
+            self._queue.doubt(True)
+            with suppress(CheckpointError):
+                self._trust_log()
+
+    def _empty_log(self, connection: apsw.Connection, how: int) -> None:
+        """Move what is in it to the database, as far as nobody reads it. What goes wrong is no harm to any commit."""
+        try:
+            connection.wal_checkpoint(mode=how)
+        except apsw.Error as error:
+            self._doubt_log(error)
 
     def _sync(self, connection: apsw.Connection, durable: bool) -> None:
         """Commits wait for the disk, or do not: then the next one that does takes them along, the log is in order.
@@ -231,8 +268,7 @@ class FileDatabase(Database):
         return sum(file.stat().st_size for file in files if file.exists())
 
     def shrink(self, limit: int) -> int:
-        with self._queue.turn(), translated_errors():
-            connection = self._connection()
+        with self._writing() as connection:
             self._sync(connection, False)
             _give_back(connection, limit)
             free = _free_bytes(connection)
@@ -241,8 +277,8 @@ class FileDatabase(Database):
         return free
 
     def accept_loss(self) -> int:
-        with self._queue.turn(), translated_errors():
-            last = counted(self._connection().execute(_LAST_COMMIT).get)
+        with self._writing() as connection:
+            last = counted(connection.execute(_LAST_COMMIT).get)
             lost = max(0, (self._queue.witness() or 0) - last)
             self._queue.testify(last)
         return int(lost)
@@ -252,10 +288,10 @@ class FileDatabase(Database):
 
         path = self._path.with_name(f".{self._path.name}.{new_id()}.new")
         try:
-            with self._queue.turn(), translated_errors():
+            with self._writing() as connection:
                 remove_unfinished(self._path)
                 with closing(create_connection(path)) as fresh:
-                    return rebuild(self._connection(), fresh, self._queue.witness())
+                    return rebuild(connection, fresh, self._queue.witness())
         finally:
             for end in ("", "-wal", "-shm"):
                 remove(path.with_name(path.name + end))
@@ -271,9 +307,9 @@ class FileDatabase(Database):
         self._queue.close()
 
     def _tidy(self) -> None:
-        # When someone is reading, or something is wrong, the WAL is as good as the file.
-        with suppress(apsw.Error, CheckpointError), self._queue.turn():
-            self._connection().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        # When someone is reading, or something is wrong, the log is as good as the file.
+        with suppress(CheckpointError), self._writing() as connection:
+            self._empty_log(connection, apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
     def _connection(self) -> apsw.Connection:
         self._require_open()
@@ -284,6 +320,8 @@ class FileDatabase(Database):
             if old is not None and local.owner[0] != owner[0]:
                 _orphans.append(old)
             local.connection = open_connection(self._path)
+            local.log_pages = 0
+            local.connection.set_wal_hook(partial(_note_pages, local))
             local.is_synced = None
             local.owner = owner
         connection: apsw.Connection = local.connection
@@ -295,8 +333,8 @@ class FileDatabase(Database):
 
     def _refuse_remains(self) -> None:
         """A new database beside what is left of an old one would take its log for its own."""
-        log = self._path.with_name(self._path.name + "-wal")
-        if self._queue.witness() or (log.exists() and log.stat().st_size > 0):
+        left = self._path.with_name(self._path.name + "-wal")
+        if self._queue.witness() or (left.exists() and left.stat().st_size > 0):
             raise IntegrityError(
                 f"the store's database {self._path.name} is gone, and files that belong to it are still here",
                 hint=f"bring it back from a copy; or, to begin anew, remove {self._path.name}-wal, -shm and -lock",
@@ -399,6 +437,11 @@ def _run_apart(connection: apsw.Connection, writes: Sequence[Write[Any]]) -> Non
             connection.execute("ROLLBACK TO one")
             write.error = told(error)
         connection.execute("RELEASE one")
+
+
+def _note_pages(local: threading.local, connection: apsw.Connection, name: str, pages: int) -> int:
+    local.log_pages = pages
+    return apsw.SQLITE_OK
 
 
 def _ends_all(error: Exception, connection: apsw.Connection) -> bool:

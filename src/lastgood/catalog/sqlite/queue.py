@@ -16,7 +16,7 @@ from zlib import crc32
 from lastgood.errors import UnavailableError
 from lastgood.model.forking import renew_after_fork
 
-_WITNESS = struct.Struct("<4sQ12xI")
+_WITNESS = struct.Struct("<4sQB11xI")
 _MAGIC = b"LGW1"
 _CLOSED = -1
 _PAUSE_SECONDS = 0.001
@@ -33,6 +33,7 @@ class Queue:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._doubted = False
         self._fd = self._open()
         self._forget_turns()
         renew_after_fork(self)
@@ -54,19 +55,34 @@ class Queue:
 
     def witness(self) -> int | None:
         """The number of the last acknowledged commit; None when there is no (whole) witness."""
+        return self._read()[0]
+
+    def testify(self, number: int) -> None:
+        """Write the witness; only inside a turn, only after the commit is durable. One that is behind is no harm."""
+        self._write(number, doubted=False)
+
+    def is_doubted(self) -> bool:
+        """Whether a sync of the log has failed, here or in another process, and nobody has written it again since."""
+        return self._doubted or self._read()[1]
+
+    def doubt(self, doubted: bool) -> None:
+        """Only inside a turn."""
+        self._doubted = doubted
+        self._write(self.witness() or 0, doubted=doubted)
+
+    def _read(self) -> tuple[int | None, bool]:
         descriptor = self._descriptor()
         try:
             data = os.pread(descriptor, _WITNESS.size, 0)
         except OSError as error:
             raise _unusable() from error
         if len(data) != _WITNESS.size:
-            return None
-        magic, number, check = _WITNESS.unpack(data)
-        return number if magic == _MAGIC and check == crc32(data[:-4]) else None
+            return None, False
+        magic, number, doubted, check = _WITNESS.unpack(data)
+        return (number, doubted != 0) if magic == _MAGIC and check == crc32(data[:-4]) else (None, False)
 
-    def testify(self, number: int) -> None:
-        """Write the witness; only inside a turn, only after the commit is durable. One that is behind is no harm."""
-        body = _WITNESS.pack(_MAGIC, number, 0)[:-4]
+    def _write(self, number: int, *, doubted: bool) -> None:
+        body = _WITNESS.pack(_MAGIC, number, doubted, 0)[:-4]
         with suppress(OSError):
             os.pwrite(self._fd, body + crc32(body).to_bytes(4, "little"), 0)
 
