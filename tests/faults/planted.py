@@ -220,6 +220,12 @@ BUGS = (
         ),
     ),
     Bug(
+        "after a failed sync all goes on as if nothing was",
+        "forgetful",
+        "save packed",
+        (Change("catalog/sqlite/database.py", "        if isinstance(error, apsw.IOError):\n", "        if False:\n"),),
+    ),
+    Bug(
         "an interrupted restore is forgotten before it is taken back",
         "recovery",
         "restore whole",
