@@ -269,7 +269,6 @@ BUGS = (
                 "earlier = None",
             ),
         ),
-        15,
     ),
     Bug(
         "a save does not look whether its parent is the head",
@@ -290,6 +289,26 @@ BUGS = (
         "full",
         "another quarter",
         (Change("engine/draft.py", "in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)", "in (errno.EDQUOT,)"),),
+    ),
+    Bug(
+        "a step stays open after its checkpoint",
+        "machine",
+        "file",
+        (
+            Change(
+                "catalog/sqlite/commits.py",
+                "    if commit.step is not None:\n        take_step(connection, commit.owner, commit.step)\n",
+                "",
+            ),
+        ),
+        40,
+    ),
+    Bug(
+        "files that drifted are not kept before others come",
+        "machine",
+        "folder",
+        (Change("engine/rewind.py", "if is_new or has_drifted(present, cursor.head):", "if is_new:"),),
+        40,
     ),
     Bug(
         "an older format is not migrated as far as today's",
