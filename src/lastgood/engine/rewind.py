@@ -176,6 +176,7 @@ class Rewind:
         """As `Task.restore`."""
         cursor, store = self._cursor, self._store
         require_restorable(store, chosen, cursor.owner, evidence=verify, demanded=False)
+        self._settle()
         cursor.require_unmoved()
         present, plan = self._look_and_keep(chosen, only, state, f"before restoring {chosen.id}")
         before = cursor.require_head()
@@ -217,6 +218,7 @@ class Rewind:
     def travel(self, destination: Checkpoint | None, go: Callable[[], Position]) -> Checkpoint:
         """`go` to `destination`, whose files come first: whoever finds the journal knows by the head how far it got."""
         cursor, store = self._cursor, self._store
+        self._settle()
         if destination is None or destination.record.files is None:
             self.insist(lambda: self._keep(self._capture(cursor.head), NOT_GIVEN, "before another branch"))
             go()
@@ -379,8 +381,16 @@ class Rewind:
             )
         self._store.catalog.end_journal(journal.id)
 
+    def _settle(self) -> None:
+        """Take back first what this handle could not take back before."""
+        for journal in self._store.catalog.journals(this_process().host) if self._workspace.unfinished else ():
+            if journal.id in self._workspace.unfinished:
+                self._take_back(journal)
+                self._workspace.settle(journal.id)
+
     def _leave_unfinished(self, journal: Journal, error: Exception) -> str:
-        """Whoever opens the workspace next tries again, unless its files are saved as they are before that."""
+        """Whoever opens the workspace next, or restores with this handle, tries again, unless its files are saved as
+        they are before that."""
         self._workspace.unfinished.append(journal.id)
         said = f"the files of an interrupted restore could not be put back: {error}"
         self._store.alert(said, journal.task_id, error)
