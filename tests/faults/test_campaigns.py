@@ -14,7 +14,7 @@ from tests.faults.campaign import Plan
 from tests.faults.campaigns import CAMPAIGNS
 
 SEED = int(os.environ["LASTGOOD_FAULTS_SEED"])
-PARTS, POINTS = 4, 8
+PARTS, POINTS = 3, 5
 
 
 def _sample() -> Iterator[tuple[str, str]]:

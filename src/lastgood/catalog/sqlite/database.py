@@ -158,7 +158,7 @@ class FileDatabase(Database):
             connection = self._connection()
             self._sync(connection, durable)
             self._transact(connection, batch, durable)
-            if durable and self._local.log_pages >= log.LONG_PAGES:
+            if durable and self._local.log_pages[0] >= log.LONG_PAGES:
                 self._empty_log(connection, apsw.SQLITE_CHECKPOINT_PASSIVE)
         except (apsw.Error, CheckpointError) as error:
             self._doubt_log(error)
@@ -320,8 +320,8 @@ class FileDatabase(Database):
             if old is not None and local.owner[0] != owner[0]:
                 _orphans.append(old)
             local.connection = open_connection(self._path)
-            local.log_pages = 0
-            local.connection.set_wal_hook(partial(_note_pages, local))
+            local.log_pages = [0]  # not `local` itself, which would keep the connection open
+            local.connection.set_wal_hook(partial(_note_pages, local.log_pages))
             local.is_synced = None
             local.owner = owner
         connection: apsw.Connection = local.connection
@@ -439,8 +439,8 @@ def _run_apart(connection: apsw.Connection, writes: Sequence[Write[Any]]) -> Non
         connection.execute("RELEASE one")
 
 
-def _note_pages(local: threading.local, connection: apsw.Connection, name: str, pages: int) -> int:
-    local.log_pages = pages
+def _note_pages(noted: list[int], connection: apsw.Connection, name: str, pages: int) -> int:
+    noted[0] = pages
     return apsw.SQLITE_OK
 
 
