@@ -45,7 +45,7 @@ def _points(stage: Stage) -> list[Fault]:
 
 def _dishonest(stage: Stage, fault: Fault) -> Iterator[str]:
     for said in read_account(stage.world.ledger).errors:
-        if said["code"] not in _HONEST[fault.error]:
+        if said["code"] not in _HONEST[fault.error] and "or its disk fails" not in said["sentence"]:
             yield f"G3 at {said['operation']!r} it said {said['code']}: {said['sentence']}"
 
 

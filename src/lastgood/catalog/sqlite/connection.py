@@ -161,7 +161,10 @@ def translate(error: apsw.Error) -> CheckpointError:
     if isinstance(error, apsw.FullError):
         return DiskFullError("the disk is full; nothing was saved", hint="free some space and save again")
     if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
-        return DiskFullError("the disk is full; there is no room to open the store", hint="free some space: 64 KiB do")
+        return DiskFullError(
+            "there is no room to open the store, or its disk fails",
+            hint="free some space (64 KiB do), or look at the disk",
+        )
     if isinstance(error, apsw.ConstraintError):
         return ConflictError("an id or a name is taken by something else", hint="give another one")
     if isinstance(error, apsw.NotADBError):
