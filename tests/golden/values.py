@@ -21,7 +21,7 @@ from tests.trees import Spec, build
 import lastgood
 
 
-@lastgood.register(name="golden.Plan")  # type: ignore[arg-type]  # from a name alone no class is inferred
+@lastgood.register(name="golden.Plan")
 @dataclass
 class Plan:
     """Registered wherever golden stores are read: comes back as it was."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from enum import Enum
 from functools import cached_property
 from pathlib import PosixPath, PurePosixPath
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
 from lastgood.errors import InvalidError
 
@@ -41,8 +41,16 @@ _REFUSED = object()
 """In place of a plain value that would leave something out: attributes of its own, private fields."""
 
 
+class _Decorator(Protocol):
+    """Gives back any class as it is."""
+
+    def __call__(self, cls: type[T], /) -> type[T]: ...
+
+
 @overload
 def register(cls: type[T], /) -> type[T]: ...
+@overload
+def register(*, name: str | None = ...) -> _Decorator: ...
 @overload
 def register(
     *, name: str | None = ..., to_plain: Callable[[T], Any] | None = ..., from_plain: Callable[[Any], T] | None = ...
