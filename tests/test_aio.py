@@ -54,6 +54,15 @@ async def ticks(count: int = 50) -> None:
         await asyncio.sleep(0)
 
 
+def is_saving(task: aio.Task) -> bool:
+    """Whether a thread has begun to."""
+    lock = task._far._cursor.lock
+    if lock.acquire(blocking=False):
+        lock.release()
+        return False
+    return True
+
+
 @contextmanager
 def writers_held_back(folder: Path) -> Iterator[Callable[[], None]]:
     """Somebody else has the store's writing turn, until what is given is called."""
@@ -730,7 +739,8 @@ def test_a_store_outlives_its_loop(tmp_path: Path, caplog: pytest.LogCaptureFixt
     store, task = loop.run_until_complete(begin())
     with writers_held_back(folder) as release:
         saving = loop.create_task(task.save({"n": 1}))
-        loop.run_until_complete(ticks())
+        while not is_saving(task):
+            loop.run_until_complete(ticks(1))
         loop.close()
         release()
         asyncio.run(go_on())
