@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.dying import let_die
 
 import lastgood
-from lastgood.engine import rewind
 from lastgood.engine.process import this_process
 
 
@@ -33,15 +32,15 @@ def save(task: lastgood.Task, work: Path, text: str) -> lastgood.Checkpoint:
 
 
 def restore_and_die(store: lastgood.Store, work: Path, checkpoint: lastgood.Checkpoint) -> None:
-    """In a child, which ends as if it was killed when the files are there and nothing is recorded."""
-    child = os.fork()
-    if child == 0:
-        rewind.Rewind._look_again = lambda *_: os._exit(9)  # type: ignore[method-assign]
-        try:
-            store.task("t", workspace=work).restore(checkpoint.id)
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    """In another process, which ends as if it was killed when the files are there and nothing is recorded."""
+    let_die(
+        "rewind.Rewind._look_again = lambda *_: os._exit(9)\n"
+        "store = lastgood.open(sys.argv[1], user='ada', collect='never')\n"
+        "store.task('t', workspace=sys.argv[2]).restore(sys.argv[3])\n",
+        work.parent / "store",
+        work,
+        checkpoint.id,
+    )
     assert (work / "a").read_text() == "old"
 
 

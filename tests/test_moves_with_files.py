@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.dying import let_die
 from tests.trees import Bench, bench, files, replace
 
 import lastgood
@@ -127,14 +127,13 @@ def test_what_was_edited_after_a_crash_is_not_overwritten_by_finishing_an_undo(p
     replace(place.root, files(a="second"))
     task.save({"n": 2})
     task.restore(first)
-    child = os.fork()
-    if child == 0:
-        try:
-            place.store.catalog.bind = lambda *_: os._exit(9)  # type: ignore[method-assign]
-            place.task().undo()
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    let_die(
+        "store = lastgood.open(sys.argv[1], user='tester')\n"
+        "store.catalog.bind = lambda *_: os._exit(9)\n"
+        "store.task('t', workspace=sys.argv[2]).undo()\n",
+        place.root.parent / "store",
+        place.root,
+    )
     replace(place.root, files(a="edited"))
     task = place.task()
     assert (place.root / "a").read_text() == "edited"
