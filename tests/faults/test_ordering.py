@@ -17,10 +17,10 @@ from tests.faults.rules import (
 )
 from tests.faults.trace import Call, Op
 
-PLACE = Place("/disk/store", "/disk/work")
+PLACE = Place("/disk/store", "/disk/files")
 LOG, OBJECTS = "/disk/store/catalog.sqlite-wal", "/disk/store/objects"
 DRAFT, PACK, OLD = f"{OBJECTS}/.drafts/1", f"{OBJECTS}/packs/ab/abcd", f"{OBJECTS}/packs/cd/cdef"
-WORK, WITNESS = "/disk/work/deep", "/disk/store/catalog.sqlite-lock"
+WORK, WITNESS = "/disk/files/deep", "/disk/store/catalog.sqlite-lock"
 INODES = {LOG: 1, DRAFT: 2, f"{WORK}/.tmp": 3, WITNESS: 4}
 
 Noted = tuple[Op, str] | tuple[Op, str, str]

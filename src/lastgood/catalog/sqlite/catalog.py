@@ -53,7 +53,7 @@ class SQLiteCatalog(Catalog):
         self._database: Database = MemoryDatabase() if path is None else FileDatabase(path)
 
     def info(self) -> StoreInfo:
-        return self._database.read(lambda connection: reading.read_info(connection))
+        return self._database.read(reading.read_info)
 
     def commit(self, commit: Commit, actor: Actor) -> Committed:
         return self._database.write(lambda connection: commits.commit(connection, commit, actor))
@@ -143,7 +143,7 @@ class SQLiteCatalog(Catalog):
         return self._database.read(lambda connection: files.has_blobs(connection, partition, digests))
 
     def has_files(self) -> bool:
-        return self._database.read(lambda connection: files.has_any(connection))
+        return self._database.read(files.has_any)
 
     def bound(self, owner: str, task_id: str, host: str, path: str) -> str | None:
         return self._database.read(lambda connection: files.read_bound(connection, owner, task_id, host, path))
@@ -214,13 +214,13 @@ class SQLiteCatalog(Catalog):
         return self._database.read(lambda connection: usage.read_sliced(connection, after, limit))
 
     def packs(self) -> list[KnownPack]:
-        return self._database.read(lambda connection: usage.read_packs(connection))
+        return self._database.read(usage.read_packs)
 
     def used_bytes(self) -> int:
-        return self._database.read(lambda connection: usage.read_used_bytes(connection))
+        return self._database.read(usage.read_used_bytes)
 
     def free_bytes(self) -> int:
-        return self._database.read(lambda connection: usage.read_free_bytes(connection))
+        return self._database.read(usage.read_free_bytes)
 
     def deleted_before(self, at: int) -> list[tuple[str, str]]:
         return self._database.read(lambda connection: collection.read_deleted(connection, at))
@@ -271,7 +271,7 @@ class SQLiteCatalog(Catalog):
         self._database.write(lambda connection: collection.withdraw(connection, names), durable=False)
 
     def flights(self) -> list[Flight]:
-        return self._database.read(lambda connection: collection.read_flights(connection))
+        return self._database.read(collection.read_flights)
 
     def shrink(self, limit: int) -> int:
         return self._database.shrink(limit)

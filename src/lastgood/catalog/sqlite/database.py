@@ -183,11 +183,11 @@ class FileDatabase(Database):
 
     def _doubt_log(self, error: Exception) -> None:
         """After a failed sync no connection may go on as if nothing was, and the log is written again at once, or by
-        whoever writes next."""
+        whoever writes next. Raises nothing: what is committed stays so."""
         if isinstance(error, apsw.IOError):
             self._generation += 1
-            self._queue.doubt(True)
             with suppress(CheckpointError):
+                self._queue.doubt(True)
                 self._trust_log()
 
     def _empty_log(self, connection: apsw.Connection, how: int) -> None:
