@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -34,6 +35,14 @@ def pytest_report_header(config: pytest.Config) -> str:
 def store(tmp_path: Path) -> Iterator[lastgood.Store]:
     with lastgood.open(tmp_path / "store", user="tester") as opened:
         yield opened
+
+
+@pytest.fixture
+def count_descriptors() -> Callable[[], int]:
+    """How many this process has open. What earlier tests left to the garbage is closed before, not in between."""
+    gc.collect()
+    folder = Path("/proc/self/fd")
+    return lambda: len(list(folder.iterdir())) if folder.exists() else 0
 
 
 @pytest.fixture(scope="session")

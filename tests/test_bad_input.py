@@ -568,24 +568,19 @@ def test_a_bad_option_of_open_is_refused_by_name(tmp_path: Path, name: str, bad:
 
 
 @pytest.mark.parametrize("target", ["folder", ":memory:"])
-def test_a_closed_store_says_so(tmp_path: Path, target: str) -> None:
+def test_a_closed_store_says_so(tmp_path: Path, count_descriptors: Callable[[], int], target: str) -> None:
     """A9: whichever method is called; closing again is harmless, and no descriptor is left open."""
     store = lastgood.open(tmp_path / "store" if target == "folder" else target, user="tester")
     task = store.task("t")
     saved = task.save({"n": 1})
     store.close()
     store.close()
-    before = _descriptors()
+    before = count_descriptors()
     uses = (store.info, store.tasks, lambda: task.save({}), lambda: store.get_checkpoint(saved.id), task.refresh)
     for use in uses * 5:
         with pytest.raises(lastgood.UnavailableError):
             use()
-    assert _descriptors() <= before
-
-
-def _descriptors() -> int:
-    folder = Path("/proc/self/fd")
-    return len(list(folder.iterdir())) if folder.exists() else 0
+    assert count_descriptors() == before
 
 
 def test_evidence_that_holds_what_is_no_number_fails_and_commits_again_as_the_same(tmp_path: Path) -> None:

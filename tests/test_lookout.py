@@ -513,7 +513,10 @@ def a_queue_of_nothing(end: socket.socket) -> None:
     ],
 )
 def test_whoever_listens_there_saves_are_right(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, other_end: Callable[[socket.socket], None]
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    count_descriptors: Callable[[], int],
+    other_end: Callable[[socket.socket], None],
 ) -> None:
     monkeypatch.setattr(handover, "SECONDS", 0.2)
     bench.save()
@@ -531,14 +534,14 @@ def test_whoever_listens_there_saves_are_right(
 
     thread = threading.Thread(target=listen)
     thread.start()
-    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    before = count_descriptors()
     bench.write("a/x")
     assert bench.save() == EVERYTHING
     assert bench.save() == EVERYTHING
     thread.join()
     for end in ends:
         end.close()
-    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    assert count_descriptors() == before
     listener.close()
     place.close()
     assert bench.save() == EVERYTHING
