@@ -23,7 +23,7 @@ from lastgood.engine.commit import Draft, Ground, Splitters, write_checkpoint
 from lastgood.engine.location import locate, make_folder
 from lastgood.engine.options import Options
 from lastgood.model.checkpoint import Head, Record
-from lastgood.model.identity import new_id
+from lastgood.model.identity import new_id, now
 from lastgood.model.redaction import Redaction
 from lastgood.model.task import MAIN
 
@@ -138,7 +138,7 @@ class _Bulk:
 
     def commit(self, commit: Commit, actor: Actor) -> Committed:
         self.record = commit.record
-        self.committed = commits.commit(self._connection, commit, actor)
+        self.committed = commits.commit(self._connection, commit, actor, now())
         return self.committed
 
     def verify(self, checkpoint_id: str) -> None:

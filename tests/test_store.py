@@ -221,7 +221,7 @@ def test_what_is_inherited_does_not_count_when_a_key_is_used_again(store: Store)
     task = store.task("t")
     task.save({}, artifacts=[1])
     saved = task.save({"n": 1}, key="k")
-    task.save({}, artifacts=[2], control_state="paused")
+    task.save({}, artifacts=[2], control_state="running")
     assert task.save({"n": 1}, key="k").id == saved.id
 
 

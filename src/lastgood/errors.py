@@ -6,6 +6,8 @@
     │   └── FormatError                    format                              not a store, or one from the future
     ├── NotFoundError (LookupError)        not_found        exit 3   HTTP 404
     ├── ConflictError                      conflict         exit 4   HTTP 409  someone else moved the head
+    │   ├── LeaseError                     leased                              someone else works on the branch
+    │   └── ControlError                   control                             work in this state cannot do that
     ├── IntegrityError                     integrity        exit 5   HTTP 500  damage, refused as data
     │   └── LostCommitsError               lost_commits                        acknowledged commits are gone
     ├── UnavailableError (ConnectionError) unavailable      exit 6   HTTP 503
@@ -81,6 +83,18 @@ class ConflictError(CheckpointError):
     def __init__(self, message: str, *, head: Any = None, hint: str | None = None, **details: Any) -> None:
         super().__init__(message, hint=hint, **details)
         self.head = head
+
+
+class LeaseError(ConflictError):
+    """The branch is someone else's to advance; `details["lease"]` says whose (None: nobody's any more)."""
+
+    code = "leased"
+
+
+class ControlError(ConflictError):
+    """Work in its present state (`details["state"]`) cannot do what was asked of it."""
+
+    code = "control"
 
 
 class IntegrityError(CheckpointError):

@@ -75,7 +75,7 @@ def test_status_tells_how_the_store_was_found_and_where_the_task_stands(data: Ru
     said = data("status")
     assert said["found_by"] == str(three / "lastgood.toml")
     assert (said["task"], said["checkpoints"], said["head"]["sequence"]) == ("work", 3, 3)
-    assert said["format"] == "1.3"
+    assert said["format"] == "1.4"
     assert said["size"] > 0
 
 
@@ -121,7 +121,7 @@ def test_a_broken_config_is_named(run: Run, folder: Path) -> None:
 
 
 def test_migrate_says_that_nothing_was_pending(data: Run, three: Path) -> None:
-    assert data("migrate") == {"format": "1.3", "applied": []}
+    assert data("migrate") == {"format": "1.4", "applied": []}
 
 
 def test_repair_leaves_a_sound_store_alone(run: Run, three: Path) -> None:

@@ -24,6 +24,8 @@ import msgspec
 from lastgood.model.checkpoint import Attestation, Head, Placement, Record
 from lastgood.model.event import Event, EventKind
 from lastgood.model.journal import Journal
+from lastgood.model.lease import Lease
+from lastgood.model.request import Request
 from lastgood.model.step import OpenStep, Process
 from lastgood.model.task import BranchInfo, TaskInfo
 
@@ -111,6 +113,13 @@ class Actor(NamedTuple):
     correlation_id: str | None = None
 
 
+class Met(NamedTuple):
+    """A request that has come to its end, and what came of it."""
+
+    id: str
+    outcome: dict[str, Any]
+
+
 class NewBranch(msgspec.Struct, frozen=True):
     """A branch to be made by a commit. The commit's parent is its origin; without one it begins the task.
 
@@ -151,6 +160,9 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     captured. `journal`: the restore of files that ends with this commit. `files_move`: files alone were restored; the
     parent has them as they were, and undo goes back to those (on the active branch: else the task has not moved).
     `keeps_redo`: it was not the user who saved, so what was undone can still be redone.
+
+    `lease`: the token of who works on the branch; on a new active branch, of who worked on the one that is left, and
+    goes on on the new one. `met`: requests that this commit meets.
     """
 
     owner: str
@@ -176,6 +188,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     journal: str | None = None
     files_move: bool = False
     keeps_redo: bool = False
+    lease: int | None = None
+    met: Sequence[Met] = ()
 
 
 class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -304,6 +318,10 @@ class Catalog(ABC):
         A step that is not open any more is a ConflictError, too, and so is a folder whose files are those of another
         branch. Content of files that is relied on and gone is an IntegrityError with their digests as `blobs`; so is a
         pack that is neither known nor announced any more, or a `base` that was purged, with none.
+
+        LeaseError when someone else works on the branch: without `lease` while the lease there is live, with one
+        unless it is that very lease, run out or not. ControlError when work in the branch's control state cannot
+        become what the record says. ConflictError when a request that it meets is not open any more.
         """
 
     @abstractmethod
@@ -329,18 +347,27 @@ class Catalog(ABC):
         """Oldest first; deleted ones only as far as others descend from what is left of them."""
 
     @abstractmethod
-    def activate(self, owner: str, branch_id: str, actor: Actor, *, expects: str | None = None) -> Position:
-        """Make it the task's active branch; logs `switched`. `expects` as in NewBranch. Undoable."""
+    def activate(
+        self, owner: str, branch_id: str, actor: Actor, *, expects: str | None = None, lease: int | None = None
+    ) -> Position:
+        """Make it the task's active branch; logs `switched`. `expects` as in NewBranch, `lease` as in Commit. Undoable.
+
+        As for undo and redo: LeaseError while someone else works on the branch that is left, or on that one.
+        """
 
     @abstractmethod
-    def undo(self, owner: str, task_id: str, actor: Actor, *, expects: str | None = None) -> Position:
+    def undo(
+        self, owner: str, task_id: str, actor: Actor, *, expects: str | None = None, lease: int | None = None
+    ) -> Position:
         """Take back the last move of the active branch, or of its files, that was not taken back; logs `undone`.
 
         ConflictError when there is none, or the branch to go back to is gone.
         """
 
     @abstractmethod
-    def redo(self, owner: str, task_id: str, actor: Actor, *, expects: str | None = None) -> Position:
+    def redo(
+        self, owner: str, task_id: str, actor: Actor, *, expects: str | None = None, lease: int | None = None
+    ) -> Position:
         """Make the move again that was taken back last; logs `redone`.
 
         ConflictError when there is none, or the branch that undo went back to has moved on since.
@@ -357,7 +384,8 @@ class Catalog(ABC):
     def delete_branch(self, owner: str, branch_id: str, actor: Actor) -> int:
         """Mark a branch and what only it has as deleted; how many checkpoints. Its name is free again.
 
-        What others descend from stays, and so do tagged checkpoints. Refuses the active branch.
+        What others descend from stays, and so do tagged checkpoints. Refuses the active branch, and one that someone
+        works on.
         """
 
     @abstractmethod
@@ -375,6 +403,52 @@ class Catalog(ABC):
     @abstractmethod
     def end_step(self, owner: str, step_id: str, kind: EventKind, data: dict[str, Any], actor: Actor) -> None:
         """End a step without a checkpoint, and log why: in its task's log, or in the store's if there is no task."""
+
+    @abstractmethod
+    def acquire_lease(
+        self,
+        owner: str,
+        branch_id: str,
+        process: Process,
+        executor: str,
+        seconds: float,
+        actor: Actor,
+        *,
+        over: int | None = None,
+    ) -> Lease:
+        """The right to advance a branch, for so long. LeaseError while someone else's is live, unless that is the one
+        with the token `over`, whose holder is known to be gone. Whoever held it before is refused from now on; when
+        there was one, logs `taken_over`. Time is the catalog's own, the same for all who share it.
+        """
+
+    @abstractmethod
+    def renew_lease(self, token: int, seconds: float) -> Lease:
+        """For so long from now. LeaseError when it was taken over, or released. Need not survive power loss."""
+
+    @abstractmethod
+    def release_lease(self, token: int) -> None:
+        """Nobody works on its branch any more. Idempotent."""
+
+    @abstractmethod
+    def lease(self, owner: str, branch_id: str) -> Lease | None:
+        """The lease of a branch, also one that has run out."""
+
+    @abstractmethod
+    def post_request(self, owner: str, request: Request, actor: Actor) -> Request:
+        """Keep it until it is met; logs `requested`. The same id again gives what became of the first, if it is the
+        same wish; else ConflictError."""
+
+    @abstractmethod
+    def request(self, owner: str, request_id: str) -> Request | None: ...
+
+    @abstractmethod
+    def open_requests(self, owner: str, branch_id: str) -> list[Request]:
+        """Oldest first."""
+
+    @abstractmethod
+    def end_request(self, owner: str, ended: Met, status: Literal["met", "refused"], actor: Actor) -> None:
+        """It is met already, or will not be; logs `request_met`, `request_refused`. ConflictError when it is not open
+        any more."""
 
     @abstractmethod
     def checkpoint(self, owner: str, checkpoint_id: str) -> StoredCheckpoint | None: ...
@@ -479,7 +553,10 @@ class Catalog(ABC):
 
     @abstractmethod
     def delete_task(self, owner: str, task_id: str, actor: Actor) -> int:
-        """Remove a task with everything it has; say so in the store's own log. How many checkpoints it had."""
+        """Remove a task with everything it has; say so in the store's own log. How many checkpoints it had.
+
+        LeaseError while someone works on a branch of it.
+        """
 
     @abstractmethod
     def store_events(self, *, after: int = 0, limit: int = 100) -> list[Event]:

@@ -13,6 +13,7 @@ from lastgood.catalog.contract import (
     Catalog,
     Commit,
     Committed,
+    Met,
     NewBranch,
     Note,
     SliceOf,
@@ -60,7 +61,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
     `state` KEPT: the parent's; so are `files` then, which are else those that were captured, or None. `proof` is its
     evidence. `step` is the open step that this ends, `journal` the restore of files; `notes` come into the log with it.
-    `files_move` and `keeps_redo` as in Commit.
+    `files_move`, `keeps_redo` and `met` as in Commit.
     """
 
     state: Any
@@ -68,6 +69,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     journal: str | None = None
     files_move: bool = False
     keeps_redo: bool = False
+    met: tuple[Met, ...] = ()
     lineage: Lineage | None = None
     proof: Proof | None = None
     step: str | None = None
@@ -106,7 +108,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ground(msgspec.Struct, frozen=True):
-    """What a save stands on: the branch to advance, the head it continues, and that head's record."""
+    """What a save stands on: the branch to advance, the head it continues, that head's record, the lease there."""
 
     owner: str
     task_id: str
@@ -114,6 +116,7 @@ class Ground(msgspec.Struct, frozen=True):
     head: Head | None
     parent: Record | None
     only_if_active: bool
+    lease: int | None = None
 
 
 class Splitters:
@@ -168,6 +171,8 @@ def write_checkpoint(
         journal=draft.journal,
         files_move=draft.files_move,
         keeps_redo=draft.keeps_redo,
+        lease=ground.lease,
+        met=draft.met,
         **_file_content(draft.files),
         attestations=_attested(draft.proof),
     )

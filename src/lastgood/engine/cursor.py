@@ -16,6 +16,7 @@ from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, Draft, Ground, Splitters, write_checkpoint
 from lastgood.engine.context import is_logging, log_operation, log_warning
 from lastgood.engine.options import OnFailure
+from lastgood.engine.process import past_the_dead
 from lastgood.errors import (
     BusyError,
     CheckpointError,
@@ -50,6 +51,8 @@ class Cursor:
         self.id = id
         self.owner = owner
         self.by_branch = False
+        self.lease: int | None = None
+        """The token of the session that works through this handle."""
         self.renew_locks()
         renew_after_fork(self)
         self._splitters = Splitters(store.options.max_state_bytes)
@@ -172,7 +175,8 @@ class Cursor:
     def begin_branch(self, chosen: Checkpoint, new: NewBranch, draft: Draft, *, follow: bool) -> Checkpoint:
         """A branch whose first checkpoint continues `chosen`; with `follow`, go on there."""
         with self.lock:
-            ground = Ground(self.owner, self.task_id, new, chosen.as_head(), chosen.record, only_if_active=False)
+            lease = self.lease if new.active else None
+            ground = Ground(self.owner, self.task_id, new, chosen.as_head(), chosen.record, False, lease)
             record, committed = self._write(ground, draft)
             made = self.store.hold(committed.stored, record)
             self.say("restore" if follow else "fork", made, committed.previous_control_state)
@@ -185,7 +189,7 @@ class Cursor:
         store = self.store
         about = store.catalog, ground, draft, self._splitters, store.user, store.options.redaction
         try:
-            record, committed = write_checkpoint(*about)
+            record, committed = past_the_dead(store.catalog, lambda: write_checkpoint(*about))
         except BusyError:  # once more: whoever held it may be gone
             record, committed = write_checkpoint(*about)
         if store.housekeeping is not None:
@@ -197,7 +201,7 @@ class Cursor:
         head, only_if_active = self.head, not self.by_branch
         if head is None:
             return Ground(self.owner, self.task_id, self.branch, None, None, only_if_active)
-        return Ground(self.owner, self.task_id, self.branch, head.as_head(), head.record, only_if_active)
+        return Ground(self.owner, self.task_id, self.branch, head.as_head(), head.record, only_if_active, self.lease)
 
     def _is_behind(self, saved: Checkpoint) -> bool:
         """Whether `saved`, which had been stored before, lies further on the line that this is on."""

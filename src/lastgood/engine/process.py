@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
+from lastgood.errors import LeaseError
 from lastgood.model.step import Process
+
+if TYPE_CHECKING:
+    from lastgood.catalog.contract import Catalog
+
+T = TypeVar("T")
 
 ENDED = -1
 _this: Process | None = None
@@ -31,6 +39,18 @@ def is_alive(process: Process) -> bool | None:
         pass
     started = _started(process.pid)
     return started is None or (started != ENDED and process.started in (0, started))
+
+
+def past_the_dead(catalog: Catalog, work: Callable[[], T]) -> T:
+    """Do what a lease may be in the way of; once more without it, when its holder has ended without releasing it."""
+    try:
+        return work()
+    except LeaseError as error:
+        lease = error.details["lease"]
+        if lease is None or is_alive(lease.process) is not False:
+            raise
+        catalog.release_lease(lease.token)
+    return work()
 
 
 def _started(pid: int) -> int | None:

@@ -27,6 +27,7 @@ from lastgood.engine.filing import Filing
 from lastgood.engine.housekeeping import Housekeeping
 from lastgood.engine.location import locate, make_folder, options_for
 from lastgood.engine.options import Alert, Options
+from lastgood.engine.process import past_the_dead
 from lastgood.errors import (
     CheckpointError,
     DiskFullError,
@@ -154,7 +155,8 @@ class Store:
 
     def delete_task(self, task_id: str, *, owner: str | None = None) -> int:
         """Remove a task with all of its checkpoints, for good. How many it had."""
-        count = self.catalog.delete_task(self._owner(owner), check_name("task id", task_id), self.actor())
+        about = (self._owner(owner), check_name("task id", task_id), self.actor())
+        count = past_the_dead(self.catalog, lambda: self.catalog.delete_task(*about))
         self.log("delete_task", task_id)
         return count
 
@@ -367,7 +369,8 @@ class Store:
     def delete_branch(self, branch_id: str, *, owner: str | None = None) -> int:
         """Delete a branch and what only it has; how many checkpoints. Tagged ones stay. Refuses the active branch."""
         owner = self._owner(owner)
-        count = self.catalog.delete_branch(owner, check_name("branch id", branch_id), self.actor())
+        about = (owner, check_name("branch id", branch_id), self.actor())
+        count = past_the_dead(self.catalog, lambda: self.catalog.delete_branch(*about))
         self.log("delete_branch", branch_id, checkpoints=count)
         return count
 

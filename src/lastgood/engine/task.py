@@ -14,7 +14,7 @@ from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, Draft
 from lastgood.engine.cursor import Cursor, is_gone
 from lastgood.engine.options import OnFailure, check_on_failure
-from lastgood.engine.process import this_process
+from lastgood.engine.process import past_the_dead, this_process
 from lastgood.errors import ConflictError, IntegrityError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import COMPANIONS
 from lastgood.model.identity import check_flag
@@ -346,7 +346,10 @@ class Task:
 
         def go() -> Position:
             expects = cursor.expected()
-            position = self._store.catalog.activate(self.owner, chosen.id, self._store.actor(), expects=expects)
+            catalog, actor = self._store.catalog, self._store.actor()
+            position = past_the_dead(
+                catalog, lambda: catalog.activate(self.owner, chosen.id, actor, expects=expects, lease=cursor.lease)
+            )
             cursor.id = cursor.task_id
             cursor.adopt(position)
             return position
@@ -511,7 +514,10 @@ class Task:
         move = catalog.undo if way == "undo" else catalog.redo
 
         def go() -> Position:
-            position = move(self.owner, self.task_id, self._store.actor(), expects=cursor.expected())
+            actor, expects = self._store.actor(), cursor.expected()
+            position = past_the_dead(
+                catalog, lambda: move(self.owner, self.task_id, actor, expects=expects, lease=cursor.lease)
+            )
             head = cursor.adopt(position)
             cursor.say(way, head, head.control_state)
             return position

@@ -1,11 +1,40 @@
-"""The control states of a branch, and the lineage of a checkpoint."""
+"""The control states of a branch, which moves between them are allowed, and the lineage of a checkpoint (A15)."""
 
 from __future__ import annotations
 
 from typing import Literal, get_args
+
+from lastgood.errors import ControlError
 
 ControlState = Literal["idle", "running", "waiting_for_input", "paused", "stopped", "completed", "failed"]
 Lineage = Literal["automatic", "manual", "restored", "forked", "imported"]
 
 CONTROL_STATES: tuple[str, ...] = get_args(ControlState)
 LINEAGES: tuple[str, ...] = get_args(Lineage)
+
+MOVES: dict[str, tuple[str, ...]] = {
+    "idle": ("running",),
+    "running": ("waiting_for_input", "paused", "stopped", "completed", "failed"),
+    "waiting_for_input": ("running", "stopped", "failed"),
+    "paused": ("running", "stopped", "failed"),
+    "stopped": ("running",),
+    "failed": ("running",),
+    "completed": ("running",),
+}
+"""From `completed` only with more rounds or a restart: that is for whoever moves to see to."""
+
+
+def check_move(before: str, after: str) -> None:
+    """Raises ControlError for a move that is not allowed. Staying where it is always is."""
+    allowed = MOVES.get(before, ())
+    if before != after and after not in allowed:
+        raise ControlError(
+            f"work that is {describe(before)} cannot become {describe(after)}",
+            hint=f"it can become {' or '.join(map(describe, allowed))}",
+            state=before,
+            wanted=after,
+        )
+
+
+def describe(state: str) -> str:
+    return state.replace("_", " ")

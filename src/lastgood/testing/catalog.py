@@ -16,7 +16,9 @@ from lastgood.testing.collection import CollectionConformance
 from lastgood.testing.commits import CommitsConformance
 from lastgood.testing.deletion import DeletionConformance
 from lastgood.testing.files import FilesConformance
+from lastgood.testing.leases import LeasesConformance
 from lastgood.testing.moves import MovesConformance
+from lastgood.testing.requests import RequestsConformance
 from lastgood.testing.steps import StepsConformance
 from lastgood.testing.usage import UsageConformance
 
@@ -26,6 +28,8 @@ class CatalogConformance(
     BranchesConformance,
     MovesConformance,
     StepsConformance,
+    LeasesConformance,
+    RequestsConformance,
     AttestationsConformance,
     DeletionConformance,
     FilesConformance,

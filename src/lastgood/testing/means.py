@@ -26,7 +26,9 @@ from lastgood.model.task import TaskInfo
 ADA, BEN = "ada", "ben"
 ACTOR = Actor(ADA, "correlation-1")
 SOMEBODY = Process("host", 1)
-_ABOUT_FILES = ("file_blobs", "packs", "relies_on", "base", "binding", "journal", "files_move", "keeps_redo")
+_OF_THE_COMMIT = (
+    "file_blobs", "packs", "relies_on", "base", "binding", "journal", "files_move", "keeps_redo", "lease", "met"
+)  # fmt: skip
 
 
 class CatalogMeans:
@@ -64,9 +66,9 @@ class CatalogMeans:
         **fields: Any,
     ) -> Committed:
         """Commit a checkpoint on top of `parent`, on its branch unless another is given; its packs are announced."""
-        about_files = {name: fields.pop(name) for name in _ABOUT_FILES if name in fields}
+        more = {name: fields.pop(name) for name in _OF_THE_COMMIT if name in fields}
         if announces:
-            self.catalog.announce([pack.name for pack in about_files.get("packs", ())], SOMEBODY)
+            self.catalog.announce([pack.name for pack in more.get("packs", ())], SOMEBODY)
         record = Record(
             id=fields.pop("id", None) or new_id(),
             task_id=task_id,
@@ -94,7 +96,7 @@ class CatalogMeans:
             attestations=attestations,
             inherited=inherited,
             notes=notes,
-            **about_files,
+            **more,
         )
         return self.catalog.commit(commit, ACTOR)
 
@@ -105,8 +107,10 @@ class CatalogMeans:
             made.append(self.save(task_id, made[-1] if made else None, **fields).stored)
         return made
 
-    def restore(self, origin: StoredCheckpoint, name: str, expects: str | None = None) -> StoredCheckpoint:
-        return self.save(parent=origin, new=NewBranch(new_id(), name, expects=expects)).stored
+    def restore(
+        self, origin: StoredCheckpoint, name: str, expects: str | None = None, **fields: Any
+    ) -> StoredCheckpoint:
+        return self.save(parent=origin, new=NewBranch(new_id(), name, expects=expects), **fields).stored
 
     def active(self) -> str:
         position = self.catalog.position(ADA, "task")

@@ -112,6 +112,10 @@ def delete_task(connection: apsw.Connection, owner: str, task_id: str, actor: Ac
     low, high = key(task.number, 0), key(task.number, MAX_SEQUENCE)
     for table, column in (("checkpoints", "number"), ("events", "number"), ("attestations", "checkpoint")):
         connection.execute(f"DELETE FROM {table} WHERE {column} BETWEEN ? AND ?", (low, high))
+    for table in ("leases", "requests"):
+        connection.execute(
+            f"DELETE FROM {table} WHERE branch IN (SELECT branch FROM branches WHERE task = ?)", (task.number,)
+        )
     for table, column in (
         ("tags", "task"),
         ("keys", "task"),

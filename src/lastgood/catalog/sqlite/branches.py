@@ -9,6 +9,7 @@ import msgspec
 
 from lastgood.catalog.contract import Actor, Position, StoredCheckpoint
 from lastgood.catalog.sqlite.attestations import attest, log
+from lastgood.catalog.sqlite.leases import carry, check_lease
 from lastgood.catalog.sqlite.reading import (
     key,
     one_row,
@@ -32,11 +33,22 @@ class _Move(NamedTuple):
     after: int | None
 
 
-def expect_active(connection: apsw.Connection, task: TaskInfo, head_id: str | None) -> None:
-    """ConflictError unless the head of the active branch is `head_id`; None: whatever it is."""
-    head = active_head(connection, task.owner, task.id)
-    if head_id is not None and (head is None or head.id != head_id):
+class Change(NamedTuple):
+    """Who moves a task to another branch: the head of the active one as it was seen, the lease of who works there."""
+
+    actor: Actor
+    expects: str | None
+    lease: int | None
+    at: int
+
+
+def expect_active(connection: apsw.Connection, task: TaskInfo, head_id: str | None) -> int:
+    """The number of the active branch. ConflictError unless its head is `head_id`; None: whatever it is."""
+    branch = read_branch(connection, task.owner, task.active_branch_id)
+    head = branch.head if branch else None
+    if branch is None or (head_id is not None and (head is None or head.id != head_id)):
         raise moved(task.id, head)
+    return branch.number
 
 
 def record_move(connection: apsw.Connection, task: TaskInfo, entered: int) -> None:
@@ -68,32 +80,32 @@ def keep_redo(connection: apsw.Connection, task: int, branch: int, old_version: 
     )
 
 
-def activate(connection: apsw.Connection, owner: str, branch_id: str, actor: Actor, expects: str | None) -> Position:
+def activate(connection: apsw.Connection, owner: str, branch_id: str, change: Change) -> Position:
     branch = _require_branch(connection, owner, branch_id)
     task = _require_task(connection, owner, branch.task_id)
-    expect_active(connection, task, expects)
+    left = expect_active(connection, task, change.expects)
     if task.active_branch_id != branch.id:
         _living_version(connection, branch.number)
         record_move(connection, task, branch.number)
-        _set_active(connection, task, branch.number)
-        log(connection, task.number, branch.number, None, "switched", actor, {"from": task.active_branch_id})
+        _go(connection, task, left, branch.number, change)
+        log(connection, task.number, branch.number, None, "switched", change.actor, {"from": task.active_branch_id})
     return _position(connection, owner, task.id)
 
 
-def undo(connection: apsw.Connection, owner: str, task_id: str, actor: Actor, expects: str | None) -> Position:
+def undo(connection: apsw.Connection, owner: str, task_id: str, change: Change) -> Position:
     task = _require_task(connection, owner, task_id)
-    expect_active(connection, task, expects)
+    left = expect_active(connection, task, change.expects)
     move = _undoable(connection, task)
     version = _living_version(connection, move.left)
     connection.execute("UPDATE moves SET undone = ? WHERE task = ? AND number = ?", (version, task.number, move.number))
-    _set_active(connection, task, move.left)
-    log(connection, task.number, move.left, move.before, "undone", actor, {"from": task.active_branch_id})
+    _go(connection, task, left, move.left, change)
+    log(connection, task.number, move.left, move.before, "undone", change.actor, {"from": task.active_branch_id})
     return _position(connection, owner, task_id, move.before)
 
 
-def redo(connection: apsw.Connection, owner: str, task_id: str, actor: Actor, expects: str | None) -> Position:
+def redo(connection: apsw.Connection, owner: str, task_id: str, change: Change) -> Position:
     task = _require_task(connection, owner, task_id)
-    expect_active(connection, task, expects)
+    left = expect_active(connection, task, change.expects)
     move = _redoable(connection, task)
     # Files may have changed since the undo. The head has them as they are: there the next undo goes back to.
     connection.execute(
@@ -102,8 +114,8 @@ def redo(connection: apsw.Connection, owner: str, task_id: str, actor: Actor, ex
            WHERE task = ? AND number = ?""",
         (task.number, move.number),
     )
-    _set_active(connection, task, move.entered)
-    log(connection, task.number, move.entered, move.after, "redone", actor, {"from": task.active_branch_id})
+    _go(connection, task, left, move.entered, change)
+    log(connection, task.number, move.entered, move.after, "redone", change.actor, {"from": task.active_branch_id})
     return _position(connection, owner, task_id, move.after)
 
 
@@ -122,13 +134,14 @@ def read_destination(connection: apsw.Connection, owner: str, task_id: str, way:
     return None if number is None else read_checkpoint_number(connection, number)
 
 
-def delete_branch(connection: apsw.Connection, owner: str, branch_id: str, actor: Actor) -> int:
+def delete_branch(connection: apsw.Connection, owner: str, branch_id: str, actor: Actor, at: int) -> int:
     branch = _require_branch(connection, owner, branch_id)
     task = _require_task(connection, owner, branch.task_id)
     if task.active_branch_id == branch.id:
         raise ConflictError(
             "this is the active branch; the work stands on it", hint="switch to another one, or delete the whole task"
         )
+    check_lease(connection, branch.number, None, at)
     doomed = rows(
         connection,
         """SELECT id FROM checkpoints c WHERE branch = ?1 AND deleted = 0 AND number > ?2
@@ -142,6 +155,7 @@ def delete_branch(connection: apsw.Connection, owner: str, branch_id: str, actor
         "WHERE branch = ?",
         (branch.number,),
     )
+    connection.execute("DELETE FROM leases WHERE branch = ?", (branch.number,))
     about = {"branch": branch.id, "name": branch.name, "checkpoints": len(doomed)}
     log(connection, task.number, branch.number, None, "branch_deleted", actor, about)
     return len(doomed)
@@ -210,8 +224,12 @@ def _living_version(connection: apsw.Connection, branch: int) -> int:
     return version
 
 
-def _set_active(connection: apsw.Connection, task: TaskInfo, branch: int) -> None:
-    connection.execute("UPDATE tasks SET active_branch = ? WHERE task = ?", (branch, task.number))
+def _go(connection: apsw.Connection, task: TaskInfo, left: int, entered: int, change: Change) -> None:
+    check_lease(connection, left, change.lease, change.at)
+    if entered != left:
+        check_lease(connection, entered, None, change.at)
+        carry(connection, change.lease, left, entered)
+    connection.execute("UPDATE tasks SET active_branch = ? WHERE task = ?", (entered, task.number))
 
 
 def _require_task(connection: apsw.Connection, owner: str, task_id: str) -> TaskInfo:

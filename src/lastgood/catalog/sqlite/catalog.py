@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,18 +22,33 @@ from lastgood.catalog.contract import (
     Indexed,
     KnownPack,
     Line,
+    Met,
     NewPack,
     Position,
     Sliced,
     StoredCheckpoint,
     StoreInfo,
 )
-from lastgood.catalog.sqlite import attestations, branches, collection, commits, files, reading, steps, usage
+from lastgood.catalog.sqlite import (
+    attestations,
+    branches,
+    collection,
+    commits,
+    files,
+    leases,
+    reading,
+    requests,
+    steps,
+    usage,
+)
 from lastgood.catalog.sqlite.database import Database, FileDatabase, MemoryDatabase
 from lastgood.errors import NotFoundError
 from lastgood.model.checkpoint import Attestation, Head
 from lastgood.model.event import Event, EventKind
+from lastgood.model.identity import now
 from lastgood.model.journal import Journal
+from lastgood.model.lease import Lease
+from lastgood.model.request import Request
 from lastgood.model.step import OpenStep, Process
 from lastgood.model.task import BranchInfo, TaskInfo
 
@@ -47,7 +62,8 @@ class SQLiteCatalog(Catalog):
 
     shared = False
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, clock: Callable[[], int] = now) -> None:
+        self._clock = clock
         self.durable = path is not None
         self.file = path
         self._database: Database = MemoryDatabase() if path is None else FileDatabase(path)
@@ -56,7 +72,7 @@ class SQLiteCatalog(Catalog):
         return self._database.read(reading.read_info)
 
     def commit(self, commit: Commit, actor: Actor) -> Committed:
-        return self._database.write(lambda connection: commits.commit(connection, commit, actor))
+        return self._database.write(lambda connection: commits.commit(connection, commit, actor, self._clock()))
 
     def queue(self) -> AbstractContextManager[object]:
         return self._database.queue()
@@ -76,20 +92,31 @@ class SQLiteCatalog(Catalog):
     def branches(self, task: TaskInfo) -> list[BranchInfo]:
         return self._database.read(lambda connection: reading.read_branches(connection, task.number))
 
-    def activate(self, owner: str, branch_id: str, actor: Actor, *, expects: str | None = None) -> Position:
-        return self._database.write(lambda connection: branches.activate(connection, owner, branch_id, actor, expects))
+    def activate(
+        self, owner: str, branch_id: str, actor: Actor, *, expects: str | None = None, lease: int | None = None
+    ) -> Position:
+        change = branches.Change(actor, expects, lease, self._clock())
+        return self._database.write(lambda connection: branches.activate(connection, owner, branch_id, change))
 
-    def undo(self, owner: str, task_id: str, actor: Actor, *, expects: str | None = None) -> Position:
-        return self._database.write(lambda connection: branches.undo(connection, owner, task_id, actor, expects))
+    def undo(
+        self, owner: str, task_id: str, actor: Actor, *, expects: str | None = None, lease: int | None = None
+    ) -> Position:
+        change = branches.Change(actor, expects, lease, self._clock())
+        return self._database.write(lambda connection: branches.undo(connection, owner, task_id, change))
 
-    def redo(self, owner: str, task_id: str, actor: Actor, *, expects: str | None = None) -> Position:
-        return self._database.write(lambda connection: branches.redo(connection, owner, task_id, actor, expects))
+    def redo(
+        self, owner: str, task_id: str, actor: Actor, *, expects: str | None = None, lease: int | None = None
+    ) -> Position:
+        change = branches.Change(actor, expects, lease, self._clock())
+        return self._database.write(lambda connection: branches.redo(connection, owner, task_id, change))
 
     def destination(self, owner: str, task_id: str, way: Literal["undo", "redo"]) -> StoredCheckpoint | None:
         return self._database.read(lambda connection: branches.read_destination(connection, owner, task_id, way))
 
     def delete_branch(self, owner: str, branch_id: str, actor: Actor) -> int:
-        return self._database.write(lambda connection: branches.delete_branch(connection, owner, branch_id, actor))
+        return self._database.write(
+            lambda connection: branches.delete_branch(connection, owner, branch_id, actor, self._clock())
+        )
 
     def begin_step(self, step: OpenStep, snapshot: Blob | None) -> None:
         self._database.write(lambda connection: steps.begin_step(connection, step, snapshot), durable=False)
@@ -102,6 +129,43 @@ class SQLiteCatalog(Catalog):
 
     def end_step(self, owner: str, step_id: str, kind: EventKind, data: dict[str, Any], actor: Actor) -> None:
         self._database.write(lambda connection: steps.end_step(connection, owner, step_id, kind, data, actor))
+
+    def acquire_lease(
+        self,
+        owner: str,
+        branch_id: str,
+        process: Process,
+        executor: str,
+        seconds: float,
+        actor: Actor,
+        *,
+        over: int | None = None,
+    ) -> Lease:
+        about = (owner, branch_id, process, executor, seconds, over, actor)
+        return self._database.write(lambda connection: leases.acquire(connection, *about, self._clock()))
+
+    def renew_lease(self, token: int, seconds: float) -> Lease:
+        return self._database.write(
+            lambda connection: leases.renew(connection, token, seconds, self._clock()), durable=False
+        )
+
+    def release_lease(self, token: int) -> None:
+        self._database.write(lambda connection: leases.release(connection, token), durable=False)
+
+    def lease(self, owner: str, branch_id: str) -> Lease | None:
+        return self._database.read(lambda connection: leases.read_lease(connection, owner, branch_id, self._clock()))
+
+    def post_request(self, owner: str, request: Request, actor: Actor) -> Request:
+        return self._database.write(lambda connection: requests.post(connection, owner, request, actor))
+
+    def request(self, owner: str, request_id: str) -> Request | None:
+        return self._database.read(lambda connection: requests.read_request(connection, owner, request_id))
+
+    def open_requests(self, owner: str, branch_id: str) -> list[Request]:
+        return self._database.read(lambda connection: requests.read_open(connection, owner, branch_id))
+
+    def end_request(self, owner: str, ended: Met, status: Literal["met", "refused"], actor: Actor) -> None:
+        self._database.write(lambda connection: requests.end(connection, owner, ended, status, actor))
 
     def checkpoint(self, owner: str, checkpoint_id: str) -> StoredCheckpoint | None:
         return self._database.read(lambda connection: reading.read_checkpoint(connection, owner, checkpoint_id))
@@ -190,7 +254,11 @@ class SQLiteCatalog(Catalog):
         self._database.write(lambda connection: attestations.purge(connection, owner, checkpoint_id, actor))
 
     def delete_task(self, owner: str, task_id: str, actor: Actor) -> int:
-        return self._database.write(lambda connection: attestations.delete_task(connection, owner, task_id, actor))
+        def delete(connection: apsw.Connection) -> int:
+            leases.check_task(connection, owner, task_id, self._clock())
+            return attestations.delete_task(connection, owner, task_id, actor)
+
+        return self._database.write(delete)
 
     def size(self) -> int:
         return self._database.size()

@@ -19,6 +19,7 @@ from lastgood.catalog.sqlite.branches import (
     record_move,
 )
 from lastgood.catalog.sqlite.files import write_files
+from lastgood.catalog.sqlite.leases import carry, check_lease
 from lastgood.catalog.sqlite.reading import (
     MAX_SEQUENCE,
     Row,
@@ -30,6 +31,7 @@ from lastgood.catalog.sqlite.reading import (
     read_task,
     rows,
 )
+from lastgood.catalog.sqlite.requests import meet
 from lastgood.catalog.sqlite.steps import take_step
 from lastgood.errors import ConflictError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import (
@@ -39,6 +41,7 @@ from lastgood.model.checkpoint import (
     decode_record,
     encode_plain,
 )
+from lastgood.model.control import check_move
 from lastgood.model.identity import now
 from lastgood.model.task import TaskInfo
 
@@ -75,14 +78,16 @@ class _Line(NamedTuple):
     last_event: int
 
 
-def commit(connection: apsw.Connection, commit: Commit, actor: Actor) -> Committed:
+def commit(connection: apsw.Connection, commit: Commit, actor: Actor, at: int) -> Committed:
+    """`at` is what the catalog's clock says."""
     record = commit.record
     earlier = _find_earlier(connection, commit) if commit.may_repeat else None
     if earlier is not None:
         if commit.step is not None:
             connection.execute("DELETE FROM steps WHERE owner = ? AND id = ?", (commit.owner, commit.step))
         return Committed(earlier, record.control_state, repeated=True)
-    line = _open_line(connection, commit)
+    line = _open_line(connection, commit, at)
+    meet(connection, commit.owner, commit.met)
     if commit.step is not None:
         take_step(connection, commit.owner, commit.step)
     for index, note in enumerate(commit.notes, 1):
@@ -194,10 +199,10 @@ def _find_earlier(connection: apsw.Connection, commit: Commit) -> StoredCheckpoi
     )
 
 
-def _open_line(connection: apsw.Connection, commit: Commit) -> _Line:
+def _open_line(connection: apsw.Connection, commit: Commit, at: int) -> _Line:
     """The branch to advance, made if need be, with its head where the writer saw it."""
     if isinstance(commit.branch, NewBranch):
-        return _make_branch(connection, commit, commit.branch)
+        return _make_branch(connection, commit, commit.branch, at)
     task_id = commit.record.task_id
     row = one_row(connection, _LINE, (commit.owner, commit.branch, task_id))
     if row is None:
@@ -216,6 +221,8 @@ def _open_line(connection: apsw.Connection, commit: Commit) -> _Line:
         raise moved(task_id, Head(head_id, checksum, head, line.branch_id))
     if is_purged:
         raise _purged()
+    check_lease(connection, line.branch, commit.lease, at)
+    check_move(line.control_state, commit.record.control_state)
     return line
 
 
@@ -226,7 +233,7 @@ def _purged() -> ConflictError:
     )
 
 
-def _make_branch(connection: apsw.Connection, commit: Commit, new: NewBranch) -> _Line:
+def _make_branch(connection: apsw.Connection, commit: Commit, new: NewBranch, at: int) -> _Line:
     record = commit.record
     task = read_task(connection, commit.owner, record.task_id)
     if record.parent_id is None:
@@ -237,7 +244,8 @@ def _make_branch(connection: apsw.Connection, commit: Commit, new: NewBranch) ->
     if task is None or origin is None or origin.task_id != task.id or origin.data is None:
         raise NotFoundError(f"there is no checkpoint {record.parent_id!r} to branch from", hint="was it purged?")
     if new.active:
-        expect_active(connection, task, new.expects)
+        left = expect_active(connection, task, new.expects)
+        check_lease(connection, left, commit.lease, at)
     origin_branch, inherited = rows(
         connection,
         """SELECT branch, inherited + (SELECT count(*) FROM checkpoints c
@@ -250,6 +258,7 @@ def _make_branch(connection: apsw.Connection, commit: Commit, new: NewBranch) ->
     branch = _insert_branch(connection, commit, named, task.number, origin_branch, origin, inherited)
     if new.active:
         record_move(connection, task, branch)
+        carry(connection, commit.lease, left, branch)
     return _Line(task.number, branch, new.id, new.active, 0, record.control_state, task.last_sequence, task.last_event)
 
 

@@ -31,6 +31,8 @@ SLICE = _rows(bytes, int, int, _BYTES, bytes, int, int)
 ROOT = _rows(bytes, _NUMBER, _NUMBER, _BYTES)
 STEP = _rows(bytes, str)
 JOURNAL = _rows(bytes, str)
+LEASE = _rows(int, str, bytes, str, int, int)
+REQUEST = _rows(str, str, str, bytes, int, str, _TEXT, str, _NUMBER, _BYTES)
 
 
 def shaped(found: Sequence[tuple[Any, ...]], shape: Any) -> list[Any]:
