@@ -36,12 +36,14 @@ if TYPE_CHECKING:
         BusyError,
         CheckpointError,
         ConflictError,
+        ControlError,
         DiskFullError,
         EvidenceError,
         ForbiddenError,
         FormatError,
         IntegrityError,
         InvalidError,
+        LeaseError,
         LostCommitsError,
         NotFoundError,
         StageError,
@@ -51,13 +53,21 @@ if TYPE_CHECKING:
     from lastgood.evidence.registry import register_evidence
     from lastgood.evidence.verifier import EvidenceVerifier
     from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
+    from lastgood.model.lease import Lease
     from lastgood.model.redaction import Redaction
+    from lastgood.model.request import Request
     from lastgood.model.step import OpenStep
     from lastgood.model.task import BranchInfo, TaskInfo
+    from lastgood.runner.autosave import Autosave
+    from lastgood.runner.control import Asked, Control
+    from lastgood.runner.risky import before_risky
+    from lastgood.runner.session import Session, Stopped, current_session
 
 __all__ = [
     "Alert",
     "AppendList",
+    "Asked",
+    "Autosave",
     "BranchInfo",
     "BranchUsage",
     "BusyError",
@@ -69,6 +79,8 @@ __all__ = [
     "CheckpointUsage",
     "Collected",
     "ConflictError",
+    "Control",
+    "ControlError",
     "Difference",
     "DiskFullError",
     "Entry",
@@ -88,6 +100,8 @@ __all__ = [
     "Growth",
     "IntegrityError",
     "InvalidError",
+    "Lease",
+    "LeaseError",
     "Limited",
     "LostCommitsError",
     "NotFoundError",
@@ -98,11 +112,14 @@ __all__ = [
     "Redacted",
     "Redaction",
     "RepairReport",
+    "Request",
     "Restored",
+    "Session",
     "Share",
     "Skipped",
     "StageError",
     "Step",
+    "Stopped",
     "Store",
     "Task",
     "TaskInfo",
@@ -111,7 +128,9 @@ __all__ = [
     "UnstorableError",
     "Usage",
     "Verification",
+    "before_risky",
     "correlation",
+    "current_session",
     "open",
     "register",
     "register_evidence",
@@ -119,6 +138,17 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Asked": "lastgood.runner.control",
+    "Autosave": "lastgood.runner.autosave",
+    "Control": "lastgood.runner.control",
+    "ControlError": "lastgood.errors",
+    "Lease": "lastgood.model.lease",
+    "LeaseError": "lastgood.errors",
+    "Request": "lastgood.model.request",
+    "Session": "lastgood.runner.session",
+    "Stopped": "lastgood.runner.session",
+    "before_risky": "lastgood.runner.risky",
+    "current_session": "lastgood.runner.session",
     "Alert": "lastgood.engine.options",
     "AppendList": "lastgood.content.appending",
     "BranchInfo": "lastgood.model.task",

@@ -161,8 +161,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     parent has them as they were, and undo goes back to those (on the active branch: else the task has not moved).
     `keeps_redo`: it was not the user who saved, so what was undone can still be redone.
 
-    `lease`: the token of who works on the branch; on a new active branch, of who worked on the one that is left, and
-    goes on on the new one. `met`: requests that this commit meets.
+    `lease`: the token of who works on the branch; on a new branch, of who goes on there from the branch that the lease
+    is of. `met`: requests that this commit meets.
     """
 
     owner: str

@@ -92,6 +92,10 @@ class Cursor:
         """The head of the active branch as it was seen here, if this is on that branch."""
         return self.head.id if self.head is not None and self.is_active else None
 
+    def steered_state(self) -> str | None:
+        """The control state that a session keeps when it goes to another branch. None: there is no session."""
+        return None if self.lease is None or self.head is None else self.head.control_state
+
     # --- saving --------------------------------------------------------------------------------------------
 
     def proving(self, evidence: EvidencePack | None, state: Any) -> AbstractContextManager[Proof | None]:
@@ -175,7 +179,7 @@ class Cursor:
     def begin_branch(self, chosen: Checkpoint, new: NewBranch, draft: Draft, *, follow: bool) -> Checkpoint:
         """A branch whose first checkpoint continues `chosen`; with `follow`, go on there."""
         with self.lock:
-            lease = self.lease if new.active else None
+            lease = self.lease if follow else None
             ground = Ground(self.owner, self.task_id, new, chosen.as_head(), chosen.record, False, lease)
             record, committed = self._write(ground, draft)
             made = self.store.hold(committed.stored, record)

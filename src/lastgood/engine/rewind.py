@@ -326,9 +326,8 @@ class Rewind:
         left = cursor.require_head().branch_id or ""
         expects = cursor.expected()
         new = plan_branch(self._store, chosen, cursor.owner, active=cursor.is_active, expects=expects)
-        draft = draft_restored(
-            chosen, new, left, "restore", what="both", message=message, files=after, journal=journal.id
-        )
+        about = {"message": message, "control_state": cursor.steered_state(), "files": after, "journal": journal.id}
+        draft = draft_restored(chosen, new, left, "restore", what="both", **about)
         return cursor.begin_branch(chosen, new, draft, follow=True)
 
     def _apply(self, plan: FilesPlan) -> list[tuple[Root, Applied]]:

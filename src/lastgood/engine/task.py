@@ -21,7 +21,7 @@ from lastgood.model.identity import check_flag
 from lastgood.model.task import BranchInfo
 
 if TYPE_CHECKING:
-    from lastgood.catalog.contract import Position, StoredCheckpoint
+    from lastgood.catalog.contract import Met, Position, StoredCheckpoint
     from lastgood.engine.difference import Difference
     from lastgood.engine.history import Entry
     from lastgood.engine.recovery import Recovery
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     from lastgood.engine.workspace import Folders, Workspace
     from lastgood.evidence.verifier import EvidenceVerifier
     from lastgood.model.evidence import EvidencePack
+    from lastgood.model.request import Request
     from lastgood.model.step import OpenStep
+    from lastgood.runner.control import Control
+    from lastgood.runner.session import Session
 
 T = TypeVar("T")
 NOT_GIVEN: Any = object()
@@ -211,6 +214,24 @@ class Task:
         checkpoint_id = checkpoint if isinstance(checkpoint, str) else checkpoint.id
         self._store.tag(checkpoint_id, name, move=move, owner=self.owner)
 
+    # --- working, and being steered ------------------------------------------------------------------------
+
+    def session(self, **how: Any) -> Session:
+        """Work on this branch as the only one, and let people steer it: `with task.session(state=…, load=…) as s:`.
+
+        See `Session` for what can be given.
+        """
+        from lastgood.runner.session import Session
+
+        return Session(self, **how)
+
+    @property
+    def control(self) -> Control:
+        """Pause, resume, stop, guide, answer, … the work on this branch, whichever process runs it."""
+        from lastgood.runner.control import Control
+
+        return Control(self)
+
     # --- going back, and aside -----------------------------------------------------------------------------
 
     def restore(
@@ -229,7 +250,8 @@ class Task:
         `what="files"` the state stays and no branch begins; `paths` (exact ones, or globs) limits that to some. Its
         evidence must hold, unless `verify=False`. `present` is the program's state as it is now; if it, or a file, is
         not what was saved last, it is saved first on the branch that is left (`result.before`). Nothing is lost:
-        `undo()` goes back to where it was. Raises ConflictError when the head is another one than this handle saw.
+        `undo()` goes back to where it was. Raises ConflictError when the head is another one than this handle saw,
+        LeaseError while a session elsewhere works on the branch: then ask it to (`task.control.restore`).
         """
         from lastgood.engine.restore import check_what
 
@@ -406,8 +428,52 @@ class Task:
     def fail_step(self, step: Step, reason: str) -> None:
         self._store.end_step(step.id, "step_failed", reason, owner=self.owner)
 
-    def alert(self, message: str, error: Exception) -> None:
+    def alert(self, message: str, error: Exception | None) -> None:
         self._store.alert(message, self.task_id, error)
+
+    @property
+    def store(self) -> Store:
+        return self._store
+
+    def take_lease(self, token: int | None) -> None:
+        """A session works through this handle from now on; None: not any more."""
+        self._cursor.lease = token
+
+    def advance(
+        self, state: Any = KEPT, *, capture: bool = True, only_if_changed: bool = False, **fields: Any
+    ) -> Checkpoint:
+        """As `save`, for a session: KEPT is the head's state, and without `capture` the files are the head's, too.
+        With `only_if_changed`, what is as the head has it is not saved: then the head."""
+        cursor, draft = self._cursor, _draft(state, **fields)
+
+        def save(ready: Draft) -> Checkpoint:
+            head = cursor.head
+            if only_if_changed and head is not None and (state is KEPT or cursor.is_unchanged(state, head)):
+                roots = ready.files.roots if isinstance(ready.files, tuple) else head.record.files
+                if roots == head.record.files:
+                    return head
+            return cursor.save(ready)
+
+        with cursor.lock:
+            if not capture:
+                return save(msgspec.structs.replace(draft, files=KEPT))
+            return self._with_files(draft, None, save)
+
+    def bring_files(self) -> None:
+        """Put the head's files into the workspace, where it is not known to have this branch's."""
+        head, workspace = self.head, self._workspace
+        if workspace is not None and head is not None and head.record.files is not None:
+            bound = workspace.bound(self.owner, self.task_id)
+            if any(branch != self.branch_id for branch in bound):
+                self.restore(head, "files", verify=False, message="brought along")
+
+    def requests(self) -> list[Request]:
+        """What people want of the work on this branch, and nobody did yet."""
+        branch_id = self.branch_id
+        return [] if branch_id is None else self._store.catalog.open_requests(self.owner, branch_id)
+
+    def end_request(self, ended: Met, status: Literal["met", "refused"]) -> None:
+        self._store.catalog.end_request(self.owner, ended, status, self._store.actor())
 
     def append_draft(self, draft: Draft) -> Checkpoint:
         return self._cursor.save_on_top(draft)
@@ -435,7 +501,8 @@ class Task:
             before, expects = cursor.head, cursor.expected()
             new = plan_branch(self._store, chosen, self.owner, active=cursor.is_active, expects=expects)
             files = self._workspace.capture(None, takes_over=True) if self._workspace else None
-            draft = draft_restored(chosen, new, self.branch_id or "", way, message=message, files=files or KEPT)
+            about: dict[str, Any] = {"message": message, "control_state": cursor.steered_state()}
+            draft = draft_restored(chosen, new, self.branch_id or "", way, files=files or KEPT, **about)
             try:
                 return Restored(chosen.id, cursor.begin_branch(chosen, new, draft, follow=True), before)
             finally:

@@ -228,7 +228,8 @@ def _go(connection: apsw.Connection, task: TaskInfo, left: int, entered: int, ch
     check_lease(connection, left, change.lease, change.at)
     if entered != left:
         check_lease(connection, entered, None, change.at)
-        carry(connection, change.lease, left, entered)
+        if change.lease is not None:
+            carry(connection, change.lease, left, entered)
     connection.execute("UPDATE tasks SET active_branch = ? WHERE task = ?", (entered, task.number))
 
 

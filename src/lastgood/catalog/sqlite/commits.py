@@ -19,7 +19,7 @@ from lastgood.catalog.sqlite.branches import (
     record_move,
 )
 from lastgood.catalog.sqlite.files import write_files
-from lastgood.catalog.sqlite.leases import carry, check_lease
+from lastgood.catalog.sqlite.leases import carry, check_lease, leased_branch
 from lastgood.catalog.sqlite.reading import (
     MAX_SEQUENCE,
     Row,
@@ -246,6 +246,8 @@ def _make_branch(connection: apsw.Connection, commit: Commit, new: NewBranch, at
     if new.active:
         left = expect_active(connection, task, new.expects)
         check_lease(connection, left, commit.lease, at)
+    elif commit.lease is not None:
+        left = leased_branch(connection, commit.lease)
     origin_branch, inherited = rows(
         connection,
         """SELECT branch, inherited + (SELECT count(*) FROM checkpoints c
@@ -258,6 +260,7 @@ def _make_branch(connection: apsw.Connection, commit: Commit, new: NewBranch, at
     branch = _insert_branch(connection, commit, named, task.number, origin_branch, origin, inherited)
     if new.active:
         record_move(connection, task, branch)
+    if commit.lease is not None:
         carry(connection, commit.lease, left, branch)
     return _Line(task.number, branch, new.id, new.active, 0, record.control_state, task.last_sequence, task.last_event)
 

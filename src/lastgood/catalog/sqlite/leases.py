@@ -86,12 +86,19 @@ def check_task(connection: apsw.Connection, owner: str, task_id: str, at: int) -
         raise held(lease)
 
 
-def carry(connection: apsw.Connection, token: int | None, left: int, entered: int) -> None:
+def leased_branch(connection: apsw.Connection, token: int) -> int:
+    """The branch that whoever has this token works on. LeaseError when they do not any more."""
+    branch: int | None = connection.execute("SELECT branch FROM leases WHERE token = ?", (token,)).get
+    if branch is None:
+        raise lost()
+    return branch
+
+
+def carry(connection: apsw.Connection, token: int, left: int, entered: int) -> None:
     """Whoever works on one branch goes on on another: the lease goes along, and what is wanted of the work."""
-    if token is not None:
-        connection.execute("DELETE FROM leases WHERE branch = ? AND token != ?", (entered, token))
-        connection.execute("UPDATE leases SET branch = ? WHERE token = ?", (entered, token))
-        connection.execute("UPDATE requests SET branch = ? WHERE branch = ? AND status = 'open'", (entered, left))
+    connection.execute("DELETE FROM leases WHERE branch = ? AND token != ?", (entered, token))
+    connection.execute("UPDATE leases SET branch = ? WHERE token = ?", (entered, token))
+    connection.execute("UPDATE requests SET branch = ? WHERE branch = ? AND status = 'open'", (entered, left))
 
 
 def held(lease: Lease) -> LeaseError:

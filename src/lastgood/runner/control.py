@@ -1,0 +1,211 @@
+"""What people ask of work, from any process: persisted, met at the next boundary, or at once when nobody is there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from lastgood.catalog.contract import Met
+from lastgood.engine.commit import KEPT
+from lastgood.engine.context import current_correlation
+from lastgood.engine.process import is_alive
+from lastgood.errors import InvalidError, NotFoundError
+from lastgood.model.control import describe
+from lastgood.model.identity import check_name, check_number, check_text, new_id, now
+from lastgood.model.lease import Lease
+from lastgood.model.request import Request, RequestKind
+from lastgood.runner.holding import Hold, name_executor
+from lastgood.runner.steering import check_answer, find_question, meet
+from lastgood.runner.wishes import judge
+
+if TYPE_CHECKING:
+    from lastgood.engine.checkpoint import Checkpoint
+    from lastgood.engine.restore import What
+    from lastgood.engine.task import Task
+
+STAND_IN_SECONDS = 10.0
+_NEEDS_THE_PROGRAM = ("resume", "retry", "rounds")
+"""Someone must run the work: what is asked waits for that."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What came of asking. `met`: it is done. `alive`: a session works on the branch. `note` says it to people."""
+
+    note: str
+    request: Request | None = None
+    met: bool = False
+    alive: bool = False
+
+
+class Control:
+    """Of one branch: the one that a handle is on when asked. `id` makes a wish idempotent: the same one again gives
+    what came of the first. Illegal wishes are refused with a ControlError that says why."""
+
+    def __init__(self, task: Task) -> None:
+        self._given = task
+        self._task = task.store.task(task.id, owner=task.owner)  # the given one expects the head that it has seen
+
+    @property
+    def state(self) -> str:
+        """The control state, as it is now."""
+        return self._refreshed().control_state
+
+    @property
+    def question(self) -> dict[str, Any] | None:
+        """What the work asks: its `id`, `text` and `choices`. None: it asks nothing."""
+        return find_question(self._refreshed())
+
+    @property
+    def lease(self) -> Lease | None:
+        """Who works on the branch. None: nobody who is known to be alive."""
+        lease = self._task.store.catalog.lease(self._task.owner, self._refreshed().branch_id or "")
+        return lease if lease is not None and lease.is_live and is_alive(lease.process) is not False else None
+
+    def pause(self, *, id: str | None = None) -> Asked:
+        """At its next boundary the work is saved as paused, and waits."""
+        return self._ask("pause", {}, id)
+
+    def resume(self, *, id: str | None = None) -> Asked:
+        """Paused, stopped or failed work goes on."""
+        return self._ask("resume", {}, id)
+
+    def retry(self, *, id: str | None = None) -> Asked:
+        """Work that was stopped or has failed is tried again, from its last checkpoint."""
+        return self._ask("retry", {}, id)
+
+    def stop(self, *, id: str | None = None) -> Asked:
+        """At its next boundary the work is saved as stopped, and ends."""
+        return self._ask("stop", {}, id)
+
+    def cancel(self, *, id: str | None = None) -> Asked:
+        """As `stop`, and what there is is marked as not good: `last_good` passes it over."""
+        return self._ask("cancel", {}, id)
+
+    def add_rounds(self, rounds: int, *, id: str | None = None) -> Asked:
+        """More rounds than were planned; also for work that is completed, when it is run again."""
+        return self._ask("rounds", {"rounds": check_number("rounds", rounds, low=1)}, id)
+
+    def guide(self, text: str, *, id: str | None = None) -> Asked:
+        """Tell the work something."""
+        return self._ask("guide", {"text": self._task.without_secrets(check_text("text", text))}, id)
+
+    def edit(self, artifact: str, content: Any, *, id: str | None = None) -> Asked:
+        """Replace the content of an artifact, by its id or its name."""
+        from lastgood.engine.commit import check_metadata
+
+        wanted = {"artifact": check_name("artifact", artifact), "content": content}
+        check_metadata(wanted)
+        artifacts = self._refreshed().artifacts
+        if not any(isinstance(one, dict) and artifact in (one.get("id"), one.get("name")) for one in artifacts):
+            raise NotFoundError(f"there is no artifact {artifact!r}", hint="`lastgood show` lists them")
+        return self._ask("edit", wanted, id)
+
+    def answer(self, answer: str, *, question: str | None = None, id: str | None = None) -> Asked:
+        """Decide what the work asked. `question`: its id, so that another one is not answered by mistake."""
+        judge("answer", self.state)
+        if (asked := self.question) is not None:
+            if question not in (None, asked["id"]):
+                raise InvalidError("that question is not open any more", hint="look what is asked now")
+            check_answer(asked, check_text("answer", answer))
+            question = asked["id"]
+        return self._ask("answer", {"question": question, "answer": answer}, id)
+
+    def restore(
+        self,
+        checkpoint: Checkpoint | str,
+        what: What = "both",
+        *,
+        verify: bool = True,
+        message: str = "",
+        id: str | None = None,
+    ) -> Asked:
+        """The session that works on the branch goes back at its next boundary; without one it is done at once."""
+        chosen = self._task.find(checkpoint) if isinstance(checkpoint, str) else checkpoint
+        if self.lease is None:
+            result = self._given.restore(chosen, what, verify=verify, message=message)
+            return Asked(f"it is restored, on the branch {result.branch_id}", met=True)
+        wanted = {"checkpoint": chosen.id, "what": what, "verify": verify, "message": message}
+        return self._ask("restore", wanted, id)
+
+    def withdraw(self, request_id: str) -> None:
+        """What was asked is not wanted any more. ConflictError when it is done already."""
+        ended = Met(check_name("request id", request_id), {"reason": f"withdrawn by {self._task.user}"})
+        self._task.end_request(ended, "refused")
+
+    def requests(self) -> list[Request]:
+        """What was asked, and nobody did yet."""
+        self._refreshed()
+        return self._task.requests()
+
+    def follow(self, request_id: str) -> Request | None:
+        """What came of a request so far."""
+        return self._task.store.catalog.request(self._task.owner, check_name("request id", request_id))
+
+    def _ask(self, kind: RequestKind, data: dict[str, Any], id: str | None) -> Asked:
+        task, catalog = self._task, self._task.store.catalog
+        head, lease = self._refreshed(), self.lease
+        earlier = None if id is None else self.follow(id)
+        if earlier is not None and (earlier.kind, earlier.data) == (kind, data):
+            return _told(earlier, alive=lease is not None)
+        if judge(kind, head.control_state) == "already":
+            return Asked(f"it is {describe(head.control_state)} already", met=True, alive=lease is not None)
+        request = Request(
+            id=id or new_id(),
+            branch_id=head.branch_id or "",
+            kind=kind,
+            data=data,
+            at=now(),
+            actor=task.user,
+            correlation_id=current_correlation(),
+        )
+        posted = catalog.post_request(task.owner, request, task.store.actor())
+        if lease is None and kind not in _NEEDS_THE_PROGRAM:
+            StandIn(task).meet(posted)
+            posted = catalog.request(task.owner, posted.id) or posted
+        return _told(posted, alive=lease is not None)
+
+    def _refreshed(self) -> Checkpoint:
+        head = self._task.refresh()
+        if head is None:
+            raise NotFoundError(f"there is no task {self._task.id!r}", hint="`lastgood tasks` lists them")
+        return head
+
+
+class StandIn:
+    """Does what needs no program for work that nobody runs: the state and the files stay as they are."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
+    def meet(self, request: Request) -> None:
+        """LeaseError when someone began to work on it just now: then the request is theirs."""
+        hold = Hold(self.task.store, self.task.owner, name_executor(), STAND_IN_SECONDS)
+        self.task.take_lease(hold.take(request.branch_id).token)
+        try:
+            self.task.refresh()
+            meet(self, request)
+        finally:
+            self.task.take_lease(None)
+            hold.release()
+
+    def mark(self, type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> Checkpoint:
+        """See Steered."""
+        return self.task.advance(KEPT, capture=False, type=type, met=(Met(request.id, outcome or {}),), **fields)
+
+    def rewind(self, request: Request) -> None:
+        """See Steered; never asked of a stand-in: without a session a restore is done directly."""
+        raise NotImplementedError
+
+
+def _told(request: Request, *, alive: bool) -> Asked:
+    status: Literal["open", "met", "refused"] = request.status
+    if status == "refused":
+        note = f"it was refused: {request.outcome.get('reason', '')}"
+    elif status == "met":
+        note = "it is done"
+    elif alive:
+        note = "it is done when the work comes to its next boundary"
+    else:
+        note = "nobody is running the work: it is done when someone does (`lastgood run`)"
+    return Asked(note, request, met=status == "met", alive=alive)

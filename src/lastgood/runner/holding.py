@@ -1,0 +1,64 @@
+"""Holding a lease: taking it, taking over from who is gone, keeping it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lastgood.engine.process import is_alive, this_process
+from lastgood.errors import CheckpointError, LeaseError
+from lastgood.model.lease import Lease
+
+if TYPE_CHECKING:
+    from lastgood.engine.store import Store
+
+SECONDS = 30.0
+RENEWALS = 3
+"""So often within the time of a lease: two may fail before it runs out."""
+
+
+def name_executor() -> str:
+    process = this_process()
+    return f"{process.host}:{process.pid}"
+
+
+class Hold:
+    """A lease as its holder has it. `lost` says, once and for all, that it is someone else's now."""
+
+    def __init__(self, store: Store, owner: str, executor: str, seconds: float) -> None:
+        self._store = store
+        self._owner = owner
+        self.executor = executor
+        self.seconds = seconds
+        self.token = 0
+        self.lost: LeaseError | None = None
+
+    def take(self, branch_id: str) -> Lease:
+        """LeaseError while someone works there who is not known to be gone."""
+        catalog, actor = self._store.catalog, self._store.actor()
+        about = (self._owner, branch_id, this_process(), self.executor, self.seconds, actor)
+        try:
+            lease = catalog.acquire_lease(*about)
+        except LeaseError as error:
+            holder: Lease | None = error.details["lease"]
+            if holder is None or is_alive(holder.process) is not False:
+                raise
+            lease = catalog.acquire_lease(*about, over=holder.token)
+        self.token = lease.token
+        return lease
+
+    def renew(self) -> None:
+        """Never raises: a backend that is away is asked again next time, and the lease is good meanwhile."""
+        try:
+            self._store.catalog.renew_lease(self.token, self.seconds)
+        except LeaseError as error:
+            self.lost = error
+        except CheckpointError as error:
+            self._store.alert(f"the lease of {self.executor} was not renewed: {error}", error=error)
+
+    def release(self) -> None:
+        """Never raises: what is not released runs out."""
+        if self.token and self.lost is None:
+            try:
+                self._store.catalog.release_lease(self.token)
+            except CheckpointError as error:
+                self._store.alert(f"the lease of {self.executor} was not released: {error}", error=error)

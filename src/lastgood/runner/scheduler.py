@@ -1,0 +1,44 @@
+"""One thread for all that a session does by itself at certain times."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from lastgood.runner.clock import Clock
+
+CLOSE_SECONDS = 10.0
+
+
+class Scheduler:
+    """Calls each job again and again, so many seconds apart. A job must not raise."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._jobs: list[tuple[float, Callable[[], None]]] = []
+        self._end = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def every(self, seconds: float, job: Callable[[], None]) -> None:
+        """Before `start`."""
+        self._jobs.append((seconds, job))
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="lastgood session", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Afterwards no job runs, unless one takes longer than anybody would wait."""
+        self._end.set()
+        thread, self._thread = self._thread, None
+        if thread is not None and thread is not threading.current_thread() and thread.is_alive():
+            thread.join(CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        begun = self._clock.now()
+        due = [begun + seconds for seconds, _ in self._jobs]
+        while due and not self._clock.wait(self._end, max(0.0, min(due) - self._clock.now())):
+            for number, (seconds, job) in enumerate(self._jobs):
+                if due[number] <= self._clock.now():
+                    job()
+                    due[number] = self._clock.now() + seconds

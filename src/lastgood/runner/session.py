@@ -1,0 +1,398 @@
+"""A session: a live process working on a branch, which people can steer from outside."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from lastgood.catalog.contract import Met
+from lastgood.engine.checkpoint import Checkpoint
+from lastgood.engine.commit import KEPT
+from lastgood.engine.task import NOT_GIVEN, Task
+from lastgood.errors import (
+    CheckpointError,
+    ConflictError,
+    ControlError,
+    EvidenceError,
+    InvalidError,
+    LeaseError,
+    NotFoundError,
+)
+from lastgood.model.digest import digest
+from lastgood.model.identity import check_name, check_text
+from lastgood.model.request import Request
+from lastgood.runner.autosave import Autosave, Due
+from lastgood.runner.clock import Clock
+from lastgood.runner.holding import RENEWALS, SECONDS, Hold, name_executor
+from lastgood.runner.risky import Risky
+from lastgood.runner.scheduler import Scheduler
+from lastgood.runner.signals import ExitSignals, deliver
+from lastgood.runner.steering import Later, find_question, meet
+
+POLL_SECONDS = 0.2
+"""While the work is paused or waits: so often it looks whether something is wanted."""
+DEADLINE_SECONDS = 10.0
+_STARTING = ("resume", "retry", "rounds")
+"""What sets work going again that has come to an end."""
+
+current: ContextVar[Session | None] = ContextVar("lastgood_session", default=None)
+
+
+class Stopped(BaseException):
+    """The work is to end here. Raised by `boundary` and `ask`; `with task.session()` takes it, everything is saved.
+
+    Not an Exception, so that code which goes on after errors does not go on after this.
+    """
+
+    def __init__(self, reason: Literal["stopped", "cancelled", "interrupted"]) -> None:
+        super().__init__(f"the work was {reason}")
+        self.reason = reason
+
+
+class Session:
+    """Made by `task.session(…)`; a context manager. One thread works in it at a time.
+
+    Inside, this process alone advances the branch. `boundary()` is where the work is whole: there it is saved when
+    that is due, and there people's requests are met. Leaving the block completes the work; an exception fails it; a
+    signal to end the program leaves it running, to be resumed. `stopped` says afterwards why it ended early.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        state: Callable[[], Any] | None = None,
+        load: Callable[[Any], object] | None = None,
+        executor: str | None = None,
+        lease: float = SECONDS,
+        autosave: Autosave | None = None,
+        restart: bool = False,
+        anytime: bool = False,
+        signals: bool = True,
+        deadline: float = DEADLINE_SECONDS,
+        clock: Clock | None = None,
+    ) -> None:
+        """`state` gives the program's state, `load` puts another in its place; both are called in boundaries, in the
+        thread that is there. With `anytime` the state may be read from another thread at any moment: then it is saved
+        in time also when there is no boundary for long. `executor` names this instance of the program, `lease` is how
+        many seconds others wait before they take over from it when it is silent. `restart` sets work going again that
+        is completed or stopped. With `signals`, SIGTERM and SIGINT let the work come to its next boundary, for at most
+        `deadline` seconds.
+        """
+        self._task = task
+        self._provide = state
+        self._load = load
+        self._restart = restart
+        self._anytime = anytime
+        self._deadline = deadline
+        self._clock = clock or Clock()
+        self._due = Due(autosave or Autosave(), self._clock)
+        executor = name_executor() if executor is None else check_name("executor", executor)
+        self._hold = Hold(task.store, task.owner, executor, lease)
+        self._signals = ExitSignals(self._note_signal) if signals else None
+        self._signal: tuple[int, float] | None = None
+        self._applied: set[str] = set()
+        self._wake = threading.Event()
+        self._scheduler = Scheduler(self._clock)
+        self._token: Token[Session | None] | None = None
+        self._pid = 0
+        self.stopped: str | None = None
+
+    # --- what the work sees --------------------------------------------------------------------------------
+
+    @property
+    def task(self) -> Task:
+        return self._task
+
+    @property
+    def executor(self) -> str:
+        return self._hold.executor
+
+    @property
+    def control_state(self) -> str:
+        head = self._task.head
+        return "idle" if head is None else head.control_state
+
+    @property
+    def guidance(self) -> list[Any]:
+        """All that people told the work, oldest first."""
+        return [] if self._task.head is None else self._task.head.guidance
+
+    @property
+    def decisions(self) -> list[Any]:
+        return [] if self._task.head is None else self._task.head.decisions
+
+    @property
+    def artifacts(self) -> list[Any]:
+        """As they are now, with what people edited."""
+        return [] if self._task.head is None else self._task.head.artifacts
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds people added."""
+        return sum(said["rounds"] for said in self.guidance if isinstance(said, dict) and "rounds" in said)
+
+    def boundary(self) -> None:
+        """The work is whole here: save it if that is due, and do what people asked for. Blocks while it is paused.
+
+        Raises Stopped where the work is to end, LeaseError when someone else has taken it over.
+        """
+        self._require_own()
+        self._go_on()
+        self._attend()
+        if (due := self._due.at_boundary()) is not None:
+            self._save_by_itself(due)
+
+    def save(self, *, message: str = "", type: str = "step", **fields: Any) -> Checkpoint:
+        """The present as a checkpoint, now. Takes the fields of `Task.save`."""
+        self._require_own()
+        saved = self._task.advance(self._present(), message=message, type=type, **fields)
+        self._due.saved()
+        return saved
+
+    def ask(self, question: str, *, choices: Sequence[str] | None = None, key: str | None = None) -> str:
+        """Ask a person, and wait. The answer is a recorded decision.
+
+        When the program was ended meanwhile and asks again, by the same words or the same `key`, an answer that was
+        given in between is taken.
+        """
+        self._require_own()
+        asked = _question(question, choices, key)
+        if (answer := self._answered(asked)) is not None:
+            return answer
+        if (open_question := find_question(self._task.head)) is None or open_question["id"] != asked["id"]:
+            self._go_on()
+            self._attend()
+            self._mark("question", control_state="waiting_for_input", metadata={"question": asked}, message=question)
+        while (answer := self._answered(asked)) is None:
+            self._meet_requests()
+            if self.control_state == "waiting_for_input":
+                self._wait()
+        return answer
+
+    def before_risky(self, name: str) -> Risky:
+        """Save before something that may go wrong: `with session.before_risky("deploy"): …`, or as a decorator."""
+        return Risky(name, self)
+
+    # --- its life ------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        if self._pid:
+            raise ConflictError("this session was begun already", hint="make a new one: task.session(…)")
+        self._pid = os.getpid()
+        task = self._task
+        if task.refresh() is None:
+            task.save(self._first_state(), type="started", control_state="running")
+        assert task.branch_id is not None
+        task.take_lease(self._hold.take(task.branch_id).token)
+        try:
+            self._begin()
+        except BaseException:
+            self._let_go()
+            raise
+        self._scheduler.every(self._hold.seconds / RENEWALS, self._hold.renew)
+        self._scheduler.every(1.0, self._look_after)
+        self._scheduler.start()
+        if self._signals is not None:
+            self._signals.install()
+        self._token = current.set(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        try:
+            self._end(error)
+        finally:
+            self._scheduler.close()
+            if self._token is not None:
+                current.reset(self._token)
+            if self._signals is not None:
+                self._signals.remove()
+            self._let_go()
+            if self._signal is not None:
+                deliver(self._signal[0])
+        return isinstance(error, Stopped)
+
+    def _begin(self) -> None:
+        """Under the lease: where the work stands, and whether it may go on."""
+        task = self._task
+        head = task.refresh()
+        assert head is not None
+        state = head.control_state
+        wanted = [request for request in self._requests() if request.kind in _STARTING]
+        if state in ("stopped", "completed") and not wanted and not self._restart:
+            how = "retry it (`lastgood retry`)" if state == "stopped" else "add rounds (`lastgood rounds`)"
+            raise ControlError(
+                f"this work is {state}", hint=f"{how}, or begin the session with restart=True", state=state
+            )
+        task.bring_files()
+        if self._load is not None:
+            self._load(task.state)
+        if state in ("idle", "stopped", "failed", "completed"):
+            met = [request for request in wanted if request.kind in ("resume", "retry")]
+            self._commit("started", KEPT, met, capture=False, control_state="running")
+        self._due.saved()
+
+    def _end(self, error: BaseException | None) -> None:
+        if isinstance(error, Stopped):
+            self.stopped = error.reason
+            return
+        if self._hold.lost is not None or isinstance(error, LeaseError) or os.getpid() != self._pid:
+            return
+        if error is None:
+            self._go_on()
+            if self.control_state == "running":
+                self._mark("completed", control_state="completed")
+        elif isinstance(error, Exception):
+            reason = self._task.without_secrets(f"{type(error).__name__}: {error}")[:2000]
+            try:
+                self._go_on()
+                self._commit("failed", KEPT, capture=False, control_state="failed", metadata={"error": reason})
+            except CheckpointError as failure:
+                self._task.alert("it could not be recorded that the work failed", failure)
+
+    def _let_go(self) -> None:
+        self._task.take_lease(None)
+        self._hold.release()
+
+    # --- being steered -------------------------------------------------------------------------------------
+
+    def mark(self, type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> Checkpoint:
+        """See Steered."""
+        saved = self._mark(type, met=(Met(request.id, outcome or {}),), **fields)
+        self._applied.add(request.id)
+        return saved
+
+    def rewind(self, request: Request) -> None:
+        """See Steered. What was restored already, when the program was ended, is not restored again."""
+        data, head = request.data, self._task.head
+        if head is None or (head.type, head.parent_id) != ("restored", data["checkpoint"]):
+            present = self._present()
+            result = self._task.restore(
+                data["checkpoint"],
+                data.get("what", "both"),
+                present=NOT_GIVEN if present is KEPT else present,
+                verify=data.get("verify", True),
+                message=data.get("message", ""),
+            )
+            if self._load is not None and data.get("what", "both") != "files":
+                self._load(result.state)
+        self._task.end_request(Met(request.id, {"branch": self._task.branch_id}), "met")
+        self._due.saved()
+
+    def _attend(self) -> None:
+        """Meet what is wanted; as long as the work is paused, go on doing that."""
+        self._meet_requests()
+        while self.control_state == "paused":
+            self._wait()
+            self._meet_requests()
+
+    def _meet_requests(self) -> None:
+        if self._signal is not None:
+            self._save_by_itself("interrupted")
+            raise Stopped("interrupted")
+        for request in self._requests():
+            try:
+                meet(self, request)
+            except Later:
+                continue
+            except (InvalidError, NotFoundError, ControlError, EvidenceError) as error:
+                self._task.end_request(Met(request.id, {"reason": str(error)}), "refused")
+            if request.kind in ("stop", "cancel") and self.control_state == "stopped":
+                raise Stopped("stopped" if request.kind == "stop" else "cancelled")
+
+    def _requests(self) -> list[Request]:
+        return [request for request in self._task.requests() if request.id not in self._applied]
+
+    def _go_on(self) -> None:
+        """The program went on while the branch says that it waits: it was ended in between, and asks no more."""
+        if self.control_state == "waiting_for_input":
+            self._commit("resumed", KEPT, capture=False, control_state="running")
+
+    def _answered(self, asked: dict[str, Any]) -> str | None:
+        head = self._task.head
+        if head is None or head.metadata.get("answered") != asked["key"]:
+            return None
+        return str(head.decisions[-1]["answer"])
+
+    def _wait(self) -> None:
+        active = self.control_state == "waiting_for_input"
+        if (due := self._due.while_waiting(active=active)) is not None:
+            self._save_by_itself(due)
+        self._clock.wait(self._wake, POLL_SECONDS)
+        self._require_own()
+
+    # --- saving --------------------------------------------------------------------------------------------
+
+    def _mark(self, type: str, *, met: Sequence[Met] = (), **fields: Any) -> Checkpoint:
+        saved = self._task.advance(self._present(), type=type, met=tuple(met), **fields)
+        self._due.saved()
+        return saved
+
+    def _commit(
+        self, type: str, state: Any, met: Sequence[Request] = (), *, capture: bool = True, **fields: Any
+    ) -> Checkpoint:
+        done = tuple(Met(request.id, {}) for request in met)
+        return self._task.advance(state, capture=capture, type=type, met=done, **fields)
+
+    def _save_by_itself(self, type: str) -> None:
+        """What has not changed is not saved again. That it fails is an alert: the work goes on."""
+        try:
+            self._task.advance(self._present(), only_if_changed=True, type=type)
+        except (ConflictError, InvalidError):
+            raise
+        except CheckpointError:
+            pass  # said already
+        self._due.looked()
+
+    def _present(self) -> Any:
+        return KEPT if self._provide is None else self._provide()
+
+    def _first_state(self) -> Any:
+        return {} if self._provide is None else self._provide()
+
+    # --- by itself -----------------------------------------------------------------------------------------
+
+    def _look_after(self) -> None:
+        """In the scheduler's thread: a program that does not come to its boundary."""
+        if self._signal is not None:
+            number, at = self._signal
+            if self._clock.now() - at > self._deadline:
+                self._task.alert("the work did not come to a boundary in time: it ends unsaved", None)
+                deliver(number)
+        elif self._anytime and (due := self._due.at_boundary()) is not None:
+            try:
+                self._save_by_itself(due)
+            except CheckpointError as error:
+                self._task.alert(f"the work was not saved: {error}", error)
+
+    def _note_signal(self, number: int) -> None:
+        self._signal = number, self._clock.now()
+
+    def _require_own(self) -> None:
+        if os.getpid() != self._pid:
+            raise InvalidError("this session belongs to another process", hint="begin one here: task.session(…)")
+        if self._hold.lost is not None:
+            raise self._hold.lost
+
+
+def current_session() -> Session:
+    """The session that this code runs in. InvalidError outside of one."""
+    session = current.get()
+    if session is None:
+        raise InvalidError("there is no session here", hint="with task.session(…): …")
+    return session
+
+
+def _question(text: str, choices: Sequence[str] | None, key: str | None) -> dict[str, Any]:
+    check_text("question", text)
+    for choice in choices or ():
+        check_text("a choice", choice)
+    name = text if key is None else check_name("key", key)
+    told = {"key": name, "text": text, "choices": list(choices or ())}
+    return {"id": digest("\0".join((name, *(choices or ()))).encode()).hex()[:32], **told}

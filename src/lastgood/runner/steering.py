@@ -1,0 +1,149 @@
+"""Doing what people asked for: each request becomes a checkpoint, and is met with it (A11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from lastgood.engine.checkpoint import Checkpoint
+from lastgood.engine.task import Task
+from lastgood.errors import ControlError, InvalidError, NotFoundError
+from lastgood.model.control import describe
+from lastgood.model.request import Request
+from lastgood.runner.wishes import judge
+
+
+class Steered(Protocol):
+    """Work that can be steered: a session, or whoever stands in for one that is not alive."""
+
+    @property
+    def task(self) -> Task: ...
+
+    def mark(self, type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> Checkpoint:
+        """The present as a checkpoint that meets the request."""
+
+    def rewind(self, request: Request) -> None:
+        """Go back to the checkpoint that the request names."""
+
+
+def meet(work: Steered, request: Request) -> None:
+    """Do it. InvalidError, NotFoundError, ControlError, EvidenceError: it cannot be done, and nothing has changed."""
+    if request.kind != "answer" and judge(request.kind, _state(work)) == "already":
+        raise ControlError(f"it is {describe(_state(work))} already", state=_state(work), wanted=request.kind)
+    _MEETINGS[request.kind](work, request)
+
+
+def find_question(head: Checkpoint | None) -> dict[str, Any] | None:
+    """What the work asks, while it waits for an answer."""
+    if head is None or head.control_state != "waiting_for_input":
+        return None
+    question = head.metadata.get("question")
+    return question if isinstance(question, dict) else None
+
+
+def check_answer(question: Mapping[str, Any], answer: object) -> None:
+    choices = question.get("choices")
+    if choices and answer not in choices:
+        raise InvalidError(f"{str(answer)[:80]!r} is not one of the choices", hint=f"one of {', '.join(choices)}")
+
+
+def _pause(work: Steered, request: Request) -> None:
+    if _state(work) == "waiting_for_input":
+        raise Later
+    work.mark("paused", request, control_state="paused")
+
+
+def _resume(work: Steered, request: Request) -> None:
+    work.mark("resumed", request, control_state="running")
+
+
+def _stop(work: Steered, request: Request) -> None:
+    work.mark("stopped", request, control_state="stopped")
+
+
+def _cancel(work: Steered, request: Request) -> None:
+    work.mark("cancelled", request, control_state="stopped")
+
+
+def _guide(work: Steered, request: Request) -> None:
+    said = {"id": request.id, "text": request.data["text"], "by": request.actor, "at": request.at}
+    work.mark("guided", request, guidance=[*_companions(work, "guidance"), said])
+
+
+def _add_rounds(work: Steered, request: Request) -> None:
+    said = {"id": request.id, "rounds": request.data["rounds"], "by": request.actor, "at": request.at}
+    work.mark("rounds_added", request, guidance=[*_companions(work, "guidance"), said])
+
+
+def _edit(work: Steered, request: Request) -> None:
+    artifacts, wanted = _companions(work, "artifacts"), request.data["artifact"]
+    for index, artifact in enumerate(artifacts):
+        if isinstance(artifact, dict) and wanted in (artifact.get("id"), artifact.get("name")):
+            version = artifact.get("version", 0) + 1
+            artifacts[index] = {
+                **artifact,
+                "content": request.data["content"],
+                "version": version,
+                "edited_by": request.actor,
+            }
+            work.mark("edited", request, outcome={"version": version}, artifacts=artifacts)
+            return
+    raise NotFoundError(f"there is no artifact {wanted!r}", hint="`lastgood show` lists them")
+
+
+def _answer(work: Steered, request: Request) -> None:
+    question = find_question(work.task.head)
+    if question is None:
+        raise ControlError("nothing is asked", hint="it was answered already, or the work went on")
+    if request.data.get("question") not in (None, question["id"]):
+        raise ControlError("that question is not open any more", hint="look what is asked now: `lastgood status`")
+    answer = request.data["answer"]
+    check_answer(question, answer)
+    decision = {
+        "id": question["id"],
+        "question": question["text"],
+        "answer": answer,
+        "by": request.actor,
+        "at": request.at,
+    }
+    work.mark(
+        "answered",
+        request,
+        control_state="running",
+        decisions=[*_companions(work, "decisions"), decision],
+        metadata={"answered": question["key"]},
+    )
+
+
+def _restore(work: Steered, request: Request) -> None:
+    if _state(work) == "waiting_for_input":
+        raise Later
+    work.rewind(request)
+
+
+class Later(Exception):  # noqa: N818
+    """Not while the work waits for an answer: the request stays open."""
+
+
+_MEETINGS: dict[str, Callable[[Steered, Request], None]] = {
+    "pause": _pause,
+    "resume": _resume,
+    "retry": _resume,
+    "stop": _stop,
+    "cancel": _cancel,
+    "guide": _guide,
+    "rounds": _add_rounds,
+    "edit": _edit,
+    "answer": _answer,
+    "restore": _restore,
+}
+
+
+def _state(work: Steered) -> str:
+    head = work.task.head
+    return "idle" if head is None else head.control_state
+
+
+def _companions(work: Steered, name: str) -> list[Any]:
+    head = work.task.head
+    return [] if head is None else list(getattr(head, name) or ())
