@@ -224,6 +224,21 @@ def test_steps_that_were_open_are_committed_by_the_code_of_today(golden: Golden)
     assert store.check(read_data=True).ok
 
 
+def test_who_worked_and_what_was_wanted_is_known(golden: Golden) -> None:
+    store = golden.open()
+    found = {id_: store.catalog.request("golden", id_) for id_ in golden.expected.requests}
+    assert {id_: request and request.status for id_, request in found.items()} == golden.expected.requests
+    if not found:
+        return
+    control = store.task("steered").control
+    assert [request.id for request in control.requests()] == ["resumed"]
+    assert control.lease is None  # it ran out long ago
+    with store.task("steered").session(signals=False) as session:
+        session.boundary()
+        assert session.control_state == "running"
+    assert control.requests() == []
+
+
 def test_collecting_takes_nothing_that_is_needed(golden: Golden, tmp_path: Path) -> None:
     """What was deleted is purged."""
     store = golden.open()

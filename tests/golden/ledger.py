@@ -74,6 +74,8 @@ class Expectation(msgspec.Struct, kw_only=True):
     tasks: list[ExpectedTask] = []
     checkpoints: dict[str, ExpectedCheckpoint] = {}
     steps: dict[str, ExpectedStep] = {}
+    requests: dict[str, str] = {}
+    """What became of each."""
 
 
 class Ledger:

@@ -37,6 +37,7 @@ from tests.trees import Spec, replace
 import lastgood
 from lastgood.catalog.sqlite.connection import open_connection
 from lastgood.catalog.sqlite.migration import migrations
+from lastgood.engine.process import this_process
 
 OWNER = "golden"
 VERIFIED, FAILED = "verified", "failed"
@@ -270,11 +271,32 @@ def tell_of_packs(story: Story) -> None:
     assert collected.condemned > 0 == collected.removed, collected
 
 
+def tell_of_steering(story: Story) -> None:
+    """Work that was guided, edited and paused, a request that is open, and someone who works on it."""
+    store = story.store
+    task, control = store.task("steered"), store.task("steered")
+    prompt = {"id": "a1", "name": "prompt", "version": 1, "content": "Do"}
+    story.note(task.save({"n": 1}, control_state="running", artifacts=[prompt]), {"n": 1}, control_state="running")
+    steering = control.control
+    asked = [steering.guide("be brief", id="guided"), steering.edit("prompt", "Do it", id="edited")]
+    asked += [steering.pause(id="paused"), steering.resume(id="resumed")]
+    for type, state in (("guided", "running"), ("edited", "running"), ("paused", "paused")):
+        made = next(one for one in store.list_checkpoints("steered") if one.type == type)
+        story.note(made, {"n": 1}, type=type, control_state=state)
+    edited = {**prompt, "version": 2, "content": "Do it", "edited_by": OWNER}
+    assert task.refresh().artifacts == [edited]
+    for one in asked:
+        story.ledger.expected.requests[one.request.id] = one.request.status
+    assert set(story.ledger.expected.requests.values()) == {"met", "open"}
+    store.catalog.acquire_lease(OWNER, task.branch_id, this_process(), "golden:1", 30.0, store.actor())
+
+
 CHAPTERS: list[tuple[str, Callable[[Story], None]]] = [
     ("1.3", tell_of_packs),
     ("1.0", tell_of_states),
     ("1.1", tell_of_branches),
     ("1.2", tell_of_files),
+    ("1.4", tell_of_steering),
 ]
 """Each with the format that it needs. Packs come first: collecting purges what is deleted, and empties the log."""
 
