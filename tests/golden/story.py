@@ -280,9 +280,9 @@ def tell_of_steering(story: Story) -> None:
     steering = control.control
     asked = [steering.guide("be brief", id="guided"), steering.edit("prompt", "Do it", id="edited")]
     asked += [steering.pause(id="paused"), steering.resume(id="resumed")]
-    for type, state in (("guided", "running"), ("edited", "running"), ("paused", "paused")):
-        made = next(one for one in store.list_checkpoints("steered") if one.type == type)
-        story.note(made, {"n": 1}, type=type, control_state=state)
+    for kind, state in (("guided", "running"), ("edited", "running"), ("paused", "paused")):
+        made = next(one for one in store.list_checkpoints("steered") if one.type == kind)
+        story.note(made, {"n": 1}, type=kind, control_state=state)
     edited = {**prompt, "version": 2, "content": "Do it", "edited_by": OWNER}
     assert task.refresh().artifacts == [edited]
     for one in asked:
