@@ -247,6 +247,35 @@ def test_an_answer_given_while_nobody_was_there_is_taken(store: Store, program: 
         assert session.control_state == "running"
 
 
+def test_a_question_stays_open_while_people_say_other_things(program: Program, outside: Any) -> None:
+    def person() -> None:
+        control = outside()
+        wait_until(control, "waiting_for_input")
+        control.guide("think of the others")
+        control.pause()
+        control.answer("yes")
+        control.guide("and of yourself")
+        wait_until(control, "paused")
+        control.resume()
+
+    with program.session() as session, beside(person):
+        assert session.ask("Deploy?") == "yes"
+        session.boundary()
+        assert [said["text"] for said in session.guidance] == ["think of the others", "and of yourself"]
+
+
+def test_the_same_question_again_is_asked_again(program: Program, outside: Any) -> None:
+    def person() -> None:
+        control = outside()
+        for answer in ("yes", "no"):
+            while control.question is None or control.requests():
+                threading.Event().wait(0.01)
+            control.answer(answer)
+
+    with program.session() as session, beside(person):
+        assert [session.ask("More?"), session.ask("More?")] == ["yes", "no"]
+
+
 def test_a_restore_is_asked_for_and_reaches_the_programs_memory(program: Program, outside: Any) -> None:
     with program.session() as session:
         program.memory["n"] = 1

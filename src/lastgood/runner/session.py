@@ -31,7 +31,7 @@ from lastgood.runner.holding import RENEWALS, SECONDS, Hold, name_executor
 from lastgood.runner.risky import Risky
 from lastgood.runner.scheduler import Scheduler
 from lastgood.runner.signals import ExitSignals, deliver
-from lastgood.runner.steering import Later, find_question, meet
+from lastgood.runner.steering import Later, find_question, keep_asking, meet
 
 POLL_SECONDS = 0.2
 """While the work is paused or waits: so often it looks whether something is wanted."""
@@ -96,6 +96,7 @@ class Session:
         self._signals = ExitSignals(self._note_signal) if signals else None
         self._signal: tuple[int, float] | None = None
         self._applied: set[str] = set()
+        self._taken: set[str] = set()
         self._wake = threading.Event()
         self._scheduler = Scheduler(self._clock)
         self._token: Token[Session | None] | None = None
@@ -315,10 +316,12 @@ class Session:
             self._commit("resumed", KEPT, capture=False, control_state="running")
 
     def _answered(self, asked: dict[str, Any]) -> str | None:
-        head = self._task.head
-        if head is None or head.metadata.get("answered") != asked["key"]:
+        """An answer that was not given to the program yet."""
+        found = self._task.head.metadata.get("answered") if self._task.head is not None else None
+        if found is None or found["key"] != asked["key"] or found["request"] in self._taken:
             return None
-        return str(head.decisions[-1]["answer"])
+        self._taken.add(found["request"])
+        return str(found["answer"])
 
     def _wait(self) -> None:
         active = self.control_state == "waiting_for_input"
@@ -330,6 +333,7 @@ class Session:
     # --- saving --------------------------------------------------------------------------------------------
 
     def _mark(self, type: str, *, met: Sequence[Met] = (), **fields: Any) -> Checkpoint:
+        fields = keep_asking(self._task.head, fields)
         saved = self._task.advance(self._present(), type=type, met=tuple(met), **fields)
         self._due.saved()
         return saved
@@ -338,12 +342,14 @@ class Session:
         self, type: str, state: Any, met: Sequence[Request] = (), *, capture: bool = True, **fields: Any
     ) -> Checkpoint:
         done = tuple(Met(request.id, {}) for request in met)
+        fields = keep_asking(self._task.head, fields)
         return self._task.advance(state, capture=capture, type=type, met=done, **fields)
 
     def _save_by_itself(self, type: str) -> None:
         """What has not changed is not saved again. That it fails is an alert: the work goes on."""
         try:
-            self._task.advance(self._present(), only_if_changed=True, type=type)
+            fields = keep_asking(self._task.head, {}) if self.control_state == "waiting_for_input" else {}
+            self._task.advance(self._present(), only_if_changed=True, type=type, **fields)
         except (ConflictError, InvalidError):
             raise
         except CheckpointError:

@@ -41,6 +41,16 @@ def find_question(head: Checkpoint | None) -> dict[str, Any] | None:
     return question if isinstance(question, dict) else None
 
 
+def keep_asking(head: Checkpoint | None, fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a checkpoint that was not made by the program: the question that is open stays so, and an answer
+    that the program may not have seen can still be found."""
+    if head is None or "metadata" in fields:
+        return fields
+    waits = head.control_state == fields.get("control_state", head.control_state) == "waiting_for_input"
+    name = "question" if waits else "answered"
+    return {**fields, "metadata": {name: head.metadata[name]}} if name in head.metadata else fields
+
+
 def check_answer(question: Mapping[str, Any], answer: object) -> None:
     choices = question.get("choices")
     if choices and answer not in choices:
@@ -111,7 +121,7 @@ def _answer(work: Steered, request: Request) -> None:
         request,
         control_state="running",
         decisions=[*_companions(work, "decisions"), decision],
-        metadata={"answered": question["key"]},
+        metadata={"answered": {"key": question["key"], "request": request.id, "answer": answer}},
     )
 
 
