@@ -28,8 +28,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Defaults fit an agent on a laptop.
 
     `base_path` is where the relative paths of evidence begin (default: the working directory); without
-    `auto_verify` evidence is only checked when asked for. `redaction` says what counts as a secret. `collect`: "auto"
-    removes what nobody needs in the background when the store has grown, "never" leaves that to `store.collect()`.
+    `auto_verify` evidence is only checked when asked for. `network` says what evidence may connect to: "public"
+    addresses alone, "any", which takes in this machine and private networks, or "off", nothing.
+    `redaction` says what counts as a secret. `collect`: "auto" removes what nobody needs in the background when the
+    store has grown, "never" leaves that to `store.collect()`.
     `max_bytes` is the most that the store may take on disk: then the oldest checkpoints go by themselves, those that
     nobody protects (`store.limit`).
     """
@@ -42,6 +44,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     on_alert: Callable[[Alert], None] | None = None
     base_path: str | os.PathLike[str] | None = None
     auto_verify: bool = True
+    network: Literal["public", "any", "off"] = "public"
     redaction: Redaction = Redaction()
     collect: Literal["auto", "never"] = "auto"
     max_bytes: int | None = None
@@ -55,6 +58,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             check_number("max_bytes", self.max_bytes)
         if self.collect not in ("auto", "never"):
             raise InvalidError(f"collect cannot be {self.collect!r}", hint="one of auto, never", field="collect")
+        if self.network not in ("public", "any", "off"):
+            raise InvalidError(f"network cannot be {self.network!r}", hint="one of public, any, off", field="network")
         if not isinstance(self.redaction, Redaction):
             raise InvalidError("redaction is not a Redaction", hint="as in Redaction(keys=('pin',))", field="redaction")
         if not isinstance(self.base_path, str | os.PathLike | None):

@@ -558,7 +558,9 @@ class Store:
             if self._verifier is None:
                 from lastgood.evidence.verifier import EvidenceVerifier
 
-                self._verifier = EvidenceVerifier(self._base_path, database=self.catalog.file)
+                self._verifier = EvidenceVerifier(
+                    self._base_path, database=self.catalog.file, network=self.options.network
+                )
             return self._verifier
 
     def end_step(self, step_id: str, kind: EventKind, reason: str, *, owner: str | None) -> None:

@@ -7,6 +7,7 @@ import re
 from lastgood.errors import InvalidError
 from lastgood.evidence.claims import check_artifact, check_digest, check_exit, check_row
 from lastgood.evidence.paths import show
+from lastgood.evidence.processes import check_process
 from lastgood.evidence.surroundings import Check
 from lastgood.model.evidence import EvidenceType
 
@@ -16,6 +17,7 @@ _checks: dict[str, Check] = {
     EvidenceType.FILE_SHA256: check_digest,
     EvidenceType.COMMAND_EXIT: check_exit,
     EvidenceType.DB_ROW: check_row,
+    EvidenceType.PROCESS_EXISTS: check_process,
 }
 
 

@@ -14,6 +14,7 @@ from lastgood.model.evidence import Evidence
 if TYPE_CHECKING:
     from lastgood.evidence.files import Allowance, Files
     from lastgood.evidence.helper import Helper, Question
+    from lastgood.evidence.outside import Outside
 
 
 class Surroundings:
@@ -22,7 +23,7 @@ class Surroundings:
     With an `allowance` it does only what is quick and raises Later otherwise; `question` is what was asked meanwhile.
     """
 
-    __slots__ = ("_database", "_files", "_rows", "_snapshot", "allowance", "deadline", "question")
+    __slots__ = ("_database", "_files", "_rows", "_snapshot", "allowance", "deadline", "outside", "question")
 
     def __init__(
         self,
@@ -32,6 +33,7 @@ class Surroundings:
         snapshot: Callable[[], object],
         deadline: float,
         allowance: Allowance | None,
+        outside: Outside,
     ) -> None:
         self._files = files
         self._rows = rows
@@ -39,6 +41,7 @@ class Surroundings:
         self._snapshot = snapshot
         self.allowance = allowance
         self.deadline = deadline
+        self.outside = outside
         self.question: Question | None = None
 
     @property
@@ -58,6 +61,10 @@ class Surroundings:
     def look(self, path: object) -> os.stat_result | None:
         """The stat of what a path leads to, by the rules for paths in evidence; None when nothing is there."""
         return self._files.look(path)
+
+    def allow_path(self, path: object) -> str:
+        """The path as text, by the same rules; InvalidError for one that cannot be used."""
+        return self._files.require(path)
 
     def hash_file(self, path: object) -> str:
         """The hex SHA-256 of a file, cached; NotFoundError, InvalidError."""

@@ -16,6 +16,7 @@ from lastgood.errors import CheckpointError, InvalidError, UnavailableError
 from lastgood.evidence.claims import check_artifact, check_digest, check_exit, check_row
 from lastgood.evidence.files import Allowance, Files, Later
 from lastgood.evidence.helper import Helper
+from lastgood.evidence.outside import Network, Outside
 from lastgood.evidence.registry import find_check
 from lastgood.evidence.surroundings import Check, Surroundings
 from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
@@ -32,14 +33,15 @@ _INLINE_BYTES = 1 << 20
 
 
 class EvidenceVerifier:
-    """Checks evidence about the files below `base_path`, about recorded exit codes and about databases.
+    """Checks evidence about the files below `base_path`, recorded exit codes, databases and the world outside.
 
     Bad evidence never raises: whatever is wrong with a piece fails that piece, with an error that begins with
     "mismatch" when the claim was checked and does not hold, and with "check_error" when it could not be checked.
     What is not an Evidence at all is an InvalidError. Safe for threads and after fork(); close it when done.
 
     `database` is what db_row reads when the claim names none. `timeout` is in seconds for each piece. A check that
-    finds something busy is made up to `attempts` times.
+    finds something busy, or something outside away, is made up to `attempts` times. `network` says what evidence may
+    connect to: "public" addresses alone, "any", which takes in this machine and private networks, or "off", nothing.
     """
 
     def __init__(
@@ -51,12 +53,14 @@ class EvidenceVerifier:
         max_file_bytes: int = 4 << 30,
         timeout: float = 30.0,
         attempts: int = 3,
+        network: Network = "public",
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._database = None if database is None else os.path.abspath(database)  # noqa: PTH100
         self._timeout = timeout
         self._attempts = attempts
         self._sleep = sleep
+        self._outside = Outside(network, attempts, sleep)
         # Two, so that a row does not wait behind a large file.
         self._hashes, self._rows = Helper(), Helper()
         base = os.path.realpath(Path.cwd() if base_path is None else base_path)
@@ -148,7 +152,7 @@ class EvidenceVerifier:
 
     def _surroundings(self, files: Files, snapshot: Callable[[], object], allowance: Allowance) -> Surroundings:
         deadline = time.monotonic() + self._timeout
-        return Surroundings(files, self._rows, self._database, snapshot, deadline, allowance)
+        return Surroundings(files, self._rows, self._database, snapshot, deadline, allowance, self._outside)
 
     def _check(self, evidence: Evidence, surroundings: Surroundings) -> None:
         """Record what came of it; Later when there is an allowance and it does not suffice."""

@@ -21,6 +21,7 @@ class EvidenceType(StrEnum):
     FILE_SHA256 = "file_sha256"
     COMMAND_EXIT = "command_exit"
     DB_ROW = "db_row"
+    PROCESS_EXISTS = "process_exists"
 
 
 @dataclass
