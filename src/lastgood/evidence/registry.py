@@ -6,6 +6,7 @@ import re
 
 from lastgood.errors import InvalidError
 from lastgood.evidence.claims import check_artifact, check_digest, check_exit, check_row
+from lastgood.evidence.network import check_reachable
 from lastgood.evidence.paths import show
 from lastgood.evidence.processes import check_process
 from lastgood.evidence.surroundings import Check
@@ -17,6 +18,7 @@ _checks: dict[str, Check] = {
     EvidenceType.FILE_SHA256: check_digest,
     EvidenceType.COMMAND_EXIT: check_exit,
     EvidenceType.DB_ROW: check_row,
+    EvidenceType.NETWORK_REACHABLE: check_reachable,
     EvidenceType.PROCESS_EXISTS: check_process,
 }
 

@@ -21,6 +21,7 @@ class EvidenceType(StrEnum):
     FILE_SHA256 = "file_sha256"
     COMMAND_EXIT = "command_exit"
     DB_ROW = "db_row"
+    NETWORK_REACHABLE = "network_reachable"
     PROCESS_EXISTS = "process_exists"
 
 
