@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 _NEXT_ADDRESS_SECONDS = 0.25  # after which the next address is tried beside the first, as RFC 8305 advises
-_MAX_BYTES = 8 << 20  # a body of 1 MB in chunks of one byte each is 6 MB
+_MAX_BYTES = 2 << 20  # of answers whose content is 1 MB: what goes on top in chunks is more than that only on purpose
 # A program that lets SIGPIPE kill it must not die of a server that hangs up.
 _QUIETLY = getattr(socket, "MSG_NOSIGNAL", 0)
 _AWAY = {

@@ -9,6 +9,7 @@ from lastgood.evidence.claims import check_artifact, check_digest, check_exit, c
 from lastgood.evidence.network import check_reachable
 from lastgood.evidence.paths import show
 from lastgood.evidence.processes import check_process
+from lastgood.evidence.responses import check_response
 from lastgood.evidence.surroundings import Check
 from lastgood.model.evidence import EvidenceType
 
@@ -19,6 +20,7 @@ _checks: dict[str, Check] = {
     EvidenceType.COMMAND_EXIT: check_exit,
     EvidenceType.DB_ROW: check_row,
     EvidenceType.NETWORK_REACHABLE: check_reachable,
+    EvidenceType.API_RESPONSE: check_response,
     EvidenceType.PROCESS_EXISTS: check_process,
 }
 

@@ -22,6 +22,7 @@ class EvidenceType(StrEnum):
     COMMAND_EXIT = "command_exit"
     DB_ROW = "db_row"
     NETWORK_REACHABLE = "network_reachable"
+    API_RESPONSE = "api_response"
     PROCESS_EXISTS = "process_exists"
 
 
