@@ -6,6 +6,7 @@ import re
 
 from lastgood.errors import InvalidError
 from lastgood.evidence.claims import check_artifact, check_digest, check_exit, check_row
+from lastgood.evidence.containers import check_container
 from lastgood.evidence.network import check_reachable
 from lastgood.evidence.paths import show
 from lastgood.evidence.processes import check_process
@@ -21,6 +22,7 @@ _checks: dict[str, Check] = {
     EvidenceType.DB_ROW: check_row,
     EvidenceType.NETWORK_REACHABLE: check_reachable,
     EvidenceType.API_RESPONSE: check_response,
+    EvidenceType.CONTAINER_RUNNING: check_container,
     EvidenceType.PROCESS_EXISTS: check_process,
 }
 

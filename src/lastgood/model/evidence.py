@@ -23,6 +23,7 @@ class EvidenceType(StrEnum):
     DB_ROW = "db_row"
     NETWORK_REACHABLE = "network_reachable"
     API_RESPONSE = "api_response"
+    CONTAINER_RUNNING = "container_running"
     PROCESS_EXISTS = "process_exists"
 
 
