@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import socket
 import string
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -420,3 +422,16 @@ class TestClaims:
         )
         assert is_sound or not asked
         assert not asked or (asked[0].isascii() and not set(asked[0]) & set(" /@[]%\\\t\r\n"))
+
+
+def test_other_evidence_does_not_pay_for_what_looks_outside(tmp_path: Path) -> None:
+    """What a save with evidence has to import before it can begin."""
+    code = (
+        "import sys, lastgood; verifier = lastgood.EvidenceVerifier()\n"
+        "assert verifier.verify_evidence(lastgood.Evidence('artifact_exists', '', {'path': '.'}))\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    modules = set(done.stdout.split())
+    assert "lastgood.evidence.registry" in modules
+    assert not modules & {"socket", "ssl", "subprocess", "lastgood.evidence.hosts", "lastgood.model.redaction"}
