@@ -1,1 +1,1 @@
-"""Checking evidence: claims about files, commands and databases, and claims of users' own types."""
+"""Checking evidence: claims about files, commands, databases and the world outside, and claims of users' own types."""
