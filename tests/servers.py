@@ -34,9 +34,16 @@ class Server:
 
 @contextmanager
 def serving(
-    *answers: bytes | Behave, path: str | None = None, host: str = "127.0.0.1", context: ssl.SSLContext | None = None
+    *answers: bytes | Behave,
+    path: str | None = None,
+    host: str = "127.0.0.1",
+    context: ssl.SSLContext | None = None,
+    listens: bool = True,
 ) -> Iterator[Server]:
-    """Each connection gets the next answer, the last one again and again. With `path`, a socket in the file system."""
+    """Each connection gets the next answer, the last one again and again; without `listens`, before it has asked.
+
+    With `path` it is a socket in the file system, with `context` it speaks TLS.
+    """
     waiting, lock = list(answers), threading.Lock()
 
     class Handler(socketserver.BaseRequestHandler):
@@ -47,7 +54,7 @@ def serving(
                 client = self.request if context is None else context.wrap_socket(self.request, server_side=True)
                 with client:
                     request = b""
-                    while b"\r\n\r\n" not in request and (part := client.recv(65536)):
+                    while listens and b"\r\n\r\n" not in request and (part := client.recv(65536)):
                         request += part
                     if request:
                         server.requests.append(request)

@@ -457,26 +457,23 @@ class TestTls:
         assert not server.requests
 
     @pytest.mark.usefixtures("trusted")
-    def test_a_server_that_speaks_no_tls_is_refused(self) -> None:
-        def greet() -> None:
-            client, _ = listener.accept()
-            with client:
-                client.sendall(b"220 mail.example.com ESMTP\r\n")
-                client.recv(65536)
-
-        with (
-            socket.create_server(("127.0.0.1", 0)) as listener,
-            EvidenceVerifier(network="any", attempts=1) as verifier,
-        ):
-            thread = threading.Thread(target=greet)
-            thread.start()
-            url = f"https://localhost:{listener.getsockname()[1]}/"
+    def test_a_server_that_speaks_no_tls_is_refused(self, verifier: EvidenceVerifier) -> None:
+        with serving(falling_silent(b"220 mail.example.com ESMTP\r\n"), listens=False) as server:
+            url = f"https://localhost:{server.port}/"
             assert error_of(verifier, {"url": url, "status": 200}) == f"mismatch: {url} cannot agree on TLS"
-            thread.join()
 
     @pytest.mark.usefixtures("trusted")
-    def test_a_handshake_that_does_not_end_is_waited_for_until_the_deadline(self, verifier: EvidenceVerifier) -> None:
-        with serving(falling_silent()) as server:
+    @pytest.mark.parametrize(
+        "behave", [falling_silent(), dripping(b"\x16\x03\x03\x40\x00\x02\x00\x3f\xfc\x03\x03", b"x")]
+    )
+    def test_a_handshake_that_does_not_end_is_waited_for_until_the_deadline(
+        self, verifier: EvidenceVerifier, behave: Behave
+    ) -> None:
+        def ignore_what_is_said(client: socket.socket) -> None:
+            client.recv(65536)
+            behave(client)
+
+        with serving(ignore_what_is_said, listens=False) as server:
             url = f"https://localhost:{server.port}/"
             error = error_of(verifier, {"url": url, "status": 200, "timeout": 0.2})
         assert error == f"mismatch: {url} gave no answer in time"

@@ -93,7 +93,7 @@ def connect_safely(addresses: list[Address], host: str, deadline: Deadline) -> C
 
 def connect_here(path: str, deadline: Deadline) -> Connection:
     """To a socket in the file system."""
-    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    opened = _open(socket.AF_UNIX)
     try:
         opened.settimeout(deadline.left())
         opened.connect(path)
@@ -146,7 +146,7 @@ def _connect_first(addresses: list[Address], deadline: Deadline) -> socket.socke
 
 
 def _begin(address: Address) -> socket.socket:
-    opened = socket.socket(address.family, socket.SOCK_STREAM)
+    opened = _open(address.family)
     opened.setblocking(False)
     try:
         with suppress(BlockingIOError):
@@ -154,6 +154,13 @@ def _begin(address: Address) -> socket.socket:
     except BaseException:
         opened.close()
         raise
+    return opened
+
+
+def _open(family: socket.AddressFamily) -> socket.socket:
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    if hasattr(socket, "SO_NOSIGPIPE"):  # where MSG_NOSIGNAL is not known
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_NOSIGPIPE, 1)
     return opened
 
 
