@@ -10,9 +10,12 @@ import ssl
 import string
 import subprocess
 import threading
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,7 +26,10 @@ from hypothesis import strategies as st
 from tests.servers import OK, Behave, black_hole, dripping, falling_silent, forever, free_port, serving, watching
 
 import lastgood
-from lastgood.evidence.exchange import MAX_BODY
+from lastgood.errors import InvalidError
+from lastgood.evidence.connection import Connection
+from lastgood.evidence.exchange import MAX_BODY, Answer, exchange
+from lastgood.evidence.outside import Deadline, NotYet
 from lastgood.evidence.verifier import EvidenceVerifier
 from lastgood.model.evidence import Evidence, EvidencePack
 
@@ -388,6 +394,46 @@ class TestMisbehaviour:
             assert count_descriptors() <= before
 
 
+def read(data: bytes, pieces: list[int] | None = None) -> Answer:
+    """What is understood of an answer that comes in pieces of these sizes, then ends."""
+    here, there = socket.socketpair()
+    ends = accumulate(pieces or [])
+    with there, Connection(here, Deadline(time.monotonic() + 60)) as connection:
+        begin = 0
+        for end in [*(end for end in ends if end < len(data)), len(data)]:
+            there.sendall(data[begin:end])
+            begin = end
+        there.shutdown(socket.SHUT_WR)
+        return exchange(connection, "GET", "/", "localhost", read_body=True)
+
+
+class TestReading:
+    @given(st.lists(st.binary(min_size=1, max_size=300), max_size=20), st.lists(st.integers(1, 50), max_size=20))
+    def test_a_body_comes_back_however_it_is_cut(self, chunks: list[bytes], pieces: list[int]) -> None:
+        body = b"".join(chunks)
+        for data in (answer(body), chunked(*chunks), HEAD + b"\r\n" + body):
+            assert read(data, pieces) == Answer(200, read(data).headers, body)
+
+    @given(st.lists(st.binary(min_size=1, max_size=300), max_size=20), st.data())
+    def test_an_answer_that_lacks_its_end_is_never_taken_for_whole(
+        self, chunks: list[bytes], data: st.DataObject
+    ) -> None:
+        for whole in (answer(b"".join(chunks)), chunked(*chunks)):
+            cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
+            with pytest.raises(NotYet):
+                read(cut)
+
+    @given(st.data())
+    def test_whatever_a_server_sends_is_an_answer_or_is_refused(self, data: st.DataObject) -> None:
+        """Answers with a few bytes changed, and no answers at all."""
+        sent = bytearray(data.draw(st.sampled_from([OK, chunked(b"hello", b"x" * 20), answer(JSON, "X: y"), b""])))
+        for _ in range(data.draw(st.integers(0, 5))):
+            at = data.draw(st.integers(0, len(sent)))
+            sent[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=4))
+        with suppress(NotYet, InvalidError):
+            assert len(read(bytes(sent)).body) <= len(sent)
+
+
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One for localhost, with its key, made here and now by the openssl program."""
@@ -474,7 +520,7 @@ class TestTls:
             behave(client)
 
         with serving(ignore_what_is_said, listens=False) as server:
-            url = f"https://localhost:{server.port}/"
+            url = f"https://127.0.0.1:{server.port}/"
             error = error_of(verifier, {"url": url, "status": 200, "timeout": 0.2})
         assert error == f"mismatch: {url} gave no answer in time"
 
@@ -483,7 +529,7 @@ class TestTls:
         self, verifier: EvidenceVerifier, context: ssl.SSLContext
     ) -> None:
         with serving(dripping(HEAD, b"X: y\r\n"), context=context) as server:
-            url = f"https://localhost:{server.port}/"
+            url = f"https://127.0.0.1:{server.port}/"
             error = error_of(verifier, {"url": url, "status": 200, "timeout": 0.3})
         assert error == f"mismatch: {url} gave no answer in time"
 

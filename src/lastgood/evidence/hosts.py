@@ -94,27 +94,47 @@ def _inner(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
 
 
 def _look_up(host: str, port: int, deadline: Deadline) -> list[Address]:
-    import queue
     import socket
+
+    try:
+        return _resolve(host, port) if _is_address(host) else _resolve_in_time(host, port, deadline)
+    except OSError as error:
+        if error.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
+            raise NotYet(f"there is no host {show(host)}") from error
+        raise BusyError(f"the host {show(host)} cannot be looked up now") from error
+
+
+def _resolve_in_time(host: str, port: int, deadline: Deadline) -> list[Address]:
+    """The system's resolver knows no deadline: it gets a thread, which is left behind when it takes too long."""
+    import queue
     import threading
 
     answers: queue.SimpleQueue[list[Address] | OSError] = queue.SimpleQueue()
 
     def ask() -> None:
         try:
-            found = socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-            answers.put([Address(family, place) for family, _, _, _, place in found])
+            answers.put(_resolve(host, port))
         except OSError as error:
             answers.put(error)
 
-    # The system's resolver knows no deadline. Its thread is left behind when it takes too long.
+    left = deadline.left()
     threading.Thread(target=ask, daemon=True, name="lastgood-lookup").start()
     try:
-        answer = answers.get(timeout=deadline.left())
+        answer = answers.get(timeout=left)
     except queue.Empty:
-        answer = TimeoutError()
-    if isinstance(answer, list):
-        return list(dict.fromkeys(answer))
-    if answer.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
-        raise NotYet(f"there is no host {show(host)}")
-    raise BusyError(f"the host {show(host)} cannot be looked up now") from answer
+        raise TimeoutError from None
+    if isinstance(answer, OSError):
+        raise answer
+    return answer
+
+
+def _resolve(host: str, port: int) -> list[Address]:
+    import socket
+
+    found = socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    return list(dict.fromkeys(Address(family, place) for family, _, _, _, place in found))
+
+
+def _is_address(host: str) -> bool:
+    """The last part of a name is not a number: `require_host` saw to that."""
+    return ":" in host or host.rpartition(".")[2].isdecimal()
