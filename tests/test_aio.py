@@ -797,6 +797,7 @@ LEFT_OUT = {
         (
             *(
                 "actor",
+                "alarms",
                 "alert",
                 "announce_interrupted",
                 "catalog",
@@ -806,6 +807,7 @@ LEFT_OUT = {
                 "hold",
                 "line",
                 "log",
+                "meter",
             ),
             *("renew_locks", "stream_file"),
             *("stored", "verifier", "wrap", "wrap_intact"),

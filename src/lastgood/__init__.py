@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from lastgood.content.appending import AppendList
     from lastgood.content.classes import PlainDataWarning, register
     from lastgood.content.redacted import Redacted
+    from lastgood.engine.alert import Alert, Thresholds
     from lastgood.engine.browse import FileChange, FileInfo, FilesDiff
     from lastgood.engine.checking.report import CheckReport, Finding
     from lastgood.engine.checkpoint import Checkpoint, Skipped
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from lastgood.engine.history import Entry
     from lastgood.engine.limit import Evicted, Limited
     from lastgood.engine.manager import CheckpointManager
-    from lastgood.engine.options import Alert, Options
+    from lastgood.engine.metrics.snapshot import Metrics
+    from lastgood.engine.options import Options
     from lastgood.engine.recovery import Recovery
     from lastgood.engine.repairing.report import RepairReport
     from lastgood.engine.restore import Restored
@@ -104,6 +106,7 @@ __all__ = [
     "LeaseError",
     "Limited",
     "LostCommitsError",
+    "Metrics",
     "NotFoundError",
     "OpenStep",
     "Options",
@@ -124,6 +127,7 @@ __all__ = [
     "Task",
     "TaskInfo",
     "TaskUsage",
+    "Thresholds",
     "UnavailableError",
     "UnstorableError",
     "Usage",
@@ -149,7 +153,7 @@ _HOMES = {
     "Stopped": "lastgood.runner.session",
     "before_risky": "lastgood.runner.risky",
     "current_session": "lastgood.runner.session",
-    "Alert": "lastgood.engine.options",
+    "Alert": "lastgood.engine.alert",
     "AppendList": "lastgood.content.appending",
     "BranchInfo": "lastgood.model.task",
     "BranchUsage": "lastgood.engine.usage",
@@ -183,6 +187,7 @@ _HOMES = {
     "IntegrityError": "lastgood.errors",
     "InvalidError": "lastgood.errors",
     "LostCommitsError": "lastgood.errors",
+    "Metrics": "lastgood.engine.metrics.snapshot",
     "NotFoundError": "lastgood.errors",
     "OpenStep": "lastgood.model.step",
     "Options": "lastgood.engine.options",
@@ -200,6 +205,7 @@ _HOMES = {
     "Task": "lastgood.engine.task",
     "TaskInfo": "lastgood.model.task",
     "TaskUsage": "lastgood.engine.usage",
+    "Thresholds": "lastgood.engine.alert",
     "UnavailableError": "lastgood.errors",
     "UnstorableError": "lastgood.errors",
     "Usage": "lastgood.engine.usage",

@@ -60,6 +60,7 @@ class Store(Opened[engine.Store]):
 
     info = bridged(engine.Store.info)
     cache_figures = bridged(engine.Store.cache_figures)
+    metrics = bridged(engine.Store.metrics)
     size = bridged(engine.Store.size)
     usage = bridged(engine.Store.usage)
     collect = bridged(engine.Store.collect)

@@ -22,19 +22,20 @@ class CacheFigures(msgspec.Struct, frozen=True):
 
 
 class CheckpointCache:
-    """At most `max_entries` checkpoints. Calls `alert` once each time their bytes grow beyond `alert_bytes`."""
+    """At most `max_entries` checkpoints. `look` is told their bytes whenever one has come. Hits, misses and evictions
+    are this process's, not those of one that it was forked from."""
 
-    def __init__(self, max_entries: int, alert_bytes: int, alert: Callable[[str], None]) -> None:
+    def __init__(self, max_entries: int, look: Callable[[int], None]) -> None:
         self._max_entries = max_entries
-        self._alert_bytes = alert_bytes
-        self._alert = alert
+        self._look = look
         self._entries: OrderedDict[tuple[str, str], Blobs] = OrderedDict()
-        self._bytes = self._hits = self._misses = self._evictions = 0
+        self._bytes = 0
         self.renew_locks()
         renew_after_fork(self)
 
     def renew_locks(self) -> None:
         self._lock = threading.RLock()
+        self._hits = self._misses = self._evictions = 0
 
     def get(self, owner: str, checkpoint_id: str) -> Blobs | None:
         with self._lock:
@@ -49,13 +50,10 @@ class CheckpointCache:
     def put(self, owner: str, checkpoint_id: str, blobs: Blobs) -> None:
         with self._lock:
             self._remove((owner, checkpoint_id))
-            before = self._bytes
             self._entries[owner, checkpoint_id] = blobs
             self._bytes += _weight(blobs)
             self._evict()
-            crossed = before <= self._alert_bytes < self._bytes
-        if crossed:
-            self._alert(f"{self._bytes:,} bytes of checkpoints are held in memory, more than {self._alert_bytes:,}")
+        self._look(self._bytes)
 
     def drop(self, owner: str, checkpoint_id: str) -> None:
         with self._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
     `state` KEPT: the parent's; so are `files` then, which are else those that were captured, or None. `proof` is its
     evidence. `step` is the open step that this ends, `journal` the restore of files; `notes` come into the log with it.
-    `files_move`, `keeps_redo` and `met` as in Commit.
+    `files_move`, `keeps_redo` and `met` as in Commit. `began` is when, by the monotonic clock.
     """
 
     state: Any
@@ -85,6 +86,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] = {}
     key: str | None = None
     id: str | None = None
+    began: float = msgspec.field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         check_text("message", self.message)
@@ -125,6 +127,8 @@ class Splitters:
     def __init__(self, max_bytes: int) -> None:
         self._splitters = {name: Splitter(max_bytes) for name in VALUES}
         self._kept: tuple[str, bytes] | None = None
+        self.new_bytes = 0
+        """That the last save has brought."""
 
     def follow(self, head: Head | None) -> None:
         """The next save continues `head`. What is remembered of another checkpoint is forgotten."""
@@ -177,6 +181,7 @@ def write_checkpoint(
         attestations=_attested(draft.proof),
     )
     committed = catalog.commit(commit, Actor(user, correlation_id))
+    splitters.new_bytes = _new_bytes(commit)
     if not committed.repeated:
         splitters.keep(splits, committed.stored)
     return record, committed
@@ -193,6 +198,15 @@ def _file_content(files: CapturedFiles | _Kept | None) -> dict[str, Any]:
         "base": files.base,
         "binding": files.binding,
     }
+
+
+def _new_bytes(commit: Commit) -> int:
+    """What it has to write: the record, content as it lies there, packs."""
+    size = len(commit.data) + (len(commit.root.data) if commit.root else 0)
+    for blobs in (commit.blobs, commit.file_blobs):
+        for blob in blobs:
+            size += len(blob.data)
+    return size + sum(pack.size for pack in commit.packs)
 
 
 def _attested(proof: Proof | None) -> list[tuple[str, dict[str, Any]]]:

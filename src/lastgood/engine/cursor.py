@@ -120,9 +120,12 @@ class Cursor:
             except CheckpointError as error:
                 if is_gone(error):  # whoever captured the files reads them anew
                     raise
-                self.store.alert(f"a checkpoint of {self.task_id!r} was not saved: {error}", self.task_id, error)
+                told = f"a checkpoint of {self.task_id!r} was not saved: {error}"
+                self.store.alert(told, self.task_id, error, code="save_failed")
                 if (policy or self.store.options.on_failure) == "continue":
+                    self.store.meter.save("lost", draft)
                     return self._lost(draft)
+                self.store.meter.save("failed", draft)
                 raise
             if committed.repeated:
                 saved = self.store.wrap(committed.stored)
@@ -199,6 +202,7 @@ class Cursor:
         if store.housekeeping is not None:
             packs = draft.files.gathered.packs if isinstance(draft.files, tuple) else ()
             store.housekeeping.note(committed.stored.placement.sequence, sum(pack.size for pack in packs))
+        store.meter.save("repeated" if committed.repeated else "stored", draft, record, self._splitters.new_bytes)
         return record, committed
 
     def _ground(self) -> Ground:

@@ -62,6 +62,7 @@ class Housekeeping:
         store = self._store
         try:
             size, most = store.size(), store.options.max_bytes
+            store.alarms.look_at_store(size)
             if most is not None and size > most:
                 limit(store, most, wait=False, progress=self._go_on)
             elif size > max(LEAST_BYTES, GROWTH * self._last_size()):
@@ -73,7 +74,7 @@ class Housekeeping:
             return
         except CheckpointError as error:
             if not self._stop.is_set():
-                store.alert(f"the store could not be collected: {error}", error=error)
+                store.alert(f"the store could not be collected: {error}", error=error, code="collect_failed")
 
     def _go_on(self, phase: str, done: int, of: int) -> None:
         if self._stop.is_set():

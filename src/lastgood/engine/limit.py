@@ -76,7 +76,8 @@ def limit(
             break
     result = _tell(max_bytes, before, size, gone, kept, dry_run=False)
     if not result.met:
-        store.alert(f"the store takes {result.after:,} bytes, more than the {max_bytes:,} allowed: {result.reason}")
+        told = f"the store takes {result.after:,} bytes, more than the {max_bytes:,} allowed: {result.reason}"
+        store.alert(told, code="quota_exceeded")
     return result
 
 

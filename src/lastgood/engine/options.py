@@ -8,20 +8,13 @@ from typing import Literal, get_args
 
 import msgspec
 
+from lastgood.engine.alert import Alert, Thresholds
 from lastgood.errors import InvalidError
 from lastgood.model.identity import check_flag, check_number
 from lastgood.model.redaction import Redaction
 
 OnFailure = Literal["spool", "raise", "continue"]
 MEBIBYTE = 1 << 20
-
-
-class Alert(msgspec.Struct, frozen=True):
-    """Something a person should know now."""
-
-    message: str
-    task_id: str | None = None
-    error: Exception | None = None
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +26,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     `redaction` says what counts as a secret. `collect`: "auto" removes what nobody needs in the background when the
     store has grown, "never" leaves that to `store.collect()`.
     `max_bytes` is the most that the store may take on disk: then the oldest checkpoints go by themselves, those that
-    nobody protects (`store.limit`).
+    nobody protects (`store.limit`). Alerts go to the log and to `on_alert`, which is called in the thread that saves;
+    `thresholds` says from where on some of them are sent.
     """
 
     on_failure: OnFailure = "spool"
@@ -48,6 +42,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     redaction: Redaction = Redaction()
     collect: Literal["auto", "never"] = "auto"
     max_bytes: int | None = None
+    thresholds: Thresholds = Thresholds()
 
     def __post_init__(self) -> None:
         check_on_failure(self.on_failure)
@@ -66,6 +61,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidError("base_path is not a path", hint="give a folder", field="base_path")
         if self.on_alert is not None and not callable(self.on_alert):
             raise InvalidError("on_alert cannot be called", hint="give a function of one argument", field="on_alert")
+        if not isinstance(self.thresholds, Thresholds):
+            hint = "as in Thresholds(save_failures=5)"
+            raise InvalidError("thresholds is not a Thresholds", hint=hint, field="thresholds")
 
 
 def check_on_failure(value: object) -> None:

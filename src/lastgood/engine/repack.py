@@ -54,7 +54,8 @@ def _rewrite(store: Store, group: Mapping[str, Sequence[Indexed]]) -> tuple[list
                 for blob, stored in _read(store, name, blobs):
                     draft.copy(blob.digest, blob.size, blob.encoding, stored)
             except (IntegrityError, LookupError):
-                store.alert(f"the pack {name} is damaged and was not rewritten; `lastgood check` tells more")
+                told = f"the pack {name} is damaged and was not rewritten; `lastgood check` tells more"
+                store.alert(told, code="pack_damaged")
             else:
                 emptied.append(name)
         new = draft.finish()

@@ -237,7 +237,8 @@ class Rewind:
         made = self._record(self._look_again(present, plan), journal)
         made.skipped = tuple(Skipped(path, reason) for path, reason in failed)
         if failed:
-            store.alert(f"{len(failed)} file(s) could not be put back, the first is {failed[0][0]}", cursor.task_id)
+            told = f"{len(failed)} file(s) could not be put back, the first is {failed[0][0]}"
+            store.alert(told, cursor.task_id, code="restore_incomplete")
         return made
 
     def _record(self, after: CapturedFiles, journal: Journal) -> Checkpoint:
@@ -283,7 +284,8 @@ class Rewind:
                 self._store.catalog.end_journal(journal.id)
             else:
                 self._take_back(journal)
-            self._store.alert(f"a restore of {journal.task_id!r} had been interrupted", journal.task_id)
+            told = f"a restore of {journal.task_id!r} had been interrupted"
+            self._store.alert(told, journal.task_id, code="restore_interrupted", severity="warning")
         except UnavailableError as error:
             self._leave_unfinished(journal, error)
 
@@ -392,7 +394,7 @@ class Rewind:
         they are before that."""
         self._workspace.unfinished.append(journal.id)
         said = f"the files of an interrupted restore could not be put back: {error}"
-        self._store.alert(said, journal.task_id, error)
+        self._store.alert(said, journal.task_id, error, code="restore_incomplete")
         return said
 
 

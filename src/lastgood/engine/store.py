@@ -13,12 +13,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from lastgood.catalog.contract import Actor, Catalog, Line, StoredCheckpoint, StoreInfo
+from lastgood.engine.alarms import Alarms
 from lastgood.engine.cache import CacheFigures, CheckpointCache
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.context import (
     current_correlation,
     is_logging,
-    log_error,
     log_operation,
     log_warning,
     operating_system_user,
@@ -26,7 +26,8 @@ from lastgood.engine.context import (
 from lastgood.engine.filing import Filing
 from lastgood.engine.housekeeping import Housekeeping
 from lastgood.engine.location import locate, make_folder, options_for
-from lastgood.engine.options import Alert, Options
+from lastgood.engine.metrics.meter import Meter
+from lastgood.engine.options import Options
 from lastgood.engine.process import past_the_dead
 from lastgood.errors import (
     CheckpointError,
@@ -44,6 +45,7 @@ from lastgood.model.step import OpenStep
 from lastgood.model.task import BranchInfo, TaskInfo
 
 if TYPE_CHECKING:
+    from lastgood.engine.alert import Severity
     from lastgood.engine.browse import FileInfo, FilesDiff
     from lastgood.engine.checking.reading import Progress
     from lastgood.engine.checking.report import CheckReport
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from lastgood.engine.collect import Progress as Collecting
     from lastgood.engine.history import Entry
     from lastgood.engine.limit import Limited
+    from lastgood.engine.metrics.snapshot import Metrics
     from lastgood.engine.recovery import Recovery
     from lastgood.engine.repairing.report import RepairReport
     from lastgood.engine.task import Task
@@ -119,7 +122,9 @@ class Store:
         self.catalog = catalog
         self.user = user
         self.options = options or Options()
-        self._cache = CheckpointCache(self.options.cache_checkpoints, self.options.cache_alert_bytes, self.alert)
+        self.meter = Meter()
+        self.alarms = Alarms(self.options, self.meter)
+        self._cache = CheckpointCache(self.options.cache_checkpoints, self.alarms.look_at_cache)
         self._verifier: EvidenceVerifier | None = None
         self.filing = Filing(catalog)
         self.housekeeping = Housekeeping(self) if self.options.collect == "auto" and catalog.durable else None
@@ -157,6 +162,7 @@ class Store:
         """Remove a task with all of its checkpoints, for good. How many it had."""
         about = (self._owner(owner), check_name("task id", task_id), self.actor())
         count = past_the_dead(self.catalog, lambda: self.catalog.delete_task(*about))
+        self.meter.count("deletes", {"what": "task"})
         self.log("delete_task", task_id)
         return count
 
@@ -312,6 +318,7 @@ class Store:
         if self.stored(checkpoint_id, self._owner(owner)).deleted:
             return False
         self._attest([checkpoint_id], "deleted", {}, owner)
+        self.meter.count("deletes", {"what": "checkpoint"})
         return True
 
     def undelete_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> None:
@@ -326,6 +333,7 @@ class Store:
         task_id = self.stored(checkpoint_id, self._owner(owner)).task_id
         self.catalog.purge(owner, checkpoint_id, self.actor())
         self._cache.drop(owner, checkpoint_id)
+        self.meter.count("deletes", {"what": "purged"})
         self.log("purge", task_id)
 
     def delete_old_checkpoints(self, task_id: str, keep_count: int, *, owner: str | None = None) -> int:
@@ -336,6 +344,7 @@ class Store:
         with self.catalog.queue():
             old = select_old(self.catalog, self.line(task_id, owner), keep_count)
             self._attest(old, "deleted", {"by": "retention"}, owner)
+        self.meter.count("deletes", {"what": "checkpoint"}, len(old))
         return len(old)
 
     def attestations(self, checkpoint_id: str, *, owner: str | None = None) -> list[Attestation]:
@@ -371,6 +380,7 @@ class Store:
         owner = self._owner(owner)
         about = (owner, check_name("branch id", branch_id), self.actor())
         count = past_the_dead(self.catalog, lambda: self.catalog.delete_branch(*about))
+        self.meter.count("deletes", {"what": "branch"})
         self.log("delete_branch", branch_id, checkpoints=count)
         return count
 
@@ -396,6 +406,13 @@ class Store:
 
     def cache_figures(self) -> CacheFigures:
         return self._cache.figures()
+
+    def metrics(self) -> Metrics:
+        """What this process has counted of the store since it was opened here: saves, restores, verifications, cache,
+        spool, size. `.to_prometheus()` and `.to_dict()` tell it to others."""
+        from lastgood.engine.metrics.snapshot import take
+
+        return take(self)
 
     def size(self) -> int:
         """Bytes on disk, of the catalog and the packs."""
@@ -486,6 +503,7 @@ class Store:
         if verifier is not None:
             verifier.close()
         self.filing.close()
+        self.alarms.close()
         self.catalog.close()
 
     def __enter__(self) -> Self:
@@ -592,11 +610,16 @@ class Store:
     def renew_locks(self) -> None:
         self._verifier_lock = threading.Lock()
 
-    def alert(self, message: str, task_id: str | None = None, error: Exception | None = None) -> None:
-        message = self.options.redaction.text(message)
-        log_error(message, task_id=task_id, correlation_id=current_correlation())
-        if self.options.on_alert is not None:
-            self.options.on_alert(Alert(message, task_id, error))
+    def alert(
+        self,
+        message: str,
+        task_id: str | None = None,
+        error: Exception | None = None,
+        *,
+        code: str = "alert",
+        severity: Severity = "error",
+    ) -> None:
+        self.alarms.send(message, task_id, error, code, severity)
 
     def log(self, action: str, task_id: str, **more: Any) -> None:
         if is_logging():

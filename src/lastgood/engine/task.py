@@ -6,6 +6,7 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
@@ -15,6 +16,7 @@ from lastgood.engine.commit import KEPT, Draft
 from lastgood.engine.cursor import Cursor, is_gone
 from lastgood.engine.options import OnFailure, check_on_failure
 from lastgood.engine.process import past_the_dead, this_process
+from lastgood.engine.spans import spanned
 from lastgood.errors import ConflictError, IntegrityError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import COMPANIONS
 from lastgood.model.identity import check_flag
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 NOT_GIVEN: Any = object()
+
+_spanned = partial(spanned, store_of=lambda task: task._store, about=lambda task, *_: {"task_id": task.task_id})
 
 
 class Task:
@@ -131,6 +135,7 @@ class Task:
 
     # --- going on ------------------------------------------------------------------------------------------
 
+    @_spanned("save")
     def save(
         self,
         state: Any,
@@ -183,6 +188,7 @@ class Task:
             )
             return self._with_files(draft, files, lambda ready: self._cursor.save(ready, _policy(on_failure)))
 
+    @_spanned("save")
     def append(
         self,
         state: Any,
@@ -234,6 +240,7 @@ class Task:
 
     # --- going back, and aside -----------------------------------------------------------------------------
 
+    @_spanned("restore")
     def restore(
         self,
         checkpoint: Checkpoint | str,
@@ -400,6 +407,7 @@ class Task:
     def begin(self, step: OpenStep) -> None:
         self._store.catalog.begin_step(step, None)
 
+    @_spanned("save")
     def commit_step(
         self, step: Step, state: Any, begun: Checkpoint | None, fields: dict[str, Any], runs: Sequence[Run]
     ) -> Checkpoint:
@@ -428,8 +436,8 @@ class Task:
     def fail_step(self, step: Step, reason: str) -> None:
         self._store.end_step(step.id, "step_failed", reason, owner=self.owner)
 
-    def alert(self, message: str, error: Exception | None) -> None:
-        self._store.alert(message, self.task_id, error)
+    def alert(self, message: str, error: Exception | None, code: str = "step_unsettled") -> None:
+        self._store.alert(message, self.task_id, error, code=code)
 
     @property
     def store(self) -> Store:
@@ -475,9 +483,11 @@ class Task:
     def end_request(self, ended: Met, status: Literal["met", "refused"]) -> None:
         self._store.catalog.end_request(self.owner, ended, status, self._store.actor())
 
+    @_spanned("save")
     def append_draft(self, draft: Draft) -> Checkpoint:
         return self._cursor.save_on_top(draft)
 
+    @_spanned("restore")
     def roll_back(self, chosen: Checkpoint) -> Restored:
         """As `restore` of the state, for one-shot callers: evidence is demanded, and the head may be any."""
         return self._go_back(chosen, "rollback", present=NOT_GIVEN, verify=True, message="")

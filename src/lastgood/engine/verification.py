@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from lastgood.catalog.contract import StoredCheckpoint
+from lastgood.engine.spans import spanned
 from lastgood.engine.verify import examine
 from lastgood.errors import CheckpointError, InvalidError
 from lastgood.model.checkpoint import Attestation, encode_plain
@@ -114,6 +115,9 @@ def proving(
         yield Proof(own, redaction, check)
 
 
+@spanned(
+    "verify", lambda store: store, lambda _, stored, *more: {"task_id": stored.task_id, "checkpoint_id": stored.id}
+)
 def verify_stored(
     store: Store, stored: StoredCheckpoint, record: Recording = "always", *, files: bool = False, live: bool = False
 ) -> Verification:
@@ -133,6 +137,7 @@ def verify_stored(
     if wanted and not live and (stored.verified if problems else pack.evidence_list) and not stored.deleted:
         with suppress(CheckpointError):  # what was found is said all the same, in a store that takes no more, too
             store.catalog.attest(stored.owner, [stored.id], "verification", data, store.actor())
+    store.meter.verification(pack, intact=result.intact)
     store.log("verify", stored.task_id, checkpoint_id=stored.id, verified=result.verified, intact=result.intact)
     return result
 

@@ -255,7 +255,7 @@ class Workspace:
         if followed is not None:
             followed.settle(is_full=changed is None)
             if followed.has_just_failed():
-                self._store.alert(_UNWATCHED)
+                self._store.alert(_UNWATCHED, code="watch_lost", severity="warning")
         elif root not in self._followed:
             self._indexes[root].save()
         return captured

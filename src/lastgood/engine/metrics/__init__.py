@@ -1,0 +1,1 @@
+"""What a store counts of itself, and how that is told."""
