@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -407,11 +408,27 @@ def test_what_is_counted_while_it_is_added_up_is_not_lost() -> None:
     assert meter.read()[0].counters["forks", ()] == 2 + meters.BATCH
 
 
+def test_notes_that_somebody_else_has_just_taken_are_no_error() -> None:
+    """The handler of a signal may come between looking and taking."""
+
+    class Taken(deque[Any]):
+        def popleft(self) -> Any:
+            self.clear()
+            return super().popleft()
+
+    meter = Meter()
+    meter._notes = Taken()
+    meter.count("forks")
+    assert meter.read()[0].counters == {}
+
+
+@pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")
 def test_a_forked_child_begins_at_nothing(store: Store) -> None:
     """What was counted before is the parent's to tell; a lock that it held is not missed."""
     task = store.task("t")
     task.save({"n": 1})
     _ = store.get_checkpoint(store.list_checkpoints("t")[0].id).state
+    assert store.metrics().value("saves") == 1
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:

@@ -1,4 +1,4 @@
-"""Where alerts go: the log, the program's own function. And the thresholds that raise some of them."""
+"""Where alerts go: the log, the program's own function, a webhook. And the thresholds that raise some of them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from lastgood.model.forking import renew_after_fork
 if TYPE_CHECKING:
     from lastgood.engine.metrics.meter import Meter
     from lastgood.engine.options import Options
+    from lastgood.engine.webhook import Webhook
 
 LEFT = 0.9
 """A threshold is left at this share of it: what goes up and down around it is one alert, not many."""
@@ -39,6 +40,7 @@ class Alarms:
     def __init__(self, options: Options, meter: Meter) -> None:
         self._options = options
         self._meter = meter
+        self._webhook: Webhook | None = None
         self._telling = threading.local()
         wanted, most = options.thresholds, options.max_bytes
         self._failures = Watermark(None if wanted.save_failures is None else wanted.save_failures - 1)
@@ -61,6 +63,7 @@ class Alarms:
         log_error(message, task_id=task_id, correlation_id=alert.correlation_id, code=code, severity=severity)
         self._meter.count("alerts", {"code": code})
         self._call(alert)
+        self._post(alert)
 
     # --- thresholds ----------------------------------------------------------------------------------------
 
@@ -110,5 +113,19 @@ class Alarms:
         finally:
             self._telling.now = False
 
+    def _post(self, alert: Alert) -> None:
+        if (url := self._options.alert_webhook) is None:
+            return
+        from lastgood.engine.webhook import Webhook, body_of
+
+        with self._lock:
+            if self._webhook is None:
+                self._webhook = Webhook(
+                    url, lambda outcome: self._meter.count("alert_deliveries", {"outcome": outcome})
+                )
+        self._webhook.put(body_of(alert, self._options.redaction))
+
     def close(self) -> None:
-        """Nothing is under way that anybody would wait for."""
+        """What waits for the webhook is tried once more, within a deadline."""
+        if self._webhook is not None:
+            self._webhook.close()

@@ -26,8 +26,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     `redaction` says what counts as a secret. `collect`: "auto" removes what nobody needs in the background when the
     store has grown, "never" leaves that to `store.collect()`.
     `max_bytes` is the most that the store may take on disk: then the oldest checkpoints go by themselves, those that
-    nobody protects (`store.limit`). Alerts go to the log and to `on_alert`, which is called in the thread that saves;
-    `thresholds` says from where on some of them are sent.
+    nobody protects (`store.limit`). Alerts go to the log, to `on_alert`, which is called in the thread that saves, and
+    as JSON to `alert_webhook`, a URL; `thresholds` says from where on some of them are sent.
     """
 
     on_failure: OnFailure = "spool"
@@ -43,6 +43,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     collect: Literal["auto", "never"] = "auto"
     max_bytes: int | None = None
     thresholds: Thresholds = Thresholds()
+    alert_webhook: str | None = None
 
     def __post_init__(self) -> None:
         check_on_failure(self.on_failure)
@@ -64,6 +65,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         if not isinstance(self.thresholds, Thresholds):
             hint = "as in Thresholds(save_failures=5)"
             raise InvalidError("thresholds is not a Thresholds", hint=hint, field="thresholds")
+        if self.alert_webhook is not None:
+            from lastgood.engine.webhook import check_webhook
+
+            check_webhook(self.alert_webhook)
 
 
 def check_on_failure(value: object) -> None:
