@@ -21,15 +21,15 @@ def _lines(family: Family) -> Iterator[str]:
     yield f"# HELP {name} {_escape(family.help)}"
     yield f"# TYPE {name} {family.kind}"
     for sample in family.samples:
-        yield f"{name}{_labels(sample.labels)} {_number(sample.value)}"
+        yield f"{name}{_labels(sample.labels)} {number(sample.value)}"
     if family.histogram is not None:
         yield from _histogram_lines(name, family.histogram)
 
 
 def _histogram_lines(name: str, histogram: Histogram) -> Iterator[str]:
     for bound, count in (*histogram.buckets, (math.inf, histogram.count)):
-        yield f"{name}_bucket{_labels({'le': _number(bound)})} {count}"
-    yield f"{name}_sum {_number(histogram.sum)}"
+        yield f"{name}_bucket{_labels({'le': number(bound)})} {count}"
+    yield f"{name}_sum {number(histogram.sum)}"
     yield f"{name}_count {histogram.count}"
 
 
@@ -48,7 +48,7 @@ def _quote(text: str) -> str:
     return _escape(text).replace('"', '\\"').encode(errors="replace").decode()
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     if math.isnan(value):
