@@ -16,6 +16,7 @@ import pytest
 
 import lastgood
 from lastgood import ConflictError, Evidence, EvidencePack, EvidenceType, InvalidError, Store, UnavailableError
+from lastgood.engine.alert import CODES
 from lastgood.engine.commit import Draft
 from lastgood.engine.metrics import meter as meters
 from lastgood.engine.metrics.meter import Meter
@@ -489,3 +490,29 @@ def test_nothing_is_imported_that_nobody_asked_for() -> None:
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["set()", "set()"]
+
+
+def table(page: str, head: str) -> list[list[str]]:
+    """The rows of the table of a page that begins with `head`."""
+    text = (Path(__file__).parents[1] / "docs" / page).read_text()
+    rows = text[text.index(head) :].split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows]
+
+
+def test_the_documentation_has_every_metric_as_it_is() -> None:
+    documented = table("metrics.md", "| name | kind |")
+    declared = [
+        [f"`{metric.exposed}`", metric.kind, ", ".join(f"`{label}`" for label in metric.labels), metric.help]
+        for metric in METRICS.values()
+    ]
+    assert documented == declared
+
+
+def test_the_documentation_has_every_threshold_and_every_code() -> None:
+    thresholds = {row[0].strip("`"): row[1] for row in table("metrics.md", "| `Thresholds(…)`")}
+    assert tuple(thresholds) == lastgood.Thresholds.__struct_fields__
+    defaults = lastgood.Thresholds()
+    assert thresholds["save_failures"] == str(defaults.save_failures)
+    assert thresholds["spool_checkpoints"] == str(defaults.spool_checkpoints)
+    assert thresholds["spool_bytes"] == f"{(defaults.spool_bytes or 0) >> 20} MiB"
+    assert {row[0].strip("`"): row[1] for row in table("metrics.md", "| `code` | what")} == CODES
