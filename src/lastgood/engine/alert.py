@@ -26,6 +26,7 @@ CODES = {
     "restore_interrupted": "a restore of files had been interrupted; it was finished or taken back",
     "restore_incomplete": "files could not be put back",
     "step_unsettled": "a failed step was not recorded as failed, or its files were not put back",
+    "session": "a session could not renew its lease, save by itself, or record how it ended",
     "watch_lost": "a folder cannot be watched any more; saves look at all of it",
     "alert": "anything else",
 }

@@ -155,9 +155,7 @@ class Webhook:
         from urllib.error import HTTPError
         from urllib.request import Request
 
-        from lastgood import __version__
-
-        headers = {"Content-Type": "application/json", "User-Agent": f"lastgood/{__version__}"}
+        headers = {"Content-Type": "application/json", "User-Agent": "lastgood"}
         request = Request(self._url, body, headers, method="POST")  # noqa: S310
         try:
             with _opener().open(request, timeout=TIMEOUT_SECONDS) as answer:
