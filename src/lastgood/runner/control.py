@@ -16,7 +16,7 @@ from lastgood.model.identity import check_name, check_number, check_text, new_id
 from lastgood.model.lease import Lease
 from lastgood.model.request import Request, RequestKind
 from lastgood.runner.holding import Hold, name_executor
-from lastgood.runner.steering import check_answer, find_question, keep_asking, meet
+from lastgood.runner.steering import check_answer, find_question, meet
 from lastgood.runner.wishes import judge
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ class Control:
     @property
     def question(self) -> dict[str, Any] | None:
         """What the work asks: its `id`, `text` and `choices`. None: it asks nothing."""
-        return find_question(self._refreshed())
+        self._refreshed()
+        return find_question(self._task)
 
     @property
     def lease(self) -> Lease | None:
@@ -191,8 +192,7 @@ class StandIn:
 
     def mark(self, type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> Checkpoint:
         """See Steered."""
-        met = (Met(request.id, outcome or {}),)
-        return self.task.advance(KEPT, capture=False, type=type, met=met, **keep_asking(self.task.head, fields))
+        return self.task.advance(KEPT, capture=False, type=type, met=(Met(request.id, outcome or {}),), **fields)
 
     def rewind(self, request: Request) -> None:
         """See Steered; never asked of a stand-in: without a session a restore is done directly."""

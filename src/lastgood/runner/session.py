@@ -31,7 +31,7 @@ from lastgood.runner.holding import RENEWALS, SECONDS, Hold, name_executor
 from lastgood.runner.risky import Risky
 from lastgood.runner.scheduler import Scheduler
 from lastgood.runner.signals import ExitSignals, deliver
-from lastgood.runner.steering import Later, find_question, keep_asking, meet
+from lastgood.runner.steering import Later, find_answer, find_question, meet
 
 POLL_SECONDS = 0.2
 """While the work is paused or waits: so often it looks whether something is wanted."""
@@ -96,7 +96,8 @@ class Session:
         self._signals = ExitSignals(self._note_signal) if signals else None
         self._signal: tuple[int, float] | None = None
         self._applied: set[str] = set()
-        self._taken: set[str] = set()
+        self._decided: dict[str, Any] | None = None
+        self._heard: set[str] = set()
         self._wake = threading.Event()
         self._scheduler = Scheduler(self._clock)
         self._token: Token[Session | None] | None = None
@@ -163,17 +164,18 @@ class Session:
         """
         self._require_own()
         asked = _question(question, choices, key)
-        if (answer := self._answered(asked)) is not None:
+        if (answer := self._answered_before(asked)) is not None:
             return answer
-        if (open_question := find_question(self._task.head)) is None or open_question["id"] != asked["id"]:
+        if (open_question := find_question(self._task)) is None or open_question["id"] != asked["id"]:
             self._go_on()
             self._attend()
             self._mark("question", control_state="waiting_for_input", metadata={"question": asked}, message=question)
-        while (answer := self._answered(asked)) is None:
+        while self._decided is None:
             self._meet_requests()
-            if self.control_state == "waiting_for_input":
+            if self._decided is None:
                 self._wait()
-        return answer
+        decided, self._decided = self._decided, None
+        return str(decided["answer"])
 
     def before_risky(self, name: str) -> Risky:
         """Save before something that may go wrong: `with session.before_risky("deploy"): …`, or as a decorator."""
@@ -267,6 +269,9 @@ class Session:
         """See Steered."""
         saved = self._mark(type, met=(Met(request.id, outcome or {}),), **fields)
         self._applied.add(request.id)
+        if type == "answered":
+            self._decided = fields["decisions"][-1]
+            self._heard.add(saved.id)
         return saved
 
     def rewind(self, request: Request) -> None:
@@ -306,6 +311,8 @@ class Session:
                 self._task.end_request(Met(request.id, {"reason": str(error)}), "refused")
             if request.kind in ("stop", "cancel") and self.control_state == "stopped":
                 raise Stopped("stopped" if request.kind == "stop" else "cancelled")
+            if self._decided is not None:  # the work hears of that first: the rest may change where it stands
+                return
 
     def _requests(self) -> list[Request]:
         return [request for request in self._task.requests() if request.id not in self._applied]
@@ -315,13 +322,13 @@ class Session:
         if self.control_state == "waiting_for_input":
             self._commit("resumed", KEPT, capture=False, control_state="running")
 
-    def _answered(self, asked: dict[str, Any]) -> str | None:
-        """An answer that was not given to the program yet."""
-        found = self._task.head.metadata.get("answered") if self._task.head is not None else None
-        if found is None or found["key"] != asked["key"] or found["request"] in self._taken:
+    def _answered_before(self, asked: dict[str, Any]) -> str | None:
+        """What was answered when nobody was there, and the work has not heard yet."""
+        given = find_answer(self._task)
+        if given is None or given.id in self._heard or given.decisions[-1]["id"] != asked["id"]:
             return None
-        self._taken.add(found["request"])
-        return str(found["answer"])
+        self._heard.add(given.id)
+        return str(given.decisions[-1]["answer"])
 
     def _wait(self) -> None:
         active = self.control_state == "waiting_for_input"
@@ -333,7 +340,6 @@ class Session:
     # --- saving --------------------------------------------------------------------------------------------
 
     def _mark(self, type: str, *, met: Sequence[Met] = (), **fields: Any) -> Checkpoint:
-        fields = keep_asking(self._task.head, fields)
         saved = self._task.advance(self._present(), type=type, met=tuple(met), **fields)
         self._due.saved()
         return saved
@@ -342,14 +348,12 @@ class Session:
         self, type: str, state: Any, met: Sequence[Request] = (), *, capture: bool = True, **fields: Any
     ) -> Checkpoint:
         done = tuple(Met(request.id, {}) for request in met)
-        fields = keep_asking(self._task.head, fields)
         return self._task.advance(state, capture=capture, type=type, met=done, **fields)
 
     def _save_by_itself(self, type: str) -> None:
         """What has not changed is not saved again. That it fails is an alert: the work goes on."""
         try:
-            fields = keep_asking(self._task.head, {}) if self.control_state == "waiting_for_input" else {}
-            self._task.advance(self._present(), only_if_changed=True, type=type, **fields)
+            self._task.advance(self._present(), only_if_changed=True, type=type)
         except (ConflictError, InvalidError):
             raise
         except CheckpointError:

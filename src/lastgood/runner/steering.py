@@ -12,6 +12,9 @@ from lastgood.model.control import describe
 from lastgood.model.request import Request
 from lastgood.runner.wishes import judge
 
+_ASIDE = ("guided", "edited", "rounds_added", "paused", "resumed", "idle")
+"""Checkpoints that are made without the program going on."""
+
 
 class Steered(Protocol):
     """Work that can be steered: a session, or whoever stands in for one that is not alive."""
@@ -33,22 +36,27 @@ def meet(work: Steered, request: Request) -> None:
     _MEETINGS[request.kind](work, request)
 
 
-def find_question(head: Checkpoint | None) -> dict[str, Any] | None:
+def find_question(task: Task) -> dict[str, Any] | None:
     """What the work asks, while it waits for an answer."""
+    head = task.head
     if head is None or head.control_state != "waiting_for_input":
         return None
     question = head.metadata.get("question")
+    if question is None:  # something was saved since it was asked
+        asked = task.store.list_checkpoints(head.branch_id or "", 1, "question", owner=task.owner)
+        question = asked[0].metadata.get("question") if asked else None
     return question if isinstance(question, dict) else None
 
 
-def keep_asking(head: Checkpoint | None, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a checkpoint that was not made by the program: the question that is open stays so, and an answer
-    that the program may not have seen can still be found."""
-    if head is None or "metadata" in fields:
-        return fields
-    waits = head.control_state == fields.get("control_state", head.control_state) == "waiting_for_input"
-    name = "question" if waits else "answered"
-    return {**fields, "metadata": {name: head.metadata[name]}} if name in head.metadata else fields
+def find_answer(task: Task) -> Checkpoint | None:
+    """The checkpoint of what the work was answered last, unless it has gone on since."""
+    found = task.head
+    while found is not None and found.type in _ASIDE and found.parent_id is not None:
+        try:
+            found = task.store.get_checkpoint(found.parent_id, owner=task.owner)
+        except NotFoundError:
+            return None
+    return found if found is not None and found.type == "answered" else None
 
 
 def check_answer(question: Mapping[str, Any], answer: object) -> None:
@@ -102,7 +110,7 @@ def _edit(work: Steered, request: Request) -> None:
 
 
 def _answer(work: Steered, request: Request) -> None:
-    question = find_question(work.task.head)
+    question = find_question(work.task)
     if question is None:
         raise ControlError("nothing is asked", hint="it was answered already, or the work went on")
     if request.data.get("question") not in (None, question["id"]):
@@ -121,7 +129,6 @@ def _answer(work: Steered, request: Request) -> None:
         request,
         control_state="running",
         decisions=[*_companions(work, "decisions"), decision],
-        metadata={"answered": {"key": question["key"], "request": request.id, "answer": answer}},
     )
 
 

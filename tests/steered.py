@@ -1,0 +1,69 @@
+"""Work that is steered, in one thread: what people do happens at the moments when the work waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import lastgood
+from lastgood.runner.clock import Clock
+
+
+class Program:
+    """A loop somebody wrote: its memory, and how a session reaches it."""
+
+    def __init__(self, task: lastgood.Task) -> None:
+        self.task = task
+        self.memory: dict[str, Any] = {"n": 0}
+
+    def session(self, **how: Any) -> lastgood.Session:
+        return self.task.session(state=lambda: self.memory, load=self.load, **how)
+
+    def load(self, state: Any) -> None:
+        self.memory = state
+
+
+class Meanwhile(Clock):
+    """Each time the work waits, the next of these is done; when there is none left, nobody would ever come."""
+
+    def __init__(self, *deeds: Callable[[], object]) -> None:
+        self._deeds = list(deeds)
+        self._thread = threading.get_ident()
+
+    def wait(self, until: threading.Event, seconds: float) -> bool:
+        if threading.get_ident() != self._thread:
+            return super().wait(until, seconds)
+        assert self._deeds, "the work waits for ever"
+        self._deeds.pop(0)()
+        return False
+
+    def is_over(self) -> bool:
+        """Whether everything was done."""
+        return not self._deeds
+
+
+class KilledError(BaseException):
+    """The process is gone, as far as the work is concerned."""
+
+
+def die() -> None:
+    raise KilledError
+
+
+class Hands(Clock):
+    """A clock that goes on only when it is told to. The scheduler's thread waits for the end."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+        self.waits = 0
+
+    def now(self) -> float:
+        return self.time
+
+    def go_on(self, seconds: float) -> None:
+        self.time += seconds
+
+    def wait(self, until: threading.Event, seconds: float) -> bool:
+        self.waits += 1
+        return until.wait()
