@@ -446,9 +446,11 @@ class Catalog(ABC):
         """Oldest first."""
 
     @abstractmethod
-    def end_request(self, owner: str, ended: Met, status: Literal["met", "refused"], actor: Actor) -> None:
+    def end_request(
+        self, owner: str, ended: Met, status: Literal["met", "refused"], actor: Actor, *, lease: int | None = None
+    ) -> None:
         """It is met already, or will not be; logs `request_met`, `request_refused`. ConflictError when it is not open
-        any more."""
+        any more; LeaseError when whoever ends it with that token does not hold it any more."""
 
     @abstractmethod
     def checkpoint(self, owner: str, checkpoint_id: str) -> StoredCheckpoint | None: ...

@@ -481,7 +481,8 @@ class Task:
         return [] if branch_id is None else self._store.catalog.open_requests(self.owner, branch_id)
 
     def end_request(self, ended: Met, status: Literal["met", "refused"]) -> None:
-        self._store.catalog.end_request(self.owner, ended, status, self._store.actor())
+        """Through the handle of a session: only as long as that holds its lease."""
+        self._store.catalog.end_request(self.owner, ended, status, self._store.actor(), lease=self._cursor.lease)
 
     @_spanned("save")
     def append_draft(self, draft: Draft) -> Checkpoint:

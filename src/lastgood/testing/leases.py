@@ -82,6 +82,19 @@ class LeasesConformance(CatalogMeans):
             self.acquire(branch, over=old.token)
         assert self.catalog.lease(ADA, branch) == new
 
+    def test_whoever_lost_the_branch_hears_that_wherever_its_head_is_now(self) -> None:
+        """C6: a zombie is told that it is one, not to try again on top of the new head."""
+        first = self.save().stored
+        branch = first.placement.branch_id
+        old = self.acquire(branch, NO_TIME)
+        new = self.acquire(branch, executor="two")
+        second = self.save(parent=first, lease=new.token).stored
+        with refused(LeaseError):
+            self.save(parent=first, lease=old.token)
+        self.restore(first, "elsewhere", expects=second.id, lease=new.token)
+        with refused(LeaseError):
+            self.save(parent=first, lease=old.token, only_if_active=True)
+
     def test_renewing_prolongs_it(self) -> None:
         branch = self.save().stored.placement.branch_id
         old = self.acquire(branch, NO_TIME)

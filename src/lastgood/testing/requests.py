@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lastgood.catalog.contract import Met
-from lastgood.errors import ConflictError, NotFoundError
+from lastgood.errors import ConflictError, LeaseError, NotFoundError
 from lastgood.model.identity import new_id
 from lastgood.model.request import Request
 from lastgood.model.step import Process
@@ -71,6 +71,16 @@ class RequestsConformance(CatalogMeans):
         assert (last.kind, last.data["reason"]) == ("request_refused", "it is over")
         with refused(ConflictError):
             self.catalog.end_request(ADA, Met(request.id, {}), "met", ACTOR)
+
+    def test_whoever_lost_the_branch_ends_no_request_of_it(self) -> None:
+        """C6: what a zombie knows of the work is out of date."""
+        branch = self.save().stored.placement.branch_id
+        old = self.catalog.acquire_lease(ADA, branch, Process("here", 1), "one", 0, ACTOR)
+        self.catalog.acquire_lease(ADA, branch, Process("there", 2), "two", 60, ACTOR)
+        request = self.post(branch)
+        with refused(LeaseError):
+            self.catalog.end_request(ADA, Met(request.id, {}), "refused", ACTOR, lease=old.token)
+        assert self.wanted(branch) == [request.id]
 
     def test_there_is_no_request_about_a_branch_that_is_not_there(self) -> None:
         self.save()

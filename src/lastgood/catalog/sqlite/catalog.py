@@ -164,8 +164,10 @@ class SQLiteCatalog(Catalog):
     def open_requests(self, owner: str, branch_id: str) -> list[Request]:
         return self._database.read(lambda connection: requests.read_open(connection, owner, branch_id))
 
-    def end_request(self, owner: str, ended: Met, status: Literal["met", "refused"], actor: Actor) -> None:
-        self._database.write(lambda connection: requests.end(connection, owner, ended, status, actor))
+    def end_request(
+        self, owner: str, ended: Met, status: Literal["met", "refused"], actor: Actor, *, lease: int | None = None
+    ) -> None:
+        self._database.write(lambda connection: requests.end(connection, owner, ended, status, actor, lease))
 
     def checkpoint(self, owner: str, checkpoint_id: str) -> StoredCheckpoint | None:
         return self._database.read(lambda connection: reading.read_checkpoint(connection, owner, checkpoint_id))

@@ -205,6 +205,8 @@ def _open_line(connection: apsw.Connection, commit: Commit, at: int) -> _Line:
         return _make_branch(connection, commit, commit.branch, at)
     task_id = commit.record.task_id
     row = one_row(connection, _LINE, (commit.owner, commit.branch, task_id))
+    if commit.lease is not None:  # whoever lost the branch hears that first, not where its head is now
+        check_lease(connection, row[1] if row else leased_branch(connection, commit.lease), commit.lease, at)
     if row is None:
         if commit.only_if_active:  # whoever follows the task finds it elsewhere, or gone
             raise moved(task_id, active_head(connection, commit.owner, task_id))
@@ -221,7 +223,8 @@ def _open_line(connection: apsw.Connection, commit: Commit, at: int) -> _Line:
         raise moved(task_id, Head(head_id, checksum, head, line.branch_id))
     if is_purged:
         raise _purged()
-    check_lease(connection, line.branch, commit.lease, at)
+    if commit.lease is None:
+        check_lease(connection, line.branch, None, at)
     check_move(line.control_state, commit.record.control_state)
     return line
 

@@ -10,6 +10,7 @@ import msgspec
 from lastgood.catalog.contract import Actor, Met
 from lastgood.catalog.sqlite import shapes
 from lastgood.catalog.sqlite.attestations import log
+from lastgood.catalog.sqlite.leases import leased_branch
 from lastgood.catalog.sqlite.reading import Row, one_row, rows
 from lastgood.errors import ConflictError, IntegrityError, NotFoundError
 from lastgood.model.checkpoint import decode_plain, encode_plain
@@ -70,7 +71,11 @@ def meet(connection: apsw.Connection, owner: str, met: Sequence[Met]) -> None:
         _end(connection, owner, one, "met")
 
 
-def end(connection: apsw.Connection, owner: str, ended: Met, status: str, actor: Actor) -> None:
+def end(
+    connection: apsw.Connection, owner: str, ended: Met, status: str, actor: Actor, lease: int | None = None
+) -> None:
+    if lease is not None:
+        leased_branch(connection, lease)
     _end(connection, owner, ended, status)
     sql = (
         "SELECT b.task, b.branch, r.kind FROM requests r JOIN branches b USING (branch) WHERE r.owner = ? AND r.id = ?"
