@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import lastgood
+from lastgood.catalog.sqlite.catalog import SQLiteCatalog
+from lastgood.model.identity import now
 from lastgood.runner.clock import Clock
 
 
@@ -49,6 +53,15 @@ class KilledError(BaseException):
 
 def die() -> None:
     raise KilledError
+
+
+@contextmanager
+def another_host(folder: Path, hours: float = 1) -> Iterator[lastgood.Store]:
+    """The store as someone sees it whose clock goes wrong by so many hours: leases of others have run out there."""
+    with lastgood.open(folder, user="tester") as store:
+        assert isinstance(store.catalog, SQLiteCatalog)
+        store.catalog._clock = lambda: now() + int(hours * 3600 * 1_000_000)
+        yield store
 
 
 class Hands(Clock):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
-from lastgood.catalog.contract import NewBranch, Note
+from lastgood.catalog.contract import Met, NewBranch, Note
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, Draft, check_metadata
 from lastgood.engine.verify import examine
@@ -153,6 +153,11 @@ def draft_restored(
         notes=(Note("restored", left, chosen.id, about),),
         **fields,
     )
+
+
+def meets(request: str | None, branch_id: str) -> tuple[Met, ...]:
+    """What a restore meets that somebody asked for: it says where the work is now."""
+    return () if request is None else (Met(request, {"branch": branch_id}),)
 
 
 def _name_after(name: str, at: str) -> str:

@@ -23,7 +23,7 @@ from lastgood.engine.context import report
 from lastgood.engine.cursor import is_gone
 from lastgood.engine.process import this_process
 from lastgood.engine.recovery import interrupted_restores, restores_under_way
-from lastgood.engine.restore import Restored, What, draft_restored, plan_branch, require_restorable
+from lastgood.engine.restore import Restored, What, draft_restored, meets, plan_branch, require_restorable
 from lastgood.engine.task import NOT_GIVEN
 from lastgood.engine.workspace import CapturedFiles, Workspace
 from lastgood.errors import CheckpointError, ConflictError, IntegrityError, InvalidError, UnavailableError
@@ -172,6 +172,7 @@ class Rewind:
         *,
         verify: bool,
         message: str,
+        request: str | None = None,
     ) -> Restored:
         """As `Task.restore`."""
         cursor, store = self._cursor, self._store
@@ -184,9 +185,9 @@ class Rewind:
             applied = self._apply(plan)
             after = self._look_again(present, plan)
             if what == "files":
-                made = self._append(chosen, after, journal, message)
+                made = self._append(chosen, after, journal, message, request)
             else:
-                made = self._branch(chosen, after, journal, message)
+                made = self._branch(chosen, after, journal, message, request)
         return Restored(
             chosen.id,
             made,
@@ -308,7 +309,9 @@ class Rewind:
             kept = Draft(state=state if is_new else KEPT, files=present, type="before_restore", message=message)
             cursor.save(msgspec.structs.replace(kept, keeps_redo=True), policy="raise")
 
-    def _append(self, chosen: Checkpoint, after: CapturedFiles, journal: Journal, message: str) -> Checkpoint:
+    def _append(
+        self, chosen: Checkpoint, after: CapturedFiles, journal: Journal, message: str, request: str | None
+    ) -> Checkpoint:
         cursor = self._cursor
         branch_id = cursor.require_head().branch_id or ""
         draft = Draft(
@@ -319,17 +322,20 @@ class Rewind:
             type="restored",
             lineage="restored",
             message=message,
+            met=meets(request, branch_id),
             notes=(Note("restored", branch_id, chosen.id, {"by": "restore", "what": "files"}),),
         )
         return cursor.save(draft, policy="raise")
 
-    def _branch(self, chosen: Checkpoint, after: CapturedFiles, journal: Journal, message: str) -> Checkpoint:
+    def _branch(
+        self, chosen: Checkpoint, after: CapturedFiles, journal: Journal, message: str, request: str | None
+    ) -> Checkpoint:
         cursor = self._cursor
         left = cursor.require_head().branch_id or ""
         expects = cursor.expected()
         new = plan_branch(self._store, chosen, cursor.owner, active=cursor.is_active, expects=expects)
         about = {"message": message, "control_state": cursor.steered_state(), "files": after, "journal": journal.id}
-        draft = draft_restored(chosen, new, left, "restore", what="both", **about)
+        draft = draft_restored(chosen, new, left, "restore", what="both", met=meets(request, new.id), **about)
         return cursor.begin_branch(chosen, new, draft, follow=True)
 
     def _apply(self, plan: FilesPlan) -> list[tuple[Root, Applied]]:

@@ -260,6 +260,20 @@ class Task:
         `undo()` goes back to where it was. Raises ConflictError when the head is another one than this handle saw,
         LeaseError while a session elsewhere works on the branch: then ask it to (`task.control.restore`).
         """
+        return self.rewind(checkpoint, what, paths=paths, present=present, verify=verify, message=message)
+
+    def rewind(
+        self,
+        checkpoint: Checkpoint | str,
+        what: What = "both",
+        *,
+        paths: Sequence[str] | None = None,
+        present: Any = NOT_GIVEN,
+        verify: bool = True,
+        message: str = "",
+        request: str | None = None,
+    ) -> Restored:
+        """As `restore`, which meets the request of that id at the same moment."""
         from lastgood.engine.restore import check_what
 
         check_what(what, has_workspace=self._workspace is not None)
@@ -274,11 +288,22 @@ class Task:
                 with rewind.locked():
                     return rewind.insist(
                         lambda: rewind.restore(
-                            chosen, what, paths, present, verify=check_flag("verify", verify), message=message
+                            chosen,
+                            what,
+                            paths,
+                            present,
+                            verify=check_flag("verify", verify),
+                            message=message,
+                            request=request,
                         )
                     )
             return self._go_back(
-                chosen, "restore", present=present, verify=check_flag("verify", verify), message=message
+                chosen,
+                "restore",
+                present=present,
+                verify=check_flag("verify", verify),
+                message=message,
+                request=request,
             )
 
     def plan(self, checkpoint: Checkpoint | str, *, paths: Sequence[str] | None = None) -> FilesPlan:
@@ -496,8 +521,10 @@ class Task:
     def __repr__(self) -> str:
         return f"<Task {self.id!r} at {self.head!r}>"
 
-    def _go_back(self, chosen: Checkpoint, way: Way, *, present: Any, verify: bool, message: str) -> Restored:
-        from lastgood.engine.restore import Restored, draft_restored, plan_branch, require_restorable
+    def _go_back(
+        self, chosen: Checkpoint, way: Way, *, present: Any, verify: bool, message: str, request: str | None = None
+    ) -> Restored:
+        from lastgood.engine.restore import Restored, draft_restored, meets, plan_branch, require_restorable
 
         cursor = self._cursor
         require_restorable(self._store, chosen, self.owner, evidence=verify, demanded=way == "rollback")
@@ -513,6 +540,7 @@ class Task:
             new = plan_branch(self._store, chosen, self.owner, active=cursor.is_active, expects=expects)
             files = self._workspace.capture(None, takes_over=True) if self._workspace else None
             about: dict[str, Any] = {"message": message, "control_state": cursor.steered_state()}
+            about["met"] = meets(request, new.id)
             draft = draft_restored(chosen, new, self.branch_id or "", way, files=files or KEPT, **about)
             try:
                 return Restored(chosen.id, cursor.begin_branch(chosen, new, draft, follow=True), before)

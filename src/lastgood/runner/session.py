@@ -17,10 +17,10 @@ from lastgood.errors import (
     CheckpointError,
     ConflictError,
     ControlError,
-    EvidenceError,
+    IntegrityError,
     InvalidError,
     LeaseError,
-    NotFoundError,
+    UnavailableError,
 )
 from lastgood.model.digest import digest
 from lastgood.model.identity import check_name, check_text
@@ -31,7 +31,7 @@ from lastgood.runner.holding import RENEWALS, SECONDS, Hold, name_executor
 from lastgood.runner.risky import Risky
 from lastgood.runner.scheduler import Scheduler
 from lastgood.runner.signals import ExitSignals, deliver
-from lastgood.runner.steering import Later, find_answer, find_question, meet
+from lastgood.runner.steering import find_answer, find_question, meet
 
 POLL_SECONDS = 0.2
 """While the work is paused or waits: so often it looks whether something is wanted."""
@@ -98,6 +98,7 @@ class Session:
         self._applied: set[str] = set()
         self._decided: dict[str, Any] | None = None
         self._heard: set[str] = set()
+        self._deaf = False
         self._wake = threading.Event()
         self._scheduler = Scheduler(self._clock)
         self._token: Token[Session | None] | None = None
@@ -275,21 +276,21 @@ class Session:
         return saved
 
     def rewind(self, request: Request) -> None:
-        """See Steered. What was restored already, when the program was ended, is not restored again."""
-        data, head = request.data, self._task.head
-        if head is None or (head.type, head.parent_id) != ("restored", data["checkpoint"]):
-            present = self._present()
-            result = self._task.restore(
-                data["checkpoint"],
-                data.get("what", "both"),
-                present=NOT_GIVEN if present is KEPT else present,
-                verify=data.get("verify", True),
-                message=data.get("message", ""),
-            )
-            if self._load is not None and data.get("what", "both") != "files":
-                self._load(result.state)
-        self._task.end_request(Met(request.id, {"branch": self._task.branch_id}), "met")
+        """See Steered."""
+        data, present = request.data, self._present()
+        what = data.get("what", "both")
+        result = self._task.rewind(
+            data["checkpoint"],
+            what,
+            present=NOT_GIVEN if present is KEPT else present,
+            verify=data.get("verify", True),
+            message=data.get("message", ""),
+            request=request.id,
+        )
+        self._applied.add(request.id)
         self._due.saved()
+        if self._load is not None and what != "files":
+            self._load(result.state)
 
     def _attend(self) -> None:
         """Meet what is wanted; as long as the work is paused, go on doing that."""
@@ -302,17 +303,30 @@ class Session:
         if self._signal is not None:
             self._save_by_itself("interrupted")
             raise Stopped("interrupted")
-        for request in self._requests():
+        if self.control_state == "stopped":
+            raise Stopped("stopped")
+        for request in self._wanted():
             try:
                 meet(self, request)
-            except Later:
-                continue
-            except (InvalidError, NotFoundError, ControlError, EvidenceError) as error:
-                self._task.end_request(Met(request.id, {"reason": str(error)}), "refused")
+            except UnavailableError as error:
+                self._task.alert(f"what people asked for ({request.kind}) has to wait: {error}", error)
+                return
             if request.kind in ("stop", "cancel") and self.control_state == "stopped":
                 raise Stopped("stopped" if request.kind == "stop" else "cancelled")
             if self._decided is not None:  # the work hears of that first: the rest may change where it stands
                 return
+
+    def _wanted(self) -> list[Request]:
+        """That nobody can say what is wanted is an alert, the first time: the work goes on (A8)."""
+        try:
+            wanted = self._requests()
+        except (UnavailableError, IntegrityError) as error:
+            if not self._deaf:
+                self._task.alert(f"what people ask of the work cannot be read: {error}", error)
+            self._deaf = True
+            return []
+        self._deaf = False
+        return wanted
 
     def _requests(self) -> list[Request]:
         return [request for request in self._task.requests() if request.id not in self._applied]

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
+from lastgood.catalog.contract import Met
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.task import Task
-from lastgood.errors import ControlError, InvalidError, NotFoundError
+from lastgood.errors import (
+    ConflictError,
+    ControlError,
+    EvidenceError,
+    IntegrityError,
+    InvalidError,
+    LeaseError,
+    NotFoundError,
+    UnstorableError,
+)
 from lastgood.model.control import describe
 from lastgood.model.request import Request
 from lastgood.runner.wishes import judge
@@ -30,10 +40,24 @@ class Steered(Protocol):
 
 
 def meet(work: Steered, request: Request) -> None:
-    """Do it. InvalidError, NotFoundError, ControlError, EvidenceError: it cannot be done, and nothing has changed."""
-    if request.kind != "answer" and judge(request.kind, _state(work)) == "already":
-        raise ControlError(f"it is {describe(_state(work))} already", state=_state(work), wanted=request.kind)
-    _MEETINGS[request.kind](work, request)
+    """Do it, or refuse it with the reason; what cannot be done yet stays open, and what nobody wants any more is left.
+
+    Raises what is wrong with the work, not with the request: LeaseError, ConflictError, UnstorableError,
+    UnavailableError. Then the request is as it was.
+    """
+    try:
+        _do(work, request)
+    except _Later:
+        return
+    except (LeaseError, UnstorableError):
+        raise
+    except (InvalidError, NotFoundError, ControlError, EvidenceError) as error:
+        _end(work, request, "refused", {"reason": str(error)})
+    except (ConflictError, IntegrityError) as error:
+        if request.kind == "restore":  # that checkpoint is deleted, or damaged
+            _end(work, request, "refused", {"reason": str(error)})
+        elif any(request.id == wanted.id for wanted in work.task.requests()):
+            raise
 
 
 def find_question(task: Task) -> dict[str, Any] | None:
@@ -65,9 +89,25 @@ def check_answer(question: Mapping[str, Any], answer: object) -> None:
         raise InvalidError(f"{str(answer)[:80]!r} is not one of the choices", hint=f"one of {', '.join(choices)}")
 
 
+def _do(work: Steered, request: Request) -> None:
+    if judge(request.kind, _state(work)) == "already":
+        _end(work, request, "met", {"note": f"it was {describe(_state(work))} already"})
+    else:
+        _MEETINGS[request.kind](work, request)
+
+
+def _end(work: Steered, request: Request, status: Literal["met", "refused"], outcome: dict[str, Any]) -> None:
+    try:
+        work.task.end_request(Met(request.id, outcome), status)
+    except LeaseError:
+        raise
+    except ConflictError:
+        pass  # somebody has withdrawn it
+
+
 def _pause(work: Steered, request: Request) -> None:
     if _state(work) == "waiting_for_input":
-        raise Later
+        raise _Later
     work.mark("paused", request, control_state="paused")
 
 
@@ -76,11 +116,22 @@ def _resume(work: Steered, request: Request) -> None:
 
 
 def _stop(work: Steered, request: Request) -> None:
+    _drop_earlier(work, request)
     work.mark("stopped", request, control_state="stopped")
 
 
 def _cancel(work: Steered, request: Request) -> None:
+    _drop_earlier(work, request)
     work.mark("cancelled", request, control_state="stopped")
+
+
+def _drop_earlier(work: Steered, request: Request) -> None:
+    """Who wanted it to go on, or to pause, before it was stopped, does not get that when it is run again."""
+    for earlier in work.task.requests():
+        if earlier.id == request.id:
+            break
+        if earlier.kind in ("pause", "resume", "retry"):
+            _end(work, earlier, "refused", {"reason": "it was stopped instead"})
 
 
 def _guide(work: Steered, request: Request) -> None:
@@ -97,7 +148,8 @@ def _edit(work: Steered, request: Request) -> None:
     artifacts, wanted = _companions(work, "artifacts"), request.data["artifact"]
     for index, artifact in enumerate(artifacts):
         if isinstance(artifact, dict) and wanted in (artifact.get("id"), artifact.get("name")):
-            version = artifact.get("version", 0) + 1
+            version = artifact.get("version", 0)
+            version = version + 1 if type(version) is int else version  # people may number them in their own way
             artifacts[index] = {
                 **artifact,
                 "content": request.data["content"],
@@ -134,11 +186,11 @@ def _answer(work: Steered, request: Request) -> None:
 
 def _restore(work: Steered, request: Request) -> None:
     if _state(work) == "waiting_for_input":
-        raise Later
+        raise _Later
     work.rewind(request)
 
 
-class Later(Exception):  # noqa: N818
+class _Later(Exception):  # noqa: N818
     """Not while the work waits for an answer: the request stays open."""
 
 
