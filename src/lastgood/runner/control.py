@@ -10,14 +10,14 @@ from lastgood.catalog.contract import Met
 from lastgood.engine.commit import KEPT
 from lastgood.engine.context import current_correlation
 from lastgood.engine.process import is_alive
-from lastgood.errors import InvalidError, NotFoundError
+from lastgood.errors import ConflictError, EvidenceError, IntegrityError, InvalidError, LeaseError, NotFoundError
 from lastgood.model.control import describe
 from lastgood.model.identity import check_name, check_number, check_text, new_id, now
 from lastgood.model.lease import Lease
 from lastgood.model.request import Request, RequestKind
 from lastgood.runner.holding import Hold, name_executor
 from lastgood.runner.steering import check_answer, find_question, meet
-from lastgood.runner.wishes import judge
+from lastgood.runner.wishes import is_holding, judge
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
@@ -59,9 +59,13 @@ class Control:
 
     @property
     def lease(self) -> Lease | None:
-        """Who works on the branch. None: nobody who is known to be alive."""
+        """Who works on the branch. None: nobody who is known to be alive. On this host a process is, also when it was
+        silent for so long that its lease ran out."""
         lease = self._task.store.catalog.lease(self._task.owner, self._refreshed().branch_id or "")
-        return lease if lease is not None and lease.is_live and is_alive(lease.process) is not False else None
+        if lease is None:
+            return None
+        known = is_alive(lease.process)
+        return lease if known or (known is None and lease.is_live) else None
 
     def pause(self, *, id: str | None = None) -> Asked:
         """At its next boundary the work is saved as paused, and waits."""
@@ -97,6 +101,8 @@ class Control:
 
         wanted = {"artifact": check_name("artifact", artifact), "content": content}
         check_metadata(wanted)
+        if (told := self._asked_before(id, "edit", wanted)) is not None:
+            return told
         artifacts = self._refreshed().artifacts
         if not any(isinstance(one, dict) and artifact in (one.get("id"), one.get("name")) for one in artifacts):
             raise NotFoundError(f"there is no artifact {artifact!r}", hint="`lastgood show` lists them")
@@ -104,11 +110,14 @@ class Control:
 
     def answer(self, answer: str, *, question: str | None = None, id: str | None = None) -> Asked:
         """Decide what the work asked. `question`: its id, so that another one is not answered by mistake."""
+        wanted = {"answer": check_text("answer", answer)} | ({} if question is None else {"question": question})
+        if (told := self._asked_before(id, "answer", wanted)) is not None:
+            return told
         judge("answer", self.state)
         if (asked := self.question) is not None:
             if question not in (None, asked["id"]):
                 raise InvalidError("that question is not open any more", hint="look what is asked now")
-            check_answer(asked, check_text("answer", answer))
+            check_answer(asked, answer)
             question = asked["id"]
         return self._ask("answer", {"question": question, "answer": answer}, id)
 
@@ -123,9 +132,6 @@ class Control:
     ) -> Asked:
         """The session that works on the branch goes back at its next boundary; without one it is done at once."""
         chosen = self._task.find(checkpoint) if isinstance(checkpoint, str) else checkpoint
-        if self.lease is None:
-            result = self._given.restore(chosen, what, verify=verify, message=message)
-            return Asked(f"it is restored, on the branch {result.branch_id}", met=True)
         wanted = {"checkpoint": chosen.id, "what": what, "verify": verify, "message": message}
         return self._ask("restore", wanted, id)
 
@@ -145,12 +151,12 @@ class Control:
 
     def _ask(self, kind: RequestKind, data: dict[str, Any], id: str | None) -> Asked:
         task, catalog = self._task, self._task.store.catalog
-        head, lease = self._refreshed(), self.lease
-        earlier = None if id is None else self.follow(id)
-        if earlier is not None and (earlier.kind, earlier.data) == (kind, data):
-            return _told(earlier, alive=lease is not None)
-        if judge(kind, head.control_state) == "already":
-            return Asked(f"it is {describe(head.control_state)} already", met=True, alive=lease is not None)
+        if (told := self._asked_before(id, kind, data)) is not None:
+            return told
+        head, alive = self._refreshed(), self.lease is not None
+        state = head.control_state
+        if judge(kind, state) == "already" and is_holding(kind, state, (one.kind for one in task.requests())):
+            return Asked(f"it is {describe(state)} already", met=True, alive=alive)
         request = Request(
             id=id or new_id(),
             branch_id=head.branch_id or "",
@@ -161,10 +167,39 @@ class Control:
             correlation_id=current_correlation(),
         )
         posted = catalog.post_request(task.owner, request, task.store.actor())
-        if lease is None and kind not in _NEEDS_THE_PROGRAM:
-            StandIn(task).meet(posted)
+        if not alive and kind not in _NEEDS_THE_PROGRAM:
+            try:
+                self._stand_in(posted)
+            except LeaseError:  # someone began to work on it just now: then it is theirs to do
+                alive = True
             posted = catalog.request(task.owner, posted.id) or posted
-        return _told(posted, alive=lease is not None)
+        return _told(posted, alive=alive)
+
+    def _stand_in(self, request: Request) -> None:
+        if request.kind != "restore":
+            StandIn(self._task).meet(request)
+            return
+        data = request.data
+        try:
+            self._given.rewind(
+                data["checkpoint"],
+                data["what"],
+                verify=data["verify"],
+                message=data["message"],
+                request=request.id,
+            )
+        except LeaseError:
+            raise
+        except (InvalidError, NotFoundError, ConflictError, IntegrityError, EvidenceError) as error:
+            self._task.end_request(Met(request.id, {"reason": str(error)}), "refused")
+            raise
+
+    def _asked_before(self, id: str | None, kind: RequestKind, data: dict[str, Any]) -> Asked | None:
+        """What came of the same wish, if it was asked with this id."""
+        earlier = None if id is None else self.follow(id)
+        if earlier is None or earlier.kind != kind or not data.items() <= earlier.data.items():
+            return None
+        return _told(earlier, alive=self.lease is not None)
 
     def _refreshed(self) -> Checkpoint:
         head = self._task.refresh()
@@ -182,13 +217,14 @@ class StandIn:
     def meet(self, request: Request) -> None:
         """LeaseError when someone began to work on it just now: then the request is theirs."""
         hold = Hold(self.task.store, self.task.owner, name_executor(), STAND_IN_SECONDS)
-        self.task.take_lease(hold.take(request.branch_id).token)
-        try:
-            self.task.refresh()
-            meet(self, request)
-        finally:
-            self.task.take_lease(None)
-            hold.release()
+        with self.task.store.catalog.queue():  # one who stands in does not keep another from it
+            self.task.take_lease(hold.take(request.branch_id).token)
+            try:
+                self.task.refresh()
+                meet(self, request)
+            finally:
+                self.task.take_lease(None)
+                hold.release()
 
     def mark(self, type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> Checkpoint:
         """See Steered."""
@@ -204,7 +240,7 @@ def _told(request: Request, *, alive: bool) -> Asked:
     if status == "refused":
         note = f"it was refused: {request.outcome.get('reason', '')}"
     elif status == "met":
-        note = "it is done"
+        note = f"it is done, on the branch {request.outcome['branch']}" if request.kind == "restore" else "it is done"
     elif alive:
         note = "it is done when the work comes to its next boundary"
     else:

@@ -36,7 +36,7 @@ from lastgood.runner.steering import find_answer, find_question, meet
 POLL_SECONDS = 0.2
 """While the work is paused or waits: so often it looks whether something is wanted."""
 DEADLINE_SECONDS = 10.0
-_STARTING = ("resume", "retry", "rounds")
+_STARTING = {"stopped": ("resume", "retry"), "failed": ("resume", "retry"), "completed": ("rounds",)}
 """What sets work going again that has come to an end."""
 
 current: ContextVar[Session | None] = ContextVar("lastgood_session", default=None)
@@ -228,7 +228,7 @@ class Session:
         head = task.refresh()
         assert head is not None
         state = head.control_state
-        wanted = [request for request in self._requests() if request.kind in _STARTING]
+        wanted = [request for request in self._requests() if request.kind in _STARTING.get(state, ())]
         if state in ("stopped", "completed") and not wanted and not self._restart:
             how = "retry it (`lastgood retry`)" if state == "stopped" else "add rounds (`lastgood rounds`)"
             raise ControlError(

@@ -116,22 +116,25 @@ def _resume(work: Steered, request: Request) -> None:
 
 
 def _stop(work: Steered, request: Request) -> None:
-    _drop_earlier(work, request)
+    _settle_others(work, request)
     work.mark("stopped", request, control_state="stopped")
 
 
 def _cancel(work: Steered, request: Request) -> None:
-    _drop_earlier(work, request)
+    _settle_others(work, request)
     work.mark("cancelled", request, control_state="stopped")
 
 
-def _drop_earlier(work: Steered, request: Request) -> None:
-    """Who wanted it to go on, or to pause, before it was stopped, does not get that when it is run again."""
-    for earlier in work.task.requests():
-        if earlier.id == request.id:
-            break
-        if earlier.kind in ("pause", "resume", "retry"):
-            _end(work, earlier, "refused", {"reason": "it was stopped instead"})
+def _settle_others(work: Steered, request: Request) -> None:
+    """When stopped work is run again, it is not stopped by who wanted the same now, nor paused, or the like, by who
+    wanted that before."""
+    is_later = False
+    for other in work.task.requests():
+        is_later |= other.id == request.id
+        if other.id != request.id and other.kind in ("stop", "cancel"):
+            _end(work, other, "met", {"note": "it was stopped already"})
+        elif not is_later and other.kind in ("pause", "resume", "retry"):
+            _end(work, other, "refused", {"reason": "it was stopped instead"})
 
 
 def _guide(work: Steered, request: Request) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from lastgood.errors import ControlError
@@ -40,8 +41,14 @@ _ADVICE = {
     "failed": "retry it, or go back to a good checkpoint",
 }
 
-AFTER: dict[str, str] = {"pause": "paused", "resume": "running", "retry": "running", "stop": "stopped"}
-AFTER["cancel"] = AFTER["stop"]
+_AFTER = {
+    "pause": "paused",
+    "resume": "running",
+    "retry": "running",
+    "answer": "running",
+    "stop": "stopped",
+    "cancel": "stopped",
+}
 
 
 def judge(kind: RequestKind, state: str) -> Verdict:
@@ -53,6 +60,16 @@ def judge(kind: RequestKind, state: str) -> Verdict:
             f"work that is {describe(state)} {_cannot(kind)}", hint=_ADVICE.get(state), state=state, wanted=kind
         )
     return "ask"
+
+
+def is_holding(kind: RequestKind, state: str, wanted: Iterable[RequestKind]) -> bool:
+    """Whether what is so already still will be when all that is wanted, oldest first, is done, too."""
+    for one in wanted:
+        state = _AFTER.get(one, state)
+    try:
+        return judge(kind, state) == "already"
+    except ControlError:
+        return True
 
 
 def _cannot(kind: RequestKind) -> str:
