@@ -34,7 +34,17 @@ class Step:
     same, as not verified. On an exception the head stays where it is and the failure is recorded.
     """
 
-    def __init__(self, task: Task, name: str, type: str, fields: dict[str, Any], on_error: OnError = "keep") -> None:
+    def __init__(
+        self,
+        task: Task,
+        name: str,
+        type: str,
+        fields: dict[str, Any],
+        on_error: OnError = "keep",
+        *,
+        told: dict[str, Any] | None = None,
+    ) -> None:
+        """`fields` may be completed until it is committed; `told` is for whoever finds it open."""
         self.id = new_id()
         self.name = check_name("step", name)
         self.type = check_type("type", type)
@@ -42,6 +52,7 @@ class Step:
         self.checkpoint: Checkpoint | None = None
         self._task = task
         self._fields = fields
+        self._told = told or {}
         self._on_error = on_error
         self._state: Any = KEPT
         self._from: Checkpoint | None = None
@@ -84,6 +95,7 @@ class Step:
                 process=this_process(),
                 branch_id=self._task.branch_id,
                 work_item_id=self._fields.get("work_item_id"),
+                metadata=self._told,
             )
         )
         self._open = True
@@ -158,7 +170,7 @@ class Step:
         if not self._open:
             raise ConflictError(f"the step {self.name!r} is not open", hint="begin it: `with task.step(…) as step`")
         self._open = False
-        told = self._task.without_secrets(_in_words(reason)[: 10 * ERROR_CHARACTERS])
+        told = self._task.without_secrets(in_words(reason)[: 10 * ERROR_CHARACTERS])
         self._task.fail_step(self, told[:ERROR_CHARACTERS])
 
     def __enter__(self) -> Self:
@@ -190,7 +202,7 @@ class Step:
         try:
             work()
         except Exception as error:
-            told = self._task.without_secrets(f"the step {self.name!r} {otherwise}: {_in_words(error)}")
+            told = self._task.without_secrets(f"the step {self.name!r} {otherwise}: {in_words(error)}")
             if isinstance(reason, BaseException):
                 reason.add_note(told)
             self._task.alert(told, error)
@@ -206,7 +218,7 @@ class Step:
         return f"<Step {self.name!r} of {self._task.id!r}{' open' if self._open else ''}>"
 
 
-def _in_words(reason: BaseException | str) -> str:
+def in_words(reason: BaseException | str) -> str:
     try:
         text = reason if isinstance(reason, str) else f"{type(reason).__name__}: {reason}"
     except Exception:  # an exception that cannot be put into words has a name at least

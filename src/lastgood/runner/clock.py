@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 import time
 
+POLL_SECONDS = 0.2
+"""While the work is paused or waits: so often it looks whether something is wanted."""
+
 
 class Clock:
     """Seconds that only ever go on, and waiting."""

@@ -26,15 +26,13 @@ from lastgood.model.digest import digest
 from lastgood.model.identity import check_name, check_text
 from lastgood.model.request import Request
 from lastgood.runner.autosave import Autosave, Due
-from lastgood.runner.clock import Clock
+from lastgood.runner.clock import POLL_SECONDS, Clock
 from lastgood.runner.holding import RENEWALS, SECONDS, Hold, name_executor
 from lastgood.runner.risky import Risky
 from lastgood.runner.scheduler import Scheduler
 from lastgood.runner.signals import ExitSignals, deliver
 from lastgood.runner.steering import find_answer, find_question, meet
 
-POLL_SECONDS = 0.2
-"""While the work is paused or waits: so often it looks whether something is wanted."""
 DEADLINE_SECONDS = 10.0
 _STARTING = {"stopped": ("resume", "retry"), "failed": ("resume", "retry"), "completed": ("rounds",)}
 """What sets work going again that has come to an end."""
@@ -67,6 +65,8 @@ class Session:
         *,
         state: Callable[[], Any] | None = None,
         load: Callable[[Any], object] | None = None,
+        about: Callable[[], dict[str, Any]] | None = None,
+        beat: tuple[float, Callable[[], None]] | None = None,
         executor: str | None = None,
         lease: float = SECONDS,
         autosave: Autosave | None = None,
@@ -81,11 +81,14 @@ class Session:
         in time also when there is no boundary for long. `executor` names this instance of the program, `lease` is how
         many seconds others wait before they take over from it when it is silent. `restart` sets work going again that
         is completed or stopped. With `signals`, SIGTERM and SIGINT let the work come to its next boundary, for at most
-        `deadline` seconds.
+        `deadline` seconds. `about` gives fields for every checkpoint of the session; `beat` is called so many seconds
+        apart in a thread of the session, and must not raise.
         """
         self._task = task
         self._provide = state
         self._load = load
+        self._about = about
+        self._beat = beat
         self._restart = restart
         self._anytime = anytime
         self._deadline = deadline
@@ -95,6 +98,7 @@ class Session:
         self._hold = Hold(task.store, task.owner, executor, lease)
         self._signals = ExitSignals(self._note_signal) if signals else None
         self._signal: tuple[int, float] | None = None
+        self._interrupted = False
         self._applied: set[str] = set()
         self._decided: dict[str, Any] | None = None
         self._heard: set[str] = set()
@@ -137,7 +141,7 @@ class Session:
     @property
     def rounds(self) -> int:
         """How many rounds people added."""
-        return sum(said["rounds"] for said in self.guidance if isinstance(said, dict) and "rounds" in said)
+        return count_rounds(self.guidance)
 
     def boundary(self) -> None:
         """The work is whole here: save it if that is due, and do what people asked for. Blocks while it is paused.
@@ -153,9 +157,21 @@ class Session:
     def save(self, *, message: str = "", type: str = "step", **fields: Any) -> Checkpoint:
         """The present as a checkpoint, now. Takes the fields of `Task.save`."""
         self._require_own()
-        saved = self._task.advance(self._present(), message=message, type=type, **fields)
-        self._due.saved()
-        return saved
+        return self._mark(type, message=message, **fields)
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass; what people ask for is done meanwhile. Raises as `boundary` does."""
+        until = self._clock.now() + seconds
+        while True:
+            self.boundary()
+            if (left := until - self._clock.now()) <= 0:
+                return
+            self._clock.wait(self._wake, min(left, POLL_SECONDS))
+
+    def interrupt(self) -> None:
+        """End the work at its next boundary as a signal would, and leave it running. From any thread."""
+        self._interrupted = True
+        self._wake.set()
 
     def ask(self, question: str, *, choices: Sequence[str] | None = None, key: str | None = None) -> str:
         """Ask a person, and wait. The answer is a recorded decision.
@@ -190,7 +206,7 @@ class Session:
         self._pid = os.getpid()
         task = self._task
         if task.refresh() is None:
-            task.save(self._first_state(), type="started", control_state="running")
+            task.save(self._first_state(), **self._fields({"type": "started", "control_state": "running"}))
         assert task.branch_id is not None
         task.take_lease(self._hold.take(task.branch_id).token)
         try:
@@ -200,6 +216,8 @@ class Session:
             raise
         self._scheduler.every(self._hold.seconds / RENEWALS, self._hold.renew)
         self._scheduler.every(1.0, self._look_after)
+        if self._beat is not None:
+            self._scheduler.every(*self._beat)
         self._scheduler.start()
         if self._signals is not None:
             self._signals.install()
@@ -252,7 +270,7 @@ class Session:
             self._go_on()
             if self.control_state == "running":
                 self._mark("completed", control_state="completed")
-        elif isinstance(error, Exception):
+        elif isinstance(error, Exception) and self.control_state != "failed":
             reason = self._task.without_secrets(f"{type(error).__name__}: {error}")[:2000]
             try:
                 self._go_on()
@@ -300,7 +318,7 @@ class Session:
             self._meet_requests()
 
     def _meet_requests(self) -> None:
-        if self._signal is not None:
+        if self._signal is not None or self._interrupted:
             self._save_by_itself("interrupted")
             raise Stopped("interrupted")
         if self.control_state == "stopped":
@@ -354,25 +372,36 @@ class Session:
     # --- saving --------------------------------------------------------------------------------------------
 
     def _mark(self, type: str, *, met: Sequence[Met] = (), **fields: Any) -> Checkpoint:
-        saved = self._task.advance(self._present(), type=type, met=tuple(met), **fields)
+        saved = self._task.advance(self._present(), type=type, met=tuple(met), **self._fields(fields))
         self._due.saved()
         return saved
+
+    def note_saved(self) -> None:
+        """There is a new checkpoint, which was not made through the session."""
+        self._due.saved()
 
     def _commit(
         self, type: str, state: Any, met: Sequence[Request] = (), *, capture: bool = True, **fields: Any
     ) -> Checkpoint:
         done = tuple(Met(request.id, {}) for request in met)
-        return self._task.advance(state, capture=capture, type=type, met=done, **fields)
+        return self._task.advance(state, capture=capture, type=type, met=done, **self._fields(fields))
 
     def _save_by_itself(self, type: str) -> None:
         """What has not changed is not saved again. That it fails is an alert: the work goes on."""
         try:
-            self._task.advance(self._present(), only_if_changed=True, type=type)
+            self._task.advance(self._present(), only_if_changed=True, type=type, **self._fields({}))
         except (ConflictError, InvalidError):
             raise
         except CheckpointError:
             pass  # said already
         self._due.looked()
+
+    def _fields(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """With what every checkpoint of this session has."""
+        if self._about is None:
+            return fields
+        about = self._about()
+        return {**about, **fields, "metadata": {**about.get("metadata", {}), **(fields.get("metadata") or {})}}
 
     def _present(self) -> Any:
         return KEPT if self._provide is None else self._provide()
@@ -411,6 +440,11 @@ def current_session() -> Session:
     if session is None:
         raise InvalidError("there is no session here", hint="with task.session(…): …")
     return session
+
+
+def count_rounds(guidance: Sequence[Any]) -> int:
+    """How many rounds people added."""
+    return sum(said["rounds"] for said in guidance if isinstance(said, dict) and "rounds" in said)
 
 
 def _question(text: str, choices: Sequence[str] | None, key: str | None) -> dict[str, Any]:
