@@ -61,15 +61,23 @@ if TYPE_CHECKING:
     from lastgood.model.step import OpenStep
     from lastgood.model.task import BranchInfo, TaskInfo
     from lastgood.runner.autosave import Autosave
+    from lastgood.runner.context import StageContext
     from lastgood.runner.control import Asked, Control
+    from lastgood.runner.pipeline import Pipeline
+    from lastgood.runner.plan import Outcome
+    from lastgood.runner.progress import Progress, ProgressEvent
+    from lastgood.runner.retry import Backoff
     from lastgood.runner.risky import before_risky
     from lastgood.runner.session import Session, Stopped, current_session
+    from lastgood.runner.stage import Stage, stage
+    from lastgood.runner.timeout import StageTimeout
 
 __all__ = [
     "Alert",
     "AppendList",
     "Asked",
     "Autosave",
+    "Backoff",
     "BranchInfo",
     "BranchUsage",
     "BusyError",
@@ -110,7 +118,11 @@ __all__ = [
     "NotFoundError",
     "OpenStep",
     "Options",
+    "Outcome",
+    "Pipeline",
     "PlainDataWarning",
+    "Progress",
+    "ProgressEvent",
     "Recovery",
     "Redacted",
     "Redaction",
@@ -120,7 +132,10 @@ __all__ = [
     "Session",
     "Share",
     "Skipped",
+    "Stage",
+    "StageContext",
     "StageError",
+    "StageTimeout",
     "Step",
     "Stopped",
     "Store",
@@ -139,21 +154,31 @@ __all__ = [
     "register",
     "register_evidence",
     "reporting",
+    "stage",
 ]
 
 _HOMES = {
     "Asked": "lastgood.runner.control",
     "Autosave": "lastgood.runner.autosave",
+    "Backoff": "lastgood.runner.retry",
     "Control": "lastgood.runner.control",
     "ControlError": "lastgood.errors",
     "Lease": "lastgood.model.lease",
     "LeaseError": "lastgood.errors",
+    "Outcome": "lastgood.runner.plan",
+    "Pipeline": "lastgood.runner.pipeline",
+    "Progress": "lastgood.runner.progress",
+    "ProgressEvent": "lastgood.runner.progress",
     "Request": "lastgood.model.request",
     "Session": "lastgood.runner.session",
+    "Stage": "lastgood.runner.stage",
+    "StageContext": "lastgood.runner.context",
+    "StageTimeout": "lastgood.runner.timeout",
     "Stopped": "lastgood.runner.session",
     "before_risky": "lastgood.runner.risky",
     "current_session": "lastgood.runner.session",
     "Alert": "lastgood.engine.alert",
+    "stage": "lastgood.runner.stage",
     "AppendList": "lastgood.content.appending",
     "BranchInfo": "lastgood.model.task",
     "BranchUsage": "lastgood.engine.usage",

@@ -45,6 +45,7 @@ class Task(Loadable[engine.Task]):
     redo = bridged(engine.Task.redo, Checkpoint)
     switch = bridged(engine.Task.switch, Checkpoint)
     branches = bridged(engine.Task.branches)
+    progress = bridged(engine.Task.progress)
     delete_branch = bridged(engine.Task.delete_branch)
 
     async def append(

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from lastgood.model.request import Request
     from lastgood.model.step import OpenStep
     from lastgood.runner.control import Control
+    from lastgood.runner.progress import Progress
     from lastgood.runner.session import Session
 
 T = TypeVar("T")
@@ -237,6 +238,12 @@ class Task:
         from lastgood.runner.control import Control
 
         return Control(self)
+
+    def progress(self) -> Progress | None:
+        """How far a pipeline on this branch has come by now, whichever process runs it; None: none is under way."""
+        from lastgood.runner.progress import current_progress
+
+        return current_progress(self)
 
     # --- going back, and aside -----------------------------------------------------------------------------
 

@@ -1,0 +1,146 @@
+"""Doing one stage: attempts, each an open step; one durable commit when it is done, or for each failure (C2)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lastgood.engine.commit import KEPT
+from lastgood.engine.step import ERROR_CHARACTERS, Step, in_words
+from lastgood.errors import CheckpointError, InvalidError, LeaseError, StageError
+from lastgood.runner.context import StageContext
+from lastgood.runner.standing import Elsewhere, Standing
+from lastgood.runner.timeout import Limit
+
+if TYPE_CHECKING:
+    from lastgood.runner.clock import Clock
+    from lastgood.runner.driving import Driver
+    from lastgood.runner.plan import Job
+    from lastgood.runner.session import Session
+
+
+class Performer:
+    """Does the jobs of one run, one after the other."""
+
+    def __init__(
+        self, session: Session, standing: Standing, driver: Driver, clock: Clock, chance: Callable[[], float]
+    ) -> None:
+        self._session = session
+        self._task = session.task
+        self._standing = standing
+        self._driver = driver
+        self._clock = clock
+        self._chance = chance
+
+    def perform(self, job: Job) -> None:
+        """Until it is done, or the work was led elsewhere. StageError when it has failed for good."""
+        interrupted = self._standing.interrupted(job)
+        attempts = self._standing.progress.attempts
+        if interrupted is not None:
+            attempts = max(attempts, interrupted.metadata["attempt"])
+            self._put_files_back(job, interrupted.metadata.get("ground"))
+        while not self._try(job, attempts := attempts + 1):
+            self._session.wait(job.stage.backoff.delay(self._standing.progress.spent, self._chance()))
+            if self._standing.is_elsewhere():
+                return
+
+    def _try(self, job: Job, attempt: int) -> bool:
+        """Whether nothing is left to be tried."""
+        standing, fields = self._standing, self._fields(job)
+        ground = None if self._task.head is None else self._task.head.id
+        told = {**standing.place(job), "attempt": attempt, "ground": ground}
+        step = Step(self._task, job.stage.name, job.type, fields, told=told)
+        step.begin()
+        standing.settle()
+        standing.take_on(job, attempt)
+        standing.tell("started")
+        begun = self._clock.now()
+        limit = Limit(job.stage.timeout, self._clock, step.stop)
+        ctx = StageContext(self._session, step, limit, standing.check_place, standing.progress, job.index, attempt)
+        try:
+            result = limit.call(partial(job.work, ctx))
+            if isinstance(result, Awaitable):
+                self._driver.drive(limit.wait_for(result))
+            standing.check_place()
+        except LeaseError:
+            raise
+        except Elsewhere:
+            return self._drop(step)
+        except Exception as error:
+            if standing.is_elsewhere():
+                return self._drop(step)
+            self._put_files_back(job, ground)
+            return self._fail(job, step, attempt, error)
+        self._complete(job, step, ctx, fields, attempt, self._clock.now() - begun)
+        return True
+
+    def _complete(
+        self, job: Job, step: Step, ctx: StageContext, fields: dict[str, Any], attempt: int, seconds: float
+    ) -> None:
+        before = self._standing.progress
+        after = before.completing(seconds) if job.type == "stage_succeeded" else before.undone()
+        fields["metadata"] = after.as_metadata()
+        ctx.hand_over(fields)
+        try:
+            step.commit()
+        except InvalidError as error:  # what it made cannot be stored, however often it is made
+            self._record_failure(job, step, attempt, in_words(error), final=True)
+            raise
+        self._session.note_saved()
+        self._standing.move(after, "succeeded" if job.type == "stage_succeeded" else "undone")
+
+    def _drop(self, step: Step) -> bool:
+        self._standing.abandon(step.id, "the work was led elsewhere")
+        return True
+
+    def _fail(self, job: Job, step: Step, attempt: int, error: Exception) -> bool:
+        """False: it is to be tried again."""
+        final = self._standing.progress.spent >= job.stage.retries
+        told = self._task.without_secrets(in_words(error)[: 10 * ERROR_CHARACTERS])[:ERROR_CHARACTERS]
+        self._record_failure(job, step, attempt, told, final=final)
+        if not final:
+            return False
+        raise StageError(
+            f"the stage {job.stage.name!r} failed: {told}",
+            hint="mend what is wrong and run the pipeline again: it goes on with this stage",
+            stage=job.stage.name,
+            attempt=attempt,
+        ) from error
+
+    def _record_failure(self, job: Job, step: Step, attempt: int, told: str, *, final: bool) -> None:
+        """With the state from before the stage; the step ends with it."""
+        after = self._standing.progress.failing(told, attempt, stage=job.stage.name, final=final)
+        fields = {**self._fields(job), "metadata": {**after.as_metadata(), "error": told}}
+        fields["message"] = f"{job.stage.name} failed: {told}"
+        self._task.advance(
+            KEPT,
+            type="stage_failed",
+            step_id=job.stage.name,
+            step=step.id,
+            control_state="failed" if final else None,
+            **fields,
+        )
+        self._session.note_saved()
+        self._standing.move(after, "failed", error=told)
+
+    def _put_files_back(self, job: Job, ground: str | None) -> None:
+        """Where that is wanted. What cannot be put back is an alert: the failure itself is what must be heard."""
+        if job.stage.on_error != "restore" or ground is None:
+            return
+        try:
+            done = self._task.restore(ground, "files", verify=False, message=f"{job.stage.name} failed")
+            failed: object = done.failed[0] if done.failed else None
+        except LeaseError:
+            raise
+        except CheckpointError as error:
+            failed = error
+        if failed is not None:
+            self._task.alert(f"the stage {job.stage.name!r} has left files that were not put back: {failed}", None)
+
+    def _fields(self, job: Job) -> dict[str, Any]:
+        progress = self._standing.progress
+        total = len(progress.plan)
+        state = "iteration_end" if job.index == total - 1 else "iteration_start" if job.index == 0 else "iteration"
+        message = f"{job.stage.name}, stage {job.index + 1} of {total}"
+        return {"iteration": progress.round, "iteration_state": state, "message": message}
