@@ -16,7 +16,7 @@ from lastgood.model.identity import check_name, check_number, check_text, new_id
 from lastgood.model.lease import Lease
 from lastgood.model.request import Request, RequestKind
 from lastgood.runner.holding import Hold, name_executor
-from lastgood.runner.steering import check_answer, find_question, meet
+from lastgood.runner.steering import check_answer, find_artifact, find_question, meet
 from lastgood.runner.wishes import is_holding, judge
 
 if TYPE_CHECKING:
@@ -95,17 +95,18 @@ class Control:
         """Tell the work something."""
         return self._ask("guide", {"text": self._task.without_secrets(check_text("text", text))}, id)
 
-    def edit(self, artifact: str, content: Any, *, id: str | None = None) -> Asked:
-        """Replace the content of an artifact, by its id or its name."""
+    def edit(self, artifact: str, content: Any, *, over: str | None = None, id: str | None = None) -> Asked:
+        """Replace the content of an artifact, by its id or its name. `over`: the digest of the content that was looked
+        at; if it is another one by then, the edit is refused."""
         from lastgood.engine.commit import check_metadata
 
         wanted = {"artifact": check_name("artifact", artifact), "content": content}
+        if over is not None:
+            wanted["over"] = over
         check_metadata(wanted)
         if (told := self._asked_before(id, "edit", wanted)) is not None:
             return told
-        artifacts = self._refreshed().artifacts
-        if not any(isinstance(one, dict) and artifact in (one.get("id"), one.get("name")) for one in artifacts):
-            raise NotFoundError(f"there is no artifact {artifact!r}", hint="`lastgood show` lists them")
+        find_artifact(self._refreshed().artifacts, artifact)
         return self._ask("edit", wanted, id)
 
     def answer(self, answer: str, *, question: str | None = None, id: str | None = None) -> Asked:
@@ -166,14 +167,17 @@ class Control:
             actor=task.user,
             correlation_id=current_correlation(),
         )
-        posted = catalog.post_request(task.owner, request, task.store.actor())
-        if not alive and kind not in _NEEDS_THE_PROGRAM:
+        return self._tell(catalog.post_request(task.owner, request, task.store.actor()), alive=alive)
+
+    def _tell(self, request: Request, *, alive: bool) -> Asked:
+        """What came of it; first it is done, when nobody is there to do it and no program is needed."""
+        if request.status == "open" and not alive and request.kind not in _NEEDS_THE_PROGRAM:
             try:
-                self._stand_in(posted)
+                self._stand_in(request)
             except LeaseError:  # someone began to work on it just now: then it is theirs to do
                 alive = True
-            posted = catalog.request(task.owner, posted.id) or posted
-        return _told(posted, alive=alive)
+            request = self.follow(request.id) or request
+        return _told(request, alive=alive)
 
     def _stand_in(self, request: Request) -> None:
         if request.kind != "restore":
@@ -199,7 +203,7 @@ class Control:
         earlier = None if id is None else self.follow(id)
         if earlier is None or earlier.kind != kind or not data.items() <= earlier.data.items():
             return None
-        return _told(earlier, alive=self.lease is not None)
+        return self._tell(earlier, alive=self.lease is not None)
 
     def _refreshed(self) -> Checkpoint:
         head = self._task.refresh()
@@ -215,7 +219,7 @@ class StandIn:
         self.task = task
 
     def meet(self, request: Request) -> None:
-        """LeaseError when someone began to work on it just now: then the request is theirs."""
+        """When someone began to work on it just now the request is theirs; what waits for an answer stays open."""
         hold = Hold(self.task.store, self.task.owner, name_executor(), STAND_IN_SECONDS)
         with self.task.store.catalog.queue():  # one who stands in does not keep another from it
             self.task.take_lease(hold.take(request.branch_id).token)

@@ -32,12 +32,12 @@ class Hold:
         self.token = 0
         self.lost: LeaseError | None = None
 
-    def take(self, branch_id: str) -> Lease:
-        """LeaseError while someone works there who is not known to be gone."""
+    def take(self, branch_id: str, *, over: int | None = None) -> Lease:
+        """LeaseError while someone works there who is not known to be gone; `over`: nor has this token."""
         catalog, actor = self._store.catalog, self._store.actor()
         about = (self._owner, branch_id, this_process(), self.executor, self.seconds, actor)
         try:
-            lease = catalog.acquire_lease(*about)
+            lease = catalog.acquire_lease(*about, over=over)
         except LeaseError as error:
             holder: Lease | None = error.details["lease"]
             if holder is None or is_alive(holder.process) is not False:

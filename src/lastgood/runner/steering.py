@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from lastgood.catalog.contract import Met
+from lastgood.content.values import encode
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.task import Task
 from lastgood.errors import (
@@ -19,6 +20,7 @@ from lastgood.errors import (
     UnstorableError,
 )
 from lastgood.model.control import describe
+from lastgood.model.digest import digest
 from lastgood.model.request import Request
 from lastgood.runner.wishes import judge
 
@@ -105,6 +107,19 @@ def _end(work: Steered, request: Request, status: Literal["met", "refused"], out
         pass  # somebody has withdrawn it
 
 
+def find_artifact(artifacts: Sequence[Any], wanted: str) -> dict[str, Any]:
+    """By its id or its name. NotFoundError: there is none."""
+    for artifact in artifacts:
+        if isinstance(artifact, dict) and wanted in (artifact.get("id"), artifact.get("name")):
+            return artifact
+    raise NotFoundError(f"there is no artifact {wanted!r}", hint="`lastgood show` lists them")
+
+
+def content_digest(artifact: Mapping[str, Any]) -> str:
+    """Of what an artifact holds now, so that nobody edits over what they have not seen."""
+    return digest(encode(artifact.get("content"))).hex()
+
+
 def _pause(work: Steered, request: Request) -> None:
     if _state(work) == "waiting_for_input":
         raise _Later
@@ -148,20 +163,15 @@ def _add_rounds(work: Steered, request: Request) -> None:
 
 
 def _edit(work: Steered, request: Request) -> None:
-    artifacts, wanted = _companions(work, "artifacts"), request.data["artifact"]
-    for index, artifact in enumerate(artifacts):
-        if isinstance(artifact, dict) and wanted in (artifact.get("id"), artifact.get("name")):
-            version = artifact.get("version", 0)
-            version = version + 1 if type(version) is int else version  # people may number them in their own way
-            artifacts[index] = {
-                **artifact,
-                "content": request.data["content"],
-                "version": version,
-                "edited_by": request.actor,
-            }
-            work.mark("edited", request, outcome={"version": version}, artifacts=artifacts)
-            return
-    raise NotFoundError(f"there is no artifact {wanted!r}", hint="`lastgood show` lists them")
+    artifacts = _companions(work, "artifacts")
+    artifact = find_artifact(artifacts, request.data["artifact"])
+    if request.data.get("over") not in (None, content_digest(artifact)):
+        raise ControlError("the artifact was changed meanwhile", hint="look at it again, and edit what is there now")
+    version = artifact.get("version", 0)
+    version = version + 1 if type(version) is int else version  # people may number them in their own way
+    edited = {"content": request.data["content"], "version": version, "edited_by": request.actor}
+    artifacts[artifacts.index(artifact)] = {**artifact, **edited}
+    work.mark("edited", request, outcome={"version": version}, artifacts=artifacts)
 
 
 def _answer(work: Steered, request: Request) -> None:
