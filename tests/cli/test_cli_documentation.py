@@ -16,9 +16,11 @@ from lastgood import errors
 from lastgood.cli import failure
 from lastgood.cli.app import COMMANDS, app
 from lastgood.engine import location
+from lastgood.runner.holding import Hold
 
 TEXT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 COMMON = TEXT.partition("## Commands")[0]
+STEERING = COMMON.partition("## Steering")[2]
 
 
 def section(name: str) -> str:
@@ -111,3 +113,25 @@ def test_every_key_of_every_answer_is_documented(run: Callable[..., Any], three:
     checkpoint = TEXT.partition("A *checkpoint* in JSON")[2].partition("### ")[0]
     stored = {"n", "name", "move", "$bytes"}  # keys of the state, of what a tag attests, and a value JSON lacks
     assert keys_of(answer) - stored <= documented_keys(section(arguments[0]) + checkpoint)
+
+
+def test_every_key_of_the_answers_about_work_is_documented(run: Callable[..., Any], three: Path) -> None:
+    with lastgood.open(three / ".lastgood") as store:
+        task = store.task("work")
+        task.save({}, artifacts=[{"name": "prompt", "content": "x"}], control_state="running")
+        task.save({}, control_state="waiting_for_input", metadata={"question": QUESTION})
+        Hold(store, task.owner, "a program", 0.0).take(task.branch_id or "")
+        task.control.add_rounds(2, id="open")
+    for arguments in (
+        ["answer"], ["answer", "work", "yes"], ["guide", "work", "shorter"],
+        ["edit", "work", "prompt", "--file", "lastgood.toml"],
+        ["pause"], ["resume"], ["rounds", "work", "1"], ["stop"], ["retry"], ["requests"], ["status"], ["history"],
+        ["requests", "--withdraw", "open"],
+    ):  # fmt: skip
+        answer = json.loads(run("--json", *arguments).stdout)
+        told = TEXT.partition("A *checkpoint* in JSON")[2].partition("### ")[0] + section(arguments[0])
+        told += STEERING if "--wait" in section(arguments[0]) else ""
+        assert keys_of(answer) - {"n", "answered"} <= documented_keys(told), arguments
+
+
+QUESTION = {"id": "q", "key": "q", "text": "Deploy?", "choices": ["yes", "no"]}

@@ -43,12 +43,12 @@ class CommandWithPaths(Command):
 
 def subcommand(function: Callable[..., Any]) -> Command:
     """A command named after its module; its function takes the `Invocation` first."""
-    return _named(function, Command)
+    return named(function, Command)
 
 
 def subcommand_with_paths(function: Callable[..., Any]) -> Command:
     """As `subcommand`, with paths after `--`."""
-    return _named(function, CommandWithPaths)
+    return named(function, CommandWithPaths)
 
 
 def workspace_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,7 +69,8 @@ def workspace_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _named(function: Callable[..., Any], kind: type[Command]) -> Command:
+def named(function: Callable[..., Any], kind: type[Command]) -> Command:
+    """A command of that kind, named after its module."""
     name = function.__module__.rpartition(".")[2].replace("_", "-")
     return click.command(name, cls=kind)(click.pass_obj(function))
 

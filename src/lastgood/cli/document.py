@@ -17,6 +17,11 @@ STDIN = "-"
 
 def read_state(field: str, source: str) -> Any:
     """The state in the file `source`, or on stdin for `-`."""
+    return parse_state(field, read_text(field, source))
+
+
+def read_text(field: str, source: str) -> str:
+    """The text in the file `source`, or on stdin for `-`: UTF-8, with or without a byte order mark."""
     limit = Options().max_state_bytes
     try:
         if source == STDIN:
@@ -30,12 +35,11 @@ def read_state(field: str, source: str) -> Any:
     if len(data) > limit:
         raise InvalidError(f"{field} is longer than {limit:,} bytes", hint="keep large content in files", field=field)
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidError(
             f"{field} is not UTF-8: byte {error.start} is wrong", hint="JSON is UTF-8 text", field=field
         ) from error
-    return parse_state(field, text)
 
 
 def parse_state(field: str, text: str) -> Any:

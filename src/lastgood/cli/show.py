@@ -31,9 +31,12 @@ def command(call: Invocation, name: str, state: bool) -> None:
         if state:
             click.echo(json_text(checkpoint.state, indent=0 if call.json else 2))
             return
+        from lastgood.cli.companions import companion_lines, companions
+
         said = store.attestations(checkpoint.id, owner=call.owner)
         data: dict[str, Any] = {
             **summary(checkpoint),
+            **companions(checkpoint),
             "evidence": checkpoint.evidence_pack.to_dict(),
             "attestations": [
                 {"kind": one.kind, "at": moment_text(moment(one.at)), "actor": one.actor, "data": one.data}
@@ -47,6 +50,8 @@ def command(call: Invocation, name: str, state: bool) -> None:
         answer(call, data, _lines(checkpoint, said))
         if not call.json:
             click.echo(f"state        {shortened(json_text(checkpoint.state), PREVIEW)}")
+            for line in companion_lines(checkpoint):
+                click.echo(line)
             for line in few([change_line(one) for one in _changes(call, store, checkpoint) or ()]):
                 click.echo(f"{'':<12} {line}")
 

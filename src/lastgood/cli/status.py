@@ -8,6 +8,7 @@ from lastgood.cli.command import subcommand, workspace_options
 from lastgood.cli.drift import Drift, look_at_files
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, printable, size_text
+from lastgood.cli.standing import Standing, look_at_work
 from lastgood.cli.summary import line, moment_text, summary
 from lastgood.engine.recovery import Recovery
 from lastgood.engine.store import Store
@@ -37,19 +38,28 @@ def command(call: Invocation) -> None:
         "head": None,
         "last_good": None,
         "steps": [],
+        "control_state": None,
+        "worker": None,
+        "question": None,
+        "requests": [],
         "workspace": None,
         "advice": [],
     }
     found: Recovery | None = None
     here: Drift | None = None
+    work: Standing | None = None
     if data["exists"]:
         with call.open_to_work() as store:
             found = store.recovery(data["task"], owner=call.owner)
             data |= _facts(call, store, data["task"], found)
+            if found.head is not None:
+                work = look_at_work(store, data["task"], found.owner, found.head)
+                data |= work.described()
+                data["advice"] += work.advice()
             here = look_at_files(call, store, found.head)
             data["workspace"] = here and here.described()
             data["advice"] += here.advice() if here else []
-    answer(call, data, _lines(data, found, here))
+    answer(call, data, _lines(data, found, work, here))
 
 
 def _facts(call: Invocation, store: Store, task_id: str, found: Recovery) -> dict[str, Any]:
@@ -73,7 +83,7 @@ def _facts(call: Invocation, store: Store, task_id: str, found: Recovery) -> dic
     }
 
 
-def _lines(data: dict[str, Any], found: Recovery | None, here: Drift | None) -> list[str]:
+def _lines(data: dict[str, Any], found: Recovery | None, work: Standing | None, here: Drift | None) -> list[str]:
     fields = [("store", data["store"]), ("found by", data["found_by"])]
     if found is None:
         fields.append(("state", "not there yet; the first save makes it"))
@@ -88,6 +98,7 @@ def _lines(data: dict[str, Any], found: Recovery | None, here: Drift | None) -> 
         if found.last_good is not None and found.last_good.id != found.head.id:
             fields.append(("last good", line(found.last_good)))
     fields.append(("checkpoints", str(data["checkpoints"])))
+    fields += work.fields() if work else []
     fields += [("open step", f"{step['name']}: {step['process']}") for step in data["steps"]]
     fields += here.fields() if here else []
     fields += [("advice", said) for said in data["advice"]]

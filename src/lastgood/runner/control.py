@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lastgood.engine.task import Task
 
 STAND_IN_SECONDS = 10.0
-_NEEDS_THE_PROGRAM = ("resume", "retry", "rounds")
+_NEEDS_THE_PROGRAM = ("resume", "retry", "rounds", "restore")
 """Someone must run the work: what is asked waits for that."""
 
 
@@ -149,6 +149,10 @@ class Control:
     def follow(self, request_id: str) -> Request | None:
         """What came of a request so far."""
         return self._task.store.catalog.request(self._task.owner, check_name("request id", request_id))
+
+    def again(self, request: Request) -> Asked:
+        """What came of a request by now. When whoever was to do it is gone, it is done here if it can be."""
+        return self._tell(self.follow(request.id) or request, self.lease)
 
     def _ask(self, kind: RequestKind, data: dict[str, Any], id: str | None) -> Asked:
         task, catalog = self._task, self._task.store.catalog

@@ -1,0 +1,374 @@
+"""Steering work that another process does, from the command line (A11, A15)."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.shell_completion import ShellComplete
+
+import lastgood
+from lastgood.cli.app import app
+from lastgood.cli.asking import complete_wait
+from lastgood.cli.invocation import Invocation
+
+Run = Callable[..., Any]
+
+PROGRAM = """
+import sys
+import lastgood
+
+memory = {"n": 0}
+with lastgood.open(".lastgood") as store:
+    task = store.task("work")
+    with task.session(state=lambda: memory, load=memory.update, executor="the program") as session:
+        print("begun", flush=True)
+        for line in sys.stdin:
+            word, _, more = line.strip().partition(" ")
+            said = "done"
+            if word == "boundary":
+                session.boundary()
+            elif word == "ask":
+                said = session.ask("Deploy?", choices=["yes", "no"])
+            elif word == "save":
+                memory["n"] = int(more)
+                session.save(artifacts=[{"id": "a", "name": "prompt", "version": 1, "content": "old"}])
+            elif word == "told":
+                said = " ".join(one["text"] for one in session.guidance if "text" in one)
+            elif word == "n":
+                said = str(memory["n"])
+            print(said, flush=True)
+    print(session.stopped, flush=True)
+"""
+
+
+class Program:
+    """A loop that somebody wrote, in a process of its own: it does what it reads, and says when it has."""
+
+    def __init__(self, script: str = PROGRAM) -> None:
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen([sys.executable, "-c", script], stdin=pipe, stdout=pipe, text=True)
+        assert self.hear() == "begun"
+
+    def tell(self, word: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(word + "\n")
+        self.process.stdin.flush()
+
+    def hear(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def do(self, word: str) -> str:
+        self.tell(word)
+        return self.hear()
+
+    def end(self) -> str:
+        """Let it come to its end; the last that it says."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        said = self.hear()
+        self.process.wait(timeout=60)
+        return said
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(timeout=60)
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            with suppress(BrokenPipeError):
+                pipe.close()
+
+
+@pytest.fixture
+def begin(folder: Path) -> Iterator[Callable[[], Program]]:
+    """Begin the program."""
+    (folder / "lastgood.toml").write_text('store = ".lastgood"\ntask = "work"\n')
+    begun: list[Program] = []
+
+    def begin() -> Program:
+        begun.append(Program())
+        return begun[-1]
+
+    yield begin
+    for one in begun:
+        one.kill()
+
+
+@pytest.fixture
+def program(begin: Callable[[], Program]) -> Program:
+    return begin()
+
+
+def wait_until(data: Run, state: str) -> None:
+    while data("status")["control_state"] != state:
+        pass
+
+
+def test_work_is_paused_and_resumed_by_others(run: Run, data: Run, program: Program) -> None:
+    asked = data("pause", "work", "--id", "mine")
+    assert (asked["met"], asked["alive"], asked["control_state"]) == (False, True, "running")
+    assert (asked["request"]["kind"], asked["request"]["status"], asked["request"]["id"]) == ("pause", "open", "mine")
+    program.tell("boundary")
+    assert data("pause", "--id", "mine", "--wait")["control_state"] == "paused"
+    assert run("pause").stdout == "it is paused already\n"
+    assert run("resume", "work", "--wait").stdout == "work: resumed; it is running now\n"
+    assert program.hear() == "done"
+    assert program.end() == "None"
+
+
+def test_people_are_told_when_it_will_be_done(run: Run, program: Program) -> None:
+    said = run("pause")
+    assert said.stdout == "work: asked to pause; it is done when the work comes to its next boundary\n"
+    assert said.stderr.startswith("request ")
+
+
+@pytest.mark.parametrize(("wish", "reason"), [("stop", "stopped"), ("cancel", "cancelled")])
+def test_work_is_ended_at_its_next_boundary(run: Run, data: Run, program: Program, wish: str, reason: str) -> None:
+    run(wish, "work")
+    assert program.do("boundary") == reason
+    program.process.wait(timeout=60)
+    assert data("status")["head"]["type"] == reason
+    again = data("retry")
+    assert (again["met"], again["alive"], again["control_state"]) == (False, False, "stopped")
+    assert "nobody is running the work" in again["note"]
+
+
+def test_waiting_ends_with_11_when_it_is_not_done_in_time(run: Run, data: Run, program: Program) -> None:
+    assert data("stop", "--wait", "0", code=11)["met"] is False
+    run("stop", "work", "--wait", "0s", code=11)
+    assert program.do("boundary") == "stopped"
+
+
+def test_what_waits_for_a_program_that_was_killed_is_done_all_the_same(
+    run: Run, process: Run, data: Run, program: Program
+) -> None:
+    """Nobody is left to come to a boundary."""
+    data("stop", "--id", "mine")
+    program.kill()
+    assert data("stop", "--id", "mine", "--wait")["control_state"] == "stopped"
+
+
+def test_what_cannot_be_done_any_more_is_refused_with_its_reason(run: Run, program: Program) -> None:
+    run("pause", "--id", "mine")
+    program.end()
+    refused = run("pause", "--id", "mine", "--wait", code=4).stderr
+    assert "work that is completed cannot be paused" in refused
+    assert "lastgood status --task work" in refused
+    error = json.loads(run("stop", "--json", code=4).stderr)["error"]
+    assert (error["code"], error["detail"]) == ("control", "work that is completed cannot be stopped")
+
+
+def test_guidance_reaches_the_work(run: Run, data: Run, program: Program) -> None:
+    run("guide", "work", "shorter")
+    run("guide", "work", "-", input="and\nclearer\n")
+    program.do("boundary")
+    assert program.do("told") == "shorter and"
+    assert program.hear() == "clearer"
+    assert [one["text"] for one in data("show")["guidance"]] == ["shorter", "and\nclearer"]
+    assert "guidance     shorter" in run("show").stdout
+
+
+def test_more_rounds_are_asked_for(run: Run, data: Run, program: Program) -> None:
+    run("rounds", "work", "2", "--id", "two")
+    program.do("boundary")
+    assert data("rounds", "work", "2", "--id", "two")["met"] is True
+    assert data("show")["guidance"][0]["rounds"] == 2
+    run("rounds", "work", "0", code=2)
+
+
+def test_a_question_is_shown_and_answered(run: Run, data: Run, program: Program) -> None:
+    assert data("answer")["question"] is None
+    assert run("answer", "work").stderr == "it asks nothing\n"
+    program.tell("ask")
+    wait_until(data, "waiting_for_input")
+    assert run("answer", "work").stdout == "Deploy?\n  1  yes\n  2  no\n"
+    assert data("answer", "work")["question"]["choices"] == ["yes", "no"]
+    assert "'perhaps' is not one of the choices" in run("answer", "work", "perhaps", code=2).stderr
+    assert run("answer", "work", "yes", "--wait").stdout == "work: answered; it is running now\n"
+    assert program.hear() == "yes"
+    assert "decision     Deploy? yes" in run("show").stdout
+    assert "has asked nothing" in run("answer", "work", "no", code=4).stderr
+
+
+def test_an_artifact_is_edited_from_a_file_or_stdin(run: Run, data: Run, program: Program, folder: Path) -> None:
+    program.do("save 1")
+    (folder / "new").write_text("new\n")
+    run("edit", "work", "prompt", "--file", "new")
+    program.do("boundary")
+    shown = data("show")["artifacts"][0]
+    assert (shown["content"], shown["version"]) == ("new\n", 2)
+    run("edit", "work", "a", "-", input="newer")
+    program.do("boundary")
+    assert data("show")["artifacts"][0]["content"] == "newer"
+    assert "artifact     prompt (version 3)" in run("show").stdout
+    assert "there is no artifact 'nothing'" in run("edit", "work", "nothing", "-", input="x", code=3).stderr
+    assert "there is no terminal" in run("edit", "work", "prompt", code=2).stderr
+    run("edit", "work", "prompt", "-", "--file", "new", code=2)
+
+
+def test_what_is_not_text_is_edited_as_json(run: Run, data: Run, three: Path) -> None:
+    with lastgood.open(three / ".lastgood") as store:
+        store.task("work").save({}, artifacts=[{"name": "rules", "content": {"a": [1]}}])
+    assert data("edit", "work", "rules", "-", input='{"a": [1, 2]}')["met"] is True
+    assert data("show")["artifacts"][0]["content"] == {"a": [1, 2]}
+    assert "is not JSON" in run("edit", "work", "rules", "-", input="{", code=2).stderr
+
+
+class Terminal:
+    """A command whose stdin, stdout and stderr are a terminal."""
+
+    def __init__(self, *arguments: str, **environment: str) -> None:
+        self.parent, child = pty.openpty()
+        command = [sys.executable, "-m", "lastgood.cli.main", *arguments]
+        given = {**os.environ, **environment}
+        self.process = subprocess.Popen(command, env=given, stdin=child, stdout=child, stderr=child)
+        os.close(child)
+        self.shown = ""
+
+    def type(self, text: str) -> None:
+        os.write(self.parent, text.encode())
+
+    def read_until(self, text: str) -> None:
+        while text not in self.shown:
+            self.shown += os.read(self.parent, 4096).decode()
+
+    def end(self) -> int:
+        try:
+            while chunk := os.read(self.parent, 4096):
+                self.shown += chunk.decode()
+        except OSError:
+            pass  # Linux says so when the other side is closed
+        os.close(self.parent)
+        return self.process.wait(timeout=60)
+
+
+def editor(folder: Path, script: str) -> str:
+    """An editor that does what the script says with the file `path`."""
+    file = folder / "editor.py"
+    file.write_text(f"import pathlib, sys\npath = pathlib.Path(sys.argv[-1])\n{script}\n")
+    return f"'{sys.executable}' '{file}' --flag"
+
+
+def test_on_a_terminal_an_artifact_is_edited_in_ones_editor(data: Run, program: Program, folder: Path) -> None:
+    program.do("save 1")
+    named = editor(folder, "assert path.read_text() == 'old'\npath.write_text('new')\nprint(path)")
+    terminal = Terminal("edit", "work", "prompt", EDITOR=named, VISUAL="")
+    assert terminal.end() == 0, terminal.shown
+    program.do("boundary")
+    assert data("show")["artifacts"][0]["content"] == "new"
+    assert not Path(terminal.shown.split()[0]).exists()
+
+
+def test_what_is_not_changed_is_not_edited(data: Run, program: Program, folder: Path) -> None:
+    program.do("save 1")
+    terminal = Terminal("edit", "work", "prompt", EDITOR=editor(folder, ""), VISUAL="")
+    assert terminal.end() == 0
+    assert "prompt stays as it is" in terminal.shown
+    assert data("requests")["requests"] == []
+
+
+def test_what_was_changed_meanwhile_is_not_overwritten_and_nothing_typed_is_lost(
+    run: Run, data: Run, three: Path
+) -> None:
+    """The editor does what another person does while it is open."""
+    with lastgood.open(three / ".lastgood") as store:
+        store.task("work").save({}, artifacts=[{"name": "prompt", "content": "old"}])
+    other = f"['{sys.executable}', '-m', 'lastgood.cli.main', 'edit', 'work', 'prompt', '-']"
+    named = editor(
+        three, f"import subprocess\nsubprocess.run({other}, input=b'yours', check=True)\npath.write_text('mine')"
+    )
+    terminal = Terminal("edit", "work", "prompt", EDITOR=named, VISUAL="")
+    assert terminal.end() == 4
+    assert "the artifact was changed meanwhile" in terminal.shown
+    kept = Path(terminal.shown.partition("what you wrote is in ")[2].split()[0])
+    assert kept.read_text() == "mine"
+    assert kept.parent.stat().st_mode & 0o077 == 0
+    kept.unlink()
+    kept.parent.rmdir()
+    assert data("show")["artifacts"][0]["content"] == "yours"
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [("no-such-editor", "cannot be started"), ("false", "ended with 1"), ("'", "cannot be understood")],
+)
+def test_an_editor_that_fails_changes_nothing(three: Path, data: Run, named: str, said: str) -> None:
+    with lastgood.open(three / ".lastgood") as store:
+        store.task("work").save({}, artifacts=[{"name": "prompt", "content": "old"}])
+    terminal = Terminal("edit", "work", "prompt", VISUAL=named)
+    assert terminal.end() in (2, 6)
+    assert said in terminal.shown
+    assert data("show")["artifacts"][0]["content"] == "old"
+
+
+def test_the_editor_is_not_started_by_a_shell(three: Path, folder: Path) -> None:
+    with lastgood.open(three / ".lastgood") as store:
+        store.task("work").save({}, artifacts=[{"name": "prompt", "content": "old"}])
+    terminal = Terminal("edit", "work", "prompt", VISUAL="true; touch made")
+    assert terminal.end() == 6
+    assert not (folder / "made").exists()
+
+
+def test_on_a_terminal_an_answer_is_asked_for(data: Run, program: Program) -> None:
+    program.tell("ask")
+    wait_until(data, "waiting_for_input")
+    terminal = Terminal("answer", "work")
+    terminal.read_until("answer:")
+    terminal.type("perhaps\n")
+    terminal.read_until("not one of the choices")
+    terminal.type("2\n")
+    assert terminal.end() == 0
+    assert program.hear() == "no"
+
+
+def test_requests_are_listed_and_taken_back(run: Run, data: Run, program: Program) -> None:
+    assert run("requests").stderr == "nothing is asked of it\n"
+    asked = data("guide", "work", "shorter\x1b[2J")["request"]["id"]
+    run("pause", "--id", "mine")
+    listed = run("requests", "work").stdout
+    assert "\x1b" not in listed
+    assert [one["kind"] for one in data("requests")["requests"]] == ["guide", "pause"]
+    assert data("requests", "--withdraw", asked)["withdrawn"]["status"] == "refused"
+    assert run("requests", "--withdraw", "mi").stdout == "pause is not asked for any more (mine)\n"
+    run("requests", "--withdraw", "mine", code=3)
+    program.do("boundary")
+    assert program.do("told") == ""
+
+
+def test_a_task_that_is_not_there_is_said_so(run: Run, three: Path) -> None:
+    for arguments in (["pause", "nothing"], ["guide", "nothing", "x"], ["answer", "nothing"], ["requests", "nothing"]):
+        assert "there is no task 'nothing'" in run(*arguments, code=3).stderr
+    assert "name one" in run("pause", "work", "--task", "other", code=2).stderr
+
+
+def test_wait_takes_a_span_of_time_or_nothing() -> None:
+    assert complete_wait(["a", "--wait"])[1:] == complete_wait(["--wait", "a"])[:2]
+    assert complete_wait(["--wait", "90s", "a"]) == ["--wait", "90s", "a"]
+    assert complete_wait(["--wait=5", "--", "--wait"]) == ["--wait=5", "--", "--wait"]
+
+
+def offered(*words: str) -> list[str]:
+    shell = ShellComplete(app, {"obj": Invocation()}, "lastgood", "_LASTGOOD_COMPLETE")
+    return [item.value for item in shell.get_completions(list(words[:-1]), words[-1])]
+
+
+def test_the_shell_is_told_tasks_artifacts_choices_and_requests(run: Run, data: Run, program: Program) -> None:
+    program.do("save 1")
+    run("guide", "work", "x", "--id", "mine")
+    program.tell("ask")
+    wait_until(data, "waiting_for_input")
+    assert offered("pause", "w") == ["work"]
+    assert offered("edit", "work", "p") == ["prompt"]
+    assert offered("answer", "work", "") == ["yes", "no"]
+    run("pause", "--id", "later")
+    assert "later" in offered("requests", "--withdraw", "l")
+    assert offered("--store", "nowhere", "pause", "") == []
