@@ -57,18 +57,15 @@ def list_history(call: Invocation, limit: int, before: int | None, **wanted: Any
             if len(page) < size:
                 break
             before = found[-1].sequence
-        names = _Names(call, store)
-        data = {"entries": [_described(entry, names) for entry in found]}
-        rows = [
-            [f"#{entry.sequence}", _when(entry), entry.kind, printable(entry.actor), _told(entry, names)]
-            for entry in found
-        ]
+        names = Names(call, store)
+        data = {"entries": [described(entry, names) for entry in found]}
+        rows = [entry_row(entry, names) for entry in found]
     answer(call, data, map(fitted, table(rows, ("entry", "time", "what", "by", "about"))))
     if len(found) == limit:
         say(call, f"perhaps there is more: --before {found[-1].sequence} goes on")
 
 
-class _Names:
+class Names:
     """What people call the branches and checkpoints of a task."""
 
     def __init__(self, call: Invocation, store: Store) -> None:
@@ -99,7 +96,8 @@ class _Names:
         return " " if stored is None or stored.data is None else MARKS[verification(self._store.wrap(stored))]
 
 
-def _described(entry: Entry, names: _Names) -> dict[str, Any]:
+def described(entry: Entry, names: Names) -> dict[str, Any]:
+    """For programs."""
     return {
         "sequence": entry.sequence,
         "at": moment_text(entry.at),
@@ -116,43 +114,48 @@ def _described(entry: Entry, names: _Names) -> dict[str, Any]:
     }
 
 
+def entry_row(entry: Entry, names: Names) -> list[str]:
+    """For people, in a table."""
+    return [f"#{entry.sequence}", _when(entry), entry.kind, printable(entry.actor), _told(entry, names)]
+
+
 def _when(entry: Entry) -> str:
     return "" if entry.data.get("damaged") else local_time(entry.at)
 
 
-def _told(entry: Entry, names: _Names) -> str:
+def _told(entry: Entry, names: Names) -> str:
     """The entry in words, on one line."""
     build = _WORDS.get(entry.kind)
     return printable(build(entry, names).partition("\n")[0]) if build else names.checkpoint(entry.checkpoint_id)
 
 
-def _made(entry: Entry, names: _Names) -> str:
+def _made(entry: Entry, names: Names) -> str:
     if entry.data.get("damaged"):
         return f"{names.checkpoint(entry.checkpoint_id)} (damaged)"
     about = [names.checkpoint(entry.checkpoint_id), names.mark(entry.checkpoint_id), entry.type or "", entry.message]
     return " ".join(part for part in about if part.strip())
 
 
-def _branched(entry: Entry, names: _Names) -> str:
+def _branched(entry: Entry, names: Names) -> str:
     return f"{_made(entry, names)} begins {names.branch(entry.branch_id)}"
 
 
-def _restored(entry: Entry, names: _Names) -> str:
+def _restored(entry: Entry, names: Names) -> str:
     how = "forked" if entry.data.get("by") == "fork" else "back to"
     if entry.data.get("what") == "files":
         return f"files {how} {names.checkpoint(entry.checkpoint_id)}"
     return f"{how} {names.checkpoint(entry.checkpoint_id)}, on {names.branch(entry.data.get('branch', ''))}"
 
 
-def _step(entry: Entry, names: _Names) -> str:
+def _step(entry: Entry, names: Names) -> str:
     return f"{entry.data.get('name', '')}: {entry.data.get('reason') or 'no reason given'}"
 
 
-def _verified(entry: Entry, names: _Names) -> str:
+def _verified(entry: Entry, names: Names) -> str:
     return f"{names.checkpoint(entry.checkpoint_id)} {'verified' if entry.data.get('verified') else 'NOT verified'}"
 
 
-_WORDS: dict[str, Callable[[Entry, _Names], str]] = {
+_WORDS: dict[str, Callable[[Entry, Names], str]] = {
     "created": _made,
     "branched": _branched,
     "restored": _restored,

@@ -18,11 +18,21 @@ from lastgood.engine.store import Store
 @click.option("--type", "type_", metavar="TYPE", help="Only those of this type.")
 @click.option("--before", type=click.IntRange(min=1), metavar="SEQ", help="Only those before this sequence.")
 @click.option("--all", "everything", is_flag=True, help="All that happened, as `lastgood history`.")
-def command(call: Invocation, limit: int, type_: str | None, before: int | None, everything: bool) -> None:
+@click.option("--follow", "-f", is_flag=True, help="Oldest first, and then each new one as it comes; Ctrl-C ends it.")
+def command(
+    call: Invocation, limit: int, type_: str | None, before: int | None, everything: bool, follow: bool
+) -> None:
     """List a task's checkpoints, newest first.
 
     * marks the head, v what is verified, x what is not, ? what has no evidence.
     """
+    if follow:
+        if before is not None:
+            raise click.UsageError("log takes --follow or --before, not both")
+        from lastgood.cli.following import follow as follow_task
+
+        follow_task(call, limit, type_, everything=everything)
+        return
     if everything:
         from lastgood.cli.history import list_history
 

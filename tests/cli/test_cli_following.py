@@ -1,0 +1,105 @@
+"""`lastgood log -f`: what other processes do to a task, as they do it (A17)."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+
+class Following:
+    """A `lastgood log -f` in a process of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        command = [sys.executable, "-m", "lastgood.cli.main", "log", "-f", *arguments]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def end(self, number: signal.Signals = signal.SIGINT) -> tuple[int, str, str]:
+        """Its exit code, and what else it said."""
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=60)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def follow(three: Path) -> Iterator[Callable[..., Following]]:
+    started: list[Following] = []
+
+    def follow(*arguments: str) -> Following:
+        started.append(Following(*arguments))
+        return started[-1]
+
+    yield follow
+    for one in started:
+        if one.process.poll() is None:
+            one.end(signal.SIGKILL)
+
+
+def test_what_was_is_shown_oldest_first_and_what_comes_as_it_comes(run: Run, follow: Callable[..., Following]) -> None:
+    following = follow("-n", "2")
+    assert [following.line().split()[0] for _ in range(2)] == ["@2", "@3"]
+    run("save", "--set", "n=4", "-m", "new\x1b[2J")
+    shown = following.line()
+    assert shown.split()[0] == "@4"
+    assert shown.endswith("manual       new\\x1b[2J\n")
+    run("fork", "--name", "side")
+    assert "(side)" in following.line()
+    assert following.end() == (0, "", "")
+
+
+def test_with_json_each_is_an_object_on_its_line(run: Run, follow: Callable[..., Following]) -> None:
+    following = follow("-n", "1", "--json")
+    first = json.loads(following.line())
+    assert (first["sequence"], first["head"]) == (3, True)
+    for number in (4, 5):
+        run("save", "--set", f"n={number}")
+    assert [json.loads(following.line())["sequence"] for _ in range(2)] == [4, 5]
+    assert following.end() == (0, "", "")
+
+
+def test_of_one_type_only_those_are_shown(run: Run, follow: Callable[..., Following]) -> None:
+    following = follow("-n", "1", "--type", "manual", "--json")
+    following.line()
+    run("save", "--set", "n=4", "--type", "step")
+    run("save", "--set", "n=5")
+    assert json.loads(following.line())["sequence"] == 5
+
+
+def test_with_all_every_entry_is_shown(run: Run, follow: Callable[..., Following]) -> None:
+    following = follow("--all", "-n", "1", "--json")
+    assert json.loads(following.line())["kind"] == "created"
+    run("tag", "HEAD", "green")
+    entry = json.loads(following.line())
+    assert (entry["kind"], entry["data"]["name"]) == ("tagged", "green")
+    people = follow("--all", "-n", "1")
+    assert "tagged" in people.line()
+    run("restore", "@1")
+    assert {people.line().split()[3] for _ in range(2)} == {"restored", "branched"}
+
+
+def test_more_than_a_page_of_new_ones_is_shown_whole(
+    run: Run, follow: Callable[..., Following], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lastgood.cli import following as module
+
+    pages = iter([[9, 8], [7, 6], [5]])
+    monkeypatch.setattr(module, "NEW", 2)
+    assert module._read(lambda before, size: next(pages), lambda one: one, None, 5) == [9, 8, 7, 6]
+    assert module._read(lambda before, size: [9, 8], lambda one: one, 2, 0) == [9, 8]
+
+
+def test_following_and_going_back_contradict_each_other(run: Run, three: Path) -> None:
+    run("log", "-f", "--before", "2", code=2)
+    run("log", "-f", "--task", "nothing", code=3)
