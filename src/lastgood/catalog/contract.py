@@ -125,6 +125,7 @@ class NewBranch(msgspec.Struct, frozen=True):
 
     With `may_rename` a name that is taken gets a number behind it. An `active` one becomes the task's active
     branch; then `expects` is the head of the branch that was active as the writer saw it (None: whatever it is).
+    With `is_apart`, one that has no origin may begin beside the branches of a task that is there; it is not active.
     """
 
     id: str
@@ -134,6 +135,7 @@ class NewBranch(msgspec.Struct, frozen=True):
     active: bool = True
     may_rename: bool = False
     expects: str | None = None
+    is_apart: bool = False
 
 
 class Note(NamedTuple):
@@ -323,6 +325,10 @@ class Catalog(ABC):
         unless it is that very lease, run out or not. ControlError when work in the branch's control state cannot
         become what the record says. ConflictError when a request that it meets is not open any more.
         """
+
+    def require_ready(self) -> None:
+        """Raises UnavailableError when a commit would fail, or wait long, as far as that can be told without one."""
+        self.info()
 
     @abstractmethod
     def queue(self) -> AbstractContextManager[object]:

@@ -158,6 +158,7 @@ def _verified(entry: Entry, names: Names) -> str:
 _WORDS: dict[str, Callable[[Entry, Names], str]] = {
     "created": _made,
     "branched": _branched,
+    "diverged": lambda entry, names: f"what was spooled goes on on {names.branch(entry.data.get('branch', ''))}",
     "restored": _restored,
     "switched": lambda entry, names: f"to {names.branch(entry.branch_id)}",
     "undone": lambda entry, names: f"back on {names.branch(entry.branch_id)}",

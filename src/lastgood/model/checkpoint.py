@@ -19,6 +19,8 @@ PREVIEW_CHARACTERS = 200
 COMPANIONS = ("artifacts", "decisions", "guidance", "participants")
 """What a snapshot holds beside the state."""
 VALUES = ("state", *COMPANIONS)
+PROVISIONAL = 1 << 31
+"""Sequences from here on are no places in a store: what waits to come into one has them, behind all that is there."""
 
 
 class ValueRef(msgspec.Struct, frozen=True, array_like=True):

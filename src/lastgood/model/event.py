@@ -9,6 +9,7 @@ import msgspec
 EventKind = Literal[
     "created",
     "branched",
+    "diverged",
     "restored",
     "switched",
     "undone",

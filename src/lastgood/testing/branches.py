@@ -54,6 +54,22 @@ class BranchesConformance(CatalogMeans):
         assert branch is not None
         assert (branch.origin_id, branch.origin_sequence, branch.metadata) == (two.id, 2, {"isBranch": True})
 
+    def test_a_branch_without_an_origin_may_begin_beside_the_others(self) -> None:
+        """C10: a task was begun twice, and nobody's beginning is dropped."""
+        first = self.save().stored
+        with refused(ConflictError):
+            self.save(new=NewBranch("plain", "main"))
+        apart = self.save(new=NewBranch("apart", "main", active=False, may_rename=True, is_apart=True)).stored
+        after = self.save(parent=apart).stored
+        assert (apart.placement.sequence, apart.placement.version) == (2, 1)
+        assert self.listed(self.along("apart")) == [after.id, apart.id]
+        assert self.listed(self.whole()) == [after.id, apart.id, first.id]
+        assert self.task().active_branch_id == first.placement.branch_id
+        branch = self.catalog.branch(ADA, "apart")
+        assert branch is not None
+        assert (branch.name, branch.origin_id) == ("main 2", None)
+        self.catalog.require_ready()
+
     def test_a_branch_name_is_used_once(self) -> None:
         first = self.save().stored
         with refused(ConflictError):

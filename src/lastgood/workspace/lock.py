@@ -157,7 +157,9 @@ def _wait(descriptor: int, root: Root, deadline: float, *, is_shared: bool) -> N
 def _busy(root: Root) -> BusyError:
     name = ascii(root.name or os.path.basename(root.path))  # noqa: PTH119
     return BusyError(
-        f"the files of {name} are being saved or restored by someone else", hint="try again when that is done"
+        f"the files of {name} are being saved or restored by someone else",
+        hint="try again when that is done",
+        workspace=root.path,
     )
 
 

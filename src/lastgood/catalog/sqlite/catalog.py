@@ -74,6 +74,9 @@ class SQLiteCatalog(Catalog):
     def commit(self, commit: Commit, actor: Actor) -> Committed:
         return self._database.write(lambda connection: commits.commit(connection, commit, actor, self._clock()))
 
+    def require_ready(self) -> None:
+        self._database.require_ready()
+
     def queue(self) -> AbstractContextManager[object]:
         return self._database.queue()
 

@@ -240,9 +240,13 @@ def _make_branch(connection: apsw.Connection, commit: Commit, new: NewBranch, at
     record = commit.record
     task = read_task(connection, commit.owner, record.task_id)
     if record.parent_id is None:
-        if task is not None:
+        if task is None:
+            return _make_task(connection, commit, new)
+        if not new.is_apart:
             raise moved(task.id, active_head(connection, commit.owner, task.id))
-        return _make_task(connection, commit, new)
+        named = msgspec.structs.replace(new, name=_free_name(connection, task, new))
+        branch = _insert_branch(connection, commit, named, task.number, None, None, 0)
+        return _Line(task.number, branch, new.id, False, 0, "idle", task.last_sequence, task.last_event)
     origin = read_checkpoint(connection, commit.owner, record.parent_id)
     if task is None or origin is None or origin.task_id != task.id or origin.data is None:
         raise NotFoundError(f"there is no checkpoint {record.parent_id!r} to branch from", hint="was it purged?")

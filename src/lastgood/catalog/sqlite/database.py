@@ -62,6 +62,10 @@ class Database(ABC):
         Not durable: it survives the process at once, and power loss from the next durable write on.
         """
 
+    def require_ready(self) -> None:
+        """BusyError when another program holds the database; UnavailableError when it is not there."""
+        return
+
     @abstractmethod
     def queue(self) -> AbstractContextManager[object]: ...
 
@@ -252,6 +256,13 @@ class FileDatabase(Database):
         last = connection.execute(_LAST_COMMIT).get if number is None else number - 1
         self._compare(last, self._queue.witness())
         return number
+
+    def require_ready(self) -> None:
+        self._require_open()
+        with self._queue.turn(), closing(open_connection(self._path)) as connection, translated_errors():
+            connection.set_busy_timeout(0)  # writers of ours are kept out by the turn
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
 
     def queue(self) -> AbstractContextManager[object]:
         return self._queue.turn()

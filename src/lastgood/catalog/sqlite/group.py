@@ -177,6 +177,7 @@ def nested_write() -> BusyError:
     return BusyError(
         "this thread is in the middle of a save",
         hint="in a signal handler only set a flag, and save when the work looks at it",
+        nested=True,
     )
 
 
