@@ -6,6 +6,7 @@ import gc
 import os
 import random
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,6 +26,9 @@ hypothesis.settings.load_profile("here")
 def pytest_configure(config: pytest.Config) -> None:
     """The workers of one run draw the same sample of faults."""
     os.environ.setdefault("LASTGOOD_FAULTS_SEED", str(random.SystemRandom().getrandbits(32)))
+    state = tempfile.TemporaryDirectory(prefix="lastgood-state-")
+    os.environ["XDG_STATE_HOME"] = state.name  # what is spooled by tests is nobody's
+    config.add_cleanup(state.cleanup)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

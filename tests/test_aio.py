@@ -809,7 +809,7 @@ LEFT_OUT = {
                 "log",
                 "meter",
             ),
-            *("renew_locks", "stream_file"),
+            *("renew_locks", "spool", "stream_file"),
             *("stored", "verifier", "wrap", "wrap_intact"),
         ),
         ENGINE,

@@ -565,7 +565,7 @@ def test_a_save_that_fails_leaves_a_pack_that_is_swept(
     task = store.task("t", workspace=tmp_path / "work")
     monkeypatch.setattr(store.catalog, "commit", _fail)
     with pytest.raises(lastgood.UnavailableError):
-        task.save({})
+        task.save({}, on_failure="raise")
     assert store.catalog.flights() == []
     assert len(packs_of(tmp_path / "store")) == store.collect(grace=0).strays == 1
     assert packs_of(tmp_path / "store") == []

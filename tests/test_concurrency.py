@@ -640,7 +640,10 @@ def test_a_disk_that_fails_after_another_write_failed_fails_the_whole_group(
 
         return lambda: line.database.write(work)
 
-    assert line.run(fail(ValueError("planted")), lambda: task.save({"n": 1}), fail(error("planted"))) == 0
+    assert (
+        line.run(fail(ValueError("planted")), lambda: task.save({"n": 1}, on_failure="raise"), fail(error("planted")))
+        == 0
+    )
     assert [type(line.outcomes[n]) for n in range(3)] == [ValueError, told, told]
     assert store.tasks() == []
     task.save({"n": 2})
@@ -674,7 +677,7 @@ def test_a_disk_that_fails_fails_the_whole_group_and_nothing_is_acknowledged(sto
         if tried == [1]:
             raise apsw.IOError("planted")
 
-    works: list[Callable[[], object]] = [functools.partial(task.save, {"n": 1}) for task in tasks]
+    works: list[Callable[[], object]] = [functools.partial(task.save, {"n": 1}, on_failure="raise") for task in tasks]
     assert line.run(*works, lambda: line.database.write(fail)) == 0
     assert [type(outcome) for outcome in line.outcomes.values()] == [lastgood.UnavailableError] * 4
     assert tried == [1]  # nobody tries his luck on a disk that failed

@@ -400,7 +400,7 @@ def test_a_disk_that_fills_up_while_capturing_acknowledges_nothing(tmp_path: Pat
         was = look(root)
         for _ in range(2):
             with pytest.raises(DiskFullError):
-                task.save({"n": 2})
+                task.save({"n": 2}, on_failure="raise")
         assert look(root) == was
         assert [entry.id for entry in store.list_checkpoints("t")] == [first.id]
         replace(root, files(a="2"))

@@ -51,7 +51,7 @@ def test_a_store_on_a_full_disk_can_be_read(disk: Path) -> None:
     with lastgood.open(disk / "store") as store:
         assert store.get_checkpoint(saved.id).state == {"n": 1}
         with pytest.raises(DiskFullError):
-            store.task("t").save({"n": ["x" * 1000 for _ in range(200)]})
+            store.task("t").save({"n": ["x" * 1000 for _ in range(200)]}, on_failure="raise")
 
 
 def test_a_full_disk_without_room_to_open_a_store_is_called_that(disk: Path) -> None:

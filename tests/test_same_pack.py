@@ -65,7 +65,7 @@ def test_what_was_in_flight_and_is_saved_again_is_not_swept_with_what_was_left_o
     with monkeypatch.context() as patch:
         patch.setattr(store.catalog, "commit", fail)
         with pytest.raises(lastgood.UnavailableError):
-            task.save({})
+            task.save({}, on_failure="raise")
     made: list[lastgood.Checkpoint] = []
     delete = LocalObjects.delete
 

@@ -444,7 +444,7 @@ def test_without_a_correlation_a_save_is_its_own(store: Store) -> None:
 def test_a_failed_save_is_logged_alerted_and_raised(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A8"""
     alerts: list[Alert] = []
-    with lastgood.open(tmp_path / "s", on_alert=alerts.append) as store:
+    with lastgood.open(tmp_path / "s", on_alert=alerts.append, on_failure="raise") as store:
         task = store.task("t")
         first = task.save({"n": 1})
         _fail_commits(store)
@@ -477,7 +477,7 @@ def test_a_failed_save_is_not_remembered_as_saved(store: Store) -> None:
     task.save({"messages": messages[:20]})
     _fail_commits(store)
     with pytest.raises(UnavailableError):
-        task.save({"messages": messages})
+        task.save({"messages": messages}, on_failure="raise")
     _mend_commits(store)
     saved = task.save({"messages": messages})
     assert store.examine_checkpoint(saved.id) == []

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from lastgood.engine.repairing.report import RepairReport
     from lastgood.engine.restore import Restored
     from lastgood.engine.rewind import FilesPlan
+    from lastgood.engine.spooling.replay import Diverged, Replayed, SetAside
+    from lastgood.engine.spooling.spool import SpoolFigures
     from lastgood.engine.step import Step
     from lastgood.engine.store import CheckpointPage, Store
     from lastgood.engine.store import open_store as open  # noqa: A004
@@ -93,6 +95,7 @@ __all__ = [
     "ControlError",
     "Difference",
     "DiskFullError",
+    "Diverged",
     "Entry",
     "Evicted",
     "Evidence",
@@ -127,11 +130,14 @@ __all__ = [
     "Redacted",
     "Redaction",
     "RepairReport",
+    "Replayed",
     "Request",
     "Restored",
     "Session",
+    "SetAside",
     "Share",
     "Skipped",
+    "SpoolFigures",
     "Stage",
     "StageContext",
     "StageError",
@@ -195,6 +201,7 @@ _HOMES = {
     "ConflictError": "lastgood.errors",
     "Difference": "lastgood.engine.difference",
     "DiskFullError": "lastgood.errors",
+    "Diverged": "lastgood.engine.spooling.replay",
     "Entry": "lastgood.engine.history",
     "Evidence": "lastgood.model.evidence",
     "EvidenceError": "lastgood.errors",
@@ -221,9 +228,12 @@ _HOMES = {
     "Redacted": "lastgood.content.redacted",
     "Redaction": "lastgood.model.redaction",
     "RepairReport": "lastgood.engine.repairing.report",
+    "Replayed": "lastgood.engine.spooling.replay",
     "Restored": "lastgood.engine.restore",
+    "SetAside": "lastgood.engine.spooling.replay",
     "Share": "lastgood.engine.usage",
     "Skipped": "lastgood.engine.checkpoint",
+    "SpoolFigures": "lastgood.engine.spooling.spool",
     "StageError": "lastgood.errors",
     "Step": "lastgood.engine.step",
     "Store": "lastgood.engine.store",

@@ -104,7 +104,10 @@ def test_a_failed_save_is_said_once(run: Run, three: Path, monkeypatch: pytest.M
         raise UnavailableError("the disk reported an error", hint="look at it")
 
     monkeypatch.setattr(SQLiteCatalog, "commit", refuse)
-    assert run("save", "--set", "n=1", code=6).stderr.count("the disk reported an error") == 1
+    assert "the store is away" in run("save", "--set", "n=1").stdout
+    assert run("spool", "--replay", code=6).stderr.count("the disk reported an error") == 1
+    assert "1 checkpoint waits for it" in run("status").stdout
+    monkeypatch.undo()
 
 
 def test_the_engines_own_log_stays_out_of_stderr(process: Run, folder: Path) -> None:

@@ -182,7 +182,7 @@ def left_out(lines: Sequence[str]) -> list[str]:
 
 
 def open_store(world: World, **options: Any) -> lastgood.Store:
-    return lastgood.open(world.store, user=USER, base_path=world.work, collect="never", **options)
+    return lastgood.open(world.store, user=USER, base_path=world.work, collect="never", on_failure="raise", **options)
 
 
 def write_files(folder: Path, names: Iterable[str], seed: int, size: int = 3000) -> None:

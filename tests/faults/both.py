@@ -61,7 +61,7 @@ class Both:
 
     def _open(self, side: int) -> lastgood.Store:
         target = self.backend.target(self.disk)
-        options: dict[str, Any] = {"user": USER, "collect": "never", "base_path": self.claims}
+        options: dict[str, Any] = {"user": USER, "collect": "never", "base_path": self.claims, "on_failure": "raise"}
         return CheckpointManager(target, **options) if side == 0 else lastgood.open(target, **options)
 
     # --- handles ----------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def collect_always(scene: Scene) -> None:
 
 
 def open_store(scene: Scene) -> lastgood.Store:
-    return lastgood.open(scene.store, user=USER, collect="never")
+    return lastgood.open(scene.store, user=USER, collect="never", on_failure="raise")
 
 
 def take_small_steps() -> None:

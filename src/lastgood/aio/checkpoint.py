@@ -145,6 +145,9 @@ class Recovery(Handle[recovery.Recovery]):
     last_good = Plain(if_any)
     advice = Plain[tuple[str, ...]]()
     restores = Plain[tuple[Journal, ...]]()
+    spooled = Plain[int]()
+    aside = Plain[int]()
+    away = Plain[str | None]()
     clean = Plain[bool]()
 
 

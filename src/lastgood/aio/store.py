@@ -67,6 +67,8 @@ class Store(Opened[engine.Store]):
     limit = bridged(engine.Store.limit)
     check = bridged(engine.Store.check)
     repair = bridged(engine.Store.repair)
+    replay = bridged(engine.Store.replay)
+    spool_figures = bridged(engine.Store.spool_figures)
 
     async def history(
         self, task_id: str, *, before: int | None = None, limit: int = 100, owner: str | None = None, **wanted: Any

@@ -28,7 +28,7 @@ NEW = 20
 def follow(call: Invocation, limit: int, type_: str | None, *, everything: bool) -> None:
     """Print the last `limit`, oldest first, and then each new one until Ctrl-C. With --json, one object a line."""
     with call.open() as store:
-        feed = _Entries(call, store, type_) if everything else _Checkpoints(call, store, type_)
+        feed: Any = _Entries(call, store, type_) if everything else _Checkpoints(call, store, type_)
         try:
             seen = _counters(call, store)
             feed.print(feed.read(limit, 0))

@@ -89,11 +89,19 @@ class Invocation:
     def require_store(self) -> None:
         """NotFoundError unless it is there."""
         catalog = self.locate().catalog
-        if catalog is not None and not catalog.exists():
+        if catalog is not None and not catalog.exists() and not keeps_spool(catalog):
             raise NotFoundError(
                 f"there is no store at {catalog.parent}",
                 hint="`lastgood init` sets one up, the first `lastgood save` makes it; or give --store",
             )
+
+
+def keeps_spool(catalog: Path) -> bool:
+    """Whether checkpoints are spooled for a store that is not there."""
+    from lastgood.engine.options import Options
+    from lastgood.engine.spooling.known import has_spooled
+
+    return has_spooled(catalog, Options())
 
 
 def _named_folders(given: tuple[str, ...]) -> str | dict[str, str]:
@@ -116,10 +124,12 @@ def open_quietly(target: str | Path | None, user: str | None = None, **options: 
     from lastgood.engine.housekeeping import start_apart
     from lastgood.engine.location import options_for
     from lastgood.engine.options import Options
-    from lastgood.engine.store import Store, open_catalog, user_or_default
+    from lastgood.engine.store import Store, open_backend, user_or_default
 
     acting, settings = user_or_default(user), Options(**{**options_for(target), **options})
-    store = Store(open_catalog(target), acting, settings)
+    store = Store(open_backend(target, settings), acting, settings)
+    if store.spool is not None:
+        store.spool.greet()
     if store.housekeeping is not None:
         store.housekeeping.start = start_apart  # a command ends before the work is done
     return store

@@ -85,15 +85,15 @@ def look_at_work(store: Store, task: str, owner: str, head: Checkpoint) -> Stand
         task,
         head.control_state if head.integrity_ok else "unknown",
         store.catalog.lease(owner, branch_id),
-        _question(head) if waits else None,
+        _question(store, task, owner) if waits else None,
         store.catalog.open_requests(owner, branch_id),
     )
 
 
-def _question(head: Checkpoint) -> dict[str, Any] | None:
+def _question(store: Store, task: str, owner: str) -> dict[str, Any] | None:
     from lastgood.runner.steering import find_question
 
-    return find_question(head)
+    return find_question(store.task(task, owner=owner))
 
 
 def _described(lease: Lease) -> dict[str, Any]:

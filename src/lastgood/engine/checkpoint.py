@@ -167,7 +167,8 @@ class Checkpoint:
         return to_text(self._checksum)
 
     def as_head(self) -> Head:
-        return Head(self.id, self._checksum, self.sequence or 0, self.branch_id or "")
+        placement = self._placement
+        return Head(self.id, self._checksum, placement.sequence if placement else 0, self.branch_id or "")
 
     @property
     def created_at(self) -> datetime:
@@ -184,16 +185,16 @@ class Checkpoint:
     @property
     def sequence(self) -> int | None:
         """Its place in the task, from 1; None while it is not in the store."""
-        return self._placement.sequence if self._placement else None
+        return self._placement.sequence if self._placement and self.status != "spooled" else None
 
     @property
     def version(self) -> int | None:
         """How often its branch had been advanced, this one included."""
-        return self._placement.version if self._placement else None
+        return self._placement.version if self._placement and self.status != "spooled" else None
 
     @property
     def last_event(self) -> int | None:
-        return self._placement.last_event if self._placement else None
+        return self._placement.last_event if self._placement and self.status != "spooled" else None
 
     @property
     def evidence_pack(self) -> EvidencePack:

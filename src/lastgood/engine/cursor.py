@@ -24,8 +24,9 @@ from lastgood.errors import (
     IntegrityError,
     InvalidError,
     NotFoundError,
+    UnavailableError,
 )
-from lastgood.model.checkpoint import Head, Record
+from lastgood.model.checkpoint import PROVISIONAL, Head, Record
 from lastgood.model.digest import SIZE
 from lastgood.model.forking import renew_after_fork
 from lastgood.model.identity import new_id
@@ -56,6 +57,7 @@ class Cursor:
         self.renew_locks()
         renew_after_fork(self)
         self._splitters = Splitters(store.options.max_state_bytes)
+        self._spool_splitters = Splitters(store.options.max_state_bytes)
         self._warned = False
         self.refresh()
 
@@ -114,11 +116,11 @@ class Cursor:
             if draft.state is KEPT and self.head is None:
                 draft = msgspec.structs.replace(draft, state={})
             try:
-                record, committed = self._write(self._ground(), draft)
+                record, committed = self._write_or_spool(draft, policy or self.store.options.on_failure)
             except (ConflictError, InvalidError):
                 raise
             except CheckpointError as error:
-                if is_gone(error):  # whoever captured the files reads them anew
+                if is_gone(error) or self._leans_on_store(draft, error):  # whoever captured the files reads them anew
                     raise
                 told = f"a checkpoint of {self.task_id!r} was not saved: {error}"
                 self.store.alert(told, self.task_id, error, code="save_failed")
@@ -133,7 +135,7 @@ class Cursor:
                 saved = self.store.hold(
                     committed.stored, record, evidence_pack=draft.proof.pack if draft.proof else None
                 )
-                self.say("save", saved, committed.previous_control_state)
+                self.say("save" if saved.status == "stored" else "spool", saved, committed.previous_control_state)
             if not committed.repeated or self._is_behind(saved):
                 self.head, self.branch = saved, committed.stored.placement.branch_id
             return saved
@@ -174,7 +176,7 @@ class Cursor:
         """ConflictError when what was seen here is not what is there: the head, or whether this branch is active."""
         with self.lock:
             position = self.store.catalog.position(self.owner, self.id)
-            head = position.branch.head if position else None
+            head = _place(position.branch.head if position else None)
             active = position is None or position.task.active_branch_id == position.branch.id
             if head != _place(self.head) or active != self.is_active:
                 raise self._moved("this handle last saw it")
@@ -182,6 +184,7 @@ class Cursor:
     def begin_branch(self, chosen: Checkpoint, new: NewBranch, draft: Draft, *, follow: bool) -> Checkpoint:
         """A branch whose first checkpoint continues `chosen`; with `follow`, go on there."""
         with self.lock:
+            self._make_way()
             lease = self.lease if follow else None
             ground = Ground(self.owner, self.task_id, new, chosen.as_head(), chosen.record, False, lease)
             record, committed = self._write(ground, draft)
@@ -191,6 +194,39 @@ class Cursor:
                 self.head, self.branch = made, new.id
                 self.id = new.id if self.by_branch else self.id
             return made
+
+    def _write_or_spool(self, draft: Draft, policy: OnFailure) -> tuple[Record, Committed]:
+        """In the store, behind all that is spooled for it; or in the spool, while the store is away."""
+        try:
+            self._make_way()
+            return self._write(self._ground(), draft)
+        except UnavailableError as error:
+            spool = self.store.spool
+            if spool is None or policy == "raise" or not spool.takes(error):
+                raise
+            return spool.take(self._ground(), self.head, draft, self._spool_splitters, error)
+
+    def _leans_on_store(self, draft: Draft, error: CheckpointError) -> bool:
+        """Whether the spool would take it, if its files were captured without the store."""
+        spool = self.store.spool
+        return isinstance(error, UnavailableError) and spool is not None and spool.wants_files_of(draft, error)
+
+    def _make_way(self) -> None:
+        """What is spooled is in the store, and this goes on from where it is there."""
+        if self.store.spool is None:
+            return
+        self.store.spool.make_way()
+        if self.head is None or self.head.status != "spooled":
+            return
+        stored = self.store.catalog.checkpoint(self.owner, self.head.id)
+        if stored is None or stored.placement.sequence >= PROVISIONAL:
+            raise ConflictError(
+                "the checkpoint to go on from was spooled and could not come into the store",
+                hint="it is kept in the spool (`lastgood spool`); task.refresh() goes on from what is in the store",
+            )
+        if stored.placement.branch_id != self.branch:  # others had gone on: it has a branch of its own
+            self.is_active = False
+        self.head, self.branch = self.store.wrap_intact(stored), stored.placement.branch_id
 
     def _write(self, ground: Ground, draft: Draft) -> tuple[Record, Committed]:
         store = self.store
@@ -206,7 +242,7 @@ class Cursor:
         return record, committed
 
     def _ground(self) -> Ground:
-        head, only_if_active = self.head, not self.by_branch
+        head, only_if_active = self.head, not self.by_branch and self.is_active
         if head is None:
             return Ground(self.owner, self.task_id, self.branch, None, None, only_if_active)
         return Ground(self.owner, self.task_id, self.branch, head.as_head(), head.record, only_if_active, self.lease)
@@ -268,8 +304,10 @@ def _plain(state: Any) -> Any:
         return state
 
 
-def _place(checkpoint: Checkpoint | None) -> Head | None:
-    return None if checkpoint is None else checkpoint.as_head()
+def _place(checkpoint: Checkpoint | Head | None) -> tuple[str, bytes] | None:
+    """What a head is known by, wherever it lies: what was spooled gets another place when it comes into the store."""
+    head = checkpoint.as_head() if isinstance(checkpoint, Checkpoint) else checkpoint
+    return None if head is None else (head.id, head.checksum)
 
 
 class _NeverStored:

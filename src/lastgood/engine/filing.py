@@ -10,6 +10,7 @@ from weakref import WeakSet
 
 from lastgood.catalog.contract import Catalog
 from lastgood.engine.location import CATALOG, objects_beside, quarantine_beside
+from lastgood.errors import UnavailableError
 from lastgood.model.forking import renew_after_fork
 
 if TYPE_CHECKING:
@@ -73,7 +74,10 @@ class Filing:
         beside = [file.with_name(file.name + end) for end in ("", "-wal", "-shm", "-lock")]
         own = [path.resolve() for path in (*beside, objects, objects.with_suffix(".cache"), quarantine_beside(file))]
         folder = file.parent.resolve()
-        others = {path.resolve() for path in folder.iterdir()} - set(own)
+        try:
+            others = {path.resolve() for path in folder.iterdir()} - set(own)
+        except OSError as error:
+            raise UnavailableError("the store's folder cannot be read", hint="look at it and the disk") from error
         return [folder] if file.name == CATALOG and others <= {folder / NOTE} else own
 
     def keep(self, workspace: Workspace) -> None:

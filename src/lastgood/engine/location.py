@@ -159,6 +159,14 @@ def _data_folder() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "lastgood"
 
 
+def state_folder() -> Path:
+    """Where this user's programs keep what they must not lose, and what is nobody's data."""
+    home = Path.home()
+    if sys.platform == "darwin":
+        return home / "Library" / "Application Support" / "lastgood"
+    return Path(os.environ.get("XDG_STATE_HOME") or home / ".local" / "state") / "lastgood"
+
+
 def make_folder(folder: Path) -> None:
     """`folder`, private if it is new. What exists is left as it is."""
     if not folder.is_dir():

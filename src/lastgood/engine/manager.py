@@ -19,7 +19,7 @@ from lastgood.engine.commit import Draft, check_metadata
 from lastgood.engine.context import current_correlation
 from lastgood.engine.options import Options
 from lastgood.engine.process import this_process
-from lastgood.engine.store import Store, open_catalog, user_or_default
+from lastgood.engine.store import Store, open_backend, user_or_default
 from lastgood.engine.task import Task
 from lastgood.engine.verification import Proof, proving
 from lastgood.errors import ConflictError, NotFoundError, UnstorableError
@@ -49,7 +49,7 @@ class CheckpointManager(Store):
     ) -> None:
         settings = Options(base_path=base_path, auto_verify=auto_verify, **options)
         self._handles: OrderedDict[str, Task] = OrderedDict()
-        super().__init__(open_catalog(db_path), user_or_default(user), settings)
+        super().__init__(open_backend(db_path, settings), user_or_default(user), settings)
         self.announce_interrupted()
 
     def begin_step(

@@ -26,7 +26,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     `redaction` says what counts as a secret. `collect`: "auto" removes what nobody needs in the background when the
     store has grown, "never" leaves that to `store.collect()`.
     `max_bytes` is the most that the store may take on disk: then the oldest checkpoints go by themselves, those that
-    nobody protects (`store.limit`). Alerts go to the log, to `on_alert`, which is called in the thread that saves, and
+    nobody protects (`store.limit`).
+
+    `spool` is the folder in which checkpoints wait that the store could not take: None means in memory alone, not
+    given means the user's state directory. It holds at most `spool_bytes`.
+
+    Alerts go to the log, to `on_alert`, which is called in the thread that saves, and
     as JSON to `alert_webhook`, a URL; `thresholds` says from where on some of them are sent.
     """
 
@@ -44,10 +49,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: int | None = None
     thresholds: Thresholds = Thresholds()
     alert_webhook: str | None = None
+    spool: str | os.PathLike[str] | msgspec.UnsetType | None = msgspec.UNSET
+    spool_bytes: int = 256 * MEBIBYTE
 
     def __post_init__(self) -> None:
         check_on_failure(self.on_failure)
-        for name in ("cache_checkpoints", "cache_alert_bytes", "warn_state_bytes", "max_state_bytes"):
+        for name in ("cache_checkpoints", "cache_alert_bytes", "warn_state_bytes", "max_state_bytes", "spool_bytes"):
             check_number(name, getattr(self, name))
         check_flag("auto_verify", self.auto_verify)
         if self.max_bytes is not None:
@@ -60,6 +67,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidError("redaction is not a Redaction", hint="as in Redaction(keys=('pin',))", field="redaction")
         if not isinstance(self.base_path, str | os.PathLike | None):
             raise InvalidError("base_path is not a path", hint="give a folder", field="base_path")
+        if self.spool is not None and self.spool is not msgspec.UNSET and not _is_path(self.spool):
+            raise InvalidError("spool is not a path", hint="give a folder, or None for memory alone", field="spool")
         if self.on_alert is not None and not callable(self.on_alert):
             raise InvalidError("on_alert cannot be called", hint="give a function of one argument", field="on_alert")
         if not isinstance(self.thresholds, Thresholds):
@@ -69,6 +78,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             from lastgood.engine.webhook import check_webhook
 
             check_webhook(self.alert_webhook)
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str | os.PathLike) and value != ""
 
 
 def check_on_failure(value: object) -> None:

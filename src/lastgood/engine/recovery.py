@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from lastgood.catalog.contract import MAX_PAGE, Line, StoredCheckpoint
+from lastgood.catalog.contract import MAX_PAGE, Line, Position, StoredCheckpoint
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.process import is_alive, this_process
+from lastgood.errors import UnavailableError
 from lastgood.model.journal import Journal
 from lastgood.model.step import OpenStep
 
@@ -22,7 +23,8 @@ NEVER_GOOD = frozenset(("stage_failed", "cancelled", "before_restore"))
 
 class Recovery(msgspec.Struct, frozen=True):
     """How a task was found. `interrupted`: steps whose process is gone; `running`: all other open ones; `restores`: of
-    files, on this host, whose process is gone."""
+    files, on this host, whose process is gone; `spooled`: checkpoints that wait for the store, those of this task, and
+    `aside` cannot come into it. `away`: why the store does not answer; then only what is spooled is known."""
 
     task_id: str
     owner: str
@@ -32,11 +34,14 @@ class Recovery(msgspec.Struct, frozen=True):
     last_good: Checkpoint | None
     advice: tuple[str, ...]
     restores: tuple[Journal, ...] = ()
+    spooled: int = 0
+    aside: int = 0
+    away: str | None = None
 
     @property
     def clean(self) -> bool:
         """Nothing was in flight, and the newest checkpoint is good."""
-        in_flight = self.interrupted or self.restores
+        in_flight = self.interrupted or self.restores or self.spooled or self.aside
         return not in_flight and (self.head is None or self.head.id == (self.last_good and self.last_good.id))
 
 
@@ -66,15 +71,50 @@ def interrupted_steps(steps: list[OpenStep]) -> list[OpenStep]:
 def examine_task(store: Store, task_id: str, owner: str) -> Recovery:
     """What there is to know before going on with a task, which need not exist yet. Changes nothing."""
     position = store.catalog.position(owner, task_id)
-    steps = store.catalog.open_steps(owner, position.task.id if position else task_id)
+    try:
+        steps = store.catalog.open_steps(owner, position.task.id if position else task_id)
+    except UnavailableError as error:
+        return _examine_spooled(store, task_id, owner, position, error)
     gone = interrupted_steps(steps)
     running = [step for step in steps if step not in gone]
     head = store.wrap(position.head) if position else None
     line = Line(position.task, position.branch) if position else None
     good = find_last_good(store, line, verified=False, record="never") if line else None
     restores = interrupted_restores(store, position.task.id, owner) if position else []
-    advice = (*map(_advise_restore, restores), *_advise(gone, running, head, good))
-    return Recovery(task_id, owner, tuple(gone), tuple(running), head, good, advice, tuple(restores))
+    spooled, aside = _count_spooled(store, position.task.id if position else task_id, owner)
+    waiting = _advise_spooled(spooled, aside)
+    advice = (*map(_advise_restore, restores), *waiting, *_advise(gone, running, head, good))
+    return Recovery(
+        task_id, owner, tuple(gone), tuple(running), head, good, advice, tuple(restores), spooled=spooled, aside=aside
+    )
+
+
+def _examine_spooled(
+    store: Store, task_id: str, owner: str, position: Position | None, error: UnavailableError
+) -> Recovery:
+    """The store is away: what is spooled is all that can be gone on from."""
+    head = store.wrap(position.head) if position else None
+    spooled, aside = _count_spooled(store, position.task.id if position else task_id, owner)
+    advice = (f"the store is away: {error}", *_advise_spooled(spooled, aside))
+    return Recovery(task_id, owner, (), (), head, head, advice, spooled=spooled, aside=aside, away=str(error))
+
+
+def _count_spooled(store: Store, task_id: str, owner: str) -> tuple[int, int]:
+    """How many of a task's wait for the store, and how many were set aside."""
+    if store.spool is None:
+        return 0, 0
+    file = store.spool.file
+    aside = [each for each, _ in file.aside() if (each.owner, each.task_id) == (owner, task_id)]
+    return len(file.pending(owner, task_id)), len(aside)
+
+
+def _advise_spooled(spooled: int, aside: int) -> list[str]:
+    said = []
+    if spooled:
+        said.append(f"{spooled} checkpoint(s) are spooled: `lastgood spool --replay` brings them into the store")
+    if aside:
+        said.append(f"{aside} spooled checkpoint(s) could not come into the store: `lastgood spool` says why")
+    return said
 
 
 restores_under_way: set[str] = set()

@@ -37,7 +37,7 @@ from lastgood.errors import (
     NotFoundError,
     UnavailableError,
 )
-from lastgood.model.checkpoint import Attestation, Head, Record, decode_record
+from lastgood.model.checkpoint import PROVISIONAL, Attestation, Head, Record, decode_record
 from lastgood.model.event import Event, EventKind
 from lastgood.model.forking import renew_after_fork
 from lastgood.model.identity import check_flag, check_name, check_number, check_tag, check_text, check_type, now
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from lastgood.engine.metrics.snapshot import Metrics
     from lastgood.engine.recovery import Recovery
     from lastgood.engine.repairing.report import RepairReport
+    from lastgood.engine.spooling.replay import Replayed
+    from lastgood.engine.spooling.spool import Spool, SpoolFigures
     from lastgood.engine.task import Task
     from lastgood.engine.usage import Usage
     from lastgood.engine.verification import Verification
@@ -70,16 +72,26 @@ def open_store(target: str | os.PathLike[str] | None = None, *, user: str | None
     `target` is a folder, a file ending in `.sqlite` or `.db`, or `":memory:"`. Without one: the environment's
     `LASTGOOD_STORE`, else what the nearest `lastgood.toml` upwards names, else the user's data directory.
     `user` is who acts (default: the operating system's user). For the rest see `Options`. Steps that were in
-    flight when their process ended are said in the log; `store.recovery(task_id)` says what to do.
+    flight when their process ended are said in the log; `store.recovery(task_id)` says what to do. A store that is
+    away can be opened if checkpoints are spooled for it: these can be read and gone on from.
     """
     settings = Options(**{**options_for(target), **options})
-    store = Store(open_catalog(target), user_or_default(user), settings)
+    store = Store(open_backend(target, settings), user_or_default(user), settings)
     store.announce_interrupted()
     return store
 
 
 def user_or_default(user: str | None) -> str:
     return operating_system_user() if user is None else check_name("user", user)
+
+
+def open_backend(target: str | os.PathLike[str] | None, options: Options) -> Catalog:
+    """As `open_catalog`; for a store that is away, and that something is spooled for, a catalog that refuses."""
+    if options.on_failure == "raise":
+        return open_catalog(target)
+    from lastgood.engine.spooling.known import open_or_stand_in
+
+    return open_or_stand_in(lambda: open_catalog(target), lambda: locate(target).catalog, options)
 
 
 def open_catalog(target: str | os.PathLike[str] | None) -> Catalog:
@@ -119,14 +131,15 @@ class Store:
     """
 
     def __init__(self, catalog: Catalog, user: str, options: Options | None = None) -> None:
-        self.catalog = catalog
         self.user = user
         self.options = options or Options()
         self.meter = Meter()
         self.alarms = Alarms(self.options, self.meter)
         self._cache = CheckpointCache(self.options.cache_checkpoints, self.alarms.look_at_cache)
+        self.spool = self._open_spool(catalog)
+        self.catalog = catalog if self.spool is None else self.spool.catalog
         self._verifier: EvidenceVerifier | None = None
-        self.filing = Filing(catalog)
+        self.filing = Filing(self.catalog)
         self.housekeeping = Housekeeping(self) if self.options.collect == "auto" and catalog.durable else None
         self._base_path = _absolute(self.options.base_path or os.curdir)
         self.renew_locks()
@@ -495,9 +508,23 @@ class Store:
 
         return repair_store(self, accept_loss=accept_loss, dry_run=dry_run, progress=progress)
 
+    def spool_figures(self) -> SpoolFigures:
+        """What waits for the store, because it could not take it."""
+        from lastgood.engine.spooling.spool import SpoolFigures
+
+        return SpoolFigures() if self.spool is None else self.spool.figures()
+
+    def replay(self) -> Replayed:
+        """Bring what is spooled into the store now; what became of it. UnavailableError while the store is away."""
+        from lastgood.engine.spooling.replay import Replayed
+
+        return Replayed() if self.spool is None else self.spool.replay()
+
     def close(self) -> None:
         if self.housekeeping is not None:
             self.housekeeping.close()
+        if self.spool is not None:
+            self.spool.close()
         with self._verifier_lock:
             verifier, self._verifier = self._verifier, None
         if verifier is not None:
@@ -567,6 +594,7 @@ class Store:
             tags=stored.tags,
             deleted=stored.deleted,
             integrity_ok=integrity_ok,
+            status="stored" if stored.placement.sequence < PROVISIONAL else "spooled",
             evidence_pack=evidence_pack,
         )
 
@@ -586,8 +614,18 @@ class Store:
         self.catalog.end_step(owner, check_name("step id", step_id), kind, {"reason": reason}, self.actor())
         self.log(kind, step_id)
 
+    def _open_spool(self, catalog: Catalog) -> Spool | None:
+        if self.options.on_failure == "raise" or catalog.file is None:
+            return None
+        from lastgood.engine.spooling.spool import Spool
+
+        return Spool(self, catalog, catalog.file)
+
     def announce_interrupted(self) -> None:
-        """Say in the log which steps were in flight when their process ended (A16)."""
+        """Bring what is spooled into the store, and say in the log which steps were in flight when their process ended
+        (A16)."""
+        if self.spool is not None:
+            self.spool.greet()
         with suppress(CheckpointError):  # what is wrong with the store is said by whoever reads from it
             steps = self.catalog.open_steps(None)
             if not steps:

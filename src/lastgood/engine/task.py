@@ -17,7 +17,7 @@ from lastgood.engine.cursor import Cursor, is_gone
 from lastgood.engine.options import OnFailure, check_on_failure
 from lastgood.engine.process import past_the_dead, this_process
 from lastgood.engine.spans import spanned
-from lastgood.errors import ConflictError, IntegrityError, InvalidError, NotFoundError
+from lastgood.errors import ConflictError, IntegrityError, InvalidError, NotFoundError, UnavailableError
 from lastgood.model.checkpoint import COMPANIONS
 from lastgood.model.identity import check_flag
 from lastgood.model.task import BranchInfo
@@ -166,7 +166,8 @@ class Task:
         idempotent: the same key with the same content returns the checkpoint that is stored, with other content
         it conflicts; `id` names the checkpoint and does the same. `evidence` is checked first, and stored with
         what checking gave, whatever that is. Raises ConflictError and UnstorableError always; other failures as
-        `on_failure` says: "raise" and "spool" raise, "continue" returns a checkpoint whose status is "lost".
+        `on_failure` says. "spool": while the store is away it is kept in the spool (status "spooled"), and raised when
+        that cannot take it either. "continue": as "spool", but then its status is "lost". "raise": raised at once.
         """
         with self._cursor.proving(evidence, state) as proof:
             draft = _draft(
@@ -187,7 +188,8 @@ class Task:
                 guidance=guidance,
                 participants=participants,
             )
-            return self._with_files(draft, files, lambda ready: self._cursor.save(ready, _policy(on_failure)))
+            policy = _policy(on_failure)
+            return self._with_files(draft, files, lambda ready: self._cursor.save(ready, policy), policy)
 
     @_spanned("save")
     def append(
@@ -202,7 +204,8 @@ class Task:
         """As `save`, on top of whatever the head is at that moment: for one-shot writers that read nothing."""
         with self._cursor.proving(evidence, state) as proof:
             draft = _draft(state, **{**fields, "proof": proof})
-            return self._with_files(draft, files, lambda ready: self._cursor.save_on_top(ready, _policy(on_failure)))
+            policy = _policy(on_failure)
+            return self._with_files(draft, files, lambda ready: self._cursor.save_on_top(ready, policy), policy)
 
     def step(self, name: str, *, type: str = "step", on_error: OnError = "keep", **fields: Any) -> Step:
         """One piece of work that ends in a checkpoint, or is recorded as failed: `with task.step("edit") as step:`.
@@ -565,7 +568,11 @@ class Task:
         return self._workspace
 
     def _with_files(
-        self, draft: Draft, files: Sequence[str | os.PathLike[str]] | None, save: Callable[[Draft], Checkpoint]
+        self,
+        draft: Draft,
+        files: Sequence[str | os.PathLike[str]] | None,
+        save: Callable[[Draft], Checkpoint],
+        policy: OnFailure | None = None,
     ) -> Checkpoint:
         """Save the draft with the files as they are now; again, all read anew, as long as stored content was gone."""
         workspace = self._workspace
@@ -576,8 +583,10 @@ class Task:
 
         unfinished = workspace.unfinished[0] if workspace.unfinished and files is None else None
 
-        def capture_and_save(since: Checkpoint | None) -> Checkpoint:
-            captured = workspace.capture(since, files=files)
+        def capture_and_save(since: Checkpoint | None, *, away: UnavailableError | None = None) -> Checkpoint:
+            captured = workspace.capture(since, files=files, away=away is not None)
+            if away is not None and spool is not None:
+                spool.away(away)
             try:
                 saved = save(msgspec.structs.replace(draft, files=captured, journal=unfinished))
             finally:
@@ -586,6 +595,18 @@ class Task:
             saved.skipped = captured.skipped
             return saved
 
+        spool = self._store.spool
+        try:
+            if spool is not None:
+                spool.make_way()
+            return self._insist_on_files(capture_and_save)
+        except UnavailableError as error:
+            if spool is None or policy == "raise" or not spool.takes(error) or "workspace" in error.details:
+                raise
+            return capture_and_save(self.head, away=error)
+
+    def _insist_on_files(self, capture_and_save: Callable[[Checkpoint | None], Checkpoint]) -> Checkpoint:
+        workspace = self._require_workspace()
         for since in (self.head, None):
             try:
                 return capture_and_save(since)

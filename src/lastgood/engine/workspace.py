@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
@@ -80,7 +80,8 @@ class Workspace:
     def __init__(self, store: Store, folders: Folders, *, watch: bool = False) -> None:
         self._store = store
         self._folder = store.filing.folder()
-        self._own = [str(path) for path in store.filing.own_paths()]
+        spool = store.spool.folder if store.spool is not None else None
+        self._own = [str(path) for path in (*store.filing.own_paths(), *([spool.resolve()] if spool else []))]
         self._store_id = store.info().id
         self.roots = open_roots(folders, store=self._own)
         self.unfinished: list[str] = []
@@ -110,7 +111,31 @@ class Workspace:
                     each.watcher.close()
 
     def _locked(self, seconds: float = 30) -> AbstractContextManager[None]:
+        file = self._store.catalog.file
+        if file is not None and not file.parent.is_dir():  # nothing may be made in the place of a store that is away
+            raise UnavailableError("the store's folder is gone", hint="bring it back to where it was")
         return locked(self.roots, self._folder / "locks", seconds=seconds)
+
+    @contextmanager
+    def _locked_away(self) -> Iterator[None]:
+        """The lock files may be away with the store; then all who capture for the spool use others. Indexes are used as
+        they are in memory."""
+        spool = self._store.spool
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._locked())
+            except UnavailableError as error:
+                if isinstance(error, BusyError) or spool is None or spool.folder is None:
+                    raise
+                stack.enter_context(locked(self.roots, spool.folder / "locks"))
+            for index in self._indexes.values():
+                stack.enter_context(index.kept())
+            yield
+
+    def _gather_away(self, since: Sequence[FileRoot]) -> Batch:
+        from lastgood.engine.spooling.capture import SpoolBatch
+
+        return SpoolBatch(self._store.filing.blobs, since, self._store.options.spool_bytes)
 
     def bound(self, owner: str, task_id: str) -> list[str | None]:
         """The branch whose files lie in each of the folders, as far as it is known."""
@@ -125,17 +150,18 @@ class Workspace:
         files: Sequence[str | os.PathLike[str]] | None = None,
         takes_over: bool = False,
         touched: Mapping[str, Changed] | None = None,
+        away: bool = False,
     ) -> CapturedFiles:
         """Everything that is new is durable, or will be with the commit. `since`: a checkpoint whose files are stored;
-        `trusted`: files that are stored, and shared with it.
+        `trusted`: files that are stored, and shared with it. `away`: for the spool, without the store.
 
         `touched`: all that was done to them since, by root; what else has changed meanwhile is left to the next one.
         """
         stored = trusted if trusted is not None else since.record.files if since else None
         trees = {root.name: root.tree for root in stored or () if not root.partial}
-        batch = self._store.filing.blobs.gather()
+        batch = self._gather_away(stored or ()) if away else self._store.filing.blobs.gather()
         try:
-            with self._locked():
+            with self._locked_away() if away else self._locked():
                 found = [
                     (root, self._capture(root, trees.get(root.name), batch, files, (touched or {}).get(root.name)))
                     for root in self.roots
@@ -296,20 +322,32 @@ class Index:
         self._load = partial(StatIndex.load, file, root.path, store_id)
         self._index: StatIndex | None = None
         self._saved: Identity | None = None
+        self._is_kept = False
         self.generation = 0
         """Another one with each load."""
 
     def get(self) -> StatIndex:
         """As this process left it, or as another one has saved it since."""
+        if self._is_kept and self._index is not None:
+            return self._index
         found = identify(self._file)
         if self._index is None or found != self._saved:
             self._index, self._saved = self._load(), found
             self.generation += 1
         return self._index
 
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Inside it is taken as this process left it, wherever its file is, and not saved."""
+        self._is_kept = True
+        try:
+            yield
+        finally:
+            self._is_kept = False
+
     def save(self) -> Identity | None:
         """What it is known by afterwards; None when it could not be saved, or another process has saved its own."""
-        if self._index is None or identify(self._file) != self._saved:
+        if self._is_kept or self._index is None or identify(self._file) != self._saved:
             return None
         is_saved, self._saved = self._index.save(), identify(self._file)
         return self._saved if is_saved else None

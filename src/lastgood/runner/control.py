@@ -152,7 +152,7 @@ class Control:
 
     def again(self, request: Request) -> Asked:
         """What came of a request by now. When whoever was to do it is gone, it is done here if it can be."""
-        return self._tell(self.follow(request.id) or request, self.lease)
+        return self._tell(self.follow(request.id) or request, alive=self.lease is not None)
 
     def _ask(self, kind: RequestKind, data: dict[str, Any], id: str | None) -> Asked:
         task, catalog = self._task, self._task.store.catalog

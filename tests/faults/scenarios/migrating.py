@@ -22,7 +22,7 @@ def _take_down(version: str, actor: Actor) -> None:
     copy = actor.world.folder / "golden"
     copy.mkdir()
     unpack(version, copy / "store")
-    with lastgood.open(copy / "store", user="golden", collect="never") as store:
+    with lastgood.open(copy / "store", user="golden", collect="never", on_failure="raise") as store:
         for number, (id_, it) in enumerate(expected.checkpoints.items()):
             if not it.purged:
                 _acknowledge(actor, store, id_, it, copy / str(number))

@@ -1,0 +1,204 @@
+"""The spool's own database: opened when there is something to keep, shared by the processes of a user.
+
+One connection for a process, used by one thread at a time. Durable when a call returns, unless it says otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from lastgood.catalog.sqlite.connection import open_connection, open_memory, set_synced, translate, translated_errors
+from lastgood.catalog.sqlite.log import write_again
+from lastgood.engine.spooling.entry import damaged
+from lastgood.engine.spooling.place import NAME
+from lastgood.engine.spooling.schema import SCHEMA, create_spool
+from lastgood.errors import BusyError, IntegrityError, UnavailableError
+from lastgood.model.forking import renew_after_fork
+
+T = TypeVar("T")
+BUSY_MS = 2_000
+LOG_PAGES = 512
+"""A log with so many is moved to the database, so that the room that was reserved for it is used again."""
+
+_orphans: list[apsw.Connection] = []
+"""Of a parent process: closing them here could disturb the file."""
+
+
+class SpoolDatabase:
+    """`folder` None: in memory, gone with the process."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self._path = None if folder is None else folder / NAME
+        self._connection: apsw.Connection | None = None
+        self._log_pages = [0]
+        self._is_doubted = False
+        self._closed = False
+        self._owner = os.getpid()
+        self.renew_locks()
+        renew_after_fork(self)
+
+    @property
+    def durable(self) -> bool:
+        return self._path is not None
+
+    def renew_locks(self) -> None:
+        self._lock = threading.RLock()
+        if self._connection is not None and self._path is not None and self._owner != os.getpid():
+            _orphans.append(self._connection)
+            self._connection = None
+        self._owner = os.getpid()
+
+    @contextmanager
+    def replaying(self, wait: Callable[[], bool]) -> Iterator[None]:
+        """One process at a time. BusyError when another one has it and `wait` is tired of waiting."""
+        if self.folder is None:
+            with self._lock:
+                yield
+            return
+        import fcntl
+
+        try:
+            descriptor = os.open(self.folder / "replay.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise UnavailableError("the spool cannot be used", hint="look at its folder and the disk") from error
+        try:
+            while not _try_lock(fcntl, descriptor):
+                if not wait():
+                    raise BusyError(
+                        "another process is bringing spooled checkpoints into the store", hint="wait", replaying=True
+                    )
+            yield
+        finally:
+            os.close(descriptor)
+
+    def fact(self, name: str) -> Any:
+        sql = "SELECT value FROM meta WHERE name = ?"
+        return self.read(lambda connection: connection.execute(sql, (name,)).get, None)
+
+    def note(self, name: str, value: object) -> None:
+        self.write(lambda connection: connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value)))
+
+    def reserve(self, size: int) -> None:
+        """Take so many bytes of the disk, in the file and in its log, and leave them empty."""
+
+        def fill(connection: apsw.Connection) -> None:
+            connection.execute("INSERT INTO room VALUES (zeroblob(?))", (size,))
+
+        self.write(fill)
+        with self._lock, translated_errors():
+            connection = self._connect(create=True)
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+            connection.execute("DELETE FROM room")
+
+    def leave_behind(self, name: str) -> Path | None:
+        """Put the whole spool out of the way, under a name that says what it is; nothing of it is lost."""
+        with self._lock:
+            self._drop()
+            if self.folder is None:
+                return None
+            for number in range(1, 1000):
+                with suppress(OSError):
+                    return self.folder.rename(self.folder.with_name(f"{self.folder.name}.{name}.{number}"))
+        return None
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connect(self, *, create: bool) -> apsw.Connection:
+        if self._closed:
+            raise UnavailableError("this store was closed", hint="open it again")
+        if self._connection is None:
+            if self._path is None:
+                self._connection = open_memory()
+                self._connection.execute(SCHEMA)
+            else:
+                if create and not self._path.exists():
+                    create_spool(self._path)
+                if self._is_doubted:
+                    write_again(self._path)
+                    self._is_doubted = False
+                self._connection = open_connection(self._path)
+                self._connection.set_busy_timeout(BUSY_MS)
+                self._connection.set_wal_hook(partial(_note_pages, self._log_pages))
+        return self._connection
+
+    def read(self, work: Callable[[apsw.Connection], T], nothing: T) -> T:
+        with self._lock:
+            if self._connection is None and (self._path is None or self._closed or not self._path.exists()):
+                return nothing
+            connection = self._connect(create=False)
+            with translated_errors():
+                connection.execute("BEGIN")
+                try:
+                    return work(connection)
+                except UnicodeDecodeError as error:
+                    raise damaged() from error
+                finally:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+
+    def write(self, work: Callable[[apsw.Connection], T], *, durable: bool = True) -> T:
+        with self._lock:
+            if self._path is not None and self._connection is not None and not self._path.exists():
+                self._drop()  # it was taken away: what is written there would be gone
+            connection = self._connect(create=True)
+            for again in (True, False):
+                try:
+                    return self._transact(connection, work, durable)
+                except apsw.FullError as error:
+                    if not again or self._path is None:
+                        raise translate(error) from error
+                    with suppress(apsw.Error):  # what is in the log makes room in it
+                        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+                except apsw.Error as error:
+                    if isinstance(error, apsw.IOError):  # after a failed sync nobody knows what is on the disk
+                        self._is_doubted = True
+                        self._drop()
+                    raise translate(error) from error
+        raise IntegrityError("the spool gave no answer")
+
+    def _transact(self, connection: apsw.Connection, work: Callable[[apsw.Connection], T], durable: bool) -> T:
+        if self._path is not None:
+            set_synced(connection, durable)
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            result = work(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                with suppress(apsw.Error):
+                    connection.execute("ROLLBACK")
+            raise
+        if self._path is not None and self._log_pages[0] >= LOG_PAGES:
+            with suppress(apsw.Error):  # the log is as good as the file
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        return result
+
+
+def _note_pages(noted: list[int], connection: apsw.Connection, name: str, pages: int) -> int:
+    noted[0] = pages
+    return apsw.SQLITE_OK
+
+
+def _try_lock(fcntl: Any, descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
