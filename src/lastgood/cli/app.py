@@ -50,6 +50,7 @@ COMMANDS = {
     "du": "Say what takes how much of the store.",
     "collect": "Remove what no checkpoint needs any more (gc).",
     "limit": "Keep the store small: the oldest checkpoints go.",
+    "spool": "List what waits for a store that was away; bring it there.",
     "status": "Say where the store is and where the task stands.",
     "watch": "Watch the files, so that saves look only at what changed.",
     "config": "Show the configuration and where it comes from.",

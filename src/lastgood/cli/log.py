@@ -50,7 +50,7 @@ def _list(call: Invocation, store: Store, limit: int, type_: str | None, before:
         wanted = min(limit - len(found), MAX_PAGE)
         page = store.page_checkpoints(task_id, wanted, type_, before=before, owner=call.owner)
         found += page.checkpoints
-        if len(page.checkpoints) < wanted:
+        if len(page.checkpoints) < wanted or found[-1].sequence is None:
             break
         before = found[-1].sequence
     head_id = active.head.id if active and active.head else None

@@ -152,7 +152,8 @@ def _tell(call: Invocation, saved: Checkpoint, code: int) -> None:
         click.echo(json_text(data))
         return
     word = "verified" if saved.verified else "NOT verified"
-    say(call, f"saved {short_id(saved.id)} @{saved.sequence} of {saved.task_id}: {word}")
+    place = "(spooled: the store is away)" if saved.sequence is None else f"@{saved.sequence}"
+    say(call, f"saved {short_id(saved.id)} {place} of {saved.task_id}: {word}")
     for one in evidence:
         say(call, f"  {said(one)}")
     say_skipped(call, saved.skipped)

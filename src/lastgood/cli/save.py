@@ -144,4 +144,6 @@ def _sentence(saved: Checkpoint) -> str:
     roots = saved.record.files or ()
     size = size_text(sum(root.total_size for root in roots))
     files = f" with {counted(saved.file_count, 'file')} ({size})" if roots else ""
+    if saved.status == "spooled":
+        return f"spooled {short_id(saved.id)} of {printable(saved.task_id)}{files}: the store is away"
     return f"saved {short_id(saved.id)} @{saved.sequence} of {printable(saved.task_id)}{files}"

@@ -6,8 +6,9 @@ from typing import Any
 
 from lastgood.cli.command import subcommand, workspace_options
 from lastgood.cli.drift import Drift, look_at_files
-from lastgood.cli.invocation import Invocation
+from lastgood.cli.invocation import Invocation, keeps_spool
 from lastgood.cli.output import answer, printable, size_text
+from lastgood.cli.spool import figures_data, in_words
 from lastgood.cli.standing import Standing, look_at_work
 from lastgood.cli.summary import line, moment_text, summary
 from lastgood.engine.recovery import Recovery
@@ -43,23 +44,27 @@ def command(call: Invocation) -> None:
         "question": None,
         "requests": [],
         "workspace": None,
+        "spool": None,
         "advice": [],
     }
     found: Recovery | None = None
     here: Drift | None = None
     work: Standing | None = None
-    if data["exists"]:
+    waiting: str | None = None
+    if data["exists"] or (location.catalog is not None and keeps_spool(location.catalog)):
         with call.open_to_work() as store:
             found = store.recovery(data["task"], owner=call.owner)
-            data |= _facts(call, store, data["task"], found)
-            if found.head is not None:
+            data["spool"] = figures_data(figures := store.spool_figures())
+            waiting = in_words(figures)
+            data |= _facts(call, store, data["task"], found) if found.away is None else _few_facts(found)
+            if found.head is not None and found.away is None:
                 work = look_at_work(store, data["task"], found.owner, found.head)
                 data |= work.described()
                 data["advice"] += work.advice()
-            here = look_at_files(call, store, found.head)
+            here = look_at_files(call, store, found.head) if found.away is None else None
             data["workspace"] = here and here.described()
             data["advice"] += here.advice() if here else []
-    answer(call, data, _lines(data, found, work, here))
+    answer(call, data, _lines(data, found, work, here, waiting))
 
 
 def _facts(call: Invocation, store: Store, task_id: str, found: Recovery) -> dict[str, Any]:
@@ -83,11 +88,22 @@ def _facts(call: Invocation, store: Store, task_id: str, found: Recovery) -> dic
     }
 
 
-def _lines(data: dict[str, Any], found: Recovery | None, work: Standing | None, here: Drift | None) -> list[str]:
+def _few_facts(found: Recovery) -> dict[str, Any]:
+    """What can be told of a store that is away."""
+    return {
+        "head": summary(found.head) if found.head else None,
+        "last_good": found.last_good.id if found.last_good else None,
+        "advice": list(found.advice),
+    }
+
+
+def _lines(
+    data: dict[str, Any], found: Recovery | None, work: Standing | None, here: Drift | None, waiting: str | None
+) -> list[str]:
     fields = [("store", data["store"]), ("found by", data["found_by"])]
     if found is None:
         fields.append(("state", "not there yet; the first save makes it"))
-    else:
+    elif found.away is None:
         fields += [("format", data["format"]), ("size", size_text(data["size"]))]
     fields.append(("task", data["task"]))
     if data["branch"] is not None:
@@ -100,6 +116,7 @@ def _lines(data: dict[str, Any], found: Recovery | None, work: Standing | None, 
     fields.append(("checkpoints", str(data["checkpoints"])))
     fields += work.fields() if work else []
     fields += [("open step", f"{step['name']}: {step['process']}") for step in data["steps"]]
+    fields += [("spool", waiting)] if waiting else []
     fields += here.fields() if here else []
     fields += [("advice", said) for said in data["advice"]]
     return [f"{name:<12} {printable(value)}" for name, value in fields]

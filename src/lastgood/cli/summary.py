@@ -19,6 +19,7 @@ def summary(checkpoint: Checkpoint) -> dict[str, Any]:
         "task_id": checkpoint.task_id,
         "branch_id": checkpoint.branch_id,
         "sequence": checkpoint.sequence,
+        "status": checkpoint.status,
         "parent_id": checkpoint.parent_id,
         "lineage": checkpoint.lineage,
         "type": checkpoint.type,
@@ -68,7 +69,7 @@ def cannot_be_said(pack: EvidencePack) -> bool:
 
 def row(checkpoint: Checkpoint, head_id: str | None) -> list[str]:
     """For people, in a table."""
-    place = f"{'*' if checkpoint.id == head_id else ' '} @{checkpoint.sequence}"
+    place = f"{'*' if checkpoint.id == head_id else ' '} {place_text(checkpoint)}"
     mark = MARKS[verification(checkpoint)]
     if not checkpoint.integrity_ok:
         return [place, mark, short_id(checkpoint.id), "", "", "(damaged)"]
@@ -88,7 +89,13 @@ def tagged_message(checkpoint: Checkpoint) -> str:
 def line(checkpoint: Checkpoint) -> str:
     """For people, alone."""
     when = local_time(checkpoint.created_at)
-    return f"@{checkpoint.sequence} {checkpoint.id} {when} {checkpoint.type} {tagged_message(checkpoint)}".rstrip()
+    where = place_text(checkpoint)
+    return f"{where} {checkpoint.id} {when} {checkpoint.type} {tagged_message(checkpoint)}".rstrip()
+
+
+def place_text(checkpoint: Checkpoint) -> str:
+    """Its place in the task; one that waits for the store has none."""
+    return checkpoint.status if checkpoint.sequence is None else f"@{checkpoint.sequence}"
 
 
 def moment_text(at: datetime | None) -> str | None:
