@@ -36,8 +36,7 @@ class Breaker:
         self._ask = ask
         self._failed = failed
         self._stop = threading.Event()
-        self._wait = wait or self._stop.wait
-        self._is_own_wait = wait is None
+        self.wait = wait or self._wait_for_stop
         self._draw = draw
         self._error: UnavailableError | None = None
         self._thread: threading.Thread | None = None
@@ -52,8 +51,6 @@ class Breaker:
         self._lock = threading.Lock()
         if self._process != os.getpid():
             self._process, self._thread, self._stop = os.getpid(), None, threading.Event()
-            if self._is_own_wait:
-                self._wait = self._stop.wait
 
     @property
     def error(self) -> UnavailableError | None:
@@ -75,7 +72,7 @@ class Breaker:
     def run(self) -> None:
         """Ask until the store answers or all is closed."""
         pause = FIRST_SECONDS
-        while not self._wait(pause * (0.5 + self._draw() / 2)):
+        while not self.wait(pause * (0.5 + self._draw() / 2)):
             try:
                 self._ask()
             except UnavailableError as error:
@@ -93,6 +90,9 @@ class Breaker:
         thread = self._thread
         if thread is not None and thread is not threading.current_thread() and thread.is_alive():
             thread.join(CLOSE_SECONDS)  # it may be waiting for a store that another program holds
+
+    def _wait_for_stop(self, seconds: float) -> bool:
+        return self._stop.wait(seconds)
 
     def _is_done(self) -> bool:
         """Decided under the lock, so that whoever opens it right now finds that a new thread is needed."""

@@ -21,10 +21,11 @@ from lastgood.engine.spooling.entry import damaged
 from lastgood.engine.spooling.place import NAME
 from lastgood.engine.spooling.schema import SCHEMA, create_spool
 from lastgood.errors import BusyError, IntegrityError, UnavailableError
-from lastgood.model.forking import renew_after_fork
+from lastgood.model.forking import hold_for_fork, renew_after_fork
 
 T = TypeVar("T")
 BUSY_MS = 2_000
+FORK_SECONDS = 5.0
 LOG_PAGES = 512
 """A log with so many is moved to the database, so that the room that was reserved for it is used again."""
 
@@ -41,21 +42,38 @@ class SpoolDatabase:
         self._connection: apsw.Connection | None = None
         self._log_pages = [0]
         self._is_doubted = False
+        self._is_held = False
+        self._locked: set[int] = set()
         self._closed = False
         self._owner = os.getpid()
         self.renew_locks()
         renew_after_fork(self)
+        hold_for_fork(self)
 
     @property
     def durable(self) -> bool:
         return self._path is not None
 
     def renew_locks(self) -> None:
+        """In a child: neither the connection nor the lock of who replays are its own."""
         self._lock = threading.RLock()
-        if self._connection is not None and self._path is not None and self._owner != os.getpid():
-            _orphans.append(self._connection)
-            self._connection = None
+        if self._owner != os.getpid():
+            if self._connection is not None and self._path is not None:
+                _orphans.append(self._connection)
+                self._connection = None
+            for descriptor in self._locked:
+                os.close(descriptor)
+            self._locked.clear()
         self._owner = os.getpid()
+
+    def hold(self) -> None:
+        """Before fork(): no thread is inside SQLite, whose own locks would stay held in the child."""
+        self._is_held = self._lock.acquire(timeout=FORK_SECONDS)
+
+    def let_go(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            self._lock.release()
 
     @contextmanager
     def replaying(self, wait: Callable[[], bool]) -> Iterator[None]:
@@ -70,6 +88,7 @@ class SpoolDatabase:
             descriptor = os.open(self.folder / "replay.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise UnavailableError("the spool cannot be used", hint="look at its folder and the disk") from error
+        self._locked.add(descriptor)
         try:
             while not _try_lock(fcntl, descriptor):
                 if not wait():
@@ -78,7 +97,9 @@ class SpoolDatabase:
                     )
             yield
         finally:
-            os.close(descriptor)
+            if descriptor in self._locked:  # a child that was forked inside has closed its own
+                self._locked.discard(descriptor)
+                os.close(descriptor)
 
     def fact(self, name: str) -> Any:
         sql = "SELECT value FROM meta WHERE name = ?"

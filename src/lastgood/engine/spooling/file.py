@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import apsw
 
 from lastgood.catalog.contract import FILES, Blob
 from lastgood.engine.spooling.database import SpoolDatabase
 from lastgood.engine.spooling.entry import Body, Entry, Waiting, decode_body, encode_body
+from lastgood.errors import CheckpointError, FormatError, IntegrityError
 from lastgood.model.identity import now
 from lastgood.model.step import OpenStep, decode_step, encode_step
+
+T = TypeVar("T")
 
 _WAITING = """SELECT e.number, e.task, e.owner, t.id, e.branch, e.id, e.parent, e.checksum, e.follows, e.at, e.size
               FROM entries e JOIN tasks t USING (task)"""
@@ -19,7 +23,13 @@ _PENDING = "NOT EXISTS (SELECT 1 FROM aside a WHERE a.number = e.number)"
 
 
 class SpoolFile(SpoolDatabase):
-    """`folder` None: in memory, gone with the process."""
+    """`folder` None: in memory, gone with the process.
+
+    When the index of what waits is damaged, nobody can say what there is: the whole file is put out of the way, and
+    `damaged` is told where to. A damaged entry is refused alone.
+    """
+
+    damaged: Callable[[CheckpointError, Path | None], None] = staticmethod(lambda error, kept: None)
 
     # --- keeping -------------------------------------------------------------------------------------------
 
@@ -82,16 +92,16 @@ class SpoolFile(SpoolDatabase):
 
     def is_empty(self) -> bool:
         """Whether there is nothing that waits, and nothing set aside."""
-        return self.read(lambda connection: connection.execute("SELECT 1 FROM entries LIMIT 1").get is None, True)
+        sql = "SELECT 1 FROM entries LIMIT 1"
+        return self._look(lambda connection: connection.execute(sql).get is None, True)
 
     def has_pending(self) -> bool:
-        sql = f"SELECT 1 FROM entries e WHERE {_PENDING} LIMIT 1"
-        return self.read(lambda connection: connection.execute(sql).get is not None, False)
+        return self._look(any_pending, False)
 
     def pending(self, owner: str | None = None, task_id: str | None = None) -> list[Waiting]:
         """In the order in which they came."""
         where = f"WHERE {_PENDING} AND (?1 IS NULL OR e.owner = ?1) AND (?2 IS NULL OR t.id = ?2) ORDER BY e.number"
-        return self.read(lambda connection: _read(connection, where, (owner, task_id)), [])
+        return self._look(lambda connection: _read(connection, where, (owner, task_id)), [])
 
     def aside(self) -> list[tuple[Waiting, str]]:
         def read(connection: apsw.Connection) -> list[tuple[Waiting, str]]:
@@ -104,7 +114,7 @@ class SpoolFile(SpoolDatabase):
     def on_branch(self, owner: str, branch_id: str) -> list[Waiting]:
         """As `pending`, of a branch."""
         where = f"WHERE {_PENDING} AND e.owner = ? AND e.branch = ? ORDER BY e.number"
-        return self.read(lambda connection: _read(connection, where, (owner, branch_id)), [])
+        return self._look(lambda connection: _read(connection, where, (owner, branch_id)), [])
 
     def waiting(self, owner: str, checkpoint_id: str) -> Waiting | None:
         """Also one that was set aside."""
@@ -156,8 +166,15 @@ class SpoolFile(SpoolDatabase):
         return self.read(_used, 0)
 
     def _first(self, where: str, about: tuple[object, ...]) -> Waiting | None:
-        found: list[Waiting] = self.read(lambda connection: _read(connection, where, about), [])
+        found: list[Waiting] = self._look(lambda connection: _read(connection, where, about), [])
         return found[0] if found else None
+
+    def _look(self, work: Callable[[apsw.Connection], T], nothing: T) -> T:
+        try:
+            return self.read(work, nothing)
+        except (IntegrityError, FormatError) as error:
+            self.damaged(error, self.leave_behind("damaged"))
+            return nothing
 
     # --- steps that were begun while the store was away -------------------------------------------------------
 
@@ -183,6 +200,10 @@ class SpoolFile(SpoolDatabase):
             return bool(connection.changes())
 
         return bool(self.steps()) and self.write(delete)
+
+
+def any_pending(connection: apsw.Connection) -> bool:
+    return connection.execute(f"SELECT 1 FROM entries e WHERE {_PENDING} LIMIT 1").get is not None
 
 
 def _number_task(connection: apsw.Connection, owner: str, task_id: str) -> int:

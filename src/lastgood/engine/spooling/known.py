@@ -14,7 +14,7 @@ from typing import cast
 from lastgood.catalog.contract import Catalog
 from lastgood.engine.options import Options
 from lastgood.engine.spooling.absent import AbsentCatalog
-from lastgood.engine.spooling.file import SpoolFile
+from lastgood.engine.spooling.file import SpoolFile, any_pending
 from lastgood.engine.spooling.place import NAME, spool_folder
 from lastgood.errors import CheckpointError, UnavailableError
 
@@ -45,7 +45,9 @@ def has_spooled(catalog: Path, options: Options) -> bool:
         return False
     file = SpoolFile(folder)
     try:
-        return file.has_pending()
+        return file.read(any_pending, False)
+    except CheckpointError:  # whoever opens the store says what is wrong with it
+        return False
     finally:
         file.close()
 

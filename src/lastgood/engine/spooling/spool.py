@@ -67,6 +67,7 @@ class Spool:
         self._target = file
         self.folder = spool_folder(file, store.options)
         self.file = SpoolFile(self.folder)
+        self.file.damaged = self._tell_damage
         self._overlay = Overlay(catalog, self.file, self)
         self.breaker = Breaker(self._ask, self._tell_failure)
         self._store_id: str | None = None
@@ -272,6 +273,11 @@ class Spool:
     def _tell_failure(self, error: CheckpointError) -> None:
         if not self.closed:
             self._store.alert(f"what is spooled could not be brought into the store: {error}", None, error)
+
+    def _tell_damage(self, error: CheckpointError, kept: Path | None) -> None:
+        self._store.alert(
+            f"the spool is damaged and was put out of the way: {error}; it is kept in {kept}", None, error
+        )
 
     def _wait(self, deadline: float) -> bool:
         if self.clock() >= deadline or self.closed:
