@@ -407,6 +407,30 @@ def test_a_parent_that_was_purged_meanwhile_sets_its_child_aside(store: lastgood
     assert aside.reason == "the checkpoint that it continues was purged"
 
 
+def test_what_came_into_the_store_and_was_purged_there_before_the_spool_knew_is_not_brought_again(
+    store: lastgood.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash between landing and forgetting: what is known by its id and checksum has been there."""
+    task = store.task("t")
+    task.save({"n": 0})
+    with gone(tmp_path / "store"):
+        spooled = [task.save({"n": number}) for number in (1, 2)]
+    assert store.spool is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(store.spool.file, "remove", lambda numbers: None)
+        store.replay()
+    with lastgood.open(tmp_path / "store", user="tester", on_failure="raise") as other:
+        other.task("t").save({"n": 3})
+        other.delete_checkpoint(spooled[0].id)
+        other.purge_checkpoint(spooled[0].id)
+    assert store.task("t").state == {"n": 3}
+    assert store.spool_figures().depth == 2
+    done = store.replay()
+    assert (done.aside, done.diverged, store.spool_figures().depth) == ((), (), 0)
+    assert numbers(store) == [0, 2, 3]
+    assert store.check().ok
+
+
 def test_a_damaged_entry_is_set_aside_and_the_others_come_through(
     store: lastgood.Store, tmp_path: Path, alerts: list[Alert]
 ) -> None:

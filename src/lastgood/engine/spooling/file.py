@@ -41,21 +41,26 @@ class SpoolFile(SpoolDatabase):
         *,
         branch_id: str,
         follows: bool,
-        admit: Callable[[Waiting | None], None],
-    ) -> Waiting:
-        """Keep an entry. `admit` is told the newest one of its line before, and may refuse by raising."""
+        store_id: str | None,
+        admit: Callable[[Waiting | None, int], None],
+    ) -> tuple[Waiting, int]:
+        """Keep an entry; how many bytes are taken then. `admit` is told the newest one of its line before, and how many
+        bytes will be taken, and may refuse by raising. All in one transaction."""
         commit, data = body.commit, encode_body(body)
         record = commit.record
         size = len(data) + sum(len(blob.data) for blob in (*blobs, *file_blobs))
 
-        def insert(connection: apsw.Connection) -> Waiting:
+        def insert(connection: apsw.Connection) -> tuple[Waiting, int]:
             task = _number_task(connection, commit.owner, record.task_id)
-            admit(_newest(connection, task, branch_id, is_first=record.parent_id is None))
+            used = _used(connection)
+            admit(_newest(connection, task, branch_id, is_first=record.parent_id is None), used + size)
+            if store_id is not None:
+                connection.execute("INSERT INTO meta VALUES ('store_id', ?) ON CONFLICT DO NOTHING", (store_id,))
             values = (task, branch_id, commit.owner, record.id, record.parent_id, commit.checksum, record.key)
             connection.execute(
                 "INSERT INTO entries (task, branch, owner, id, parent, checksum, key, follows, at, size) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*values, follows, now(), size),
+                (*values, follows, at := now(), size),
             )
             number = connection.last_insert_rowid()
             connection.execute("INSERT INTO bodies VALUES (?, ?)", (number, data))
@@ -65,8 +70,8 @@ class SpoolFile(SpoolDatabase):
                     "ON CONFLICT DO NOTHING",
                     ((partition, *blob[:4]) for blob in brought),
                 )
-            found = _read(connection, "WHERE e.number = ?", (number,))
-            return found[0]
+            names = (commit.owner, record.task_id, branch_id, record.id, record.parent_id, commit.checksum)
+            return Waiting(number, task, *names, follows, at, size), _used(connection)
 
         return self.write(insert)
 
@@ -161,9 +166,6 @@ class SpoolFile(SpoolDatabase):
 
         nothing: tuple[int, int, int | None, int] = (0, 0, None, 0)
         return self.read(read, nothing)
-
-    def used_bytes(self) -> int:
-        return self.read(_used, 0)
 
     def _first(self, where: str, about: tuple[object, ...]) -> Waiting | None:
         found: list[Waiting] = self._look(lambda connection: _read(connection, where, about), [])

@@ -47,7 +47,9 @@ def create_spool(path: Path) -> None:
         _remove(fresh, "-wal", "-shm")
         _sync(fresh)
         for folder in (path.parent, *path.parent.parents):
-            with suppress(PermissionError):
+            if folder.stat().st_dev != path.parent.stat().st_dev:
+                break
+            with suppress(PermissionError):  # it may be entered and not read, so it was not made for this
                 _sync(folder)
         # SQLite makes the log with the first commit, and does not say if its name could not be made durable.
         os.close(os.open(path.with_name(path.name + "-wal"), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))

@@ -14,7 +14,7 @@ from lastgood.catalog.contract import Actor, Catalog, Commit, Committed, NewBran
 from lastgood.engine.context import log_warning
 from lastgood.engine.spooling.absent import AbsentCatalog
 from lastgood.engine.spooling.breaker import Breaker
-from lastgood.engine.spooling.entry import Waiting, body_of
+from lastgood.engine.spooling.entry import Entry, Waiting, body_of
 from lastgood.engine.spooling.file import SpoolFile
 from lastgood.engine.spooling.overlay import Overlay
 from lastgood.engine.spooling.place import free_bytes, spool_folder
@@ -181,25 +181,34 @@ class Spool:
         branch_id = branch.id if isinstance(branch, NewBranch) else branch
         follows = branch.active if isinstance(branch, NewBranch) else commit.only_if_active
 
-        def admit(newest: Waiting | None) -> None:
+        most = self._store.options.spool_bytes
+
+        def admit(newest: Waiting | None, size: int) -> None:
             if newest is not None and newest.id != commit.record.parent_id:
                 raise ConflictError(
                     f"{commit.record.task_id!r} has moved on",
                     hint="look at error.head, then task.refresh() and try again on top of it",
                     head=newest.as_head(),
                 )
+            if size > most:
+                raise DiskFullError(
+                    f"the spool is full: it may take {most:,} bytes", hint="bring the store back, or raise spool_bytes"
+                )
 
-        self._require_room(commit)
-        if self._store_id is not None and self.file.fact("store_id") is None:
-            self.file.note("store_id", self._store_id)
         body = body_of(commit, actor)
-        waiting = self.file.add(
-            body, commit.blobs, commit.file_blobs, branch_id=branch_id, follows=follows, admit=admit
+        waiting, used = self.file.add(
+            body,
+            commit.blobs,
+            commit.file_blobs,
+            branch_id=branch_id,
+            follows=follows,
+            store_id=self._store_id,
+            admit=admit,
         )
         if commit.step is not None:
             self.file.end_step(commit.owner, commit.step)
-        self._warn_of_bound()
-        return Committed(self.file.entry(waiting).stored(), commit.record.control_state)
+        self._warn_of_bound(used)
+        return Committed(Entry(waiting, body).stored(), commit.record.control_state)
 
     def _find_earlier(self, commit: Commit) -> Waiting | None:
         record = commit.record
@@ -337,16 +346,8 @@ class Spool:
         except CheckpointError as error:
             self._store.alert(f"the disk is nearly full, and no room could be reserved for the spool: {error}")
 
-    def _require_room(self, commit: Commit) -> None:
+    def _warn_of_bound(self, used: int) -> None:
         most = self._store.options.spool_bytes
-        new = sum(len(blob.data) for blob in (*commit.blobs, *commit.file_blobs)) + len(commit.data)
-        if self.file.used_bytes() + new > most:
-            raise DiskFullError(
-                f"the spool is full: it may take {most:,} bytes", hint="bring the store back, or raise spool_bytes"
-            )
-
-    def _warn_of_bound(self) -> None:
-        used, most = self.file.used_bytes(), self._store.options.spool_bytes
         is_nearly_full = used >= ALERT_SHARE * most
         if is_nearly_full and not self._is_nearly_full:
             self._store.alert(f"the spool is nearly full: {used:,} of {most:,} bytes; when it is, saves fail")
