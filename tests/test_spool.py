@@ -558,6 +558,29 @@ def test_files_are_spooled_with_all_that_the_store_may_not_have(store: lastgood.
     assert (work / "a").read_bytes() == b"first"
 
 
+def test_nothing_is_made_in_the_place_of_a_store_that_is_away(store: lastgood.Store, tmp_path: Path) -> None:
+    """Who brings it back finds its place empty."""
+    work = tmp_path / "work"
+    work.mkdir()
+    task = store.task("t", workspace=work)
+    task.save({"n": 0})
+    with gone(tmp_path / "store"):
+        with task.step("s") as step:
+            (work / "a").write_bytes(b"1")
+            step.run(["true"])
+            (work / "a").write_bytes(b"22")
+        assert step.checkpoint is not None
+        assert step.checkpoint.status == "spooled"
+        assert step.evidence.evidence_list[0].verification_status != "failed"
+        task.save({"n": 1})
+        with pytest.raises(UnavailableError):
+            store.task("u", workspace=work)
+        with pytest.raises(UnavailableError):
+            store.collect()
+        assert not (tmp_path / "store").exists()
+    assert store.replay().stored == 2
+
+
 def test_objects_that_cannot_be_written_are_a_store_that_is_away(store: lastgood.Store, tmp_path: Path) -> None:
     """Packs could not be written: the files go into the spool, and from there into a pack."""
     work = tmp_path / "work"

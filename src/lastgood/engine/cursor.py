@@ -215,7 +215,7 @@ class Cursor:
         """What is spooled is in the store, and this goes on from where it is there."""
         if self.store.spool is None:
             return
-        self.store.spool.make_way()
+        self.store.spool.make_way(self.owner, self.task_id)
         if self.head is None or self.head.status != "spooled":
             return
         stored = self.store.catalog.checkpoint(self.owner, self.head.id)

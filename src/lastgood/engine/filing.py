@@ -55,8 +55,11 @@ class Filing:
         return FileBlobs(self._catalog, self.objects)
 
     def folder(self) -> Path:
-        """For locks, and what was seen of each file: a cache, but for who holds a lock."""
+        """For locks, and what was seen of each file: a cache, but for who holds a lock. UnavailableError when the store
+        is away: nothing may be made in its place."""
         if self._catalog.file is not None:
+            if not self._catalog.file.parent.is_dir():
+                raise UnavailableError("the store's folder is gone", hint="bring it back to where it was")
             return objects_beside(self._catalog.file).with_suffix(".cache")
         with self._lock:
             if self._scratch is None:

@@ -598,7 +598,7 @@ class Task:
         spool = self._store.spool
         try:
             if spool is not None:
-                spool.make_way()
+                spool.make_way(self.owner, self.task_id)
             return self._insist_on_files(capture_and_save)
         except UnavailableError as error:
             if spool is None or policy == "raise" or not spool.takes(error) or "workspace" in error.details:

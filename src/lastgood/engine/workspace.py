@@ -111,9 +111,7 @@ class Workspace:
                     each.watcher.close()
 
     def _locked(self, seconds: float = 30) -> AbstractContextManager[None]:
-        file = self._store.catalog.file
-        if file is not None and not file.parent.is_dir():  # nothing may be made in the place of a store that is away
-            raise UnavailableError("the store's folder is gone", hint="bring it back to where it was")
+        self._store.filing.folder()  # which is there, or the store is away
         return locked(self.roots, self._folder / "locks", seconds=seconds)
 
     @contextmanager
@@ -203,8 +201,8 @@ class Workspace:
         """The present by root, as its files are stamped: see `take_stamp`."""
         from lastgood.workspace.probe import is_on_same, take_stamp
 
-        with suppress(OSError):
-            make_private(self._folder)
+        with suppress(OSError, UnavailableError):
+            make_private(self._store.filing.folder())
         own = str(self._folder)
         return {
             root.name: take_stamp([own, root.path] if is_on_same(own, root.path) else [root.path])

@@ -103,7 +103,7 @@ class Breaker:
 
     def _start(self) -> None:
         with self._lock:
-            if self._thread is not None or self._stop.is_set():
+            if self._stop.is_set() or (self._thread is not None and self._thread.is_alive()):
                 return
-            thread = self._thread = threading.Thread(target=self.run, name="lastgood spool", daemon=True)
-        thread.start()
+            self._thread = threading.Thread(target=self.run, name="lastgood spool", daemon=True)
+            self._thread.start()

@@ -44,6 +44,7 @@ class SpoolDatabase:
         self._is_doubted = False
         self._is_held = False
         self._locked: set[int] = set()
+        self._identity: tuple[int, int] | None = None
         self._closed = False
         self._owner = os.getpid()
         self.renew_locks()
@@ -136,6 +137,15 @@ class SpoolDatabase:
             self._closed = True
             self._drop()
 
+    def _identify(self) -> tuple[int, int] | None:
+        if self._path is None:
+            return None
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
     def _drop(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -154,6 +164,7 @@ class SpoolDatabase:
                 if self._is_doubted:
                     write_again(self._path)
                     self._is_doubted = False
+                self._identity = self._identify()
                 self._connection = open_connection(self._path)
                 self._connection.set_busy_timeout(BUSY_MS)
                 self._connection.set_wal_hook(partial(_note_pages, self._log_pages))
@@ -176,8 +187,8 @@ class SpoolDatabase:
 
     def write(self, work: Callable[[apsw.Connection], T], *, durable: bool = True) -> T:
         with self._lock:
-            if self._path is not None and self._connection is not None and not self._path.exists():
-                self._drop()  # it was taken away: what is written there would be gone
+            if self._connection is not None and self._identify() != self._identity:
+                self._drop()  # it was taken away, and perhaps made anew: what is written to the old one would be gone
             connection = self._connect(create=True)
             for again in (True, False):
                 try:

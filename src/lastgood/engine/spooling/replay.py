@@ -77,22 +77,36 @@ class Replay:
         self._aside: list[SetAside] = []
 
     def run(self) -> Replayed:
-        """All that wait now. UnavailableError when the store is away (again): the rest goes on waiting."""
+        """All that wait now. UnavailableError when the store is away (again), IntegrityError where it is damaged: the
+        rest goes on waiting."""
+        failed: dict[int, CheckpointError] = {}
         try:
             for waiting in self._file.pending():
                 if self._stopped():
                     break
-                self._bring(waiting)
+                if waiting.task not in failed:
+                    self._try_to_bring(waiting, failed)
                 if len(self._landed) >= REMOVED_AT_ONCE:
                     self._remove()
         finally:
             self._remove()
+        for error in failed.values():
+            raise error
         left = len(self._file.pending())
         return Replayed(self._stored, tuple(self._diverged), tuple(self._aside), left)
 
     def _remove(self) -> None:
         numbers, self._landed = self._landed, []
         self._file.remove(numbers)
+
+    def _try_to_bring(self, waiting: Waiting, failed: dict[int, CheckpointError]) -> None:
+        """Where the store is damaged, the rest of a task waits; the others need not."""
+        try:
+            self._bring(waiting)
+        except (UnavailableError, LostCommitsError):
+            raise
+        except IntegrityError as error:
+            failed[waiting.task] = error
 
     def _bring(self, waiting: Waiting) -> None:
         found = self._backend.checkpoint(waiting.owner, waiting.id)

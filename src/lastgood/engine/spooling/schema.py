@@ -57,6 +57,8 @@ def create_spool(path: Path) -> None:
             os.link(fresh, path)  # not over one that another process has just made
         except FileExistsError:
             return
+        except OSError:  # a file system without links
+            fresh.rename(path)
         _sync(path.parent)
     except OSError as error:
         if isinstance(error, CheckpointError):

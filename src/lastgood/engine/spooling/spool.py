@@ -124,11 +124,21 @@ class Spool:
             self.breaker.start()  # in a child that was forked meanwhile nobody asks
             raise type(error)(f"the store is away: {error}", hint=error.hint, away=True) from error
 
-    def make_way(self) -> None:
-        """What is spooled comes first: it is in the store when this returns. UnavailableError while that is away."""
+    def make_way(self, owner: str | None = None, task_id: str | None = None) -> None:
+        """What is spooled comes first: it is in the store when this returns. UnavailableError while that is away.
+
+        Where the store is damaged, and something of another task cannot come into it, that keeps nobody from going on.
+        """
         self.require_here()
         if self.file.has_pending():
-            self.replay()
+            try:
+                self.replay()
+            except UnavailableError:
+                raise
+            except CheckpointError as error:
+                if self.file.pending(owner, task_id):
+                    raise
+                self._tell_failure(error)
         elif not self._has_looked:
             self._store_id = self._overlay.behind.info().id
             self._has_looked = True
@@ -180,7 +190,6 @@ class Spool:
         branch = commit.branch
         branch_id = branch.id if isinstance(branch, NewBranch) else branch
         follows = branch.active if isinstance(branch, NewBranch) else commit.only_if_active
-
         most = self._store.options.spool_bytes
 
         def admit(newest: Waiting | None, size: int) -> None:
