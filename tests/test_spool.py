@@ -340,6 +340,41 @@ def test_who_went_on_meanwhile_keeps_the_branch_and_the_spooled_line_gets_its_ow
     assert store.check(read_data=True).ok
 
 
+def test_a_stale_handle_that_spools_keeps_nobody_from_going_on(store: lastgood.Store, tmp_path: Path) -> None:
+    """While the store is away nobody knows who is stale; what goes on from the newest is no conflict."""
+    fresh = store.task("t")
+    fresh.save({"n": 0})
+    stale = store.task("t")
+    fresh.save({"n": 1})
+    with gone(tmp_path / "store"):
+        late = stale.save({"n": 100})
+        assert fresh.save({"n": 2}).status == "spooled"
+        with pytest.raises(ConflictError):
+            store.task("t").save({"n": 0}, id=late.id)
+    assert store.task("t").state == {"n": 2}
+    assert [each.checkpoint_id for each in store.replay().diverged] == [late.id]
+    assert store.task("t").state == {"n": 2}
+    assert fresh.save({"n": 3}).branch_id == store.branches("t")[0].id
+
+
+def test_a_conflict_about_files_lands_apart_without_laying_claim_to_the_folder(
+    store: lastgood.Store, tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    task = store.task("t", workspace=work)
+    task.save({"n": 0})
+    with gone(tmp_path / "store"):
+        (work / "a").write_bytes(b"spooled")
+        spooled = task.save({"n": 1})
+    with lastgood.open(tmp_path / "store", user="tester", on_failure="raise") as other:
+        other.task("t", workspace=work).save({"n": 100})
+    done = store.replay()
+    assert (done.aside, len(done.diverged)) == ((), 1)
+    assert store.read_file(spooled.id, "a") == b"spooled"
+    assert store.task("t", workspace=work).save({"n": 101}).status == "stored"  # the folder is still main's
+
+
 def test_two_who_began_the_same_task_both_keep_what_they_saved(store: lastgood.Store, tmp_path: Path) -> None:
     """There is no checkpoint to branch from: the branch begins beside the others."""
     store.task("other").save({})

@@ -6,6 +6,7 @@ import os
 import threading
 from pathlib import Path
 
+import apsw
 import pytest
 from tests.spooling import gone, numbers, open_store
 
@@ -128,6 +129,29 @@ def test_a_child_goes_on_spooling_and_asks_for_itself(tmp_path: Path) -> None:
             task.save({"n": 3})
         assert store.replay().stored == 3
         assert numbers(store) == [0, 1, 2, 3]
+
+
+def test_what_is_spooled_is_durable_before_a_save_returns(tmp_path: Path) -> None:
+    """WAL, synchronous FULL, page checksums; forgetting what is in the store waits for no disk."""
+    with open_store(tmp_path / "store") as store:
+        assert store.spool is not None
+        task = store.task("t")
+        task.save({"n": 0})
+        levels: list[int] = []
+
+        def note(connection: apsw.Connection, name: str, pages: int) -> int:
+            levels.append(connection.pragma("synchronous"))
+            return apsw.SQLITE_OK
+
+        with gone(tmp_path / "store"):
+            task.save({"n": 1})
+            connection = store.spool.file._connect(create=False)
+            assert (connection.pragma("journal_mode"), connection.reserve_bytes()) == ("wal", 8)
+            connection.set_wal_hook(note)
+            task.save({"n": 2})
+        assert levels == [2]
+        store.replay()
+        assert levels == [2, 1]
 
 
 def test_a_damaged_spool_is_put_out_of_the_way_and_nobody_is_kept_from_saving(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,8 +44,8 @@ class SpoolFile(SpoolDatabase):
         store_id: str | None,
         admit: Callable[[Waiting | None, int], None],
     ) -> tuple[Waiting, int]:
-        """Keep an entry; how many bytes are taken then. `admit` is told the newest one of its line before, and how many
-        bytes will be taken, and may refuse by raising. All in one transaction."""
+        """Keep an entry; how many bytes are taken then. `admit` is told the end of another line that continues the same
+        parent, if there is one, and how many bytes will be taken, and may refuse by raising. All in one transaction."""
         commit, data = body.commit, encode_body(body)
         record = commit.record
         size = len(data) + sum(len(blob.data) for blob in (*blobs, *file_blobs))
@@ -53,7 +53,7 @@ class SpoolFile(SpoolDatabase):
         def insert(connection: apsw.Connection) -> tuple[Waiting, int]:
             task = _number_task(connection, commit.owner, record.task_id)
             used = _used(connection)
-            admit(_newest(connection, task, branch_id, is_first=record.parent_id is None), used + size)
+            admit(_continuing(connection, task, record.parent_id), used + size)
             if store_id is not None:
                 connection.execute("INSERT INTO meta VALUES ('store_id', ?) ON CONFLICT DO NOTHING", (store_id,))
             values = (task, branch_id, commit.owner, record.id, record.parent_id, commit.checksum, record.key)
@@ -213,12 +213,19 @@ def _number_task(connection: apsw.Connection, owner: str, task_id: str) -> int:
     return int(connection.execute("SELECT task FROM tasks WHERE owner = ? AND id = ?", (owner, task_id)).get)
 
 
-def _newest(connection: apsw.Connection, task: int, branch_id: str, *, is_first: bool) -> Waiting | None:
-    """Of a branch; what begins a task continues nothing, so there any of the task's first lines counts."""
-    which = "e.parent IS NULL AND ?2 = ?2" if is_first else "e.branch = ?2"
-    where = f"WHERE e.task = ?1 AND {which} AND {_PENDING} ORDER BY e.number DESC LIMIT 1"
-    found = _read(connection, where, (task, branch_id))
-    return found[0] if found else None
+def _continuing(connection: apsw.Connection, task: int, parent_id: str | None) -> Waiting | None:
+    """The end of the line that begins with another child of this parent."""
+    found = _read(connection, f"WHERE e.task = ? AND {_PENDING} ORDER BY e.number", (task,))
+    children = {each.parent_id: each for each in found}
+    return follow(children, parent_id)
+
+
+def follow(children: Mapping[str | None, Waiting], parent_id: str | None) -> Waiting | None:
+    """The end of the line that goes on from a checkpoint; None when nothing does."""
+    last = None
+    while (child := children.get(last.id if last else parent_id)) is not None:
+        last = child
+    return last
 
 
 def _read(connection: apsw.Connection, where: str, about: tuple[object, ...]) -> list[Waiting]:

@@ -7,11 +7,15 @@ not told here: what needs the store and finds it away raises UnavailableError.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
 
 from lastgood.catalog.contract import FILES, Actor, Blob, Catalog, Line, Position, StoredCheckpoint
+from lastgood.engine.spooling.absent import AbsentCatalog
 from lastgood.engine.spooling.entry import Entry, Waiting, is_provisional
-from lastgood.engine.spooling.file import SpoolFile
+from lastgood.engine.spooling.file import SpoolFile, follow
 from lastgood.errors import NotFoundError, UnavailableError
 from lastgood.model.checkpoint import Attestation, decode_record
 from lastgood.model.event import EventKind
@@ -28,12 +32,26 @@ SETTLED_FIRST = frozenset(
 
 
 class Overlay:
-    """Used as a `Catalog`. `behind` may be put in place later, when the store was away in the beginning."""
+    """Used as a `Catalog`. One that was away in the beginning is opened by whoever finds that it is there."""
 
     def __init__(self, behind: Catalog, file: SpoolFile, spool: Spool) -> None:
-        self.behind = behind
+        self._behind = behind
         self._file = file
         self._spool = spool
+
+    @property
+    def behind(self) -> Catalog:
+        """The store's own catalog; or one that refuses everything, while it is not there."""
+        if isinstance(cast(object, self._behind), AbsentCatalog):
+            with suppress(UnavailableError):
+                self._behind = self._spool.reopen()
+        return self._behind
+
+    @property
+    def absence(self) -> UnavailableError | None:
+        """Why the store could not be opened; None when it is open."""
+        behind = cast(object, self._behind)
+        return behind.error if isinstance(behind, AbsentCatalog) else None
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -57,23 +75,20 @@ class Overlay:
         try:
             stored = self.behind.position(owner, id)
         except UnavailableError:
-            line = [each for each in mine if each.follows] or self._file.on_branch(owner, id)
-            if not line:
+            last = _last(mine) or _last(self._file.on_branch(owner, id), by_branch=True)
+            if last is None:
                 raise
-            return self._provisional(line[-1], by_branch=not any(each.follows for each in mine))
+            return self._provisional(last, by_branch=not mine)
         if stored is None:
-            line = [each for each in mine if each.follows] or self._file.on_branch(owner, id)
-            is_joined = bool(line) and line[0].parent_id is None
-            return self._provisional(line[-1], by_branch=not mine) if is_joined else None
-        line = self._file.on_branch(owner, stored.branch.id)
-        return self._ahead(stored, line) if line and _continues(line, stored) else stored
+            last = follow(_children(mine or self._file.on_branch(owner, id)), None)
+            return None if last is None else self._provisional(last, by_branch=not mine)
+        last = follow(_children(self._file.pending(owner, stored.task.id)), stored.head.id)
+        return stored if last is None else self._ahead(stored, last)
 
-    def _ahead(self, stored: Position, line: list[Waiting]) -> Position:
-        """The spooled line continues the stored one: its end is the head."""
-        import msgspec
-
-        branch = msgspec.structs.replace(stored.branch, head=line[-1].as_head())
-        head = self._file.entry(line[-1]).stored()
+    def _ahead(self, stored: Position, last: Waiting) -> Position:
+        """A spooled line continues the stored one: its end is the head."""
+        branch = msgspec.structs.replace(stored.branch, head=last.as_head())
+        head = self._file.entry(last).stored()
         return Position(stored.task, branch, head, stored.by_branch)
 
     def _provisional(self, last: Waiting, *, by_branch: bool) -> Position:
@@ -135,7 +150,7 @@ class Overlay:
             return found
         try:
             return found + self.behind.checkpoints(
-                self._behind(line), before=before, limit=limit - len(found), type=type
+                self._line_behind(line), before=before, limit=limit - len(found), type=type
             )
         except UnavailableError:
             if not found:
@@ -145,7 +160,7 @@ class Overlay:
     def count(self, line: Line, type: str | None = None) -> int:
         spooled = [self._file.entry(each) for each in self._spooled(line)]
         mine = sum(type in (None, _type(entry)) for entry in spooled)
-        return mine if mine and self._is_new(line) else mine + self.behind.count(self._behind(line), type)
+        return mine if mine and self._is_new(line) else mine + self.behind.count(self._line_behind(line), type)
 
     def root(self, stored: StoredCheckpoint) -> Blob | None:
         if not is_provisional(stored.placement.sequence):
@@ -225,7 +240,7 @@ class Overlay:
         task, branch = line.task, line.branch
         found = self._file.pending(task.owner, task.id)
         if branch is not None:
-            found = [each for each in found if each.branch_id == branch.id]
+            found = _back_from(branch.head.id if branch.head else None, found)
         return [each for each in found if not self._is_stored(each)]
 
     def _is_stored(self, waiting: Waiting) -> bool:
@@ -238,7 +253,7 @@ class Overlay:
         """Whether the store has nothing of this task."""
         return line.task.number < 0 and self.behind.task(line.task.owner, line.task.id) is None
 
-    def _behind(self, line: Line) -> Line:
+    def _line_behind(self, line: Line) -> Line:
         """The line as the store knows it."""
         if line.task.number >= 0:
             return line
@@ -248,10 +263,23 @@ class Overlay:
         return Line(found.task, found.branch if line.branch else None)
 
 
-def _continues(line: Sequence[Waiting], stored: Position) -> bool:
-    """Whether nobody has gone on from where the spooled line begins. What has come into the store may be in both."""
-    head = stored.head.id
-    return head == line[0].parent_id or head in [each.id for each in line[:-1]]
+def _children(waiting: Sequence[Waiting]) -> dict[str | None, Waiting]:
+    return {each.parent_id: each for each in waiting}
+
+
+def _last(waiting: Sequence[Waiting], *, by_branch: bool = False) -> Waiting | None:
+    """The newest; of a task, of those that went where its active branch is."""
+    return next((each for each in reversed(waiting) if each.follows or by_branch), None)
+
+
+def _back_from(head: str | None, waiting: Sequence[Waiting]) -> list[Waiting]:
+    """The line that ends there, as far as it waits, oldest first."""
+    by_id = {each.id: each for each in waiting}
+    line = []
+    while head is not None and head in by_id:
+        line.append(by_id[head])
+        head = by_id[head].parent_id
+    return line[::-1]
 
 
 def _type(entry: Entry) -> str:

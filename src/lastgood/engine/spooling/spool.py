@@ -12,7 +12,6 @@ import msgspec
 
 from lastgood.catalog.contract import Actor, Catalog, Commit, Committed, NewBranch
 from lastgood.engine.context import log_warning
-from lastgood.engine.spooling.absent import AbsentCatalog
 from lastgood.engine.spooling.breaker import Breaker
 from lastgood.engine.spooling.entry import Entry, Waiting, body_of
 from lastgood.engine.spooling.file import SpoolFile
@@ -105,8 +104,8 @@ class Spool:
 
     def greet(self) -> None:
         """Whoever opens the store brings what is spooled into it, if it is there."""
-        if isinstance(behind := cast(object, self._overlay.behind), AbsentCatalog):
-            self.away(behind.error)
+        if (absence := self._overlay.absence) is not None:
+            self.away(absence)
         elif self.file.has_pending():
             try:
                 self.replay(wait=False)
@@ -193,7 +192,7 @@ class Spool:
         most = self._store.options.spool_bytes
 
         def admit(newest: Waiting | None, size: int) -> None:
-            if newest is not None and newest.id != commit.record.parent_id:
+            if newest is not None:
                 raise ConflictError(
                     f"{commit.record.task_id!r} has moved on",
                     hint="look at error.head, then task.refresh() and try again on top of it",
@@ -257,13 +256,13 @@ class Spool:
         from lastgood.engine.spooling.replay import Replay, Replayed
 
         if not self.file.has_pending():
-            self._reopen().require_ready()
+            self._overlay.behind.require_ready()
             self.breaker.shut()
             return Replayed()
         deadline = self.clock() + (PATIENCE_SECONDS if wait else 0)
         try:
             with self.file.replaying(lambda: self._wait(deadline)):
-                behind = self._reopen()
+                behind = self._overlay.behind
                 behind.require_ready()
                 self._require_same_store(behind)
                 done = Replay(self.file, behind, self._blobs(behind), self._store.alert, lambda: self.closed).run()
@@ -303,11 +302,9 @@ class Spool:
         self.pause(PAUSE_SECONDS)
         return True
 
-    def _reopen(self) -> Catalog:
-        """The store's own catalog. One that was away when the store was opened is opened now, never made."""
-        if not isinstance(cast(object, self._overlay.behind), AbsentCatalog):
-            return self._overlay.behind
-        if not self._target.exists():
+    def reopen(self) -> Catalog:
+        """The catalog of a store that was away when it was opened. It is never made."""
+        if self.closed or not self._target.exists():
             raise UnavailableError("the store is not there", hint="bring it back to where it was")
         from lastgood.catalog.sqlite.catalog import SQLiteCatalog
 
@@ -317,7 +314,7 @@ class Spool:
             if isinstance(error, CheckpointError):
                 raise
             raise UnavailableError("the store cannot be opened", hint="look at the disk and the log") from error
-        self._overlay.behind = found
+        self._require_same_store(found)
         return found
 
     def _require_same_store(self, behind: Catalog) -> None:
