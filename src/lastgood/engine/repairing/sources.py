@@ -89,14 +89,16 @@ def find_in_folder(path: str, own: Sequence[str], wanted: set[bytes], take: Take
     from lastgood.workspace.roots import open_roots
     from lastgood.workspace.rules import Rules
 
+    sink = _Sink(wanted, path, take)
     try:
         (root,) = open_roots(path, store=list(own))
         index = StatIndex(Path(), root.path, "")
-        sink = _Sink(wanted, path, take)
         # A file that this process has open is not looked at: closing it would drop the locks on it.
         capture(root, Rules.of(root), index, sink, leave=own, is_open=descriptors.is_open_elsewhere)
     except (CheckpointError, OSError):
-        return  # it is gone, or cannot be read: then it has nothing to give
+        if sink.failure is not None:
+            raise sink.failure from None
+        # Else the folder is gone, or cannot be read: then it has nothing to give.
 
 
 class _Sink:
@@ -106,6 +108,8 @@ class _Sink:
         self._wanted = wanted
         self._path = path
         self._take = take
+        self.failure: CheckpointError | None = None
+        """What was found could not be taken."""
 
     def has(self, ids: Sequence[bytes]) -> set[bytes]:
         return set(ids) - self._wanted
@@ -113,7 +117,11 @@ class _Sink:
     def put(self, data: bytes) -> bytes:
         id_ = digest(data)
         if id_ in self._wanted:
-            self._take((FILES, id_), data, f"the files in {self._path}")
+            try:
+                self._take((FILES, id_), data, f"the files in {self._path}")
+            except CheckpointError as error:
+                self.failure = error
+                raise
         return id_
 
 
