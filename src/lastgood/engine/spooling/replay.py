@@ -7,7 +7,7 @@ here. What cannot go on from where it was made lands on a branch of its own. Wha
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -196,7 +196,20 @@ class Replay:
         if step is not None and self._backend.open_step(commit.owner, step) is None:
             step = None  # it was begun while the store was away, or was given up since
         follows = commit.only_if_active and branch == commit.branch
-        return msgspec.structs.replace(commit, branch=branch, step=step, only_if_active=follows, may_repeat=True)
+        prepared = {"branch": branch, "step": step, "only_if_active": follows, "may_repeat": True}
+        return msgspec.structs.replace(commit, **prepared, **self._claims(commit, branch))
+
+    def _claims(self, commit: Commit, branch: str | NewBranch) -> dict[str, Any]:
+        """What of the session that saved it still holds: its lease, if nobody has taken over and it was not released;
+        the requests that nobody has met meanwhile."""
+        lease = (
+            self._backend.lease(commit.owner, branch) if commit.lease is not None and isinstance(branch, str) else None
+        )
+        asked = [(met, self._backend.request(commit.owner, met.id)) for met in commit.met]
+        return {
+            "lease": commit.lease if lease is not None and lease.token == commit.lease else None,
+            "met": [met for met, request in asked if request is not None and request.status == "open"],
+        }
 
     def _apart(self, commit: Commit, conflict: CheckpointError) -> Commit:
         at = f"{moment(commit.record.created_at):%Y-%m-%d %H:%M}"
@@ -217,7 +230,14 @@ class Replay:
         told = {"branch": new.id, "reason": str(conflict)[:500]}
         note = Note("diverged", origin, commit.record.parent_id, told)
         return msgspec.structs.replace(
-            commit, branch=new, only_if_active=False, binding=None, files_move=False, notes=(*commit.notes, note)
+            commit,
+            branch=new,
+            only_if_active=False,
+            binding=None,
+            files_move=False,
+            notes=(*commit.notes, note),
+            lease=None,
+            met=(),
         )
 
     def _land(self, waiting: Waiting, committed: Committed) -> None:
