@@ -24,7 +24,7 @@ ID = "4f66ad9a0b2e8ba3c8a1f1a3f2f4f3e6c4b1e7a8d9c0b1a2f3e4d5c6b7a89901"
 
 @pytest.fixture
 def verifier() -> Iterator[EvidenceVerifier]:
-    with EvidenceVerifier(sleep=never) as opened:
+    with EvidenceVerifier(sleep=never, timeout=600) as opened:
         yield opened
 
 

@@ -32,7 +32,7 @@ PUBLIC = "93.184.215.14"
 
 @pytest.fixture
 def verifier() -> Iterator[EvidenceVerifier]:
-    with EvidenceVerifier(network="any", sleep=never) as opened:
+    with EvidenceVerifier(network="any", sleep=never, timeout=600) as opened:
         yield opened
 
 

@@ -45,7 +45,7 @@ ENDLESS_HEAD = "check_error: the head of the answer is longer than evidence read
 
 @pytest.fixture
 def verifier() -> Iterator[EvidenceVerifier]:
-    with EvidenceVerifier(network="any", sleep=never) as opened:
+    with EvidenceVerifier(network="any", sleep=never, timeout=600) as opened:
         yield opened
 
 
@@ -327,7 +327,7 @@ class TestMisbehaviour:
             (
                 lambda client: (
                     client.sendall(chunked(end=b"")),
-                    forever((b"10\r\n" + b"x" * 16 + b"\r\n") * 3000)(client),
+                    forever((b"100\r\n" + b"x" * 256 + b"\r\n") * 100)(client),
                 ),
                 TOO_LONG,
             ),
