@@ -146,6 +146,8 @@ class TestAnswers:
             (JSON, "a.b", 1, "the answer has nothing at a.b"),
             (JSON, "nodes.2.up", True, "the answer has nothing at nodes.2.up"),
             (JSON, "nodes.-1.up", False, "the answer has nothing at nodes.-1.up"),
+            (JSON, "nodes.0000000001.n", 1, "the answer has nothing at nodes.0000000001.n"),
+            (JSON, "nodes.٠.n", 1, "the answer has nothing at nodes.٠.n"),
             (JSON, f"nodes.{'9' * 5000}", 1, None),
             (JSON, "status.x", 1, "the answer has nothing at status.x"),
             (b"", "status", 1, "the answer is not JSON"),

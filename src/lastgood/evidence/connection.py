@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 _NEXT_ADDRESS_SECONDS = 0.25  # after which the next address is tried beside the first, as RFC 8305 advises
+_MAX_ADDRESSES = 16  # of a name, however many its owner gives it
 _MAX_BYTES = 2 << 20  # of answers whose content is 1 MB: what goes on top in chunks is more than that only on purpose
 # A program that lets SIGPIPE kill it must not die of a server that hangs up.
 _QUIETLY = getattr(socket, "MSG_NOSIGNAL", 0)
@@ -119,7 +120,7 @@ def worded(who: str) -> Iterator[None]:
 
 
 def _connect_first(addresses: list[Address], deadline: Deadline) -> socket.socket:
-    waiting, begun = deque(addresses), dict[int, socket.socket]()
+    waiting, begun = deque(addresses[:_MAX_ADDRESSES]), dict[int, socket.socket]()
     failure: OSError = ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
     poll = select.poll()
     try:

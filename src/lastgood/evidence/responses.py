@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _MAX_CONDITIONS = 100
 _DIGEST = re.compile("(?:sha256:)?([0-9a-fA-F]{64})")
 _HEADER = re.compile("[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_INDEX = re.compile("0|[1-9][0-9]{0,8}")
 _PASSING = frozenset((408, 425, 429, 500, 502, 503, 504))
 """What servers say when it may be otherwise in a moment."""
 
@@ -133,8 +134,8 @@ def _has_value(path: str, value: object) -> Condition:
         for part in path.split("."):
             if isinstance(found, dict) and part in found:
                 found = found[part]
-            elif isinstance(found, list) and part.isascii() and part.isdecimal() and int(part[:9]) < len(found):
-                found = found[int(part[:9])]
+            elif isinstance(found, list) and _INDEX.fullmatch(part) and int(part) < len(found):
+                found = found[int(part)]
             else:
                 return f"the answer has nothing at {show(path)}"
         return None if _is_same(found, value) else f"the answer has another value at {show(path)}"
