@@ -202,11 +202,14 @@ def _file_content(files: CapturedFiles | _Kept | None) -> dict[str, Any]:
 
 def _new_bytes(commit: Commit) -> int:
     """What it has to write: the record, content as it lies there, packs."""
-    size = len(commit.data) + (len(commit.root.data) if commit.root else 0)
-    for blobs in (commit.blobs, commit.file_blobs):
-        for blob in blobs:
-            size += len(blob.data)
-    return size + sum(pack.size for pack in commit.packs)
+    size = len(commit.data) if commit.root is None else len(commit.data) + len(commit.root.data)
+    for blob in commit.blobs:
+        size += len(blob.data)
+    for blob in commit.file_blobs:
+        size += len(blob.data)
+    for pack in commit.packs:
+        size += pack.size
+    return size
 
 
 def _attested(proof: Proof | None) -> list[tuple[str, dict[str, Any]]]:

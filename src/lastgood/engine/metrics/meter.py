@@ -58,6 +58,7 @@ class Meter:
         self._lock = threading.RLock()
         self._notes: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque(maxlen=MOST_NOTES)
         self._tally = Tally()
+        self._add, self._add_stored = self._tally.add, self._tally.add_stored
         self._size: tuple[float, float] | None = None
         self.since = now()
         self.failing = 0
@@ -76,12 +77,12 @@ class Meter:
             values = ()
         if not len(values) == len(given) == len(metric.labels):
             raise InvalidError(f"the counter {name!r} has the labels {metric.labels}", hint="give each of them")
-        self._note(self._tally.add, (name, values, amount))
+        self._note(self._add, (name, values, amount))
 
     def save(self, outcome: Outcome, draft: Draft, record: Record | None = None, new_bytes: int = 0) -> None:
         """A checkpoint that was to be saved, and what became of it; its record if it was stored."""
         if outcome != "stored" or record is None:
-            self._note(self._tally.add, ("saves", (outcome, draft.type), 1))
+            self._note(self._add, ("saves", (outcome, draft.type), 1))
             self.failing = 0 if outcome in ("stored", "repeated") else self.failing + 1
             if self.failing:
                 self.on_failure(self.failing)
@@ -91,7 +92,7 @@ class Meter:
         seconds, state = at - draft.began, record.state
         size = state.size if state is not None else 0
         files = sum(root.file_count for root in draft.files.roots) if isinstance(draft.files, tuple) else 0
-        self._note(self._tally.add_stored, (draft.type, at, seconds, size, new_bytes, files))
+        self._note(self._add_stored, (draft.type, at, seconds, size, new_bytes, files))
         if self._listeners:
             self._tell(save_duration_seconds=seconds, save_state_bytes=size, save_new_bytes=new_bytes)
         if draft.proof is not None and draft.proof.finish() is not None:
