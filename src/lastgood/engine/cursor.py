@@ -63,6 +63,7 @@ class Cursor:
 
     def renew_locks(self) -> None:
         self.lock = threading.RLock()
+        self.lease = None  # of a child: the session is its parent's
 
     # --- standing ------------------------------------------------------------------------------------------
 

@@ -17,7 +17,14 @@ from lastgood.engine.cursor import Cursor, is_gone
 from lastgood.engine.options import OnFailure, check_on_failure
 from lastgood.engine.process import past_the_dead, this_process
 from lastgood.engine.spans import spanned
-from lastgood.errors import ConflictError, IntegrityError, InvalidError, NotFoundError, UnavailableError
+from lastgood.errors import (
+    CheckpointError,
+    ConflictError,
+    IntegrityError,
+    InvalidError,
+    NotFoundError,
+    UnavailableError,
+)
 from lastgood.model.checkpoint import COMPANIONS
 from lastgood.model.identity import check_flag
 from lastgood.model.task import BranchInfo
@@ -483,14 +490,23 @@ class Task:
         self._cursor.lease = token
 
     def advance(
-        self, state: Any = KEPT, *, capture: bool = True, only_if_changed: bool = False, **fields: Any
+        self,
+        state: Any = KEPT,
+        *,
+        capture: bool = True,
+        only_if_changed: bool = False,
+        only_on: Checkpoint | None = None,
+        **fields: Any,
     ) -> Checkpoint:
         """As `save`, for a session: KEPT is the head's state, and without `capture` the files are the head's, too.
-        With `only_if_changed`, what is as the head has it is not saved: then the head."""
+        With `only_if_changed`, what is as the head has it is not saved, with `only_on` nothing when the head is
+        another one by now: then the head."""
         cursor, draft = self._cursor, _draft(state, **fields)
 
         def save(ready: Draft) -> Checkpoint:
             head = cursor.head
+            if only_on is not None and head is not None and head.id != only_on.id:
+                return head
             if only_if_changed and head is not None and (state is KEPT or cursor.is_unchanged(state, head)):
                 roots = ready.files.roots if isinstance(ready.files, tuple) else head.record.files
                 if roots == head.record.files:
@@ -584,7 +600,12 @@ class Task:
         unfinished = workspace.unfinished[0] if workspace.unfinished and files is None else None
 
         def capture_and_save(since: Checkpoint | None, *, away: UnavailableError | None = None) -> Checkpoint:
-            captured = workspace.capture(since, files=files, away=away is not None)
+            try:
+                captured = workspace.capture(since, files=files, away=away is not None)
+            except (UnavailableError, NotFoundError, IntegrityError) as error:
+                if not is_gone(error) and not (away is None and spools(error)):
+                    self.alert(f"a checkpoint of {self.task_id!r} was not saved: {error}", error, code="save_failed")
+                raise
             if away is not None and spool is not None:
                 spool.away(away)
             try:
@@ -596,12 +617,18 @@ class Task:
             return saved
 
         spool = self._store.spool
+
+        def spools(error: CheckpointError) -> bool:
+            if spool is None or policy == "raise" or not isinstance(error, UnavailableError):
+                return False
+            return spool.takes(error) and "workspace" not in error.details
+
         try:
             if spool is not None:
                 spool.make_way(self.owner, self.task_id)
             return self._insist_on_files(capture_and_save)
         except UnavailableError as error:
-            if spool is None or policy == "raise" or not spool.takes(error) or "workspace" in error.details:
+            if not spools(error):
                 raise
             return capture_and_save(self.head, away=error)
 

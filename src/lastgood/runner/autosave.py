@@ -23,9 +23,13 @@ class Autosave(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if type(value) not in (int, float) or not 0 < value < float("inf"):
-                raise InvalidError(f"{name} is not a number of seconds", hint="give one above 0", field=name)
+            check_seconds(name, getattr(self, name))
+
+
+def check_seconds(name: str, value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
+        raise InvalidError(f"{name} is not a number of seconds", hint="give one above 0", field=name)
+    return value
 
 
 class Due:

@@ -87,7 +87,6 @@ class Performer:
         except InvalidError as error:  # what it made cannot be stored, however often it is made
             self._record_failure(job, step, attempt, in_words(error), final=True)
             raise
-        self._session.note_saved()
         self._standing.move(after, "succeeded" if job.type == "stage_succeeded" else "undone")
 
     def _drop(self, step: Step) -> bool:
@@ -121,7 +120,6 @@ class Performer:
             control_state="failed" if final else None,
             **fields,
         )
-        self._session.note_saved()
         self._standing.move(after, "failed", error=told)
 
     def _put_files_back(self, job: Job, ground: str | None) -> None:

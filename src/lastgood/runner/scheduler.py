@@ -1,17 +1,18 @@
-"""One thread for all that a session does by itself at certain times."""
+"""A thread for what a session does by itself at certain times."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 
+from lastgood.engine.context import log_error
 from lastgood.runner.clock import Clock
 
 CLOSE_SECONDS = 10.0
 
 
 class Scheduler:
-    """Calls each job again and again, so many seconds apart. A job must not raise."""
+    """Calls each job again and again, so many seconds apart. One that raises is called again all the same."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -40,5 +41,8 @@ class Scheduler:
         while due and not self._clock.wait(self._end, max(0.0, min(due) - self._clock.now())):
             for number, (seconds, job) in enumerate(self._jobs):
                 if due[number] <= self._clock.now():
-                    job()
+                    try:
+                        job()
+                    except Exception as error:
+                        log_error(f"what a session does by itself has failed: {error}", task_id=None)
                     due[number] = self._clock.now() + seconds

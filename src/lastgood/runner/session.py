@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -25,7 +26,7 @@ from lastgood.errors import (
 from lastgood.model.digest import digest
 from lastgood.model.identity import check_name, check_text
 from lastgood.model.request import Request
-from lastgood.runner.autosave import Autosave, Due
+from lastgood.runner.autosave import Autosave, Due, check_seconds
 from lastgood.runner.clock import POLL_SECONDS, Clock
 from lastgood.runner.holding import RENEWALS, SECONDS, Hold, name_executor
 from lastgood.runner.risky import Risky
@@ -91,19 +92,22 @@ class Session:
         self._beat = beat
         self._restart = restart
         self._anytime = anytime
-        self._deadline = deadline
+        self._deadline = check_seconds("deadline", deadline)
         self._clock = clock or Clock()
         self._due = Due(autosave or Autosave(), self._clock)
         executor = name_executor() if executor is None else check_name("executor", executor)
-        self._hold = Hold(task.store, task.owner, executor, lease)
+        self._hold = Hold(task.store, task.owner, executor, check_seconds("lease", lease))
         self._signals = ExitSignals(self._note_signal) if signals else None
         self._signal: tuple[int, float] | None = None
         self._interrupted = False
+        self._is_delivered = False
+        self._seen: str | None = None
         self._applied: set[str] = set()
         self._decided: dict[str, Any] | None = None
         self._heard: set[str] = set()
         self._deaf = False
         self._wake = threading.Event()
+        self._keeper = Scheduler(self._clock)  # the lease is kept whatever takes long, or is called, in the other one
         self._scheduler = Scheduler(self._clock)
         self._token: Token[Session | None] | None = None
         self._pid = 0
@@ -151,6 +155,7 @@ class Session:
         self._require_own()
         self._go_on()
         self._attend()
+        self._look_at_head()
         if (due := self._due.at_boundary()) is not None:
             self._save_by_itself(due)
 
@@ -204,23 +209,20 @@ class Session:
         if self._pid:
             raise ConflictError("this session was begun already", hint="make a new one: task.session(…)")
         self._pid = os.getpid()
-        task = self._task
-        if task.refresh() is None:
-            task.save(self._first_state(), **self._fields({"type": "started", "control_state": "running"}))
-        assert task.branch_id is not None
-        task.take_lease(self._hold.take(task.branch_id).token)
         try:
+            self._take()
+            self._keeper.every(self._hold.seconds / RENEWALS, self._hold.renew)
+            self._keeper.start()
             self._begin()
+            self._scheduler.every(1.0, self._look_after)
+            if self._beat is not None:
+                self._scheduler.every(*self._beat)
+            self._scheduler.start()
+            if self._signals is not None:
+                self._signals.install()
         except BaseException:
             self._let_go()
             raise
-        self._scheduler.every(self._hold.seconds / RENEWALS, self._hold.renew)
-        self._scheduler.every(1.0, self._look_after)
-        if self._beat is not None:
-            self._scheduler.every(*self._beat)
-        self._scheduler.start()
-        if self._signals is not None:
-            self._signals.install()
         self._token = current.set(self)
         return self
 
@@ -230,15 +232,25 @@ class Session:
         try:
             self._end(error)
         finally:
-            self._scheduler.close()
             if self._token is not None:
-                current.reset(self._token)
-            if self._signals is not None:
-                self._signals.remove()
+                with suppress(ValueError):  # it is left in another context than it was entered in
+                    current.reset(self._token)
             self._let_go()
-            if self._signal is not None:
+            if self._signal is not None and not self._is_delivered and os.getpid() == self._pid:
                 deliver(self._signal[0])
         return isinstance(error, Stopped)
+
+    def _take(self) -> None:
+        """The lease, on a branch that there is: two who begin new work at once have the same one."""
+        task = self._task
+        if task.refresh() is None:
+            try:
+                fields = self._fields({"type": "started", "control_state": "running"})
+                task.save(self._first_state(), on_failure="raise", **fields)
+            except ConflictError:
+                task.refresh()
+        assert task.branch_id is not None
+        task.take_lease(self._hold.take(task.branch_id).token)
 
     def _begin(self) -> None:
         """Under the lease: where the work stands, and whether it may go on."""
@@ -258,7 +270,7 @@ class Session:
         if state in ("idle", "stopped", "failed", "completed"):
             met = [request for request in wanted if request.kind in ("resume", "retry")]
             self._commit("started", KEPT, met, capture=False, control_state="running")
-        self._due.saved()
+        self._look_at_head()
 
     def _end(self, error: BaseException | None) -> None:
         if isinstance(error, Stopped):
@@ -268,6 +280,12 @@ class Session:
             return
         if error is None:
             self._go_on()
+            try:
+                if self.control_state == "paused":  # and there was no boundary to wait at
+                    self._attend()
+            except Stopped as stopped:
+                self.stopped = stopped.reason
+                return
             if self.control_state == "running":
                 self._mark("completed", control_state="completed")
         elif isinstance(error, Exception) and self.control_state != "failed":
@@ -279,8 +297,13 @@ class Session:
                 self._task.alert("it could not be recorded that the work failed", failure)
 
     def _let_go(self) -> None:
+        self._scheduler.close()
+        self._keeper.close()
+        if self._signals is not None:
+            self._signals.remove()
         self._task.take_lease(None)
-        self._hold.release()
+        if os.getpid() == self._pid:  # else it is the parent's, which goes on
+            self._hold.release()
 
     # --- being steered -------------------------------------------------------------------------------------
 
@@ -306,7 +329,7 @@ class Session:
             request=request.id,
         )
         self._applied.add(request.id)
-        self._due.saved()
+        self._look_at_head()
         if self._load is not None and what != "files":
             self._load(result.state)
 
@@ -364,6 +387,7 @@ class Session:
 
     def _wait(self) -> None:
         active = self.control_state == "waiting_for_input"
+        self._look_at_head()
         if (due := self._due.while_waiting(active=active)) is not None:
             self._save_by_itself(due)
         self._clock.wait(self._wake, POLL_SECONDS)
@@ -373,27 +397,26 @@ class Session:
 
     def _mark(self, type: str, *, met: Sequence[Met] = (), **fields: Any) -> Checkpoint:
         saved = self._task.advance(self._present(), type=type, met=tuple(met), **self._fields(fields))
-        self._due.saved()
+        self._look_at_head()
         return saved
-
-    def note_saved(self) -> None:
-        """There is a new checkpoint, which was not made through the session."""
-        self._due.saved()
 
     def _commit(
         self, type: str, state: Any, met: Sequence[Request] = (), *, capture: bool = True, **fields: Any
     ) -> Checkpoint:
         done = tuple(Met(request.id, {}) for request in met)
-        return self._task.advance(state, capture=capture, type=type, met=done, **self._fields(fields))
+        saved = self._task.advance(state, capture=capture, type=type, met=done, **self._fields(fields))
+        self._look_at_head()
+        return saved
 
-    def _save_by_itself(self, type: str) -> None:
+    def _save_by_itself(self, type: str, only_on: Checkpoint | None = None) -> None:
         """What has not changed is not saved again. That it fails is an alert: the work goes on."""
         try:
-            self._task.advance(self._present(), only_if_changed=True, type=type, **self._fields({}))
+            self._task.advance(self._present(), only_if_changed=True, only_on=only_on, type=type, **self._fields({}))
         except (ConflictError, InvalidError):
             raise
         except CheckpointError:
             pass  # said already
+        self._look_at_head()
         self._due.looked()
 
     def _fields(self, fields: dict[str, Any]) -> dict[str, Any]:
@@ -415,14 +438,39 @@ class Session:
         """In the scheduler's thread: a program that does not come to its boundary."""
         if self._signal is not None:
             number, at = self._signal
-            if self._clock.now() - at > self._deadline:
-                self._task.alert("the work did not come to a boundary in time: it ends unsaved", None)
-                deliver(number)
-        elif self._anytime and (due := self._due.at_boundary()) is not None:
-            try:
-                self._save_by_itself(due)
-            except CheckpointError as error:
-                self._task.alert(f"the work was not saved: {error}", error)
+            if self._clock.now() - at > self._deadline and not self._is_delivered:
+                self._is_delivered = True
+                try:
+                    self._save_late()
+                finally:
+                    deliver(number)
+        elif self._anytime:
+            self._look_at_head()
+            if (due := self._due.at_boundary()) is not None:
+                self._save_at_any_moment(due)
+
+    def _save_late(self) -> None:
+        said = "the work did not come to a boundary in time: it ends"
+        if not self._anytime:
+            self._task.alert(f"{said} unsaved", None)
+        elif self._save_at_any_moment("interrupted"):
+            self._task.alert(said, None)
+
+    def _save_at_any_moment(self, type: str) -> bool:
+        """In the middle of the work, which may save meanwhile: what was read before that is not saved on top of it."""
+        try:
+            self._save_by_itself(type, only_on=self._task.head)
+        except Exception as error:  # of the program: its state was just being changed
+            self._task.alert(f"the work was not saved: {error}", error)
+            return False
+        return True
+
+    def _look_at_head(self) -> None:
+        """Whatever was saved through the handle is a save like any other."""
+        head = self._task.head
+        if head is not None and head.id != self._seen:
+            self._seen = head.id
+            self._due.saved()
 
     def _note_signal(self, number: int) -> None:
         self._signal = number, self._clock.now()
