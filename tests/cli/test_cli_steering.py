@@ -330,6 +330,58 @@ def test_on_a_terminal_an_answer_is_asked_for(data: Run, program: Program) -> No
     assert program.hear() == "no"
 
 
+def test_while_a_session_works_there_a_restore_is_asked_of_it(run: Run, data: Run, program: Program) -> None:
+    program.do("save 1")
+    program.do("save 2")
+    asked = data("restore", "@2", "--id", "back")
+    assert (asked["met"], asked["request"]["kind"], asked["request"]["data"]["what"]) == (False, "restore", "both")
+    program.tell("boundary")
+    assert run("restore", "@2", "--id", "back", "--wait").stdout == "work: restored; it is running now\n"
+    assert program.hear() == "done"
+    assert program.do("n") == "1"
+    assert (
+        "cannot be asked for some files alone" in run("restore", "@2", "--path", "x", "--workspace", ".", code=4).stderr
+    )
+    run("restore", "@2", "--dry-run")
+
+
+def test_with_force_the_lease_is_taken_away_and_the_program_is_refused(run: Run, data: Run, program: Program) -> None:
+    """C6."""
+    program.do("save 1")
+    program.do("save 2")
+    said = run("restore", "@2", "--force")
+    assert "restored @2" in said.stdout
+    assert said.stderr.count("WARNING: ") == 2
+    assert "the lease of the program was taken away" in said.stderr
+    assert data("status")["worker"] is None
+    assert program.do("save 3") == ""
+    assert program.process.wait(timeout=60) == 1
+    assert data("show")["sequence"] == data("status")["head"]["sequence"] == 4
+    kinds = [entry["kind"] for entry in data("history")["entries"]]
+    assert "taken_over" in kinds
+    assert run("restore", "@2", "--force").stderr.count("WARNING") == 0
+
+
+def test_status_says_who_works_on_it_what_it_asks_and_what_is_asked(run: Run, data: Run, program: Program) -> None:
+    worker = data("status")["worker"]
+    assert (worker["executor"], worker["pid"], worker["process"]) == ("the program", program.process.pid, "running")
+    assert worker["lease_live"] is True
+    program.tell("ask")
+    wait_until(data, "waiting_for_input")
+    run("pause", "--id", "mine")
+    shown = run("status").stdout
+    for line in ("control      waiting for input", "asks         Deploy? (yes, no)", "requested    pause by "):
+        assert line in shown
+    assert f"executor     the program since {worker['since'][:4]}" in shown
+    assert f"(alive, process {program.process.pid})" in shown
+    assert "advice       it waits for an answer: `lastgood answer work`" in shown
+    program.kill()
+    shown = run("status").stdout
+    assert "(gone; whoever runs the work next takes over at once)" in shown
+    assert "nobody is running it" in shown
+    assert data("status")["worker"]["process"] == "gone"
+
+
 def test_requests_are_listed_and_taken_back(run: Run, data: Run, program: Program) -> None:
     assert run("requests").stderr == "nothing is asked of it\n"
     asked = data("guide", "work", "shorter\x1b[2J")["request"]["id"]

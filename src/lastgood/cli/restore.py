@@ -5,27 +5,31 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from lastgood.cli.command import subcommand, workspace_options
+from lastgood.cli.asking import settle, subcommand_that_asks
+from lastgood.cli.command import workspace_options
 from lastgood.cli.failure import PARTLY
 from lastgood.cli.files import few, path_text, say_failed
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, counted, printable, say, size_text
 from lastgood.cli.progress import counting
+from lastgood.cli.standing import find_worker
 from lastgood.cli.summary import summary
-from lastgood.errors import EvidenceError, InvalidError
+from lastgood.errors import EvidenceError, InvalidError, LeaseError
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.restore import Restored, What
     from lastgood.engine.rewind import FilesPlan
     from lastgood.engine.store import Store
+    from lastgood.engine.task import Task
+    from lastgood.model.lease import Lease
 
 
-@subcommand
+@subcommand_that_asks
 @click.argument("checkpoint")
 @click.option("--what", type=click.Choice(["both", "state", "files"]), help="What goes back.  [default: both]")
 @click.option("--path", "paths", multiple=True, metavar="GLOB", help="Only these files, and no state; repeatable.")
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 @click.option("--to", metavar="DIR", help="Copy the files into this folder instead; nothing else changes.")
 @click.option("--override-evidence", is_flag=True, help="Restore it although its evidence does not hold.")
 @click.option("--message", "-m", default="", metavar="TEXT", help="Why.")
+@click.option("--force", is_flag=True, help="Do not ask the session that works on the branch: take its lease away.")
 @workspace_options
 def command(
     call: Invocation,
@@ -43,11 +48,16 @@ def command(
     to: str | None,
     override_evidence: bool,
     message: str,
+    force: bool,
+    wait: float | None,
+    request_id: str | None,
 ) -> None:
     """Go back to CHECKPOINT: a new branch begins there and becomes the active one.
 
     The files of the workspace, if there is one, become the checkpoint's; what they are now is saved first, and what
     was never captured stays. What was saved later stays on the branch that is left; `lastgood undo` goes back to it.
+
+    While a session works on the branch, it is asked to go back, and does so at its next boundary.
     """
     if to is not None:
         if dry_run or what in ("state", "both"):
@@ -62,18 +72,33 @@ def command(
         )
     if dry_run:
         _show_plan(call, checkpoint, chosen_part, paths)
-    else:
-        _restore(call, checkpoint, chosen_part, paths, verify=not override_evidence, message=message)
+        return
+    way = Way(not override_evidence, message, force, wait, request_id)
+    _restore(call, checkpoint, chosen_part, paths, way)
 
 
-def _restore(
-    call: Invocation, checkpoint: str, what: What, paths: tuple[str, ...], *, verify: bool, message: str
-) -> None:
+class Way(NamedTuple):
+    """How to go back, where a session works on the branch, or none."""
+
+    verify: bool
+    message: str
+    force: bool
+    wait: float | None
+    request_id: str | None
+
+
+def _restore(call: Invocation, checkpoint: str, what: What, paths: tuple[str, ...], way: Way) -> None:
     with call.open_to_work() as store:
+        worker = _find_worker(call, store)
+        if worker is not None and not way.force:
+            _ask_for_it(call, store, worker, checkpoint, what, paths, way)
+            return
         task = call.work_on(store)
+        if worker is not None:
+            _take_lease_away(call, task, worker)
         left = task.head
         with naming_the_override(), counting(call, "restoring"):
-            restored = task.restore(checkpoint, what, paths=list(paths) or None, verify=verify, message=message)
+            restored = task.restore(checkpoint, what, paths=list(paths) or None, verify=way.verify, message=way.message)
         branch = store.catalog.branch(task.owner, restored.branch_id)
         name = branch.name if branch else ""
         chosen = store.get_checkpoint(restored.checkpoint_id, owner=call.owner)
@@ -109,6 +134,42 @@ def _restore(
     say(call, "`lastgood undo` takes it back")
     if restored.failed:
         click.get_current_context().exit(PARTLY)
+
+
+def _find_worker(call: Invocation, store: Store) -> Lease | None:
+    owner = call.owner or store.user
+    position = store.catalog.position(owner, call.task_id())
+    return find_worker(store, owner, position.branch.id) if position else None
+
+
+def _ask_for_it(
+    call: Invocation, store: Store, worker: Lease, checkpoint: str, what: What, paths: tuple[str, ...], way: Way
+) -> None:
+    if paths:
+        raise LeaseError(
+            f"{worker.executor} is working on this branch, and cannot be asked for some files alone",
+            hint="leave --path out, let it end, or take its lease away with --force",
+            lease=worker,
+        )
+    control = store.task(call.task_id(), owner=call.owner).control
+    asked = control.restore(checkpoint, what, verify=way.verify, message=way.message, id=way.request_id)
+    settle(call, call.task_id(), control, asked, way.wait)
+
+
+def _take_lease_away(call: Invocation, task: Task, worker: Lease) -> None:
+    """Whoever had it is refused from now on, and learns that with its next save, or when it renews its lease."""
+    from lastgood.runner.holding import Hold, name_executor
+
+    hold = Hold(task.store, task.owner, name_executor(), 1.0)
+    hold.take(worker.branch_id, over=worker.token)
+    hold.release()
+    process = worker.process
+    say(call, f"WARNING: the lease of {worker.executor} was taken away: all that it saves from now on is refused.")
+    say(
+        call,
+        f"WARNING: its process ({process.pid} on {process.host}) is not ended by that, and may still change files.",
+    )
+    task.refresh()
 
 
 def _show_plan(call: Invocation, checkpoint: str, what: What, paths: tuple[str, ...]) -> None:
