@@ -19,6 +19,7 @@ COMMANDS = {
     "init": "Set up a store in a folder.",
     "save": "Save a checkpoint of a task's state and files.",
     "run-step": "Run a command as a step: its exit code becomes evidence.",
+    "run": "Run a pipeline on a task, from where it stands.",
     "log": "List a task's checkpoints, newest first.",
     "history": "List all that happened to a task, newest first.",
     "show": "Show one checkpoint, or its state.",

@@ -7,7 +7,7 @@ import click
 from lastgood.cli.output import json_text, printable, styled
 from lastgood.errors import CheckpointError, UnavailableError
 
-FAILED, USAGE, PARTLY, NOT_YET, INTERRUPTED, BROKEN_PIPE = 1, 2, 10, 11, 130, 141
+FAILED, USAGE, PARTLY, NOT_YET, STOPPED, INTERRUPTED, BROKEN_PIPE = 1, 2, 10, 11, 12, 130, 141
 
 
 def report(error: Exception, *, as_json: bool) -> int:

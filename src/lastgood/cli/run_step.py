@@ -79,7 +79,7 @@ def command(
         task = call.work_on(store)
         changed(task.state if task.head else {}, changes)  # refused before anything is run
         try:
-            with _stopping(), task.step(name, type=type_, message=name if message is None else message) as step:
+            with stopping(), task.step(name, type=type_, message=name if message is None else message) as step:
                 code = _run(call, step, list(words), expect)
                 for file in files:
                     step.expect_file(_from_base(call, file))
@@ -99,7 +99,7 @@ def command(
 def _run(call: Invocation, step: Step, words: list[str], expect: int) -> int:
     """Its exit code, as a shell would give it. What keeps it from ending by itself is recorded in words."""
     try:
-        with _output_beside_json(call):
+        with output_beside_json(call):
             code = step.run(words, expect=expect).returncode
     except KeyboardInterrupt:
         step.fail("stopped with Ctrl-C")
@@ -166,7 +166,7 @@ def _from_base(call: Invocation, file: str) -> str:
 
 
 @contextmanager
-def _stopping() -> Iterator[None]:
+def stopping() -> Iterator[None]:
     """Being told to end is an exception here, so that the step is recorded and its command does not go on alone."""
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -181,7 +181,7 @@ def _stopping() -> Iterator[None]:
 
 
 @contextmanager
-def _output_beside_json(call: Invocation) -> Iterator[None]:
+def output_beside_json(call: Invocation) -> Iterator[None]:
     """With --json stdout is one document: what the command prints goes to stderr meanwhile."""
     if not call.json:
         yield
@@ -192,5 +192,6 @@ def _output_beside_json(call: Invocation) -> Iterator[None]:
     try:
         yield
     finally:
+        sys.stdout.flush()
         os.dup2(kept, 1)
         os.close(kept)

@@ -1,0 +1,87 @@
+"""`lastgood run`"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from lastgood.cli.bar import showing
+from lastgood.cli.command import subcommand, workspace_options
+from lastgood.cli.failure import STOPPED
+from lastgood.cli.files import naming_the_switch
+from lastgood.cli.invocation import Invocation
+from lastgood.cli.loading import Outcome, OwnCodeError, load_pipeline
+from lastgood.cli.output import answer, printable, printable_lines, say
+from lastgood.cli.run_step import Stopped, output_beside_json, stopping
+from lastgood.cli.summary import summary
+from lastgood.errors import CheckpointError, StageError
+
+if TYPE_CHECKING:
+    from lastgood.cli.loading import Runnable
+    from lastgood.engine.store import Store
+    from lastgood.engine.task import Task
+
+
+@subcommand
+@click.argument("target", metavar="MODULE:NAME")
+@click.option("--restart", is_flag=True, help="Begin anew, also what is completed or was stopped.")
+@workspace_options
+def command(call: Invocation, target: str, restart: bool) -> None:
+    """Run a pipeline on the task, from where it stands to its end.
+
+    MODULE is imported from the folder one stands in, or from where Python finds it; NAME in it is a
+    lastgood.Pipeline, or a function that makes one. Stages that are done are not run again. From elsewhere it can be
+    paused, guided, stopped; Ctrl-C and SIGTERM let it come to its next boundary and end, to be run again.
+    """
+    try:
+        with output_beside_json(call):
+            pipeline = load_pipeline(target)
+            with call.open_to_work(create=True) as store, naming_the_switch():
+                task = call.work_on(store)
+                outcome = _run(call, store, task, pipeline, restart=restart)
+    except (OwnCodeError, StageError) as error:
+        _show_cause(call, error)
+        raise
+    except (Stopped, KeyboardInterrupt) as stop:
+        say(call, "interrupted; run it again, and it goes on from its newest checkpoint")
+        if isinstance(stop, Stopped):
+            click.get_current_context().exit(stop.code)
+        raise
+    _tell(call, task.id, pipeline, outcome)
+    if outcome.stopped is not None:
+        click.get_current_context().exit(STOPPED)
+
+
+def _run(call: Invocation, store: Store, task: Task, pipeline: Runnable, *, restart: bool) -> Outcome:
+    def state() -> str | None:
+        position = store.catalog.position(task.owner, task.id)
+        return position.branch.control_state if position else None
+
+    with stopping(), showing(call, state) as show:
+        return pipeline.run(task, restart=restart, on_progress=show)
+
+
+def _tell(call: Invocation, task_id: str, pipeline: Runnable, outcome: Outcome) -> None:
+    head = outcome.checkpoint
+    data = {
+        "task": task_id,
+        "pipeline": pipeline.name,
+        "stopped": outcome.stopped,
+        "control_state": head.control_state,
+        "checkpoint": summary(head),
+    }
+    how = "completed" if outcome.stopped is None else outcome.stopped
+    answer(call, data, [f"{printable(task_id)}: {printable(how)}, @{head.sequence}"])
+    if outcome.stopped is not None:
+        say(call, f"`lastgood retry {task_id}`, and run it again: it goes on from there")
+
+
+def _show_cause(call: Invocation, error: CheckpointError) -> None:
+    """Where the user's own code failed: they need the trace, and it is theirs."""
+    if call.json or error.__cause__ is None:
+        return
+    import traceback
+
+    for text in traceback.format_exception(error.__cause__):
+        click.echo(printable_lines(text), err=True, nl=False)

@@ -1,0 +1,286 @@
+"""`lastgood run`: a pipeline that somebody wrote, on a task, in a process of its own (C2, C3)."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import lastgood
+from lastgood.cli.bar import Bar, Lines, span, tick
+
+Run = Callable[..., Any]
+
+JOBS = '''
+import sys
+from types import SimpleNamespace
+
+import lastgood
+
+
+class Pipeline:
+    """As much of a pipeline as the command line needs."""
+
+    name = "fake"
+
+    def __init__(self, stages):
+        self.stages = stages
+
+    def run(self, task, *, restart, on_progress):
+        def tell(kind, index=-1, **more):
+            names = tuple(stage.__name__ for stage in self.stages)
+            progress = SimpleNamespace(plan=names, round=1, rounds=1)
+            stage = names[index] if index >= 0 else None
+            about = {"attempt": 1, "seconds": 0.25, "error": None, **more}
+            on_progress(SimpleNamespace(kind=kind, progress=progress, stage=stage, index=index, **about))
+
+        session = task.session(restart=restart)
+        with session:
+            tell("begun")
+            for index, stage in enumerate(self.stages):
+                session.boundary()
+                tell("started", index)
+                try:
+                    stage()
+                except RuntimeError as error:
+                    tell("failed", index, error=str(error))
+                    raise lastgood.StageError(f"the stage {stage.__name__} failed: {error}", hint="mend it") from error
+                session.save(type="stage_succeeded", step_id=stage.__name__)
+                tell("succeeded", index)
+        return SimpleNamespace(checkpoint=task.head, stopped=session.stopped)
+
+
+def fetch():
+    print("fetched", flush=True)
+
+
+def wait():
+    sys.stdin.readline()
+
+
+def crash():
+    raise RuntimeError("no such luck\\x1b[2J")
+
+
+good = Pipeline([fetch, fetch])
+waiting = Pipeline([fetch, wait, fetch])
+bad = Pipeline([fetch, crash])
+
+
+def make():
+    return Pipeline([fetch])
+
+
+class Here:
+    pipeline = good
+
+
+number = 3
+'''
+
+
+@pytest.fixture
+def jobs(folder: Path) -> Path:
+    (folder / "lastgood.toml").write_text('store = ".lastgood"\ntask = "work"\n')
+    (folder / "jobs.py").write_text(JOBS)
+    return folder
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "lastgood.cli.main", "run", *arguments]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        yield process
+        if process.poll() is None:
+            process.kill()
+
+
+def test_a_pipeline_is_run_to_its_end(process: Run, data: Run, jobs: Path) -> None:
+    done = process("run", "jobs:good")
+    assert (done.returncode, done.stdout) == (0, "fetched\nfetched\nwork: completed, @4\n")
+    assert done.stderr.splitlines() == [
+        "begins",
+        "stage 1 of 2: fetch",
+        "stage 1 of 2: fetch: done in 0.2 s",
+        "stage 2 of 2: fetch",
+        "stage 2 of 2: fetch: done in 0.2 s",
+    ]
+    assert data("status")["control_state"] == "completed"
+
+
+@pytest.mark.parametrize("target", ["jobs:make", "jobs:Here.pipeline"])
+def test_a_function_may_make_it_and_it_may_lie_deeper(process: Run, jobs: Path, target: str) -> None:
+    assert process("run", target, "--task", "other").returncode == 0
+
+
+def test_with_json_stdout_has_the_document_alone(process: Run, jobs: Path) -> None:
+    done = process("run", "jobs:good", "--json")
+    said = json.loads(done.stdout)
+    assert (said["pipeline"], said["stopped"], said["control_state"]) == ("fake", None, "completed")
+    assert said["checkpoint"]["type"] == "completed"
+    assert done.stderr == "fetched\nfetched\n"
+
+
+def test_completed_work_is_run_again_on_purpose(process: Run, jobs: Path) -> None:
+    process("run", "jobs:good")
+    refused = process("run", "jobs:good")
+    assert (refused.returncode, "this work is completed" in refused.stderr) == (4, True)
+    assert process("run", "jobs:good", "--restart").returncode == 0
+
+
+def test_a_stage_that_fails_ends_it_with_8_and_its_trace(process: Run, jobs: Path) -> None:
+    done = process("run", "jobs:bad")
+    assert done.returncode == 8
+    assert "stage 2 of 2: crash: failed: no such luck\\x1b[2J\n" in done.stderr
+    assert "line" in done.stderr.partition("Traceback")[2]
+    assert "\x1b" not in done.stderr
+    assert done.stderr.endswith("error: the stage crash failed: no such luck\\x1b[2J\nhint: mend it\n")
+    as_json = process("run", "jobs:bad", "--json")
+    assert json.loads(as_json.stderr.splitlines()[-1])["error"]["code"] == "stage"
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "said"),
+    [
+        ("jobs", 2, "is not MODULE:NAME"),
+        ("jobs:", 2, "is not MODULE:NAME"),
+        ("../jobs:good", 2, "is not MODULE:NAME"),
+        ("nowhere:good", 3, "there is no module 'nowhere'"),
+        ("jobs.deeper:good", 3, "there is no module 'jobs.deeper'"),
+        ("jobs:nothing", 3, "there is no 'nothing'"),
+        ("jobs:number", 2, "jobs:number is int, not a pipeline"),
+        ("broken:good", 2, "the module broken cannot be imported: ModuleNotFoundError: No module named 'nowhere'"),
+        ("jobs:crash", 2, "jobs:crash cannot make its pipeline: RuntimeError"),
+    ],
+)
+def test_what_cannot_be_loaded_is_said_in_words(process: Run, jobs: Path, target: str, code: int, said: str) -> None:
+    (jobs / "broken.py").write_text("import nowhere\n")
+    done = process("run", target)
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert ("Traceback" in done.stderr) == ("see above" in done.stderr)
+    assert not (jobs / ".lastgood").exists()
+
+
+def test_work_that_someone_stopped_ends_with_12(run: Run, jobs: Path) -> None:
+    with running("jobs:waiting") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "fetched\n"
+        assert "is working on this branch" in run("save", "--set", "n=1", code=4).stderr
+        run("stop", "work")
+        out, err = process.communicate("go on\n", timeout=60)
+    assert (process.returncode, out.partition(",")[0]) == (12, "work: stopped")
+    assert "lastgood retry work" in err
+    run("retry", "work")
+    with running("jobs:good") as process:
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_told_to_end_it_comes_to_its_boundary_and_can_be_run_again(
+    data: Run, jobs: Path, number: signal.Signals, code: int
+) -> None:
+    """C2: it is left running, to be gone on with."""
+    with running("jobs:waiting") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        while "stage 2 of 3: wait" not in process.stderr.readline():
+            pass
+        process.send_signal(number)
+        _, err = process.communicate("go on\n", timeout=60)
+    assert (process.returncode, "run it again" in err) == (code, True)
+    assert "Traceback" not in err
+    status = data("status")
+    assert (status["control_state"], status["worker"]) == ("running", None)
+    assert status["head"]["step_id"] == "wait"
+
+
+def event(kind: str, index: int = -1, **more: Any) -> Any:
+    progress = SimpleNamespace(plan=("fetch", "train"), round=more.pop("round", 1), rounds=more.pop("rounds", 1))
+    about = {"attempt": 1, "seconds": 75.0, "error": None, **more}
+    return SimpleNamespace(
+        kind=kind, progress=progress, stage=progress.plan[index] if index >= 0 else None, index=index, **about
+    )
+
+
+def test_the_bar_tells_stage_round_attempt_and_time() -> None:
+    stream, now = io.StringIO(), [0.0]
+    bar = Bar(stream, lambda: "running", lambda: now[0])
+    bar(event("started", 1, attempt=2, round=2, rounds=3))
+    now[0] = 3725.0
+    turns = iter([False, True])
+    tick(lambda seconds: next(turns), bar)
+    shown = stream.getvalue().split("\r")[-1].rstrip()
+    assert shown == "[##########----------] stage 2 of 2: train, round 2 of 3, attempt 2, 1:02:05"
+    bar.wipe()
+    assert stream.getvalue().split("\r")[-2].strip() == ""
+
+
+def test_that_it_waits_for_a_person_is_said_once() -> None:
+    stream, state = io.StringIO(), ["running"]
+    lines = Lines(stream, lambda: state[0])
+    for state[0] in ("running", "paused", "paused", "running", "waiting_for_input"):
+        lines(event("heartbeat", 1))
+    assert stream.getvalue().splitlines() == [
+        "it is paused; `lastgood resume` lets it go on",
+        "it asks; see `lastgood answer`",
+    ]
+
+
+def test_times_are_short() -> None:
+    assert [span(seconds) for seconds in (0.26, 12, 75, 3600)] == ["0.3 s", "12 s", "1:15", "1:00:00"]
+
+
+def test_on_a_terminal_there_is_a_bar(jobs: Path) -> None:
+    import pty
+
+    parent, child = pty.openpty()
+    command = [sys.executable, "-m", "lastgood.cli.main", "run", "jobs:good"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=child) as process:
+        os.close(child)
+        shown = b""
+        try:
+            while chunk := os.read(parent, 4096):
+                shown += chunk
+        except OSError:
+            pass  # Linux says so when the other side is closed
+        process.wait(timeout=60)
+    os.close(parent)
+    assert process.returncode == 0
+    assert b"[##########----------] stage 2 of 2: fetch" in shown
+
+
+REAL = """
+import lastgood
+
+def first(ctx):
+    ctx.state["n"] = 1
+
+def second(ctx):
+    ctx.state["n"] += 1
+
+pipeline = lastgood.Pipeline([first, second], name="counting")
+"""
+
+
+@pytest.mark.skipif(not hasattr(lastgood, "Pipeline"), reason="needs lastgood.Pipeline")
+def test_a_pipeline_of_the_library_is_run(process: Run, data: Run, jobs: Path) -> None:
+    (jobs / "real.py").write_text(REAL)
+    done = process("run", "real:pipeline", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["pipeline"] == "counting"
+    assert data("show", "--state") == {"n": 2}
+    shown = process("run", "real:pipeline", "--restart").stderr.splitlines()
+    assert "stage 2 of 2: second" in shown
+    assert process("run", "real:pipeline").returncode == 0
