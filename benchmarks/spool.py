@@ -39,6 +39,7 @@ class Spread(NamedTuple):
 class Measured(NamedTuple):
     first: float
     saves: Spread
+    computing: Spread
     disk: Spread
     replay: float
     lost: int
@@ -52,13 +53,15 @@ def measure(folder: Path, away: Callable[[Path], AbstractContextManager[None]], 
         task = store.task("t")
         saved = [task.save(_state(messages, 0))]
         took: list[float] = []
+        computed: list[float] = []
         disk: list[float] = []
         with away(folder), tempfile.TemporaryFile(dir=folder) as file:
             for number in range(1, saves + 1):
                 disk.append(_write_and_sync(file.fileno()))
-                began = time.perf_counter()
+                began, began_computing = time.perf_counter(), time.thread_time()
                 saved.append(task.save(_state(messages, number)))
                 took.append(time.perf_counter() - began)
+                computed.append(time.thread_time() - began_computing)
         began = time.perf_counter()
         store.replay()
         replay = time.perf_counter() - began
@@ -70,6 +73,7 @@ def measure(folder: Path, away: Callable[[Path], AbstractContextManager[None]], 
         return Measured(
             took[first],
             _spread(took[first + 1 :]),
+            _spread(computed[first + 1 :]),
             _spread(disk),
             replay,
             lost,
@@ -133,6 +137,7 @@ def main() -> None:
         met = found.saves.longest <= LONGEST_SECONDS and not found.lost and found.in_order and found.whole
         say(f"  {name}: {'met' if met else 'NOT MET'}")
         say(f"    the first that failed {duration(found.first)}; then each, all of it: {found.saves}")
+        say(f"    of that, computing: {found.computing}")
         say(f"    the disk alone, 4 KiB written and synced between the saves: {found.disk}")
         say(f"    replay {duration(found.replay)}; lost {found.lost}, in order {found.in_order}, whole {found.whole}")
 

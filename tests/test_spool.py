@@ -241,9 +241,9 @@ def test_a_store_that_is_there_but_not_up_to_date_lists_what_is_spooled_first(
 
 
 def test_another_process_goes_on_from_the_spooled_head(store: lastgood.Store, tmp_path: Path) -> None:
-    """It opens the store while that is away, and does not fork silently."""
+    """It opens the store while that is away, and does not fork silently; what is spooled holds its whole state."""
     task = store.task("t")
-    task.save({"n": 0})
+    task.save({"n": 0, "large": LARGE})
     with gone(tmp_path / "store"):
         task.save({"n": 1, "large": LARGE})
         with open_store(tmp_path / "store") as other:
@@ -263,6 +263,24 @@ def test_another_process_goes_on_from_the_spooled_head(store: lastgood.Store, tm
     with open_store(tmp_path / "store") as later:  # whoever opens it brings everything there
         assert numbers(later) == [0, 1, 2, 3]
         assert len(later.branches("t")) == 1
+
+
+def test_recovery_names_what_is_spooled(store: lastgood.Store, tmp_path: Path) -> None:
+    """A16"""
+    task = store.task("t")
+    task.save({"n": 0})
+    with gone(tmp_path / "store"):
+        saved = task.save({"n": 1})
+        with open_store(tmp_path / "store") as other:
+            found = other.recovery("t")
+            assert (found.spooled, found.away, found.clean) == (1, "the store is away: the store is not there", False)
+            assert found.head is not None
+            assert found.head.id == saved.id
+    found = store.recovery("t")
+    assert (found.spooled, found.away, found.clean) == (1, None, False)
+    assert "1 checkpoint(s) are spooled" in found.advice[0]
+    store.replay()
+    assert store.recovery("t").clean
 
 
 def test_a_store_never_seen_is_not_opened_while_it_is_away(tmp_path: Path) -> None:

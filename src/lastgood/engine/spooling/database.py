@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import apsw
 
 from lastgood.catalog.sqlite.connection import open_connection, open_memory, set_synced, translate, translated_errors
+from lastgood.catalog.sqlite.group import nested_write
 from lastgood.catalog.sqlite.log import write_again
 from lastgood.engine.spooling.entry import damaged
 from lastgood.engine.spooling.place import NAME
@@ -154,6 +155,8 @@ class SpoolDatabase:
     def _connect(self, *, create: bool) -> apsw.Connection:
         if self._closed:
             raise UnavailableError("this store was closed", hint="open it again")
+        if self._connection is not None and self._connection.in_transaction:  # a signal handler came in between
+            raise nested_write()
         if self._connection is None:
             if self._path is None:
                 self._connection = open_memory()
@@ -176,8 +179,8 @@ class SpoolDatabase:
                 return nothing
             connection = self._connect(create=False)
             with translated_errors():
-                connection.execute("BEGIN")
                 try:
+                    connection.execute("BEGIN")
                     return work(connection)
                 except UnicodeDecodeError as error:
                     raise damaged() from error
@@ -208,8 +211,8 @@ class SpoolDatabase:
     def _transact(self, connection: apsw.Connection, work: Callable[[apsw.Connection], T], durable: bool) -> T:
         if self._path is not None:
             set_synced(connection, durable)
-        connection.execute("BEGIN IMMEDIATE")
         try:
+            connection.execute("BEGIN IMMEDIATE")
             result = work(connection)
             connection.execute("COMMIT")
         except BaseException:

@@ -9,7 +9,6 @@ from pathlib import Path
 import apsw
 
 from lastgood.catalog.sqlite.connection import create_connection, translated_errors
-from lastgood.engine.draft import disk_error
 from lastgood.engine.location import make_folder
 from lastgood.errors import CheckpointError
 from lastgood.model.identity import new_id
@@ -63,6 +62,8 @@ def create_spool(path: Path) -> None:
     except OSError as error:
         if isinstance(error, CheckpointError):
             raise
+        from lastgood.engine.draft import disk_error
+
         raise disk_error(error) from error
     finally:
         _remove(fresh, "", "-wal", "-shm")
