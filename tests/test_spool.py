@@ -187,6 +187,19 @@ def test_without_a_folder_the_spool_is_in_memory_and_says_so(tmp_path: Path, ale
     assert alerts[-1].message == "1 checkpoint(s) were in memory alone and are gone: the store is away"
 
 
+def test_where_no_folder_can_be_made_the_spool_is_in_memory_too(tmp_path: Path, alerts: list[Alert]) -> None:
+    (tmp_path / "file").touch()
+    with open_store(tmp_path / "store", on_alert=alerts.append, spool=tmp_path / "file" / "spool") as store:
+        task = store.task("t")
+        task.save({"n": 0})
+        with gone(tmp_path / "store"):
+            assert task.save({"n": 1}).status == "spooled"
+            assert task.state == {"n": 1}
+        assert "in memory alone" in alerts[0].message
+        assert store.replay().stored == 1
+        assert numbers(store) == [0, 1]
+
+
 def test_the_spool_is_private_and_never_inside_the_store(tmp_path: Path) -> None:
     with pytest.raises(InvalidError, match="inside the store"):
         lastgood.open(tmp_path / "store", spool=tmp_path / "store" / "spool")

@@ -21,7 +21,7 @@ from lastgood.catalog.sqlite.log import write_again
 from lastgood.engine.spooling.entry import damaged
 from lastgood.engine.spooling.place import NAME
 from lastgood.engine.spooling.schema import SCHEMA, create_spool
-from lastgood.errors import BusyError, IntegrityError, UnavailableError
+from lastgood.errors import BusyError, DiskFullError, IntegrityError, UnavailableError
 from lastgood.model.forking import hold_for_fork, renew_after_fork
 
 T = TypeVar("T")
@@ -121,6 +121,17 @@ class SpoolDatabase:
             connection = self._connect(create=True)
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
             connection.execute("DELETE FROM room")
+
+    def make(self) -> None:
+        """The file is there; where none can be made, all is kept in memory from now on. On a full disk room may come."""
+        with self._lock:
+            try:
+                self._connect(create=True)
+            except DiskFullError:
+                return
+            except UnavailableError:
+                if not self._closed:
+                    self.folder = self._path = None
 
     def leave_behind(self, name: str) -> Path | None:
         """Put the whole spool out of the way, under a name that says what it is; nothing of it is lost."""

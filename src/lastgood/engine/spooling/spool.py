@@ -64,8 +64,7 @@ class Spool:
     def __init__(self, store: Store, catalog: Catalog, file: Path) -> None:
         self._store = store
         self._target = file
-        self.folder = spool_folder(file, store.options)
-        self.file = SpoolFile(self.folder)
+        self.file = SpoolFile(spool_folder(file, store.options))
         self.file.damaged = self._tell_damage
         self._overlay = Overlay(catalog, self.file, self)
         self.breaker = Breaker(self._ask, self._tell_failure)
@@ -82,6 +81,11 @@ class Spool:
     def catalog(self) -> Catalog:
         """The store's, with what is spooled shown in it."""
         return cast(Catalog, self._overlay)
+
+    @property
+    def folder(self) -> Path | None:
+        """Where it lies; None: in memory."""
+        return self.file.folder
 
     @property
     def is_away(self) -> bool:
@@ -157,6 +161,7 @@ class Spool:
             return
         self._last_error = error
         if self.breaker.open(error):
+            self.file.make()
             where = "in the spool" if self.file.durable else "in memory alone, and are gone with this process"
             self._store.alert(f"the store is away: {error}; until it is back checkpoints are kept {where}", None, error)
 
