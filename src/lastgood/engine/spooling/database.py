@@ -123,7 +123,7 @@ class SpoolDatabase:
             connection.execute("DELETE FROM room")
 
     def make(self) -> None:
-        """The file is there; where none can be made, all is kept in memory from now on. On a full disk room may come."""
+        """The file is there; where none can be made, all is kept in memory from now on. A full disk may get room."""
         with self._lock:
             try:
                 self._connect(create=True)
