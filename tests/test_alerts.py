@@ -23,7 +23,8 @@ def alerts() -> list[Alert]:
 
 @pytest.fixture
 def opened(tmp_path: Path, alerts: list[Alert]) -> Callable[..., Store]:
-    return lambda **options: lastgood.open(tmp_path / "store", **{"on_alert": alerts.append, **options})
+    usual = {"on_alert": alerts.append, "on_failure": "raise"}
+    return lambda **options: lastgood.open(tmp_path / "store", **{**usual, **options})
 
 
 def fail_commits(store: Store) -> Callable[[], None]:
@@ -80,13 +81,16 @@ def test_every_alert_of_the_engine_has_a_code_that_is_documented() -> None:
     import ast
 
     used: set[str] = set()
-    for source in (Path(lastgood.__file__).parent / "engine").rglob("*.py"):
+    package = Path(lastgood.__file__).parent
+    for source in [*(package / "engine").rglob("*.py"), *(package / "runner").rglob("*.py")]:
         for call in ast.walk(ast.parse(source.read_text())):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
                 if call.func.attr == "alert" and ast.unparse(call.func.value) in ("store", "self.store", "self._store"):
                     said = [word.value for word in call.keywords if word.arg == "code"]
                     assert said, f"{source.name}: {ast.unparse(call)}"
-                    used.update(ast.literal_eval(value) for value in said)
+                    used.update(value.value for value in said if isinstance(value, ast.Constant))
+                elif call.func.attr == "alert" and "runner" in source.parts:
+                    used.add(ast.literal_eval(call.args[2]))
                 elif call.func.attr == "send" and source.name == "alarms.py":
                     used.add(ast.literal_eval(call.args[3]))
     assert used == set(CODES) - {"alert"}
@@ -156,11 +160,11 @@ def test_saves_that_fail_one_after_the_other_are_one_more_alert(
     opened: Callable[..., Store], alerts: list[Alert]
 ) -> None:
     """A8: each is told, as ever; that it goes on is told once, until one was stored."""
-    with opened(thresholds=Thresholds(save_failures=3), on_failure="continue") as store:
+    with opened(thresholds=Thresholds(save_failures=3)) as store:
         for _ in range(2):
             mend = fail_commits(store)
             for n in range(5):
-                store.task(f"t{n}").save({})
+                store.task(f"t{n}").save({}, on_failure="continue")
             mend()
             store.task("t").append({})
         assert store.meter.failing == 0
@@ -171,11 +175,11 @@ def test_saves_that_fail_one_after_the_other_are_one_more_alert(
 
 
 def test_one_failed_save_may_be_too_many(opened: Callable[..., Store], alerts: list[Alert]) -> None:
-    with opened(thresholds=Thresholds(save_failures=1), on_failure="continue") as store:
+    with opened(thresholds=Thresholds(save_failures=1)) as store:
         for _ in range(2):
             mend = fail_commits(store)
             for _ in range(2):
-                store.task("t").append({})
+                store.task("t").append({}, on_failure="continue")
             mend()
             store.task("t").append({})
     assert codes(alerts) == ["save_failed", "saves_failing", "save_failed"] * 2

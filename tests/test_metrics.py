@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +45,15 @@ def fail_commits(store: Store) -> Callable[[], None]:
 # --- what is counted ---------------------------------------------------------------------------------------------
 
 
-def test_saves_are_counted_by_what_became_of_them_and_by_type(store: Store) -> None:
+@pytest.fixture
+def unspooled(tmp_path: Path) -> Iterator[Store]:
+    with lastgood.open(tmp_path / "unspooled", on_failure="raise") as opened:
+        yield opened
+
+
+def test_saves_are_counted_by_what_became_of_them_and_by_type(unspooled: Store) -> None:
     """A13"""
-    task = store.task("t")
+    store, task = unspooled, unspooled.task("t")
     task.save({"n": 1}, type="tool_executed")
     task.save({"n": 2}, key="once")
     task.save({"n": 2}, key="once")
@@ -327,9 +333,9 @@ def test_every_counter_of_the_table_can_be_counted_and_no_other() -> None:
 # --- gauges ------------------------------------------------------------------------------------------------------
 
 
-def test_a_gauge_is_asked_when_metrics_are_read(store: Store) -> None:
+def test_a_gauge_is_asked_when_metrics_are_read(unspooled: Store) -> None:
     """A13: the depth of the spool, whoever keeps it."""
-    waiting = [1]
+    store, waiting = unspooled, [1]
     names = {family.name for family in store.metrics().families}
     assert not {"spool_checkpoints", "spool_bytes", "spool_oldest_seconds"} & names
     store.meter.register_gauge("spool_checkpoints", "as the table says", lambda: len(waiting))

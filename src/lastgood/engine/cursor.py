@@ -205,7 +205,9 @@ class Cursor:
             spool = self.store.spool
             if spool is None or policy == "raise" or not spool.takes(error):
                 raise
-            return spool.take(self._ground(), self.head, draft, self._spool_splitters, error)
+            taken = spool.take(self._ground(), self.head, draft, self._spool_splitters, error)
+            self.store.meter.save("spooled", draft)
+            return taken
 
     def _leans_on_store(self, draft: Draft, error: CheckpointError) -> bool:
         """Whether the spool would take it, if its files were captured without the store."""

@@ -619,7 +619,10 @@ class Store:
             return None
         from lastgood.engine.spooling.spool import Spool
 
-        return Spool(self, catalog, catalog.file)
+        spool = Spool(self, catalog, catalog.file)
+        for name, ask in spool.gauges().items():
+            self.meter.register_gauge(name, "", ask)
+        return spool
 
     def announce_interrupted(self) -> None:
         """Bring what is spooled into the store, and say in the log which steps were in flight when their process ended

@@ -31,10 +31,12 @@ class Hold:
         self.seconds = seconds
         self.token = 0
         self.lost: LeaseError | None = None
+        self._is_silent = False
 
     def take(self, branch_id: str, *, over: int | None = None) -> Lease:
         """LeaseError while someone works there who is not known to be gone; `over`: nor has this token."""
         catalog, actor = self._store.catalog, self._store.actor()
+        before = catalog.lease(self._owner, branch_id)
         about = (self._owner, branch_id, this_process(), self.executor, self.seconds, actor)
         try:
             lease = catalog.acquire_lease(*about, over=over)
@@ -43,6 +45,8 @@ class Hold:
             if holder is None or is_alive(holder.process) is not False:
                 raise
             lease = catalog.acquire_lease(*about, over=holder.token)
+        if before is not None:
+            self._store.meter.count("lease_takeovers")
         self.token = lease.token
         return lease
 
@@ -50,10 +54,14 @@ class Hold:
         """Never raises: a backend that is away is asked again next time, and the lease is good meanwhile."""
         try:
             self._store.catalog.renew_lease(self.token, self.seconds)
+            self._is_silent = False
         except LeaseError as error:
             self.lost = error
         except CheckpointError as error:
-            self._store.alert(f"the lease of {self.executor} was not renewed: {error}", error=error)
+            if self._is_silent:  # said already
+                return
+            self._is_silent = True
+            self._store.alert(f"the lease of {self.executor} was not renewed: {error}", error=error, code="session")
 
     def release(self) -> None:
         """Never raises: what is not released runs out."""
@@ -61,4 +69,6 @@ class Hold:
             try:
                 self._store.catalog.release_lease(self.token)
             except CheckpointError as error:
-                self._store.alert(f"the lease of {self.executor} was not released: {error}", error=error)
+                self._store.alert(
+                    f"the lease of {self.executor} was not released: {error}", error=error, code="session"
+                )

@@ -134,7 +134,9 @@ class Performer:
         except CheckpointError as error:
             failed = error
         if failed is not None:
-            self._task.alert(f"the stage {job.stage.name!r} has left files that were not put back: {failed}", None)
+            self._task.alert(
+                f"the stage {job.stage.name!r} has left files that were not put back: {failed}", None, "session"
+            )
 
     def _fields(self, job: Job) -> dict[str, Any]:
         progress = self._standing.progress

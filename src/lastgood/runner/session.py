@@ -294,7 +294,7 @@ class Session:
                 self._go_on()
                 self._commit("failed", KEPT, capture=False, control_state="failed", metadata={"error": reason})
             except CheckpointError as failure:
-                self._task.alert("it could not be recorded that the work failed", failure)
+                self._task.alert("it could not be recorded that the work failed", failure, "session")
 
     def _let_go(self) -> None:
         self._scheduler.close()
@@ -310,7 +310,7 @@ class Session:
     def mark(self, type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> Checkpoint:
         """See Steered."""
         saved = self._mark(type, met=(Met(request.id, outcome or {}),), **fields)
-        self._applied.add(request.id)
+        self._note_met(request)
         if type == "answered":
             self._decided = fields["decisions"][-1]
             self._heard.add(saved.id)
@@ -328,10 +328,14 @@ class Session:
             message=data.get("message", ""),
             request=request.id,
         )
-        self._applied.add(request.id)
+        self._note_met(request)
         self._look_at_head()
         if self._load is not None and what != "files":
             self._load(result.state)
+
+    def _note_met(self, request: Request) -> None:
+        self._applied.add(request.id)
+        self._task.store.meter.count("requests_met", {"kind": request.kind})
 
     def _attend(self) -> None:
         """Meet what is wanted; as long as the work is paused, go on doing that."""
@@ -350,7 +354,7 @@ class Session:
             try:
                 meet(self, request)
             except UnavailableError as error:
-                self._task.alert(f"what people asked for ({request.kind}) has to wait: {error}", error)
+                self._task.alert(f"what people asked for ({request.kind}) has to wait: {error}", error, "session")
                 return
             if request.kind in ("stop", "cancel") and self.control_state == "stopped":
                 raise Stopped("stopped" if request.kind == "stop" else "cancelled")
@@ -363,7 +367,7 @@ class Session:
             wanted = self._requests()
         except (UnavailableError, IntegrityError) as error:
             if not self._deaf:
-                self._task.alert(f"what people ask of the work cannot be read: {error}", error)
+                self._task.alert(f"what people ask of the work cannot be read: {error}", error, "session")
             self._deaf = True
             return []
         self._deaf = False
@@ -452,16 +456,16 @@ class Session:
     def _save_late(self) -> None:
         said = "the work did not come to a boundary in time: it ends"
         if not self._anytime:
-            self._task.alert(f"{said} unsaved", None)
+            self._task.alert(f"{said} unsaved", None, "session")
         elif self._save_at_any_moment("interrupted"):
-            self._task.alert(said, None)
+            self._task.alert(said, None, "session")
 
     def _save_at_any_moment(self, type: str) -> bool:
         """In the middle of the work, which may save meanwhile: what was read before that is not saved on top of it."""
         try:
             self._save_by_itself(type, only_on=self._task.head)
         except Exception as error:  # of the program: its state was just being changed
-            self._task.alert(f"the work was not saved: {error}", error)
+            self._task.alert(f"the work was not saved: {error}", error, "session")
             return False
         return True
 

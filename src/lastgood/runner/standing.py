@@ -106,7 +106,7 @@ class Standing:
         try:
             self._task.store.abandon_step(step_id, reason, owner=self._task.owner)
         except CheckpointError as error:
-            self._task.alert(f"an interrupted stage is still listed as open: {error}", error)
+            self._task.alert(f"an interrupted stage is still listed as open: {error}", error, "session")
 
     # --- for the session -----------------------------------------------------------------------------------
 
@@ -146,4 +146,4 @@ class Standing:
         except Exception as failure:
             if not self._has_failed:
                 self._has_failed = True
-                self._task.alert(f"who listens to the progress failed: {failure}", failure)
+                self._task.alert(f"who listens to the progress failed: {failure}", failure, "session")

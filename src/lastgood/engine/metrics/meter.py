@@ -83,7 +83,7 @@ class Meter:
         """A checkpoint that was to be saved, and what became of it; its record if it was stored."""
         if outcome != "stored" or record is None:
             self._note(self._add, ("saves", (outcome, draft.type), 1))
-            self.failing = 0 if outcome in ("stored", "repeated") else self.failing + 1
+            self.failing = self.failing + 1 if outcome in ("lost", "failed") else 0
             if self.failing:
                 self.on_failure(self.failing)
             return

@@ -24,7 +24,7 @@ from lastgood.errors import (
     UnavailableError,
 )
 from lastgood.model.checkpoint import Record, decode_record
-from lastgood.model.identity import moment
+from lastgood.model.identity import moment, now
 
 if TYPE_CHECKING:
     from lastgood.engine.blobs import FileBlobs
@@ -163,7 +163,12 @@ class Spool:
         if self.breaker.open(error):
             self.file.make()
             where = "in the spool" if self.file.durable else "in memory alone, and are gone with this process"
-            self._store.alert(f"the store is away: {error}; until it is back checkpoints are kept {where}", None, error)
+            self._store.alert(
+                f"the store is away: {error}; until it is back checkpoints are kept {where}",
+                None,
+                error,
+                code="store_away",
+            )
 
     # --- a save --------------------------------------------------------------------------------------------
 
@@ -279,12 +284,26 @@ class Spool:
             log_warning(f"the store is back: {done.stored} spooled checkpoint(s) came into it", left=done.left)
         return done
 
+    def gauges(self) -> dict[str, Callable[[], float]]:
+        """What metrics tell of it, by name."""
+
+        def age() -> float:
+            oldest = self.figures().oldest
+            return 0.0 if oldest is None else max(0.0, (moment(now()) - oldest).total_seconds())
+
+        return {
+            "spool_checkpoints": lambda: self.figures().depth,
+            "spool_bytes": lambda: self.figures().bytes,
+            "spool_oldest_seconds": age,
+        }
+
     def close(self) -> None:
         self.closed = True
         self.breaker.close()
         depth = self.file.figures()[0] if not self.file.durable else 0
         if depth:
-            self._store.alert(f"{depth} checkpoint(s) were in memory alone and are gone: the store is away")
+            said = f"{depth} checkpoint(s) were in memory alone and are gone: the store is away"
+            self._store.alert(said, code="spool_lost")
         self.file.close()
 
     def _ask(self) -> None:
@@ -294,11 +313,13 @@ class Spool:
 
     def _tell_failure(self, error: CheckpointError) -> None:
         if not self.closed:
-            self._store.alert(f"what is spooled could not be brought into the store: {error}", None, error)
+            self._store.alert(
+                f"what is spooled could not be brought into the store: {error}", None, error, code="spool"
+            )
 
     def _tell_damage(self, error: CheckpointError, kept: Path | None) -> None:
         self._store.alert(
-            f"the spool is damaged and was put out of the way: {error}; it is kept in {kept}", None, error
+            f"the spool is damaged and was put out of the way: {error}; it is kept in {kept}", None, error, code="spool"
         )
 
     def _wait(self, deadline: float) -> bool:
@@ -330,7 +351,8 @@ class Spool:
         depth = self.file.figures()[0]
         left = self.file.leave_behind("other-store")
         self._store.alert(
-            f"{depth} checkpoint(s) were spooled for another store that was here before; they are kept in {left}"
+            f"{depth} checkpoint(s) were spooled for another store that was here before; they are kept in {left}",
+            code="spool",
         )
 
     def _blobs(self, behind: Catalog) -> FileBlobs:
@@ -355,13 +377,15 @@ class Spool:
             self.file.reserve(size)
             self.file.note("reserved", size)
         except CheckpointError as error:
-            self._store.alert(f"the disk is nearly full, and no room could be reserved for the spool: {error}")
+            said = f"the disk is nearly full, and no room could be reserved for the spool: {error}"
+            self._store.alert(said, error=error, code="spool")
 
     def _warn_of_bound(self, used: int) -> None:
         most = self._store.options.spool_bytes
         is_nearly_full = used >= ALERT_SHARE * most
         if is_nearly_full and not self._is_nearly_full:
-            self._store.alert(f"the spool is nearly full: {used:,} of {most:,} bytes; when it is, saves fail")
+            said = f"the spool is nearly full: {used:,} of {most:,} bytes; when it is, saves fail"
+            self._store.alert(said, code="spool_nearly_full")
         self._is_nearly_full = is_nearly_full
 
 
