@@ -101,6 +101,7 @@ def test_how_long_saves_took_and_how_large_they_were_is_told_in_buckets(store: S
     assert dict(states.buckets)[262_144] == states.count == 2
     assert 40_000 < new.sum < 100_000  # the text once, compressed
     assert dict(new.buckets)[4096] == 1  # the second save, which had it already
+    assert new.buckets[-1][1] == new.count == 2  # each bucket has those below it, too
     assert took.count == 2
     assert 0 < took.sum < 60
 

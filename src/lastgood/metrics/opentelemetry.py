@@ -96,9 +96,7 @@ class _Span(AbstractContextManager["_Span"]):
     """Whatever tracing does, the operation inside neither fails by it nor is told otherwise than it ended."""
 
     def __init__(self, tracer: Tracer, labels: Mapping[str, str], name: str, about: Mapping[str, str]) -> None:
-        self._manager = tracer.start_as_current_span(
-            f"{SCOPE}.{name}", attributes={**about, **labels}, record_exception=False, set_status_on_exception=False
-        )
+        self._manager = tracer.start_as_current_span(f"{SCOPE}.{name}", attributes={**about, **labels})
         self._span: trace.Span | None = None
 
     def __enter__(self) -> Self:
@@ -120,7 +118,7 @@ class _Span(AbstractContextManager["_Span"]):
             if error is not None:
                 self.set_attribute("error.type", error.code if isinstance(error, CheckpointError) else _name(error))
                 self._span.set_status(Status(StatusCode.ERROR))
-            self._manager.__exit__(None, None, None)
+            self._manager.__exit__(None, None, None)  # which would put the words of the error into the span
 
 
 def _name(error: BaseException) -> str:
