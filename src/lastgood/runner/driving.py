@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     import asyncio
 
 T = TypeVar("T")
+Limited = Callable[[Awaitable[Any]], Coroutine[Any, Any, Any]]
 
 
 class Driver(Protocol):
-    """Runs what is to be awaited to its end, from a thread that is not to go on before."""
+    """Runs what is to be awaited to its end, from a thread that is not to go on before; `limited` sees to its time."""
 
-    def drive(self, work: Coroutine[Any, Any, Any]) -> None: ...
+    def drive(self, work: Awaitable[Any], limited: Limited) -> None: ...
 
     def close(self) -> None: ...
 
@@ -30,7 +31,7 @@ class OwnLoop:
     def __init__(self) -> None:
         self._runner: asyncio.Runner | None = None
 
-    def drive(self, work: Coroutine[Any, Any, Any]) -> None:
+    def drive(self, work: Awaitable[Any], limited: Limited) -> None:
         import asyncio
 
         if self._runner is None:
@@ -39,10 +40,10 @@ class OwnLoop:
             except RuntimeError:
                 self._runner = asyncio.Runner()
             else:
-                work.close()
+                _drop(work)
                 raise InvalidError("a loop is running in this thread: await pipeline.run_async(task) instead")
         try:
-            self._runner.run(work, context=copy_context())
+            self._runner.run(limited(work), context=copy_context())
         except asyncio.CancelledError as error:
             raise _cancelled_itself() from error
 
@@ -61,7 +62,7 @@ class CallersLoop:
         self._stage: asyncio.Task[Any] | None = None
         self._cancelled = False
 
-    def drive(self, work: Coroutine[Any, Any, Any]) -> None:
+    def drive(self, work: Awaitable[Any], limited: Limited) -> None:
         import asyncio
         import concurrent.futures
 
@@ -69,9 +70,9 @@ class CallersLoop:
             self._stage = asyncio.current_task()
             try:
                 if self._cancelled:
-                    work.close()
+                    _drop(work)
                     raise asyncio.CancelledError
-                await work
+                await limited(work)
             finally:
                 self._stage = None
 
@@ -116,6 +117,12 @@ class CallersLoop:
         if cancelled is not None:
             raise cancelled from future.exception()
         return future.result()
+
+
+def _drop(work: Awaitable[Any]) -> None:
+    """What is never begun is never missed."""
+    if isinstance(work, Coroutine):
+        work.close()
 
 
 def _cancelled_itself() -> RuntimeError:

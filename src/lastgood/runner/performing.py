@@ -61,7 +61,7 @@ class Performer:
         try:
             result = limit.call(partial(job.work, ctx))
             if isinstance(result, Awaitable):
-                self._driver.drive(limit.wait_for(result))
+                self._driver.drive(result, limit.wait_for)
             standing.check_place()
         except LeaseError:
             raise

@@ -1,0 +1,216 @@
+"""Stages that take too long: they fail in time, and nothing lands after they have ended."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+import lastgood
+from lastgood import Pipeline, StageContext, StageError, StageTimeout, Store, stage
+from lastgood.runner.clock import Clock
+from lastgood.runner.timeout import Limit
+
+Ctx = StageContext
+
+
+class Expired(Clock):
+    """The time of whatever is limited is up at once; or when it is told so."""
+
+    def __init__(self, gate: threading.Event | None = None) -> None:
+        self.gate = gate
+
+    def wait(self, until: threading.Event, seconds: float) -> bool:
+        if threading.current_thread().name != "lastgood timeout":
+            return super().wait(until, seconds)
+        if self.gate is not None:
+            self.gate.wait()
+        return until.is_set()
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+def test_a_stage_that_never_ends_fails_in_time(store: Store) -> None:
+    cleaned: list[bool] = []
+    gate = threading.Event()
+
+    @stage(timeout=30)
+    def endless(ctx: Ctx) -> None:
+        try:
+            while True:
+                try:
+                    gate.set()
+                    spin()
+                except Exception:  # code which goes on after errors does not go on after this
+                    continue
+        finally:
+            cleaned.append(True)
+
+    with pytest.raises(StageError, match="it took longer than 30 seconds"):
+        Pipeline([endless]).run(store.task("work"), clock=Expired(gate))
+    assert cleaned == [True]
+    head = store.task("work").head
+    assert head is not None
+    assert (head.type, head.control_state) == ("stage_failed", "failed")
+
+
+def test_a_stage_that_swallows_it_has_failed_all_the_same(store: Store) -> None:
+    gate = threading.Event()
+
+    @stage(timeout=30)
+    def stubborn(ctx: Ctx) -> None:
+        ctx.state["done"] = True
+        try:
+            gate.set()
+            spin()
+        except BaseException:
+            return
+
+    with pytest.raises(StageError, match="longer than 30 seconds"):
+        Pipeline([stubborn]).run(store.task("work"), clock=Expired(gate))
+    assert store.task("work").state == {}
+
+
+def test_an_asynchronous_stage_is_cancelled_in_time(store: Store) -> None:
+    cancelled: list[bool] = []
+
+    @stage(timeout=0.01)
+    async def endless(ctx: Ctx) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            raise
+
+    with pytest.raises(StageError, match=r"it took longer than 0\.01 seconds"):
+        Pipeline([endless]).run(store.task("work"))
+    assert cancelled == [True]
+
+
+def test_a_timeout_of_its_own_is_an_error_like_any_other(store: Store) -> None:
+    @stage(timeout=30)
+    async def own(ctx: Ctx) -> None:
+        raise TimeoutError("the service is slow")
+
+    with pytest.raises(StageError, match="the service is slow"):
+        Pipeline([own]).run(store.task("work"))
+
+
+def test_a_command_that_never_ends_is_killed(store: Store) -> None:
+    gate = threading.Event()
+
+    @stage(timeout=30)
+    def endless(ctx: Ctx) -> None:
+        gate.set()
+        ctx.run(["sleep", "3600"])
+        spin()
+
+    with pytest.raises(StageError, match="longer than 30 seconds"):
+        Pipeline([endless]).run(store.task("work"), clock=Expired(gate))
+
+
+def test_a_retry_after_a_timeout_has_all_of_its_time(store: Store) -> None:
+    gate = threading.Event()
+    attempts: list[int] = []
+
+    @stage(timeout=30, retries=1, backoff=0)
+    def slow(ctx: Ctx) -> None:
+        attempts.append(ctx.attempt)
+        if ctx.attempt == 1:
+            gate.set()
+            spin()
+        assert clock.gate is not None
+
+    clock = Expired(gate)
+
+    def listen(event: lastgood.ProgressEvent) -> None:
+        if event.kind == "failed":
+            clock.gate = never
+
+    never = threading.Event()
+    Pipeline([slow]).run(store.task("work"), clock=clock, on_progress=listen)
+    never.set()
+    assert attempts == [1, 2]
+
+
+def test_waiting_for_people_does_not_count(store: Store) -> None:
+    """The watch is taken down while a stage waits, and set up again afterwards."""
+    watched: list[int] = []
+
+    def watches() -> int:
+        return sum(thread.name == "lastgood timeout" for thread in threading.enumerate())
+
+    @stage(timeout=1e6)
+    def asks(ctx: Ctx) -> None:
+        watched.append(watches())
+        ctx.boundary()
+        watched.append(watches())
+
+    class Looking(Clock):
+        pass
+
+    task = store.task("work")
+    session_boundary = lastgood.Session.boundary
+
+    def boundary(self: Any) -> None:
+        while watches():
+            threading.Event().wait(0.001)  # the one that was closed ends by itself
+        session_boundary(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lastgood.Session, "boundary", boundary)
+        Pipeline([asks]).run(task, clock=Looking())
+    assert watched == [1, 1]
+
+
+@pytest.mark.parametrize("bytecodes", [0, 1, 5, 30, 200])
+def test_it_never_lands_after_the_stage_has_ended(bytecodes: int) -> None:
+    """Fired as near to the end as can be, many times: in the stage, or not at all."""
+    gate = threading.Event()
+
+    def work() -> str:
+        gate.set()
+        for _ in range(bytecodes):
+            pass
+        return "done"
+
+    ended = {"in time": 0, "too late": 0}
+    try:
+        for _ in range(400):
+            gate.clear()
+            limit = Limit(1.0, Expired(gate), lambda: None)
+            try:
+                assert limit.call(work) == "done"
+                ended["in time"] += 1
+            except TimeoutError:
+                ended["too late"] += 1
+            for _ in range(50):
+                pass
+    except StageTimeout:
+        pytest.fail(f"it landed outside, after {ended}")
+    assert sum(ended.values()) == 400
+
+
+def test_limits_within_limits_are_told_apart() -> None:
+    """A stage may run a pipeline in its thread."""
+    gate = threading.Event()
+    inner = Limit(1e6, Clock(), lambda: None)
+    outer = Limit(1.0, Expired(gate), lambda: None)
+    told: list[str] = []
+
+    def work() -> None:
+        try:
+            gate.set()
+            inner.call(spin)
+        except TimeoutError:
+            told.append("the inner one")
+            raise
+
+    with pytest.raises(TimeoutError, match="1 seconds"):
+        outer.call(work)
+    assert told == []
