@@ -21,7 +21,9 @@ def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=100)
 
 
-@pytest.mark.parametrize("page", ["semantics.md", "evidence.md", "files.md", "upkeep.md", "metrics.md", "spool.md"])
+@pytest.mark.parametrize(
+    "page", ["semantics.md", "evidence.md", "files.md", "upkeep.md", "metrics.md", "spool.md", "pipelines.md"]
+)
 def test_the_examples_of_a_page_run_in_their_order(page: str, tmp_path: Path) -> None:
     text = (ROOT / "docs" / page).read_text()
     program = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
