@@ -382,6 +382,22 @@ def test_status_says_who_works_on_it_what_it_asks_and_what_is_asked(run: Run, da
     assert data("status")["worker"]["process"] == "gone"
 
 
+def test_status_says_how_far_a_pipeline_has_come(run: Run, data: Run, three: Path) -> None:
+    """C1; also when others made the newest checkpoints."""
+    assert data("status")["progress"] is None
+    told = {"pipeline": "p", "completed": ["fetch"], "plan": ["train", "test"], "round": 2, "rounds": 3, "attempts": 2}
+    with lastgood.open(three / ".lastgood") as store:
+        store.task("work").save({}, type="stage_succeeded", control_state="running", metadata={"progress": told})
+    run("stop", "work")
+    assert "progress     1 of 3 stages done, then train (begun 2 times); round 2 of 3\n" in run("status").stdout
+    progress = data("status")["progress"]
+    assert (progress["stages"], progress["completed"]) == (["fetch", "train", "test"], 1)
+    for broken in ("x", {"completed": 3}, {"finished": 2}):
+        with lastgood.open(three / ".lastgood") as store:
+            store.task("work").save({}, metadata={"progress": broken})
+        assert data("status")["progress"] is None
+
+
 def test_requests_are_listed_and_taken_back(run: Run, data: Run, program: Program) -> None:
     assert run("requests").stderr == "nothing is asked of it\n"
     asked = data("guide", "work", "shorter\x1b[2J")["request"]["id"]

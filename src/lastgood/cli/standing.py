@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lastgood.cli.output import local_time
+from lastgood.cli.stages import find_progress, progress_text
 from lastgood.engine.process import is_alive
 from lastgood.model.control import describe
 from lastgood.model.identity import moment
@@ -26,6 +27,7 @@ class Standing(NamedTuple):
     worker: Lease | None
     question: dict[str, Any] | None
     requests: list[Request]
+    progress: dict[str, Any] | None
 
     @property
     def is_worked_on(self) -> bool:
@@ -41,6 +43,7 @@ class Standing(NamedTuple):
             "worker": None if self.worker is None else _described(self.worker),
             "question": self.question,
             "requests": [described(request) for request in self.requests],
+            "progress": self.progress,
         }
 
     def fields(self) -> list[tuple[str, str]]:
@@ -48,6 +51,8 @@ class Standing(NamedTuple):
         shown = [("control", describe(self.control_state))]
         if self.worker is not None:
             shown.append(("executor", _worker_text(self.worker)))
+        if self.progress is not None:
+            shown.append(("progress", progress_text(self.progress)))
         if self.question is not None:
             choices = ", ".join(self.question.get("choices") or ())
             shown.append(("asks", self.question["text"] + (f" ({choices})" if choices else "")))
@@ -87,6 +92,7 @@ def look_at_work(store: Store, task: str, owner: str, head: Checkpoint) -> Stand
         store.catalog.lease(owner, branch_id),
         _question(store, task, owner) if waits else None,
         store.catalog.open_requests(owner, branch_id),
+        find_progress(store, owner, head),
     )
 
 

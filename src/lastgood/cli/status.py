@@ -43,6 +43,7 @@ def command(call: Invocation) -> None:
         "worker": None,
         "question": None,
         "requests": [],
+        "progress": None,
         "workspace": None,
         "spool": None,
         "advice": [],
