@@ -45,7 +45,6 @@ def types(program: Program) -> list[str]:
 
 def wait_once(session: lastgood.Session) -> None:
     """As paused work, or work that asks, does again and again."""
-    session._wake.set()
     session._wait()
 
 

@@ -18,7 +18,9 @@ hears of the cancellation afterwards. So a save is whole or not there, and it is
 """
 
 from lastgood.aio.checkpoint import Checkpoint, CheckpointPage, Recovery, Restored
+from lastgood.aio.control import Control
 from lastgood.aio.difference import Difference, FilesDiff
+from lastgood.aio.session import Session
 from lastgood.aio.step import Step
 from lastgood.aio.store import CheckpointManager, EvidenceVerifier, Store, open_manager, open_verifier
 from lastgood.aio.store import open_store as open  # noqa: A004
@@ -28,11 +30,13 @@ __all__ = [
     "Checkpoint",
     "CheckpointManager",
     "CheckpointPage",
+    "Control",
     "Difference",
     "EvidenceVerifier",
     "FilesDiff",
     "Recovery",
     "Restored",
+    "Session",
     "Step",
     "Store",
     "Task",

@@ -56,9 +56,9 @@ class Bridge:
         """What `work` gives, done in a thread with the caller's context; if `certain`, done whatever is cancelled."""
         return await self._submit(self._operations, work, certain)
 
-    async def run_command(self, work: Callable[[], T], stop: Callable[[], None]) -> T:
+    async def run_command(self, work: Callable[[], T], stop: Callable[[], None], *, certain: bool = False) -> T:
         """As `run`, for what may take as long as it likes: nothing else waits for it, and cancelling calls `stop`."""
-        return await self._submit(self._commands, work, False, stop)
+        return await self._submit(self._commands, work, certain, stop)
 
     async def close(self) -> None:
         """Take up nothing more, wait for what is under way, then close what was opened. Idempotent."""

@@ -8,8 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lastgood.aio.checkpoint import Checkpoint, Loadable, Recovery, Restored, far_side, if_any
+from lastgood.aio.control import Steering
 from lastgood.aio.difference import Difference
 from lastgood.aio.handle import Plain, bridged
+from lastgood.aio.session import Session
 from lastgood.aio.step import Step
 from lastgood.engine import task as engine
 from lastgood.engine.history import Entry
@@ -64,6 +66,12 @@ class Task(Loadable[engine.Task]):
     async def history(self, *, all: bool = False, **wanted: Any) -> list[Entry]:
         """See `lastgood.Task.history`."""
         return await self._bridge.run(partial(self._far.history, all=all, **wanted))
+
+    control = Steering()
+
+    def session(self, **how: Any) -> Session:
+        """See `lastgood.Task.session`: `async with task.session(state=…, load=…) as session`."""
+        return Session(self._bridge, self._far, how)
 
     def step(self, name: str, *, type: str = "step", on_error: OnError = "keep", **fields: Any) -> Step:
         """See `lastgood.Task.step`: `async with task.step("edit") as step`."""

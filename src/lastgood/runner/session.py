@@ -337,6 +337,21 @@ class Session:
         self._applied.add(request.id)
         self._task.store.meter.count("requests_met", {"kind": request.kind})
 
+    def break_off(self, now: bool = True) -> None:
+        """From any thread: whoever waits in `boundary` or `ask` waits no more, and hears Stopped. With False, it may
+        be waited again."""
+        if now:
+            self._wake.set()
+        else:
+            self._wake.clear()
+
+    def heed_signals(self, now: bool = True) -> None:
+        """In the main thread, for a session that was begun in another one; with False, not any more."""
+        if self._signals is not None and now:
+            self._signals.install()
+        elif self._signals is not None:
+            self._signals.remove()
+
     def _attend(self) -> None:
         """Meet what is wanted; as long as the work is paused, go on doing that."""
         self._meet_requests()
@@ -394,7 +409,8 @@ class Session:
         self._look_at_head()
         if (due := self._due.while_waiting(active=active)) is not None:
             self._save_by_itself(due)
-        self._clock.wait(self._wake, POLL_SECONDS)
+        if self._clock.wait(self._wake, POLL_SECONDS):
+            raise Stopped("interrupted")
         self._require_own()
 
     # --- saving --------------------------------------------------------------------------------------------

@@ -1,0 +1,146 @@
+"""A session on this side: the work lives in the loop, and never waits there for people or the store."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AsyncContextDecorator, suppress
+from contextvars import Token
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from lastgood.aio.bridge import Bridge
+from lastgood.aio.checkpoint import Checkpoint
+from lastgood.aio.handle import Fetched, Handle, Plain
+from lastgood.engine import task as tasks
+from lastgood.errors import InvalidError
+from lastgood.model.identity import check_text
+from lastgood.runner import session as runner
+
+
+class Session(Handle[runner.Session]):
+    """As `lastgood.Session`: `async with task.session(state=…, load=…) as session`.
+
+    `state` and `load` may be coroutines; both are called in the loop, where the program lives. While the work is
+    paused, or waits for an answer, the loop goes on. Cancelled in `boundary` or `ask`, it is left to be resumed.
+    """
+
+    __slots__ = ("_home", "_token")
+
+    task = Plain(lambda bridge, far: _handle(bridge, far))
+    executor = Plain[str]()
+    control_state = Plain[str]()
+    stopped = Plain[str | None]()
+
+    guidance = Fetched[list[Any]]()
+    decisions = Fetched[list[Any]]()
+    artifacts = Fetched[list[Any]]()
+    rounds = Fetched[int]()
+
+    def __init__(self, bridge: Bridge, task: tasks.Task, how: dict[str, Any]) -> None:
+        self._home = home = _Home()
+        self._token: Token[runner.Session | None] | None = None
+        of_the_program = {name: home.bring(how[name]) for name in ("state", "load") if how.get(name) is not None}
+        super().__init__(bridge, task.session(**{**how, **of_the_program}))
+
+    async def boundary(self) -> None:
+        """See `lastgood.Session.boundary`."""
+        await self._wait_in(self._far.boundary)
+
+    async def ask(self, question: str, *, choices: Sequence[str] | None = None, key: str | None = None) -> str:
+        """See `lastgood.Session.ask`."""
+        answer: str = await self._wait_in(partial(self._far.ask, question, choices=choices, key=key))
+        return answer
+
+    async def save(self, *, message: str = "", type: str = "step", **fields: Any) -> Checkpoint:
+        """See `lastgood.Session.save`."""
+        work = partial(self._far.save, message=message, type=type, **fields)
+        return Checkpoint(self._bridge, await self._bridge.run(work))
+
+    def before_risky(self, name: str) -> Risky:
+        """See `lastgood.Session.before_risky`: `async with session.before_risky("deploy"): …`, or as a decorator."""
+        return Risky(self, name)
+
+    async def __aenter__(self) -> Self:
+        self._home.settle()
+        try:
+            await self._bridge.run(self._far.__enter__)
+        except asyncio.CancelledError as error:  # it may have begun all the same, and nobody would end it
+            await self._leave(error)
+            raise
+        self._token = runner.current.set(self._far)
+        self._far.heed_signals()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        try:
+            return await self._leave(error)
+        finally:
+            self._far.heed_signals(False)
+            if self._token is not None:
+                with suppress(ValueError):  # it is left in another context than it was entered in
+                    runner.current.reset(self._token)
+
+    async def _leave(self, error: BaseException | None) -> bool:
+        kind, trace = (None, None) if error is None else (type(error), error.__traceback__)
+        leave = partial(self._far.__exit__, kind, error, trace)
+        self._far.break_off(False)
+        return await self._bridge.run_command(leave, self._far.break_off, certain=True)
+
+    async def _wait_in(self, work: Callable[[], Any]) -> Any:
+        self._far.break_off(False)
+        return await self._bridge.run_command(work, self._far.break_off)
+
+
+class Risky(AsyncContextDecorator):
+    """As `lastgood.Session.before_risky` gives it."""
+
+    def __init__(self, session: Session, name: str) -> None:
+        self.name = check_text("name", name)
+        self._session = session
+        self.checkpoint: Checkpoint | None = None
+
+    async def __aenter__(self) -> Self:
+        self.checkpoint = await self._session.save(type="before_risky", message=self.name)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+
+class _Home:
+    """The loop of a program. What is the program's is called there, whichever thread needs it."""
+
+    def settle(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+
+    def bring(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            if threading.get_ident() != self._thread:
+                return asyncio.run_coroutine_threadsafe(_finish(work, *args), self._loop).result()
+            given = work(*args)
+            if inspect.iscoroutine(given):
+                given.close()
+                raise InvalidError("a state that is awaited cannot be saved from here", hint="await session.save()")
+            return given
+
+        return call
+
+
+async def _finish(work: Callable[..., Any], *args: Any) -> Any:
+    given = work(*args)
+    return await given if inspect.isawaitable(given) else given
+
+
+def _handle(bridge: Bridge, far: tasks.Task) -> Any:
+    from lastgood.aio.task import Task
+
+    return Task(bridge, far)
