@@ -822,7 +822,7 @@ LEFT_OUT = {
         ),
         ENGINE,
     ),
-    "Session": dict.fromkeys(("mark", "rewind", "interrupt", "heed_signals"), ENGINE),
+    "Session": dict.fromkeys(("mark", "rewind", "interrupt", "break_off", "heed_signals"), ENGINE),
     "EvidenceVerifier": {"checking": ENGINE},
     "Checkpoint": {"from_dict": "makes a checkpoint apart from any store; lastgood.Checkpoint.from_dict does"},
 }

@@ -128,12 +128,16 @@ async def test_stopped_work_leaves_the_block(tmp_path: Path) -> None:
 @in_loop
 async def test_an_exception_fails_the_work_and_nobody_else_works_on_it_meanwhile(tmp_path: Path) -> None:
     async with work(tmp_path) as (program, control):
-        with pytest.raises(RuntimeError):
+
+        async def fail() -> None:
             async with program.session():
                 with pytest.raises(LeaseError):
                     async with aio.Task(control._bridge, control._far).session():
                         pass
                 raise RuntimeError("no such luck")
+
+        with pytest.raises(RuntimeError):
+            await fail()
         assert await control.state() == "failed"
 
 

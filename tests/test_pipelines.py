@@ -27,6 +27,7 @@ from lastgood import (
     UnstorableError,
     stage,
 )
+from lastgood.model.identity import now
 from lastgood.runner.clock import Clock
 
 Ctx = StageContext
@@ -353,10 +354,8 @@ def test_stages_ahead_may_change_between_runs(store: Store) -> None:
 def test_progress_beyond_its_time_is_discarded(store: Store, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     """C4."""
     failing_once(store)
-    from lastgood.runner import running
-
-    later = running.now() + 11_000_000
-    monkeypatch.setattr(running, "now", lambda: later)
+    later = now() + 11_000_000
+    monkeypatch.setattr("lastgood.runner.running.now", lambda: later)
     pipeline = Pipeline(adding("a", "b", "c"), ttl=10)
     assert pipeline.run(store.task("work")).state["done"] == ["a", "b", "c"]
     assert "older than 10 seconds" in caplog.text

@@ -55,6 +55,10 @@ class Session(Handle[runner.Session]):
         answer: str = await self._wait_in(partial(self._far.ask, question, choices=choices, key=key))
         return answer
 
+    async def wait(self, seconds: float) -> None:
+        """See `lastgood.Session.wait`."""
+        await self._wait_in(partial(self._far.wait, seconds))
+
     async def save(self, *, message: str = "", type: str = "step", **fields: Any) -> Checkpoint:
         """See `lastgood.Session.save`."""
         work = partial(self._far.save, message=message, type=type, **fields)
