@@ -54,6 +54,7 @@ class Control(Handle[engine.Task]):
     withdraw = _steering(runner.Control.withdraw)
     requests = _steering(runner.Control.requests)
     follow = _steering(runner.Control.follow)
+    again = _steering(runner.Control.again)
 
     async def restore(
         self,
