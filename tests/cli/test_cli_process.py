@@ -47,6 +47,13 @@ def test_log_imports_nothing_that_it_does_not_need(three: Path) -> None:
     )
 
 
+def test_status_needs_nothing_of_the_runner_for_work_that_asks_nothing(three: Path) -> None:
+    modules = imported_by("status")
+    assert "lastgood.cli.standing" in modules
+    assert not {name for name in modules if name.startswith("lastgood.runner")}
+    assert "lastgood.cli.asking" not in modules
+
+
 def test_help_imports_no_command(folder: Path) -> None:
     assert not {f"lastgood.cli.{name}" for name in COMMANDS} & imported_by("--help")
 

@@ -36,13 +36,11 @@ class Standing(NamedTuple):
 
     def described(self) -> dict[str, Any]:
         """For programs."""
-        from lastgood.cli.asking import described
-
         return {
             "control_state": self.control_state,
             "worker": None if self.worker is None else _described(self.worker),
             "question": self.question,
-            "requests": [described(request) for request in self.requests],
+            "requests": _described_requests(self.requests) if self.requests else [],
             "progress": self.progress,
         }
 
@@ -114,6 +112,12 @@ def _described(lease: Lease) -> dict[str, Any]:
         "lease_until": moment_text(moment(lease.expires_at)),
         "lease_live": lease.is_live,
     }
+
+
+def _described_requests(requests: list[Request]) -> list[dict[str, Any]]:
+    from lastgood.cli.asking import described
+
+    return [described(request) for request in requests]
 
 
 def _worker_text(lease: Lease) -> str:
