@@ -40,6 +40,7 @@ class Measured(NamedTuple):
     first: float
     saves: Spread
     computing: Spread
+    on_processor_or_blocked: Spread
     disk: Spread
     replay: float
     lost: int
@@ -54,14 +55,16 @@ def measure(folder: Path, away: Callable[[Path], AbstractContextManager[None]], 
         saved = [task.save(_state(messages, 0))]
         took: list[float] = []
         computed: list[float] = []
+        undelayed: list[float] = []
         disk: list[float] = []
         with away(folder), tempfile.TemporaryFile(dir=folder) as file:
             for number in range(1, saves + 1):
                 disk.append(_write_and_sync(file.fileno()))
-                began, began_computing = time.perf_counter(), time.thread_time()
+                began, began_computing, delay = time.perf_counter(), time.thread_time(), _delay()
                 saved.append(task.save(_state(messages, number)))
                 took.append(time.perf_counter() - began)
                 computed.append(time.thread_time() - began_computing)
+                undelayed.append(took[-1] - (_delay() - delay))
         began = time.perf_counter()
         store.replay()
         replay = time.perf_counter() - began
@@ -74,6 +77,7 @@ def measure(folder: Path, away: Callable[[Path], AbstractContextManager[None]], 
             took[first],
             _spread(took[first + 1 :]),
             _spread(computed[first + 1 :]),
+            _spread(undelayed[first + 1 :]),
             _spread(disk),
             replay,
             lost,
@@ -94,6 +98,14 @@ def _write_and_sync(descriptor: int) -> float:
         os.pwrite(descriptor, bytes(4096), 0)
         os.fsync(descriptor)
     return time.perf_counter() - began
+
+
+def _delay() -> float:
+    """How long this thread has waited for a processor, where the system tells: on a busy machine that is most of it."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def _state(messages: list[Any], number: int) -> dict[str, Any]:
@@ -137,7 +149,8 @@ def main() -> None:
         met = found.saves.longest <= LONGEST_SECONDS and not found.lost and found.in_order and found.whole
         say(f"  {name}: {'met' if met else 'NOT MET'}")
         say(f"    the first that failed {duration(found.first)}; then each, all of it: {found.saves}")
-        say(f"    of that, computing: {found.computing}")
+        say(f"    without what it waited for a processor: {found.on_processor_or_blocked}")
+        say(f"    computing: {found.computing}")
         say(f"    the disk alone, 4 KiB written and synced between the saves: {found.disk}")
         say(f"    replay {duration(found.replay)}; lost {found.lost}, in order {found.in_order}, whole {found.whole}")
 
