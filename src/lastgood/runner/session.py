@@ -276,7 +276,11 @@ class Session:
         if isinstance(error, Stopped):
             self.stopped = error.reason
             return
-        if self._hold.lost is not None or isinstance(error, LeaseError) or os.getpid() != self._pid:
+        if isinstance(error, LeaseError) or os.getpid() != self._pid:
+            return
+        if self._hold.lost is not None:
+            if error is None:  # the work is not completed, and whoever did it believes that it is
+                raise self._hold.lost
             return
         if error is None:
             self._go_on()
