@@ -8,7 +8,18 @@ from tests.faults.ledger import state_digest
 
 import lastgood
 
-TASK = "work"
+TASK, STEERED = "work", "steered"
+WISHES = {
+    "guide": "guided",
+    "edit": "edited",
+    "add_rounds": "rounds_added",
+    "answer": "answered",
+    "pause": "paused",
+    "resume": "resumed",
+    "restore": "restored",
+    "stop": "stopped",
+}
+"""What people ask of the task `steered`, and the type of the checkpoint that does it."""
 
 
 def ask(store: lastgood.Store, fact: str) -> Any:
@@ -43,4 +54,11 @@ def _step(store: lastgood.Store, name: str) -> bool:
     return name in {step.name for step in store.open_steps(TASK)}
 
 
-_QUESTIONS = {"state": _state, "tag": _tag, "branch": _branch, "task": _task, "step": _step}
+def _wish(store: lastgood.Store, kind: str) -> list[Any]:
+    """What became of the request of this id, which is its kind; how often it was done."""
+    found = store.catalog.request(store.user, kind)
+    types = [checkpoint.type for checkpoint in store.list_checkpoints(STEERED, 1000)]
+    return [None if found is None else found.status, types.count(WISHES[kind])]
+
+
+_QUESTIONS = {"state": _state, "tag": _tag, "branch": _branch, "task": _task, "step": _step, "wish": _wish}

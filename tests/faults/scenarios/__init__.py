@@ -11,6 +11,7 @@ from tests.faults.scenarios import (
     restoring,
     saving,
     sharing,
+    steering,
     stepping,
 )
 from tests.faults.scenarios.scenario import Scenario as Scenario
@@ -25,4 +26,5 @@ SCENARIOS = {
     **migrating.SCENARIOS,
     **repairing.SCENARIOS,
     **sharing.SCENARIOS,
+    **steering.SCENARIOS,
 }

@@ -1,0 +1,136 @@
+"""Sessions: whatever people ask for is open or done, never lost, and never done twice; work is taken over."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from tests.faults.acting import Actor
+from tests.faults.facts import STEERED
+from tests.faults.ledger import Content, state_digest
+from tests.faults.scenarios.scenario import Scenario, some_state
+
+import lastgood
+from lastgood import UnavailableError
+from lastgood.model.step import Process
+from lastgood.runner.clock import Clock
+
+LONG = 1e6
+"""Of a lease: nothing is written by itself while a scenario is played."""
+PATIENCE = 3
+
+
+class _People(Clock):
+    """What they do when the work waits in a control state, once. Afterwards nobody comes, and it gives up."""
+
+    def __init__(self, task: lastgood.Task, deeds: dict[str, Callable[[], object]]) -> None:
+        self._task = task
+        self._deeds = dict(deeds)
+        self._waited = 0
+
+    def wait(self, until: threading.Event, seconds: float) -> bool:
+        if threading.current_thread() is not threading.main_thread():
+            return super().wait(until, seconds)
+        if self._task.head is not None and (deed := self._deeds.pop(self._task.head.control_state, None)) is not None:
+            deed()
+            return False
+        self._waited += 1
+        if self._waited > PATIENCE:
+            raise UnavailableError("nobody came")
+        return False
+
+
+class _Program:
+    def __init__(self, actor: Actor, number: int) -> None:
+        self.actor = actor
+        self.task = actor.store.task(STEERED)
+        self.memory: Any = some_state(number)
+        states = [state_digest(some_state(one)) for one in range(number + 1)]
+        actor.ledger.know(Content(states[-1], None))
+        actor.ledger.expect(f"state {STEERED}", states)
+
+    def session(self, **deeds: Callable[[], object]) -> lastgood.Session:
+        how: dict[str, Any] = {"signals": False, "lease": LONG, "clock": _People(self.task, deeds)}
+        return self.task.session(state=lambda: self.memory, load=self._load, **how)
+
+    def _load(self, state: Any) -> None:
+        self.memory = state
+
+    def wish(self, kind: str, *arguments: Any) -> None:
+        """Somebody asks for it, by an id that says what it is."""
+        self.actor.doing = kind
+        self.actor.ledger.expect(f"wish {kind}", [[None, 0], ["open", 0], ["met", 1]])
+        getattr(self.actor.store.task(STEERED).control, kind)(*arguments, id=kind)
+        self.actor.ledger.expect(f"wish {kind}", [["open", 0], ["met", 1]])
+
+    def require_met(self, kind: str) -> None:
+        """The work went on without it, and has said why: that is an error like any other."""
+        if kind in {request.id for request in self.task.requests()}:
+            raise UnavailableError(f"{kind} is still open")
+        self.actor.ledger.expect(f"wish {kind}", [["met", 1]])
+
+
+def _begin(actor: Actor) -> None:
+    task = actor.store.task(STEERED)
+    artifacts = [{"name": "prompt", "version": 1, "content": "old"}]
+    for number in range(2):
+        actor.save(task, some_state(number), f"steered {number}", files=False, artifacts=artifacts)
+
+
+def _steer(actor: Actor) -> None:
+    program = _Program(actor, 2)
+    good = actor.kept("steered 0")
+    people: dict[str, Callable[[], object]] = {
+        "paused": lambda: program.wish("resume"),
+        "waiting_for_input": lambda: program.wish("answer", "go"),
+    }
+    with program.session(**people) as session:
+        program.memory = some_state(2)
+        wishes: list[tuple[str, list[Any]]] = [("guide", ["shorter"]), ("edit", ["prompt", "new"]), ("add_rounds", [2])]
+        for kind, arguments in [*wishes, ("pause", [])]:
+            program.wish(kind, *arguments)
+            session.boundary()
+            program.require_met(kind)
+        program.require_met("resume")
+        session.ask("Deploy?")
+        program.require_met("answer")
+        program.wish("restore", good)
+        session.boundary()
+        program.require_met("restore")
+        program.wish("stop")
+        session.boundary()
+        raise UnavailableError("it was not stopped")
+    program.require_met("stop")
+
+
+def _leave_behind(actor: Actor) -> None:
+    """The work of a process that is gone, which still has its lease; and somebody has asked for something since."""
+    _begin(actor)
+    program = _Program(actor, 1)
+    with program.session():
+        pass
+    program.wish("add_rounds", 2)
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    gone, store = Process(socket.gethostname(), child), actor.store
+    store.catalog.acquire_lease(store.user, program.task.branch_id or "", gone, "gone", LONG, store.actor())
+
+
+def _take_over(actor: Actor) -> None:
+    program = _Program(actor, 2)
+    with program.session() as session:
+        program.memory = some_state(2)
+        session.boundary()
+        program.require_met("add_rounds")
+        session.save()
+
+
+SCENARIOS = {
+    "steer a session": Scenario(_begin, _steer),
+    "take over a session": Scenario(_leave_behind, _take_over),
+}
