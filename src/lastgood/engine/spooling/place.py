@@ -41,12 +41,16 @@ def _require_outside(folder: Path, catalog: Path) -> None:
 
 def free_bytes(folder: Path) -> int | None:
     """How much room there is where `folder` is, or would be; None when nobody can tell."""
-    for each in (folder, *folder.parents):
+    path = str(folder)  # each save asks, so that no objects are made of the paths above
+    while True:
         try:
-            found = os.statvfs(each)
+            found = os.statvfs(path)
         except FileNotFoundError:
-            continue
+            above = path.rpartition("/")[0] or "/"
+            if above == path:
+                return None
+            path = above
         except OSError:
             return None
-        return found.f_bavail * found.f_frsize
-    return None
+        else:
+            return found.f_bavail * found.f_frsize
