@@ -27,7 +27,7 @@ class Executor:
         self.name = name
         self.dice = random.Random(seed)
         self.skew = skew
-        self.store = lastgood.open(folder / "store", user="tester")
+        self.store = lastgood.open(folder / "store", user="tester", on_failure="raise")
         assert isinstance(self.store.catalog, SQLiteCatalog)
         self.store.catalog._clock = lambda: now() + int(self.skew * 1_000_000)
         self.ledger = (folder / f"{name}.ledger").open("a", buffering=1)

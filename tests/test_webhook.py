@@ -86,7 +86,9 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
 
 @pytest.fixture
 def opened(tmp_path: Path, receiver: Receiver) -> Callable[..., Store]:
-    return lambda **options: lastgood.open(tmp_path / "store", **{"alert_webhook": receiver.url, **options})
+    return lambda **options: lastgood.open(
+        tmp_path / "store", **{"alert_webhook": receiver.url, "on_failure": "raise", **options}
+    )
 
 
 def delivered(store: Store, outcome: str) -> float:

@@ -89,7 +89,7 @@ def keys_of(value: Any) -> set[str]:
         ["fork", "--name", "side"], ["branch", "--switch", "main"], ["branch", "--delete", "other"], ["steps"],
         ["diff", "@4", "--files"], ["diff", "@1", "HEAD"], ["ls", "-R"], ["cat", "HEAD:file"], ["redo"],
         ["du"], ["du", "work"], ["du", "--checkpoints"], ["collect"], ["collect", "--grace", "0", "--dry-run"],
-        ["limit", "1G"], ["limit", "150k", "--dry-run"],
+        ["limit", "1G"], ["limit", "200k", "--dry-run"],
         ["restore", "@4", "--dry-run"], ["restore", "@4", "--to", "copy"], ["restore", "@4", "--path", "file"],
     ],
     ids=" ".join,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lastgood.engine.task import Task
 
 STAND_IN_SECONDS = 10.0
-_NEEDS_THE_PROGRAM = ("resume", "retry", "rounds", "restore")
+_NEEDS_THE_PROGRAM = ("resume", "retry", "rounds")
 """Someone must run the work: what is asked waits for that."""
 
 
