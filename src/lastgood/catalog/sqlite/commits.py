@@ -60,7 +60,7 @@ _INSERT_CHECKPOINT = """
   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _LINE = """
   SELECT t.task, b.branch, b.id, t.active_branch = b.branch, b.version, b.control_state, t.last_sequence, t.last_event,
-         b.head, c.id, c.checksum, c.record IS NULL
+         b.head, c.id, c.checksum, c.record IS NULL, (SELECT token FROM leases WHERE leases.branch = b.branch)
   FROM branches b JOIN tasks t USING (task) JOIN checkpoints c ON c.number = (b.task << 32) + b.head
   WHERE b.owner = ? AND b.id = ? AND t.id = ? AND b.deleted = 0"""
 
@@ -218,12 +218,12 @@ def _open_line(connection: apsw.Connection, commit: Commit, at: int) -> _Line:
             hint="open the task again to go on there, or the branch by its own id",
             head=active_head(connection, commit.owner, task_id),
         )
-    head, head_id, checksum, is_purged = row[8:]
+    head, head_id, checksum, is_purged, is_leased = row[8:]
     if head_id != commit.record.parent_id:
         raise moved(task_id, Head(head_id, checksum, head, line.branch_id))
     if is_purged:
         raise _purged()
-    if commit.lease is None:
+    if commit.lease is None and is_leased is not None:
         check_lease(connection, line.branch, None, at)
     check_move(line.control_state, commit.record.control_state)
     return line

@@ -186,8 +186,8 @@ class SpoolDatabase:
 
     def read(self, work: Callable[[apsw.Connection], T], nothing: T) -> T:
         with self._lock:
-            if self._connection is None and (self._path is None or self._closed or not self._path.exists()):
-                return nothing
+            if self._connection is None and (self._path is None or self._closed or not os.path.exists(self._path)):  # noqa: PTH110
+                return nothing  # asked with each save, and a Path takes three times as long
             connection = self._connect(create=False)
             with translated_errors():
                 try:

@@ -38,6 +38,8 @@ RESERVE_BYTES = 4 << 20
 LOW_BYTES = 256 << 20
 """With less than this free where the spool lies, room is reserved while there is some."""
 SHARE_RESERVED = 8
+LOOK_SECONDS = 1.0
+"""Looking at the room there is costs as much as a tenth of a save: not each one looks."""
 PATIENCE_SECONDS, PAUSE_SECONDS = 2.0, 0.01
 
 
@@ -73,6 +75,7 @@ class Spool:
         self._is_nearly_full = False
         self._has_looked = False
         self._has_room = False
+        self._looks_again = 0.0
         self.closed = False
         self.clock: Callable[[], float] = time.monotonic
         self.pause: Callable[[float], None] = time.sleep
@@ -364,8 +367,9 @@ class Spool:
 
     def _keep_room(self) -> None:
         """Reserve some while there is some: a disk that fills up is what makes stores go away."""
-        if self.folder is None or self._has_room:
+        if self.folder is None or self._has_room or (at := self.clock()) < self._looks_again:
             return
+        self._looks_again = at + LOOK_SECONDS
         free = free_bytes(self.folder)
         if free is None or free >= LOW_BYTES:
             return
