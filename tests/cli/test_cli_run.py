@@ -130,7 +130,7 @@ def test_a_function_may_make_it_and_it_may_lie_deeper(process: Run, jobs: Path, 
 
 
 def test_with_json_stdout_has_the_document_alone(process: Run, jobs: Path) -> None:
-    done = process("run", "jobs:mumbling", "--json")
+    done = process("run", "jobs:mumbling", "--json", PYTHONUNBUFFERED="")
     said = json.loads(done.stdout)
     assert (said["pipeline"], said["stopped"], said["control_state"]) == ("fake", None, "completed")
     assert said["checkpoint"]["type"] == "completed"
