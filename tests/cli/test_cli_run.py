@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-import lastgood
 from lastgood.cli.bar import Bar, Lines, span, tick
 
 Run = Callable[..., Any]
@@ -279,7 +278,6 @@ pipeline = lastgood.Pipeline([first, second], name="counting")
 """
 
 
-@pytest.mark.skipif(not hasattr(lastgood, "Pipeline"), reason="needs lastgood.Pipeline")
 def test_a_pipeline_of_the_library_is_run(process: Run, data: Run, jobs: Path) -> None:
     (jobs / "real.py").write_text(REAL)
     done = process("run", "real:pipeline", "--json")

@@ -28,14 +28,14 @@ NEW = 20
 def follow(call: Invocation, limit: int, type_: str | None, *, everything: bool) -> None:
     """Print the last `limit`, oldest first, and then each new one until Ctrl-C. With --json, one object a line."""
     with call.open() as store:
-        feed: Any = _Entries(call, store, type_) if everything else _Checkpoints(call, store, type_)
+        feed = _Entries(call, store, type_) if everything else _Checkpoints(call, store, type_)
         try:
             seen = _counters(call, store)
-            feed.print(feed.read(limit, 0))
+            feed.show(limit, 0)
             while True:
                 time.sleep(POLL_SECONDS)
                 if (now := _counters(call, store)) != seen:
-                    feed.print(feed.read(None, feed.last))
+                    feed.show(None, feed.last)
                     seen = now
         except KeyboardInterrupt:
             return
@@ -59,8 +59,8 @@ class _Checkpoints:
         self._type = type_
         self.last = 0
 
-    def read(self, limit: int | None, after: int) -> list[Checkpoint]:
-        """Those after that sequence, newest first."""
+    def show(self, limit: int | None, after: int) -> None:
+        """Print those after that sequence, oldest first; the last `limit` of them."""
 
         def page(before: int | None, size: int) -> list[Checkpoint]:
             name, owner = self._call.task_id(), self._call.owner
@@ -68,9 +68,9 @@ class _Checkpoints:
 
         found = _read(page, lambda one: one.sequence or 0, limit, after)
         self.last = max([self.last, *(one.sequence or 0 for one in found)])
-        return found
+        self._print(found)
 
-    def print(self, found: list[Checkpoint]) -> None:
+    def _print(self, found: list[Checkpoint]) -> None:
         if not found:
             return
         branches = self._store.branches(self._call.task_id(), owner=self._call.owner)
@@ -95,16 +95,18 @@ class _Entries:
         self._types = None if type_ is None else [type_]
         self.last = 0
 
-    def read(self, limit: int | None, after: int) -> list[Entry]:
+    def show(self, limit: int | None, after: int) -> None:
+        """As above, by the number of the entry."""
+
         def page(before: int | None, size: int) -> list[Entry]:
             name, owner = self._call.task_id(), self._call.owner
             return self._store.history(name, before=before, limit=size, owner=owner, types=self._types)
 
         found = _read(page, lambda one: one.sequence, limit, after)
         self.last = max([self.last, *(one.sequence for one in found)])
-        return found
+        self._print(found)
 
-    def print(self, found: list[Entry]) -> None:
+    def _print(self, found: list[Entry]) -> None:
         from lastgood.cli.history import Names, described, entry_row
 
         if not found:
