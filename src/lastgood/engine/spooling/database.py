@@ -17,7 +17,7 @@ import apsw
 
 from lastgood.catalog.sqlite.connection import open_connection, open_memory, set_synced, translate, translated_errors
 from lastgood.catalog.sqlite.group import nested_write
-from lastgood.catalog.sqlite.log import write_again
+from lastgood.catalog.sqlite.log import LONG_PAGES, write_again
 from lastgood.engine.spooling.entry import damaged
 from lastgood.engine.spooling.place import NAME
 from lastgood.engine.spooling.schema import SCHEMA, create_spool
@@ -27,8 +27,6 @@ from lastgood.model.forking import hold_for_fork, renew_after_fork
 T = TypeVar("T")
 BUSY_MS = 2_000
 FORK_SECONDS = 5.0
-LOG_PAGES = 512
-"""A log with so many is moved to the database, so that the room that was reserved for it is used again."""
 
 _orphans: list[apsw.Connection] = []
 """Of a parent process: closing them here could disturb the file."""
@@ -231,7 +229,7 @@ class SpoolDatabase:
                 with suppress(apsw.Error):
                     connection.execute("ROLLBACK")
             raise
-        if self._path is not None and self._log_pages[0] >= LOG_PAGES:
+        if self._path is not None and self._log_pages[0] >= LONG_PAGES:
             with suppress(apsw.Error):  # the log is as good as the file
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         return result

@@ -215,9 +215,10 @@ def _number_task(connection: apsw.Connection, owner: str, task_id: str) -> int:
 
 def _continuing(connection: apsw.Connection, task: int, parent_id: str | None) -> Waiting | None:
     """The end of the line that begins with another child of this parent."""
-    found = _read(connection, f"WHERE e.task = ? AND {_PENDING} ORDER BY e.number", (task,))
-    children = {each.parent_id: each for each in found}
-    return follow(children, parent_id)
+    where, last = f"WHERE e.task = ? AND e.parent IS ? AND {_PENDING} ORDER BY e.number DESC LIMIT 1", None
+    while found := _read(connection, where, (task, last.id if last else parent_id)):
+        last = found[0]
+    return last
 
 
 def follow(children: Mapping[str | None, Waiting], parent_id: str | None) -> Waiting | None:

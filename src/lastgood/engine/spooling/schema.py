@@ -21,6 +21,7 @@ SCHEMA = """
     id TEXT NOT NULL, parent TEXT, checksum BLOB NOT NULL, key TEXT, follows INTEGER NOT NULL, at INTEGER NOT NULL,
     size INTEGER NOT NULL, UNIQUE (owner, id));
   CREATE INDEX entries_line ON entries (task, branch, number);
+  CREATE INDEX entries_parent ON entries (task, parent);
   CREATE TABLE bodies (number INTEGER PRIMARY KEY, body BLOB NOT NULL);
   CREATE TABLE blobs (
     blob INTEGER PRIMARY KEY, task INTEGER NOT NULL, digest BLOB NOT NULL, size INTEGER NOT NULL,
