@@ -345,6 +345,25 @@ def test_while_a_session_works_there_a_restore_is_asked_of_it(run: Run, data: Ru
     run("restore", "@2", "--dry-run")
 
 
+def test_a_restore_that_a_killed_program_did_not_come_to_is_done_with_the_files_here(
+    run: Run, data: Run, program: Program, folder: Path
+) -> None:
+    here = ("--workspace", "files")
+    (folder / "files").mkdir()
+    program.do("save 1")
+    data("restore", "@1", "--id", "back")
+    program.kill()
+    (folder / "files" / "a").write_text("one")
+    good = data("save", *here)["checkpoint"]["sequence"]
+    (folder / "files" / "a").write_text("two")
+    run("save", *here)
+    assert data("restore", f"@{good}", "--id", "other", "--wait", *here)["met"] is True
+    assert (folder / "files" / "a").read_text() == "one"
+    assert data("restore", "@1", "--id", "back", "--wait", *here)["met"] is True
+    assert data("requests")["requests"] == []
+    assert data("show", "--state") == {"n": 0}
+
+
 def test_with_force_the_lease_is_taken_away_and_the_program_is_refused(run: Run, data: Run, program: Program) -> None:
     """C6."""
     program.do("save 1")

@@ -90,10 +90,16 @@ class Way(NamedTuple):
 def _restore(call: Invocation, checkpoint: str, what: What, paths: tuple[str, ...], way: Way) -> None:
     with call.open_to_work() as store:
         worker = _find_worker(call, store)
-        if worker is not None and not way.force:
-            _ask_for_it(call, store, worker, checkpoint, what, paths, way)
-            return
+        if worker is not None and paths and not way.force:
+            raise LeaseError(
+                f"{worker.executor} is working on this branch, and cannot be asked for some files alone",
+                hint="leave --path out, let it end, or take its lease away with --force",
+                lease=worker,
+            )
         task = call.work_on(store)
+        if not way.force and not paths and (worker is not None or way.request_id is not None):
+            _ask_for_it(call, task, checkpoint, what, way)
+            return
         if worker is not None:
             _take_lease_away(call, task, worker)
         left = task.head
@@ -142,18 +148,12 @@ def _find_worker(call: Invocation, store: Store) -> Lease | None:
     return find_worker(store, owner, position.branch.id) if position else None
 
 
-def _ask_for_it(
-    call: Invocation, store: Store, worker: Lease, checkpoint: str, what: What, paths: tuple[str, ...], way: Way
-) -> None:
-    if paths:
-        raise LeaseError(
-            f"{worker.executor} is working on this branch, and cannot be asked for some files alone",
-            hint="leave --path out, let it end, or take its lease away with --force",
-            lease=worker,
-        )
-    control = store.task(call.task_id(), owner=call.owner).control
-    asked = control.restore(checkpoint, what, verify=way.verify, message=way.message, id=way.request_id)
-    settle(call, call.task_id(), control, asked, way.wait)
+def _ask_for_it(call: Invocation, task: Task, checkpoint: str, what: What, way: Way) -> None:
+    """Of the session that works on the branch. If it is gone, it is done here, with the files of this workspace."""
+    control = task.control
+    with naming_the_override():
+        asked = control.restore(checkpoint, what, verify=way.verify, message=way.message, id=way.request_id)
+        settle(call, task.id, control, asked, way.wait)
 
 
 def _take_lease_away(call: Invocation, task: Task, worker: Lease) -> None:
