@@ -180,3 +180,23 @@ def test_running_a_pipeline_whose_roll_back_died_rolls_it_back_first(tmp_path: P
     with lastgood.open(store, user="tester") as opened:
         lastgood.Pipeline(stages).run(opened.task("work"))
     assert ran == ["unc", "unb", "b", "c", "d"]
+
+
+SIGNALLED = """
+def first(ctx):
+    ctx.state["first"] = ctx.attempt
+    os.kill(os.getpid(), signal.SIGTERM)
+    ctx.state["ended"] = True
+def second(ctx):
+    ctx.state["second"] = ctx.attempt
+outcome = lastgood.Pipeline([first, second]).run(lastgood.open(sys.argv[1], user="tester").task("work"))
+assert outcome.state == {"first": 1, "ended": True, "second": 1}, outcome.state
+"""
+
+
+def test_a_signal_lets_the_stage_end_which_is_recorded_and_then_ends_the_program(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STARTS + SIGNALLED, str(tmp_path / "store")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == -signal.SIGTERM, done.stderr
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr

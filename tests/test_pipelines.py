@@ -361,6 +361,14 @@ def test_progress_beyond_its_time_is_discarded(store: Store, monkeypatch: pytest
     assert "older than 10 seconds" in caplog.text
 
 
+def test_metadata_of_others_with_the_same_name_is_looked_past(store: Store) -> None:
+    pipeline, ran = failing_once(store)
+    task = store.task("work")
+    task.save(task.state, metadata={"progress": "half"})
+    pipeline.run(store.task("work"))
+    assert ran == ["a", "b", "b", "c"]
+
+
 # --- rounds ------------------------------------------------------------------------------------------------
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from lastgood.content.decoding import decode
+from lastgood.content.values import encode
 from lastgood.engine.commit import KEPT
 from lastgood.model.digest import digest
 from lastgood.model.evidence import Evidence
@@ -23,6 +26,13 @@ if TYPE_CHECKING:
     from lastgood.runner.timeout import Limit
 
 T = TypeVar("T")
+
+
+class Made(NamedTuple):
+    """What stages made: the state (KEPT: none of them changed it), and artifacts by their names."""
+
+    state: Any = KEPT
+    artifacts: Mapping[str, dict[str, Any]] = MappingProxyType({})
 
 
 class StageContext:
@@ -43,14 +53,16 @@ class StageContext:
         progress: Progress,
         index: int,
         attempt: int,
+        unsaved: Made,
     ) -> None:
-        """`check_place` raises when the work was led elsewhere meanwhile."""
+        """`check_place` raises when the work was led elsewhere meanwhile; `unsaved` is not in the head yet."""
         self._session = session
         self._step = step
         self._limit = limit
         self._check_place = check_place
         self._state: Any = KEPT
-        self._artifacts: dict[str, dict[str, Any]] = {}
+        self._unsaved = unsaved.state
+        self._artifacts = dict(unsaved.artifacts)
         self.stage = step.name
         self.index = index
         self.round = progress.round
@@ -61,7 +73,9 @@ class StageContext:
     @property
     def state(self) -> Any:
         """A private copy of the state as the stage before left it. Change it, or set it."""
-        if self._state is KEPT:
+        if self._state is KEPT and self._unsaved is not KEPT:
+            self._state = decode(encode(self._unsaved))
+        elif self._state is KEPT:
             head = self._session.task.head
             self._state = {} if head is None else head.fresh_state()
         return self._state
@@ -173,12 +187,14 @@ class StageContext:
 
     # --- for the pipeline ----------------------------------------------------------------------------------
 
-    def hand_over(self, fields: dict[str, Any]) -> None:
-        """What this stage made, to its step."""
-        if self._state is not KEPT:
-            self._step.state = self._state
+    def hand_over(self, fields: dict[str, Any]) -> Made:
+        """What this stage made, to its step; and to whoever has to keep it, if that is not stored."""
+        state = self._unsaved if self._state is KEPT else self._state
+        if state is not KEPT:
+            self._step.state = state
         if self._artifacts:
             fields["artifacts"] = self.artifacts
+        return Made(state, self._artifacts)
 
     def _attend(self, work: Callable[[], T]) -> T:
         with self._limit.suspended():

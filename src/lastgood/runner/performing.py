@@ -6,10 +6,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lastgood.engine.commit import KEPT
 from lastgood.engine.step import ERROR_CHARACTERS, Step, in_words
 from lastgood.errors import CheckpointError, InvalidError, LeaseError, StageError
-from lastgood.runner.context import StageContext
+from lastgood.runner.context import Made, StageContext
 from lastgood.runner.standing import Elsewhere, Standing
 from lastgood.runner.timeout import Limit
 
@@ -57,7 +56,8 @@ class Performer:
         standing.tell("started")
         begun = self._clock.now()
         limit = Limit(job.stage.timeout, self._clock, step.stop)
-        ctx = StageContext(self._session, step, limit, standing.check_place, standing.progress, job.index, attempt)
+        place = standing.progress, job.index, attempt, standing.unsaved
+        ctx = StageContext(self._session, step, limit, standing.check_place, *place)
         try:
             result = limit.call(partial(job.work, ctx))
             if isinstance(result, Awaitable):
@@ -81,12 +81,13 @@ class Performer:
         before = self._standing.progress
         after = before.completing(seconds) if job.type == "stage_succeeded" else before.undone()
         fields["metadata"] = after.as_metadata()
-        ctx.hand_over(fields)
+        made = ctx.hand_over(fields)
         try:
-            step.commit()
+            saved = step.commit()
         except InvalidError as error:  # what it made cannot be stored, however often it is made
             self._record_failure(job, step, attempt, in_words(error), final=True)
             raise
+        self._standing.unsaved = made if saved.status == "lost" else Made()
         self._standing.move(after, "succeeded" if job.type == "stage_succeeded" else "undone")
 
     def _drop(self, step: Step) -> bool:
@@ -113,7 +114,7 @@ class Performer:
         fields = {**self._fields(job), "metadata": {**after.as_metadata(), "error": told}}
         fields["message"] = f"{job.stage.name} failed: {told}"
         self._task.advance(
-            KEPT,
+            self._standing.provide(),
             type="stage_failed",
             step_id=job.stage.name,
             step=step.id,

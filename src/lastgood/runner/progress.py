@@ -196,11 +196,17 @@ def find_progress(
     `finished`, so are records that were cleared.
     """
     for checkpoint in _line(store, owner, head):
-        if FIELD in checkpoint.metadata:
+        if _has_record(checkpoint):
             progress = read_progress(checkpoint)
             if finished or progress is None or progress.finished is None:
                 return checkpoint, progress
     return None
+
+
+def _has_record(checkpoint: Checkpoint) -> bool:
+    """Others may have a field of that name in their own metadata."""
+    found = checkpoint.metadata.get(FIELD)
+    return isinstance(found, dict) and "pipeline" in found
 
 
 def read_progress(checkpoint: Checkpoint) -> Progress | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lastgood.engine.commit import KEPT
 from lastgood.errors import CheckpointError
+from lastgood.runner.context import Made
 from lastgood.runner.progress import FIELD, EventKind, Progress, ProgressEvent, find_progress
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class Standing:
         self._has_failed = False
         self.first: Any = KEPT
         """The state to begin with, while it begins."""
+        self.unsaved = Made()
+        """What stages made whose checkpoints were lost, because who opened the store wants to go on all the same."""
 
     @property
     def progress(self) -> Progress:
@@ -112,6 +115,8 @@ class Standing:
 
     def provide(self) -> Any:
         """The head's state, whatever a stage in flight has made of its own copy; at the beginning, the first one."""
+        if self.unsaved.state is not KEPT:
+            return self.unsaved.state
         return {} if self.first is KEPT and self._task.head is None else self.first
 
     def load(self, _: Any) -> None:

@@ -6,7 +6,9 @@ of its own) is not interrupted at all; commands that a stage has started through
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -17,9 +19,14 @@ if TYPE_CHECKING:
     import asyncio
 
 
+SENDS, SENDS_APART = 5, 1.0
+"""Python drops an exception that comes in a finalizer: it is sent again as long as the work goes on, a few times."""
+MOMENT = 0.001
+
+
 class StageTimeout(BaseException):
     """Raised in the midst of a stage whose time is up. Not an Exception, so that code which goes on after errors does
-    not go on after this. It is raised once."""
+    not go on after this."""
 
 
 class Limit:
@@ -42,18 +49,19 @@ class Limit:
         """What `work` gives, done in this thread."""
         if self._seconds is None:
             return work()
-        try:
+        value: list[Any] = []
+
+        def watched() -> None:
             self._start()
             try:
-                value = work()
+                value.append(work())
             finally:
                 self._stop()
-        except self._signal:
-            self._stop()  # it is raised once: nothing comes in between any more
-            raise self._too_long() from None
+
+        self._absorb(watched, SENDS)
         if self._watch is not None and self._watch.fired:
             raise self._too_long()
-        return value
+        return value[0]
 
     async def wait_for(self, awaitable: Awaitable[Any]) -> Any:
         """The same for what is awaited; after `call`, it has what is left."""
@@ -79,16 +87,30 @@ class Limit:
             loop, when = asyncio.get_running_loop(), self._awaited.when()
             left = (when or 0.0) - loop.time()
             self._awaited.reschedule(None)
-            yield
-            self._awaited.reschedule(loop.time() + left)
+            try:
+                yield
+            finally:
+                self._awaited.reschedule(loop.time() + left)
         elif self._watch is not None:
             self._stop()
             if self._watch.fired:
                 raise self._signal
-            yield
-            self._start()
+            try:
+                yield
+            finally:
+                self._start()  # one that has not fired follows another: what is sent is sent by the last
         else:
             yield
+
+    def _absorb(self, work: Callable[[], None], times: int) -> None:
+        """Catch what was sent, also where it comes while another one is being caught; more than that are not sent."""
+        if times == 0:
+            work()
+            return
+        try:
+            self._absorb(work, times - 1)
+        except self._signal:
+            self._stop()
 
     def _start(self) -> None:
         self._watch = _Watch(self.clock, self._left, self._signal, self._on_expiry)
@@ -106,8 +128,8 @@ class Limit:
 class _Watch:
     """Raises an exception in the thread that made it, unless it is closed before. After `close` none comes any more.
 
-    The exception is sent under a lock, once, while the watch is open; `close` takes the lock, too, and afterwards
-    takes back what was sent and has not come yet.
+    The exception is sent under a lock, while the watch is open; `close` takes the lock, too, and afterwards takes back
+    what was sent and has not come yet. What comes in the midst of `close` may be raised by it: then it is called again.
     """
 
     def __init__(self, clock: Clock, seconds: float, kind: type[StageTimeout], on_expiry: Callable[[], None]) -> None:
@@ -123,6 +145,8 @@ class _Watch:
         self.fired = False
 
     def start(self) -> None:
+        import ctypes  # noqa: F401 - here, and not between looking and sending
+
         threading.Thread(target=self._wait, name="lastgood timeout", daemon=True).start()
 
     def passed(self) -> float:
@@ -138,17 +162,46 @@ class _Watch:
                     _send(self._watched, None)
                 return
             except self._kind:
-                continue  # it came in the midst of this, and there is only one
+                continue
 
     def _wait(self) -> None:
-        if self._clock.wait(self._ended, self._seconds):
-            return
-        with self._lock:
-            if not self._open:
+        seconds = self._seconds
+        for _ in range(SENDS):
+            if self._clock.wait(self._ended, seconds):
                 return
-            self.fired = True
-            _send(self._watched, self._kind)
-        self._on_expiry()
+            while not self._fire():
+                if self._ended.wait(MOMENT):
+                    return
+            self._on_expiry()
+            seconds = SENDS_APART
+
+    def _fire(self) -> bool:
+        """False: not at this moment."""
+        with self._lock:
+            if self._open:
+                self.fired = True
+                return _send_safely(self._watched, self._kind)
+        return True
+
+
+def _send_safely(thread: int, kind: type[BaseException]) -> bool:
+    """Whether it was sent: not while that thread starts another one."""
+    time.sleep(0)  # who has just got its turn keeps it for some milliseconds: long enough to look and to send
+    if _starts_a_thread(thread):
+        return False
+    _send(thread, kind)
+    return True
+
+
+def _starts_a_thread(thread: int) -> bool:
+    """In Python 3.11 a thread that is about to begin has the number of the one that starts it, and what is sent there
+    may reach that one: it would end before it has begun, and whoever started it would wait for it for ever."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        if frame.f_code is threading.Thread.start.__code__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _send(thread: int, kind: type[BaseException] | None) -> None:

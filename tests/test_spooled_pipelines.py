@@ -1,0 +1,65 @@
+"""Pipelines whose store is away for a while (C10, A8): they go on, and no stage is forgotten or run twice."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import lastgood
+from lastgood import Pipeline, StageContext, StageError, stage
+
+
+def test_stages_that_end_while_the_store_is_away_are_spooled_and_not_run_again(tmp_path: Path) -> None:
+    place, elsewhere = tmp_path / "store", tmp_path / "elsewhere"
+    ran: list[str] = []
+
+    def work(ctx: StageContext) -> None:
+        ran.append(ctx.stage)
+        ctx.state.setdefault("done", []).append(ctx.stage)
+        if ran == ["a", "b"]:
+            place.rename(elsewhere)
+        if ran == ["a", "b", "c"]:
+            raise OSError("and then this")
+
+    pipeline = Pipeline([stage(name=name)(work) for name in "abcd"])
+    with lastgood.open(place, user="tester", spool=tmp_path / "spool") as store:
+        with pytest.raises(StageError):
+            pipeline.run(store.task("work"))
+        progress = store.task("work").progress()
+        assert progress is not None
+        assert progress.completed == ("a", "b")
+    elsewhere.rename(place)
+    with lastgood.open(place, user="tester", spool=tmp_path / "spool") as store:
+        lease = store.task("work").control.lease
+        assert lease is not None
+        store.catalog.release_lease(lease.token)  # it could not be released while the store was away
+        assert pipeline.run(store.task("work")).state == {"done": ["a", "b", "c", "d"]}
+        assert ran == ["a", "b", "c", "c", "d"]
+        assert len(store.branches("work")) == 1
+
+
+def test_what_is_lost_on_purpose_is_not_forgotten_by_the_stages_that_follow(tmp_path: Path) -> None:
+    """on_failure="continue": the work goes on, and its next checkpoint has all of it."""
+    place = tmp_path / "store"
+    alerts: list[lastgood.Alert] = []
+
+    def first(ctx: StageContext) -> None:
+        ctx.state["first"] = True
+        ctx.set_artifact("product", "of the first")
+        shutil.copytree(place, tmp_path / "aside")
+        place.rename(tmp_path / "elsewhere")
+
+    def second(ctx: StageContext) -> None:
+        assert ctx.artifact("product") == "of the first"
+
+    def third(ctx: StageContext) -> None:
+        ctx.state["third"] = dict(ctx.state)
+        (tmp_path / "elsewhere").rename(place)
+
+    with lastgood.open(place, user="tester", on_failure="continue", on_alert=alerts.append) as store:
+        outcome = Pipeline([first, second, third]).run(store.task("work"))
+        assert outcome.state == {"first": True, "third": {"first": True}}
+        assert [one["content"] for one in outcome.checkpoint.artifacts] == ["of the first"]
+        assert alerts
