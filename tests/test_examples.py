@@ -22,7 +22,8 @@ def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "page", ["semantics.md", "evidence.md", "files.md", "upkeep.md", "metrics.md", "spool.md", "pipelines.md"]
+    "page",
+    ["semantics.md", "evidence.md", "files.md", "upkeep.md", "metrics.md", "spool.md", "pipelines.md", "sessions.md"],
 )
 def test_the_examples_of_a_page_run_in_their_order(page: str, tmp_path: Path) -> None:
     text = (ROOT / "docs" / page).read_text()
