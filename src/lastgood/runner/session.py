@@ -101,6 +101,7 @@ class Session:
         self._signal: tuple[int, float] | None = None
         self._interrupted = False
         self._is_delivered = False
+        self._is_over = False
         self._seen: str | None = None
         self._applied: set[str] = set()
         self._decided: dict[str, Any] | None = None
@@ -236,6 +237,7 @@ class Session:
                 with suppress(ValueError):  # it is left in another context than it was entered in
                     current.reset(self._token)
             self._let_go()
+            self._is_over = True
             if self._signal is not None and not self._is_delivered and os.getpid() == self._pid:
                 deliver(self._signal[0])
         return isinstance(error, Stopped)
@@ -500,6 +502,8 @@ class Session:
         self._signal = number, self._clock.now()
 
     def _require_own(self) -> None:
+        if self._is_over:
+            raise InvalidError("this session is over", hint="begin a new one: task.session(…)")
         if os.getpid() != self._pid:
             raise InvalidError("this session belongs to another process", hint="begin one here: task.session(…)")
         if self._hold.lost is not None:
