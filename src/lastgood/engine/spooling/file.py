@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from lastgood.model.identity import now
 from lastgood.model.step import OpenStep, decode_step, encode_step
 
 T = TypeVar("T")
+PAGE = 64
 
 _WAITING = """SELECT e.number, e.task, e.owner, t.id, e.branch, e.id, e.parent, e.checksum, e.follows, e.at, e.size
               FROM entries e JOIN tasks t USING (task)"""
@@ -107,6 +108,18 @@ class SpoolFile(SpoolDatabase):
         """In the order in which they came."""
         where = f"WHERE {_PENDING} AND (?1 IS NULL OR e.owner = ?1) AND (?2 IS NULL OR t.id = ?2) ORDER BY e.number"
         return self._look(lambda connection: _read(connection, where, (owner, task_id)), [])
+
+    def pages(self) -> Iterator[list[Waiting]]:
+        """All that wait now, in the order in which they came, some at a time: nobody is kept from saving for long."""
+        newest: Any = self._look(lambda connection: connection.execute("SELECT max(number) FROM entries").get, None)
+        where = f"WHERE {_PENDING} AND e.number > ? AND e.number <= ? ORDER BY e.number LIMIT {PAGE}"
+        after = 0
+        while page := self._page(where, (after, newest or 0)):
+            yield page
+            after = page[-1].number
+
+    def _page(self, where: str, about: tuple[object, ...]) -> list[Waiting]:
+        return self._look(lambda connection: _read(connection, where, about), [])
 
     def aside(self) -> list[tuple[Waiting, str]]:
         def read(connection: apsw.Connection) -> list[tuple[Waiting, str]]:

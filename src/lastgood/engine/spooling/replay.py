@@ -7,6 +7,7 @@ here. What cannot go on from where it was made lands on a branch of its own. Wha
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -81,7 +82,7 @@ class Replay:
         rest goes on waiting."""
         failed: dict[int, CheckpointError] = {}
         try:
-            for waiting in self._file.pending():
+            for waiting in chain.from_iterable(self._file.pages()):
                 if self._stopped():
                     break
                 if waiting.task not in failed:
@@ -92,7 +93,7 @@ class Replay:
             self._remove()
         for error in failed.values():
             raise error
-        left = len(self._file.pending())
+        left = self._file.figures()[0]
         return Replayed(self._stored, tuple(self._diverged), tuple(self._aside), left)
 
     def _remove(self) -> None:
