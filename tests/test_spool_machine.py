@@ -72,6 +72,7 @@ class SpoolMachine(RuleBasedStateMachine):
         def work(handle: lastgood.Task) -> lastgood.Checkpoint:
             with handle.step("s") as step:
                 if touched:
+                    self.number += 1  # else it may be the state as it was, which goes on top of anything
                     step.state["touched"] = self.number
             assert step.checkpoint is not None
             return step.checkpoint
@@ -194,7 +195,12 @@ class SpoolMachine(RuleBasedStateMachine):
 
     def _note(self, saved: lastgood.Checkpoint) -> None:
         assert saved.id not in self.kept
-        self.kept[saved.id] = Kept(saved.parent_id, saved.checksum, saved.state)
+        try:
+            state = saved.state
+        except UnavailableError:  # it is its parent's, which is in the store alone
+            assert self.is_away
+            state = self.kept[saved.parent_id or ""].state
+        self.kept[saved.id] = Kept(saved.parent_id, saved.checksum, state)
 
     def _handle(self, place: int) -> lastgood.Task:
         return self.handles[place % len(self.handles)]

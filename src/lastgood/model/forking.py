@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Protocol
 from weakref import WeakSet
 
@@ -32,18 +33,27 @@ def hold_for_fork(holder: Holdable) -> None:
 
 
 def _hold_all() -> None:
-    for holder in list(_held):
-        holder.hold()
+    _each([holder.hold for holder in list(_held)])
 
 
 def _let_go_all() -> None:
-    for holder in list(_held):
-        holder.let_go()
+    _each([holder.let_go for holder in list(_held)])
 
 
 def _renew_all() -> None:
-    for holder in list(_renewed):
-        holder.renew_locks()
+    _each([holder.renew_locks for holder in list(_renewed)])
+
+
+def _each(calls: list[Callable[[], None]]) -> None:
+    """All of them, whatever one of them raises: else whoever comes after it would wait for ever. Python tells of it."""
+    failure: Exception | None = None
+    for call in calls:
+        try:
+            call()
+        except Exception as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
 
 
 os.register_at_fork(before=_hold_all, after_in_parent=_let_go_all, after_in_child=_renew_all)

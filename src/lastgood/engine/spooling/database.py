@@ -62,7 +62,8 @@ class SpoolDatabase:
                 _orphans.append(self._connection)
                 self._connection = None
             for descriptor in self._locked:
-                os.close(descriptor)
+                with suppress(OSError):
+                    os.close(descriptor)
             self._locked.clear()
         self._owner = os.getpid()
 
