@@ -100,6 +100,16 @@ def test_sessions_one_in_the_other(store: Store) -> None:
         assert lastgood.current_session() is outer
 
 
+def test_sessions_left_in_another_order(store: Store) -> None:
+    first, second = store.task("first").session(), store.task("second").session()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    second.__exit__(None, None, None)
+    with pytest.raises(InvalidError):
+        lastgood.current_session()
+
+
 def test_a_session_that_is_over_refuses_to_save(program: Program) -> None:
     with program.session() as session:
         pass

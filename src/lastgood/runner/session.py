@@ -513,7 +513,7 @@ class Session:
 def current_session() -> Session:
     """The session that this code runs in. InvalidError outside of one."""
     session = current.get()
-    if session is None:
+    if session is None or session._is_over:  # sessions may be left in another order than they were begun in
         raise InvalidError("there is no session here", hint="with task.session(…): …")
     return session
 
