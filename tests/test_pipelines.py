@@ -29,6 +29,7 @@ from lastgood import (
 )
 from lastgood.model.identity import now
 from lastgood.runner.clock import Clock
+from lastgood.runner.standing import Standing
 
 Ctx = StageContext
 
@@ -572,11 +573,13 @@ def test_before_risky_in_a_stage_is_a_checkpoint_from_before_it(store: Store) ->
         with ctx.before_risky("deploy") as risky:
             assert risky.checkpoint is not None
             assert risky.checkpoint.state == {}
+            assert risky.checkpoint.metadata["progress"]["attempts"] == 1  # whoever goes on from there knows it
 
     Pipeline([deploy]).run(store.task("work"))
 
 
-def test_whoever_lost_the_branch_is_told_and_records_nothing(store: Store) -> None:
+@pytest.mark.parametrize("within", [True, False])
+def test_whoever_lost_the_branch_is_told_and_records_nothing(store: Store, within: bool) -> None:
     """C6: it is no failure of the stage."""
 
     @stage(retries=3, backoff=0)
@@ -584,6 +587,8 @@ def test_whoever_lost_the_branch_is_told_and_records_nothing(store: Store) -> No
         lease = control(store).lease
         assert lease is not None
         store.catalog.release_lease(lease.token)
+        if within:
+            ctx.session.save()
 
     with pytest.raises(LeaseError):
         Pipeline([work]).run(store.task("work"))
@@ -629,7 +634,21 @@ def test_the_first_thing_told_is_where_it_stands_and_heartbeats_come_after_it(st
     def slow(ctx: Ctx) -> None:
         assert beaten.wait(60)
 
-    Pipeline([slow]).run(store.task("work"), on_progress=listen, clock=Hurried(), lease=1e6)
+    tried = threading.Event()
+    beat, arrive = Standing.beat, Standing.arrive
+
+    def note_beat(standing: Standing) -> None:
+        beat(standing)
+        tried.set()
+
+    def arrive_late(standing: Standing, kind: Any) -> None:
+        assert tried.wait(60)
+        arrive(standing, kind)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Standing, "beat", note_beat)
+        patch.setattr(Standing, "arrive", arrive_late)
+        Pipeline([slow]).run(store.task("work"), on_progress=listen, clock=Hurried(), lease=1e6)
     assert events[0] == "begun"
     assert "heartbeat" in events
 
@@ -656,6 +675,7 @@ def undoing(said: list[str], *names: str) -> Pipeline:
 
     def undo(ctx: Ctx) -> None:
         said.append(f"un{ctx.stage}")
+        ctx.state["keys"] = [*ctx.state.get("keys", []), ctx.key]
         del ctx.state[ctx.stage]
 
     return Pipeline([stage(name=name, undo=None if name == "x" else undo)(work) for name in names])
@@ -668,7 +688,7 @@ def test_rolling_back_undoes_in_reverse_and_running_goes_on_from_there(store: St
     first = pipeline.run(store.task("work")).state
     outcome = pipeline.roll_back(store.task("work"), to="b")
     assert said[4:] == ["unc", "unb"]
-    assert set(outcome.state) == {"a", "x"}
+    assert set(outcome.state) == {"a", "x", "keys"}
     assert types(store)[-4:] == ["before_rollback", "stage_undone", "stage_undone", "rolled_back"]
     progress = store.task("work").progress()
     assert progress is not None
@@ -676,7 +696,7 @@ def test_rolling_back_undoes_in_reverse_and_running_goes_on_from_there(store: St
     second = pipeline.run(store.task("work")).state
     assert said[6:] == ["b", "x", "c"]
     assert second["a"] == first["a"]
-    assert second["b"] != first["b"]
+    assert len({first["b"], second["b"], *second["keys"]}) == 4
 
 
 def test_rolling_back_to_the_first_stage_clears_the_progress(store: Store) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,18 +48,24 @@ def test_what_is_lost_on_purpose_is_not_forgotten_by_the_stages_that_follow(tmp_
     def first(ctx: StageContext) -> None:
         ctx.state["first"] = True
         ctx.set_artifact("product", "of the first")
-        shutil.copytree(place, tmp_path / "aside")
         place.rename(tmp_path / "elsewhere")
 
     def second(ctx: StageContext) -> None:
+        assert ctx.task.head is not None
+        assert ctx.task.head.type == "started"  # the first one was not stored
         assert ctx.artifact("product") == "of the first"
 
     def third(ctx: StageContext) -> None:
         ctx.state["third"] = dict(ctx.state)
-        (tmp_path / "elsewhere").rename(place)
 
-    with lastgood.open(place, user="tester", on_failure="continue", on_alert=alerts.append) as store:
-        outcome = Pipeline([first, second, third]).run(store.task("work"))
+    def bring_back(event: lastgood.ProgressEvent) -> None:
+        if (event.kind, event.stage) == ("succeeded", "second"):
+            (tmp_path / "elsewhere").rename(place)
+            store.replay()
+
+    spool: dict[str, Any] = {"spool": tmp_path / "spool", "spool_bytes": 1}
+    with lastgood.open(place, user="tester", on_failure="continue", on_alert=alerts.append, **spool) as store:
+        outcome = Pipeline([first, second, third]).run(store.task("work"), on_progress=bring_back)
         assert outcome.state == {"first": True, "third": {"first": True}}
         assert [one["content"] for one in outcome.checkpoint.artifacts] == ["of the first"]
         assert alerts

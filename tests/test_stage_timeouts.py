@@ -207,6 +207,25 @@ def test_it_never_lands_after_the_stage_has_ended(bytecodes: int) -> None:
     assert sum(ended.values()) == 400
 
 
+def test_time_that_is_up_when_the_stage_has_ended_is_up_for_nobody() -> None:
+    ended = threading.Event()
+
+    class Late(Clock):
+        def wait(self, until: threading.Event, seconds: float) -> bool:
+            return not ended.wait(60)
+
+    assert Limit(30.0, Late(), lambda: None).call(lambda: "done") == "done"
+    watches = [thread for thread in threading.enumerate() if thread.name == "lastgood timeout"]
+    try:
+        ended.set()
+        for watch in watches:
+            watch.join(60)
+        spun = sum(1 for _ in range(1000))
+    except StageTimeout:
+        pytest.fail("it landed outside")
+    assert spun == 1000
+
+
 def test_work_that_starts_threads_is_ended_too_and_none_of_them_is_hit() -> None:
     for _ in range(10):
         gate = threading.Event()

@@ -63,8 +63,6 @@ class Performer:
             if isinstance(result, Awaitable):
                 self._driver.drive(result, limit.wait_for)
             standing.check_place()
-        except LeaseError:
-            raise
         except Elsewhere:
             return self._drop(step)
         except Exception as error:
