@@ -40,6 +40,23 @@ def test_stages_that_end_while_the_store_is_away_are_spooled_and_not_run_again(t
         assert len(store.branches("work")) == 1
 
 
+def test_a_stage_that_began_while_the_store_was_away_may_end_when_it_is_back(tmp_path: Path) -> None:
+    place, elsewhere = tmp_path / "store", tmp_path / "elsewhere"
+
+    def first(ctx: StageContext) -> None:
+        place.rename(elsewhere)
+
+    def second(ctx: StageContext) -> None:
+        ctx.state["second"] = ctx.attempt
+        elsewhere.rename(place)
+        assert store.replay().stored == 1
+
+    with lastgood.open(place, user="tester", spool=tmp_path / "spool") as store:
+        outcome = Pipeline([first, second]).run(store.task("work"))
+        assert (outcome.state, outcome.checkpoint.status) == ({"second": 1}, "stored")
+        assert store.open_steps("work") == []
+
+
 def test_what_is_lost_on_purpose_is_not_forgotten_by_the_stages_that_follow(tmp_path: Path) -> None:
     """on_failure="continue": the work goes on, and its next checkpoint has all of it."""
     place = tmp_path / "store"

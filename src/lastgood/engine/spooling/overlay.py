@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from lastgood.catalog.contract import FILES, Actor, Blob, Catalog, Line, Position, StoredCheckpoint
+from lastgood.catalog.contract import (
+    FILES,
+    Actor,
+    Blob,
+    Catalog,
+    Commit,
+    Committed,
+    Line,
+    Position,
+    StoredCheckpoint,
+)
 from lastgood.engine.spooling.absent import AbsentCatalog
 from lastgood.engine.spooling.entry import Entry, Waiting, is_provisional
 from lastgood.engine.spooling.file import SpoolFile, follow
@@ -209,6 +219,14 @@ class Overlay:
                 raise
             self._spool.away(error)
             self._file.begin_step(step, snapshot)
+
+    def commit(self, commit: Commit, actor: Actor) -> Committed:
+        """A step that was begun while the store was away may end when it is back, where nobody knows of it."""
+        if commit.step is None or all(step.id != commit.step for step, _ in self._file.steps()):
+            return self.behind.commit(commit, actor)
+        committed = self.behind.commit(msgspec.structs.replace(commit, step=None), actor)
+        self._file.end_step(commit.owner, commit.step)
+        return committed
 
     def open_step(self, owner: str, step_id: str) -> tuple[OpenStep, Blob | None] | None:
         for step, snapshot in self._file.steps():
