@@ -11,12 +11,16 @@ from typing import NamedTuple
 from tests.faults.crowd import Scene
 from tests.faults.writer import Writer, open_store, take_small_steps
 
+import lastgood
 from lastgood.engine import blobs
 
 MORE_BYTES = 8 << 20
 """Of resident memory: what SQLite and the allocator keep levels off below that (measured: 4 MB after 2,000 saves)."""
 MORE_OBJECTS = 500
 _MIX = {"save": 3, "save_files": 3, "append": 2, "append_files": 1, "restore": 1, "fork": 1}
+
+
+_SOME = lastgood.Evidence(lastgood.EvidenceType.ARTIFACT_EXISTS, "it is there", {"path": "."})
 
 
 class _Held(NamedTuple):
@@ -32,6 +36,7 @@ def live(folder: str, store: str, saves: int, seed: int) -> list[str]:
     take_small_steps()
     blobs.SMALL_BLOBS = blobs.TREES = 8  # caches are full from the beginning
     with open_store(scene) as opened:
+        opened.verifier().verify_evidence(_SOME)  # what is opened once stays open
         writer = Writer(scene, "old", seed, opened)
         writer.work(saves // 3, _MIX)
         opened.collect(grace=0)
