@@ -200,6 +200,8 @@ class Steering(RuleBasedStateMachine):
     def ask_for_the_same_again(self, pick: int) -> None:
         """Whatever came of it: it is told, and nothing happens."""
         wish, method, arguments = self.asked[pick % len(self.asked)]
+        if self.session is None and wish.status == OPEN:
+            return  # what nobody came to is done then: tests/test_standing_in.py
         told = getattr(self._control(), method)(*arguments, id=wish.id)
         assert told.request.status == wish.status
         assert told.met == (wish.status == MET)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from lastgood.engine.task import Task
 
 STAND_IN_SECONDS = 10.0
+STANDING_IN = " (standing in)"
+"""Behind the name of who does something for work that nobody runs: nobody works on the branch then."""
 _NEEDS_THE_PROGRAM = ("resume", "retry", "rounds")
 """Someone must run the work: what is asked waits for that."""
 
@@ -62,7 +64,7 @@ class Control:
         """Who works on the branch. None: nobody who is known to be alive. On this host a process is, also when it was
         silent for so long that its lease ran out."""
         lease = self._task.store.catalog.lease(self._task.owner, self._refreshed().branch_id or "")
-        if lease is None:
+        if lease is None or lease.executor.endswith(STANDING_IN):
             return None
         known = is_alive(lease.process)
         return lease if known or (known is None and lease.is_live) else None
@@ -224,7 +226,7 @@ class StandIn:
 
     def meet(self, request: Request) -> None:
         """When someone began to work on it just now the request is theirs; what waits for an answer stays open."""
-        hold = Hold(self.task.store, self.task.owner, name_executor(), STAND_IN_SECONDS)
+        hold = Hold(self.task.store, self.task.owner, name_executor() + STANDING_IN, STAND_IN_SECONDS)
         with self.task.store.catalog.queue():  # one who stands in does not keep another from it
             self.task.take_lease(hold.take(request.branch_id).token)
             try:
