@@ -38,15 +38,11 @@ class Due:
     def __init__(self, policy: Autosave, clock: Clock) -> None:
         self._policy = policy
         self._clock = clock
-        self._saved = self._changed = self._hour = clock.now()
+        self._saved = self._hour = clock.now()
 
     def saved(self) -> None:
-        """There is a new checkpoint."""
-        self._saved = self._changed = self._clock.now()
-
-    def changed(self) -> None:
-        """Something happened: who waits for silence begins anew."""
-        self._changed = self._clock.now()
+        """There is a new checkpoint (whatever people do makes one); or nothing had changed since the last."""
+        self._saved = self._clock.now()
 
     def at_boundary(self) -> str | None:
         """The type of the checkpoint that is due while the work runs."""
@@ -54,13 +50,9 @@ class Due:
 
     def while_waiting(self, *, active: bool) -> str | None:
         """The same while it waits for an answer (active), or is paused."""
-        if self._since(max(self._saved, self._changed)) >= self._policy.idle:
+        if self._since(self._saved) >= self._policy.idle:
             return "idle"
         return self._hourly() if active else None
-
-    def looked(self) -> None:
-        """What was due had not changed: it is not due again before its time has passed once more."""
-        self._saved = self._changed = self._clock.now()
 
     def _hourly(self) -> str | None:
         if self._since(self._hour) < self._policy.hourly:

@@ -443,7 +443,7 @@ class Session:
         except CheckpointError:
             pass  # said already
         self._look_at_head()
-        self._due.looked()
+        self._due.saved()
 
     def _fields(self, fields: dict[str, Any]) -> dict[str, Any]:
         """With what every checkpoint of this session has."""
