@@ -9,24 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.steered import Program
 
 import lastgood
 from lastgood import ControlError, LeaseError, Stopped, Store
 from lastgood.runner.clock import Clock
-
-
-class Program:
-    """A loop somebody wrote: counts, and does what it is told at each turn."""
-
-    def __init__(self, task: lastgood.Task) -> None:
-        self.task = task
-        self.memory: dict[str, Any] = {"n": 0}
-
-    def session(self, **how: Any) -> lastgood.Session:
-        return self.task.session(state=lambda: self.memory, load=self.load, **how)
-
-    def load(self, state: Any) -> None:
-        self.memory = state
 
 
 @pytest.fixture
