@@ -101,7 +101,12 @@ def test_a_thread_is_not_a_process(verifier: EvidenceVerifier) -> None:
 def test_a_name_that_the_kernel_cuts_off_is_known_whole(tmp_path: Path) -> None:
     program = tmp_path / LONG_NAME
     program.symlink_to(str(shutil.which("cat")))
-    with EvidenceVerifier() as verifier, subprocess.Popen([program], stdin=subprocess.PIPE) as child:
+    pipe = subprocess.PIPE
+    with EvidenceVerifier() as verifier, subprocess.Popen([program], stdin=pipe, stdout=pipe, bufsize=0) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(b"x")
+        assert child.stdout.read(1) == b"x"  # it has begun: before that the kernel may know its short name alone
         assert error_of(verifier, {"pid": child.pid, "name": LONG_NAME}) is None
         assert error_of(verifier, {"name": LONG_NAME}) is None
         error = error_of(verifier, {"pid": child.pid, "name": LONG_NAME[:15]})
