@@ -194,6 +194,17 @@ def test_guidance_edits_and_rounds_are_in_the_next_checkpoint_and_come_back(prog
         assert session.control_state == "running"
 
 
+def test_a_restore_in_a_session_keeps_the_work_running(program: Program) -> None:
+    """A11: without one, the control state of the checkpoint comes back."""
+    idle = program.task.save({"n": 0})
+    with program.session() as session:
+        session.save()
+        program.task.restore(idle)
+        assert session.control_state == "running"
+    program.task.refresh()
+    assert program.task.restore(idle).checkpoint.control_state == "idle"
+
+
 def test_a_question_waits_for_its_answer_which_is_a_decision(program: Program, outside: Any) -> None:
     def person() -> None:
         control = outside()
