@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import socketserver
@@ -10,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 Behave = Callable[[socket.socket], None]
@@ -74,6 +76,15 @@ def serving(
         finally:
             opened.shutdown()
             thread.join()
+
+
+def connections_to(address: Any) -> int:
+    """How many this process has open, from its side."""
+    found = 0
+    for descriptor in list(Path("/dev/fd").iterdir()):
+        with suppress(OSError), socket.socket(fileno=os.dup(int(descriptor.name))) as opened:
+            found += opened.getpeername() == address
+    return found
 
 
 def forever(data: bytes) -> Behave:
