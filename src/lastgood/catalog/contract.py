@@ -424,7 +424,8 @@ class Catalog(ABC):
     ) -> Lease:
         """The right to advance a branch, for so long. LeaseError while someone else's is live, unless that is the one
         with the token `over`, whose holder is known to be gone. Whoever held it before is refused from now on; when
-        there was one, logs `taken_over`. Time is the catalog's own, the same for all who share it.
+        there was one, logs `taken_over`. Time is the catalog's own, the same for all who share it. Need not survive
+        power loss, which no holder on this host survives, before a commit under it does.
         """
 
     @abstractmethod

@@ -38,7 +38,8 @@ from lastgood.model.checkpoint import (
 )
 from lastgood.model.control import CONTROL_STATES, Lineage
 from lastgood.model.digest import digest
-from lastgood.model.identity import MAX_TEXT_BYTES, check_name, check_number, check_text, check_type, new_id, now
+from lastgood.model.identity import check_name, check_number, check_text, check_type, new_id, now
+from lastgood.model.metadata import check_metadata
 from lastgood.model.redaction import Redaction
 
 if TYPE_CHECKING:
@@ -218,44 +219,6 @@ def _attested(proof: Proof | None) -> list[tuple[str, dict[str, Any]]]:
     return [] if verification is None else [("verification", verification)]
 
 
-def check_metadata(metadata: object) -> None:
-    """Metadata is plain: what JSON has, with text keys. It lives in the record, so it is small."""
-    if type(metadata) is not dict:
-        raise InvalidError(f"metadata is {type(metadata).__name__}, not dict", field="metadata")
-    if not metadata:
-        return
-    _check_plain("metadata", metadata, 0)
-    if len(encode_plain(metadata)) > MAX_TEXT_BYTES:
-        raise InvalidError(f"metadata is larger than {MAX_TEXT_BYTES} bytes", hint="keep large values in the state")
-
-
-def _check_plain(where: str, value: object, depth: int) -> None:
-    kind = type(value)
-    if depth > 32:
-        raise InvalidError(f"{where}: nested deeper than 32 levels", field="metadata")
-    if value is None or kind is bool:
-        return
-    if kind is str:
-        check_text(where, value)
-    elif isinstance(value, int) and kind is int:
-        if not -(1 << 63) <= value < 1 << 64:
-            raise InvalidError(f"{where}: an integer beyond 64 bits", hint="keep it in the state", field="metadata")
-    elif isinstance(value, float) and kind is float:
-        if value != value or value in (float("inf"), float("-inf")):
-            raise InvalidError(f"{where}: {value} is not a JSON number", hint="keep it in the state", field="metadata")
-    elif isinstance(value, list) and kind is list:
-        for index, item in enumerate(value):
-            _check_plain(f"{where}[{index}]", item, depth + 1)
-    elif isinstance(value, dict) and kind is dict:
-        for key, item in value.items():
-            check_text(f"a key of {where}", key)
-            _check_plain(f"{where}.{key[:40]}", item, depth + 1)
-    else:
-        raise InvalidError(
-            f"{where}: {kind.__name__} cannot stand in metadata", hint="keep it in the state", field="metadata"
-        )
-
-
 def _inherited(draft: Draft) -> tuple[str, ...]:
     """The fields that the caller left as they were."""
     names = [name for name in COMPANIONS if name not in draft.companions]
@@ -270,14 +233,14 @@ def _inherited(draft: Draft) -> tuple[str, ...]:
 
 def _redact(ground: Ground, draft: Draft, redaction: Redaction) -> tuple[Draft, tuple[str, ...]]:
     """The draft without what must not be stored, and the paths in its state where something was left out."""
-    if draft.metadata:
-        draft = msgspec.structs.replace(draft, metadata=redaction.plain(draft.metadata))
+    if (metadata := redaction.plain(draft.metadata)) is not draft.metadata:
+        draft = msgspec.structs.replace(draft, metadata=metadata)
     if draft.state is KEPT:
         return draft, ground.parent.redacted if ground.parent else ()
     if not redaction.state:
         return draft, ()
     state, paths = redact_state(draft.state, redaction.paths)
-    return msgspec.structs.replace(draft, state=state), paths
+    return msgspec.structs.replace(draft, state=state) if paths else draft, paths
 
 
 def _describe(

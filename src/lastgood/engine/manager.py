@@ -15,7 +15,7 @@ from lastgood.content.compression import compress, decompress
 from lastgood.content.decoding import decode
 from lastgood.content.values import encode
 from lastgood.engine.checkpoint import Checkpoint
-from lastgood.engine.commit import Draft, check_metadata
+from lastgood.engine.commit import Draft
 from lastgood.engine.context import current_correlation
 from lastgood.engine.options import Options
 from lastgood.engine.process import this_process
@@ -25,6 +25,7 @@ from lastgood.engine.verification import Proof, proving
 from lastgood.errors import ConflictError, NotFoundError, UnstorableError
 from lastgood.model.evidence import EvidencePack
 from lastgood.model.identity import check_name, check_type, new_id, now
+from lastgood.model.metadata import check_metadata
 from lastgood.model.step import OpenStep
 
 HANDLES = 32

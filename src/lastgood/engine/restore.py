@@ -9,10 +9,11 @@ import msgspec
 
 from lastgood.catalog.contract import Met, NewBranch, Note
 from lastgood.engine.checkpoint import Checkpoint
-from lastgood.engine.commit import KEPT, Draft, check_metadata
+from lastgood.engine.commit import KEPT, Draft
 from lastgood.engine.verify import examine
 from lastgood.errors import ConflictError, EvidenceError, IntegrityError, InvalidError, NotFoundError
 from lastgood.model.identity import MAX_NAME_BYTES, check_flag, check_name, check_text, new_id
+from lastgood.model.metadata import check_metadata
 from lastgood.model.task import MAIN
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from lastgood.errors import ConflictError, EvidenceError, IntegrityError, Invali
 from lastgood.model.control import describe
 from lastgood.model.identity import check_name, check_number, check_text, new_id, now
 from lastgood.model.lease import Lease
+from lastgood.model.metadata import check_metadata
 from lastgood.model.request import Request, RequestKind
 from lastgood.runner.holding import Hold, name_executor
 from lastgood.runner.steering import check_answer, find_artifact, find_question, meet
@@ -100,8 +101,6 @@ class Control:
     def edit(self, artifact: str, content: Any, *, over: str | None = None, id: str | None = None) -> Asked:
         """Replace the content of an artifact, by its id or its name. `over`: the digest of the content that was looked
         at; if it is another one by then, the edit is refused."""
-        from lastgood.engine.commit import check_metadata
-
         wanted = {"artifact": check_name("artifact", artifact), "content": content}
         if over is not None:
             wanted["over"] = over

@@ -145,7 +145,7 @@ class SQLiteCatalog(Catalog):
         over: int | None = None,
     ) -> Lease:
         about = (owner, branch_id, process, executor, seconds, over, actor)
-        return self._database.write(lambda connection: leases.acquire(connection, *about, self._clock()))
+        return self._database.write(lambda connection: leases.acquire(connection, *about, self._clock()), durable=False)
 
     def renew_lease(self, token: int, seconds: float) -> Lease:
         return self._database.write(
