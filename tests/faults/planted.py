@@ -102,6 +102,23 @@ BUGS = (
         (Change("engine/collect.py", "listed.keys() - known - announced:", "listed.keys() - known:"),),
     ),
     Bug(
+        "what people asked for is marked as met after it was done",
+        "kill",
+        "steer a session",
+        (
+            Change(
+                "catalog/sqlite/catalog.py",
+                "        return self._database.write(lambda connection: "
+                "commits.commit(connection, commit, actor, self._clock()))\n",
+                "        import msgspec\n\n"
+                "        apart = msgspec.structs.replace(commit, met=())\n"
+                "        done = self._database.write(lambda c: commits.commit(c, apart, actor, self._clock()))\n"
+                "        self._database.write(lambda c: requests.meet(c, commit.owner, commit.met))\n"
+                "        return done\n",
+            ),
+        ),
+    ),
+    Bug(
         "commits are not synced",
         "power",
         "save inline",
@@ -123,8 +140,8 @@ BUGS = (
         (
             Change(
                 "catalog/sqlite/catalog.py",
-                "commits.commit(connection, commit, actor))",
-                "commits.commit(connection, commit, actor), durable=False)",
+                "commits.commit(connection, commit, actor, self._clock()))",
+                "commits.commit(connection, commit, actor, self._clock()), durable=False)",
             ),
         ),
     ),
