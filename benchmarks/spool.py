@@ -1,18 +1,23 @@
-"""How long a save takes while the store is away: `python -m benchmarks.spool [saves]`.
+"""How long a save takes while the store is away.
+
+    python -m benchmarks.spool [--only NAME ...] [--saves N] [--folder FOLDER]
 
 Three ways to be away, each for 1,000 saves of a conversation that grows: the store's folder is gone, another process
 holds the database, the disk is full. After the first failure no save may take longer than 50 ms; when the store is
-back everything comes into it, in order, and nothing is lost. Nobody asks for the store less often because of this.
+back everything comes into it, in order, and nothing is lost. A full run replaces its section of RESULTS.md.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +25,8 @@ from tests.spooling import full, gone, locked
 
 import lastgood
 from benchmarks.conversation import conversation
-from benchmarks.measure import duration, say
+from benchmarks.measure import Row, duration
+from benchmarks.report import Findings, Report, measure_part, number_from, parser_of, run_all
 from lastgood.catalog.sqlite import connection
 
 SAVES, LONGEST_SECONDS = 1000, 0.05
@@ -33,14 +39,15 @@ class Spread(NamedTuple):
     longest: float
 
     def __str__(self) -> str:
-        return f"median {duration(self.median)}, p99 {duration(self.p99)}, longest {duration(self.longest)}"
+        return f"{duration(self.longest)} (median {duration(self.median)}, p99 {duration(self.p99)})"
 
 
 class Measured(NamedTuple):
+    """`undelayed`: without what a save waited for a processor. `disk`: 4 KiB written and synced between the saves."""
+
     first: float
     saves: Spread
-    computing: Spread
-    on_processor_or_blocked: Spread
+    undelayed: Spread
     disk: Spread
     replay: float
     lost: int
@@ -48,22 +55,57 @@ class Measured(NamedTuple):
     whole: bool
 
 
-def measure(folder: Path, away: Callable[[Path], AbstractContextManager[None]], saves: int) -> Measured:
+def main(arguments: list[str]) -> int:
+    parser = parser_of("spool", WAYS)
+    parser.add_argument("--saves", type=number_from(100), default=SAVES, help="while the store is away")
+    options = parser.parse_args(arguments)
+    connection.BUSY_MS = BUSY_MS
+
+    def measure(folder: Path) -> Report:
+        parts = [name for name in WAYS if not options.only or name in options.only]
+        findings = [measure_part(name, folder, partial(_find, name, options)) for name in parts]
+        return Report(_explain(options), findings)
+
+    return run_all("spool", options.folder, measure, is_full=not options.only and options.saves == SAVES)
+
+
+def _find(name: str, options: argparse.Namespace, folder: Path) -> Findings:
+    with _place(folder, name) as place:
+        if place is None:
+            return Findings([], [f"{name}: NOT MEASURED, mounting needs root."])
+        found = _measure(place, WAYS[name], options.saves)
+    target = f"<= {duration(LONGEST_SECONDS)}"
+    is_met = found.saves.longest <= LONGEST_SECONDS
+    kept = f"{found.lost} lost, {'in order' if found.in_order else 'NOT IN ORDER'}"
+    is_kept = not found.lost and found.in_order and found.whole
+    return Findings(
+        [
+            Row(f"{name}: longest save", str(found.saves), str(found.disk), "–", target, _say(is_met)),
+            Row("… without waiting for a processor", str(found.undelayed), "–"),
+            Row("… after replay", kept, "–", "–", "0 lost, in order", _say(is_kept)),
+        ],
+        [f"{name}: the first save that failed took {duration(found.first)}, replay {duration(found.replay)}."],
+    )
+
+
+def _say(is_met: bool) -> str:
+    return "met" if is_met else "MISSED"
+
+
+def _measure(folder: Path, away: Callable[[Path], AbstractContextManager[None]], saves: int) -> Measured:
     messages = conversation(saves + 1)
     with lastgood.open(folder / "store", spool=folder / "spool", warn_state_bytes=1 << 30) as store:
         task = store.task("t")
         saved = [task.save(_state(messages, 0))]
         took: list[float] = []
-        computed: list[float] = []
         undelayed: list[float] = []
         disk: list[float] = []
         with away(folder), tempfile.TemporaryFile(dir=folder) as file:
             for number in range(1, saves + 1):
                 disk.append(_write_and_sync(file.fileno()))
-                began, began_computing, delay = time.perf_counter(), time.thread_time(), _delay()
+                began, delay = time.perf_counter(), _delay()
                 saved.append(task.save(_state(messages, number)))
                 took.append(time.perf_counter() - began)
-                computed.append(time.thread_time() - began_computing)
                 undelayed.append(took[-1] - (_delay() - delay))
         began = time.perf_counter()
         store.replay()
@@ -76,7 +118,6 @@ def measure(folder: Path, away: Callable[[Path], AbstractContextManager[None]], 
         return Measured(
             took[first],
             _spread(took[first + 1 :]),
-            _spread(computed[first + 1 :]),
             _spread(undelayed[first + 1 :]),
             _spread(disk),
             replay,
@@ -132,37 +173,29 @@ WAYS: dict[str, Callable[[Path], AbstractContextManager[None]]] = {
 }
 
 
-def main() -> None:
-    saves = int(sys.argv[1]) if len(sys.argv) > 1 else SAVES
-    connection.BUSY_MS = BUSY_MS
-    say(f"{saves} saves while the store is away")
-    for name, away in WAYS.items():
-        with tempfile.TemporaryDirectory(prefix="lastgood-spool-") as scratch:
-            folder = Path(scratch)
-            if name == "disk full" and not _mount(folder):
-                say(f"  {name}: NOT MEASURED, mounting needs root")
-                continue
-            try:
-                found = measure(folder, away, saves)
-            finally:
-                _unmount(folder)
-        met = found.saves.longest <= LONGEST_SECONDS and not found.lost and found.in_order and found.whole
-        say(f"  {name}: {'met' if met else 'NOT MET'}")
-        say(f"    the first that failed {duration(found.first)}; then each, all of it: {found.saves}")
-        say(f"    without what it waited for a processor: {found.on_processor_or_blocked}")
-        say(f"    computing: {found.computing}")
-        say(f"    the disk alone, 4 KiB written and synced between the saves: {found.disk}")
-        say(f"    replay {duration(found.replay)}; lost {found.lost}, in order {found.in_order}, whole {found.whole}")
+@contextmanager
+def _place(folder: Path, name: str) -> Iterator[Path | None]:
+    """Where to measure: a disk of its own if it is to be full."""
+    if name != "disk full":
+        yield folder
+        return
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder)]
+    if subprocess.run(mount, check=False, stderr=subprocess.DEVNULL).returncode != 0:
+        yield None
+        return
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
 
 
-def _mount(folder: Path) -> bool:
-    return os.system(f"mount -t tmpfs -o size=64m tmpfs {folder} 2>/dev/null") == 0
-
-
-def _unmount(folder: Path) -> None:
-    if os.path.ismount(folder):
-        os.system(f"umount -l {folder}")
+def _explain(options: argparse.Namespace) -> list[str]:
+    return [
+        f"{options.saves:,} saves of a conversation while the store is away; the longest after the first that failed.",
+        "Beside it: 4 KiB written and synced between the saves, which no save can be faster than. The full disk is in",
+        "memory, because it has to be small; the other two are on the disk.",
+    ]
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.faults.campaign import Plan
 from tests.faults.campaigns import CAMPAIGNS
+from tests.faults.planted import BUGS, Bug, plant
 
 SEED = int(os.environ["LASTGOOD_FAULTS_SEED"])
 POINTS = 5
@@ -34,3 +36,9 @@ def test_the_promise_holds_in_a_sample_of(name: str, part: str) -> None:
         pytest.skip(f"{name}: {why}")
     for trial in campaign.run(part, Plan(SEED, POINTS)):
         assert not trial.violations, f"{trial.name}: {trial.violations} (LASTGOOD_FAULTS_SEED={SEED})"
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])
+def test_every_bug_can_still_be_planted(bug: Bug, tmp_path: Path) -> None:
+    """G13: what it changes is in the code; whether it is noticed, `./dev faults planted` finds out."""
+    assert plant(bug, tmp_path) == tmp_path
