@@ -199,7 +199,10 @@ def replace(place: Place, dice: random.Random) -> Damage:
             target.symlink_to("nowhere")
 
     what = [*(str(path.relative_to(place.folder)) for path in others), "noise", "a folder", "a fifo", "a dead link"]
-    return Damage(f"{place.file}: replaced by {what[chosen]}", place.whole, do)
+    concerned = list(place.whole)
+    if place.file.endswith("-shm") and chosen > len(others):
+        concerned.append(("catalog.sqlite", 0, END))  # not read but mapped: nobody is seen touching it
+    return Damage(f"{place.file}: replaced by {what[chosen]}", concerned, do)
 
 
 def restore_old(place: Place, dice: random.Random) -> Damage:

@@ -97,7 +97,8 @@ def _require_files(path: Path) -> None:
             if not stat.S_ISREG(file.stat().st_mode):
                 raise IntegrityError(
                     f"something else is in the place of {file.name}, a file of the store",
-                    hint="was it put there by hand? Bring the store back from a copy",
+                    hint="was it put there by hand? "
+                    + ("Remove it" if file.name.endswith("-shm") else "Bring the store back from a copy"),
                 )
 
 
