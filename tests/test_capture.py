@@ -498,6 +498,24 @@ def test_an_index_that_is_damaged_or_foreign_is_empty(bench: Bench, later: None,
         assert index.folders == {}
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("nowhere")])
+def test_an_index_that_is_no_file_is_empty_and_replaced(
+    bench: Bench, later: None, tmp_path: Path, make: Callable[[Path], object]
+) -> None:
+    """G6: nobody waits for who would write into a fifo. A folder stays, and the index is not kept."""
+    file = tmp_path / "index"
+    make(file)
+    bench.index = StatIndex.load(file, bench.root.path)
+    assert bench.index.folders == {}
+    bench.write("a", b"12345")
+    bench.capture()
+    assert bench.index.save() is file.is_file()
+    bench.write("a", b"1")
+    bench.capture()
+    bench.index.save()
+    assert StatIndex.load(file, bench.root.path).folders == (bench.index.folders if file.is_file() else {})
+
+
 def test_an_index_grows_by_what_changed_until_it_is_written_anew(bench: Bench, later: None, tmp_path: Path) -> None:
     file = tmp_path / "index"
     bench.index = StatIndex.load(file, bench.root.path)

@@ -34,9 +34,10 @@ def _check(value: object, path: list[str | int]) -> None:
             path.pop()
     elif isinstance(value, list) and type(value) is list:
         for index, item in enumerate(value):
-            path.append(index)
-            _check(item, path)
-            path.pop()
+            if type(item) is not str or not item.isascii():
+                path.append(index)
+                _check(item, path)
+                path.pop()
     elif type(value) is str and not value.isascii():
         check_text(_say(path), value)
     elif (why := _why_not(value)) is not None:

@@ -6,7 +6,9 @@ when they were seen. It is kept per folder and compared as bytes, so that an unc
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import struct
 from collections.abc import Collection
 from contextlib import suppress
@@ -172,7 +174,8 @@ class StatIndex:
         """
         index = cls(file, root, store)
         try:
-            data = file.read_bytes()
+            with open(file, "rb", opener=_open_private) as opened:
+                data = opened.read()
         except OSError:
             return index
         with suppress(msgspec.DecodeError, msgspec.ValidationError):
@@ -268,4 +271,9 @@ def _apply(records: dict[bytes, Record], changes: dict[bytes, Record | None]) ->
 
 
 def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+    """OSError also when there is something else than a file: a fifo would be waited for."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
