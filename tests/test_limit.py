@@ -240,7 +240,14 @@ def test_the_config_says_how_small_its_store_is_kept(tmp_path: Path, monkeypatch
         assert store.options.max_bytes == 7
     with lastgood.open(tmp_path / "other") as store:
         assert (store.options.collect, store.options.max_bytes) == ("auto", None)
-    for wrong in ('collect = "often"', "max_bytes = -1", 'max_bytes = "5 MB"', "max_bytes = true", "max_size = 3"):
+    wrong_numbers = (
+        "max_bytes = -1",
+        'max_bytes = "5 MB"',
+        "max_bytes = true",
+        "spool_bytes = -1",
+        'spool_bytes = "5"',
+    )
+    for wrong in ('collect = "often"', "max_size = 3", "spool = 3", *wrong_numbers):
         config.write_text(f'store = "here"\n{wrong}\n')
         with pytest.raises(InvalidError):
             lastgood.open()

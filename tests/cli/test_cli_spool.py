@@ -47,3 +47,20 @@ def test_status_says_that_the_store_is_away_and_what_waits(run: Run, data: Calla
     assert "1 checkpoint waits for it" in run("status").stdout
     assert run("log", code=6).stdout == ""
     assert not (away.parent / ".lastgood").exists()
+
+
+def test_the_config_says_where_they_wait(run: Run, data: Callable[..., Any], three: Path) -> None:
+    """Relative to its own folder, and seen by whoever looks from below."""
+    import lastgood
+
+    (three / "lastgood.toml").write_text('store = ".lastgood"\nspool = "waiting"\nspool_bytes = 5_000_000\n')
+    with lastgood.open() as store:
+        task = store.task("work")
+        (three / ".lastgood").rename(three / "elsewhere")
+        assert task.save({"n": 4}, message="number 4").status == "spooled"
+    found = data("spool")
+    assert (found["depth"], found["max_bytes"]) == (1, 5_000_000)
+    assert Path(found["folder"]).parent == three / "waiting"
+    (three / "elsewhere").rename(three / ".lastgood")
+    assert data("spool", "--replay")["depth"] == 0
+    assert [each["message"] for each in data("log")["checkpoints"]] == [f"number {one}" for one in (4, 3, 2, 1)]

@@ -89,19 +89,19 @@ class Invocation:
     def require_store(self) -> None:
         """NotFoundError unless it is there."""
         catalog = self.locate().catalog
-        if catalog is not None and not catalog.exists() and not keeps_spool(catalog):
+        if catalog is not None and not catalog.exists() and not self.keeps_spool(catalog):
             raise NotFoundError(
                 f"there is no store at {catalog.parent}",
                 hint="`lastgood init` sets one up, the first `lastgood save` makes it; or give --store",
             )
 
+    def keeps_spool(self, catalog: Path) -> bool:
+        """Whether checkpoints are spooled for a store that is not there."""
+        from lastgood.engine.location import options_for
+        from lastgood.engine.options import Options
+        from lastgood.engine.spooling.known import has_spooled
 
-def keeps_spool(catalog: Path) -> bool:
-    """Whether checkpoints are spooled for a store that is not there."""
-    from lastgood.engine.options import Options
-    from lastgood.engine.spooling.known import has_spooled
-
-    return has_spooled(catalog, Options())
+        return has_spooled(catalog, Options(**options_for(self.store)))
 
 
 def _named_folders(given: tuple[str, ...]) -> str | dict[str, str]:

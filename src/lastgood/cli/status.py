@@ -6,7 +6,7 @@ from typing import Any
 
 from lastgood.cli.command import subcommand, workspace_options
 from lastgood.cli.drift import Drift, look_at_files
-from lastgood.cli.invocation import Invocation, keeps_spool
+from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, printable, size_text
 from lastgood.cli.spool import figures_data, in_words
 from lastgood.cli.standing import Standing, look_at_work
@@ -52,7 +52,7 @@ def command(call: Invocation) -> None:
     here: Drift | None = None
     work: Standing | None = None
     waiting: str | None = None
-    if data["exists"] or (location.catalog is not None and keeps_spool(location.catalog)):
+    if data["exists"] or (location.catalog is not None and call.keeps_spool(location.catalog)):
         with call.open_to_work() as store:
             found = store.recovery(data["task"], owner=call.owner)
             data["spool"] = figures_data(figures := store.spool_figures())

@@ -52,10 +52,14 @@ class Config(NamedTuple):
     workspace: str | Mapping[str, str] | None = None
     collect: str | None = None
     max_bytes: int | None = None
+    spool: str | None = None
+    spool_bytes: int | None = None
 
     def options(self) -> dict[str, Any]:
         """What it says of how to open the store that it names."""
-        said = {"collect": self.collect, "max_bytes": self.max_bytes}
+        spool = None if self.spool is None else self._path(self.spool)
+        numbers = {"max_bytes": self.max_bytes, "spool_bytes": self.spool_bytes}
+        said = {"collect": self.collect, "spool": spool, **numbers}
         return {name: value for name, value in said.items() if value is not None}
 
     def folders(self) -> str | dict[str, str] | None:
@@ -114,15 +118,16 @@ def _read_config(file: Path) -> Config:
         data = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InvalidError(f"{CONFIG} cannot be read: {error}", hint=f"mend {file}") from error
-    unknown = set(data) - {"store", "task", "workspace", "collect", "max_bytes"}
-    max_bytes = data.pop("max_bytes", None)
+    numbers = {name: data.pop(name, None) for name in ("max_bytes", "spool_bytes")}
+    unknown = set(data) - {"store", "task", "workspace", "collect", "spool"}
     if unknown or not all(isinstance(value, str) for value in _values(data)):
         raise InvalidError(
             f"{CONFIG} has something unknown: {', '.join(sorted(unknown)) or 'a value that is not text'}",
             hint='it takes store = "…", task = "…" and workspace = "…", or a table [workspace] of names and paths, '
-            'and how to keep the store small: collect = "never", max_bytes = 2_000_000_000',
+            'how to keep the store small: collect = "never", max_bytes = 2_000_000_000, '
+            'and where checkpoints wait while the store is away: spool = "…", spool_bytes = 500_000_000',
         )
-    return Config(file.parent, **data, max_bytes=max_bytes)
+    return Config(file.parent, **data, **numbers)
 
 
 def _values(data: dict[str, Any]) -> list[Any]:
