@@ -29,7 +29,7 @@ def main() -> int:
     plan = Plan(options.seed, options.points)
     jobs = [
         Job(name, part, plan)
-        for name in names
+        for name in reversed(names)  # the last ones have few and long parts: short ones fill the end
         if name not in obstacles
         for part in CAMPAIGNS[name].parts
         if not options.part or part in options.part
