@@ -130,6 +130,8 @@ class Splitters:
         self._kept: tuple[str, bytes] | None = None
         self.new_bytes = 0
         """That the last save has brought."""
+        self.roots: dict[bytes, bytes] = {}
+        """Of the values that came with the last save, by their digests."""
 
     def follow(self, head: Head | None) -> None:
         """The next save continues `head`. What is remembered of another checkpoint is forgotten."""
@@ -140,9 +142,10 @@ class Splitters:
     def split(self, name: str, value: object) -> Split:
         return self._splitters[name].split(value, name)
 
-    def keep(self, names: Mapping[str, Any], stored: StoredCheckpoint) -> None:
-        for name in names:
+    def keep(self, splits: Mapping[str, Split], stored: StoredCheckpoint) -> None:
+        for name in splits:
             self._splitters[name].keep()
+        self.roots = {split.ref.digest: split.root for split in splits.values()}
         self._kept = stored.placement.branch_id, stored.checksum
 
 

@@ -598,6 +598,10 @@ class Store:
             evidence_pack=evidence_pack,
         )
 
+    def remember(self, stored: StoredCheckpoint, blobs: dict[bytes, bytes]) -> None:
+        """What was just saved is most likely looked at next."""
+        self._cache.put(stored.owner, stored.id, blobs)
+
     def verifier(self) -> EvidenceVerifier:
         """One for all of this store's evidence: it keeps hashes and a helper process."""
         with self._verifier_lock:

@@ -133,7 +133,10 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return name if isinstance(name, str) and self._is_secret(name) else None
 
     def _items(self, value: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:
-        items = [item if type(item) in _PLAIN else self._plain(item, depth + 1) for item in value]
+        items = [
+            item if type(item) in _PLAIN else self.text(item) if type(item) is str else self._plain(item, depth + 1)
+            for item in value
+        ]
         for index, item in enumerate(items[:-1]):
             if isinstance(item, str) and item.startswith("--") and self._is_secret(item[2:]):
                 items[index + 1] = _hide(items[index + 1], True, depth)

@@ -142,8 +142,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def as_metadata(self) -> dict[str, Any]:
         """The plan without what is completed, which stands in it already."""
-        plain = msgspec.to_builtins(msgspec.structs.replace(self, plan=self.plan[len(self.completed) :], version=0))
-        return {FIELD: _with_lists(plain)}
+        kept = msgspec.structs.replace(self, plan=self.plan[len(self.completed) :], version=0)
+        return {FIELD: msgspec.json.decode(msgspec.json.encode(kept))}  # with lists where it has tuples
 
     def _changed(self, **changes: Any) -> Progress:
         return msgspec.structs.replace(self, at=now(), **changes)
@@ -238,9 +238,3 @@ def _line(store: Store, owner: str, head: Checkpoint | None) -> Iterator[Checkpo
             checkpoint = store.get_checkpoint(checkpoint.parent_id, owner=owner)
         except NotFoundError:
             return
-
-
-def _with_lists(plain: Any) -> Any:
-    if isinstance(plain, dict):
-        return {name: _with_lists(value) for name, value in plain.items()}
-    return [_with_lists(value) for value in plain] if isinstance(plain, tuple | list) else plain

@@ -29,6 +29,15 @@ class StageTimeout(BaseException):
     not go on after this."""
 
 
+def _own_signal() -> type[StageTimeout]:
+    """A stage may run a pipeline whose stages have limits, in the same thread."""
+
+    class OwnTimeout(StageTimeout):
+        pass
+
+    return OwnTimeout
+
+
 class Limit:
     """The time of one attempt. What is past it ends with a TimeoutError; None: it has all the time there is.
 
@@ -39,8 +48,7 @@ class Limit:
         self._seconds = seconds
         self.clock = clock
         self._on_expiry = on_expiry
-        # One of its own: a stage may run a pipeline whose stages have limits, in the same thread.
-        self._signal: type[StageTimeout] = type("StageTimeout", (StageTimeout,), {"__module__": __name__})
+        self._signal = StageTimeout if seconds is None else _own_signal()
         self._left = seconds or 0.0
         self._watch: _Watch | None = None
         self._awaited: asyncio.Timeout | None = None
