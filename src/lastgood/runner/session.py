@@ -30,6 +30,7 @@ from lastgood.runner.autosave import Autosave, Due, check_seconds
 from lastgood.runner.clock import POLL_SECONDS, Clock
 from lastgood.runner.holding import RENEWALS, SECONDS, Hold, name_executor
 from lastgood.runner.risky import Risky
+from lastgood.runner.saver import Saver
 from lastgood.runner.scheduler import Scheduler
 from lastgood.runner.signals import ExitSignals, deliver
 from lastgood.runner.steering import find_answer, find_question, meet
@@ -86,15 +87,13 @@ class Session:
         apart in a thread of the session, and must not raise.
         """
         self._task = task
-        self._provide = state
         self._load = load
-        self._about = about
         self._beat = beat
         self._restart = restart
         self._anytime = anytime
         self._deadline = check_seconds("deadline", deadline)
         self._clock = clock or Clock()
-        self._due = Due(autosave or Autosave(), self._clock)
+        self._saver = Saver(task, Due(autosave or Autosave(), self._clock), state, about)
         executor = name_executor() if executor is None else check_name("executor", executor)
         self._hold = Hold(task.store, task.owner, executor, check_seconds("lease", lease))
         self._signals = ExitSignals(self._note_signal) if signals else None
@@ -102,7 +101,6 @@ class Session:
         self._interrupted = False
         self._is_delivered = False
         self._is_over = False
-        self._seen: str | None = None
         self._applied: set[str] = set()
         self._decided: dict[str, Any] | None = None
         self._heard: set[str] = set()
@@ -156,14 +154,12 @@ class Session:
         self._require_own()
         self._go_on()
         self._attend()
-        self._look_at_head()
-        if (due := self._due.at_boundary()) is not None:
-            self._save_by_itself(due)
+        self._saver.save_at_boundary()
 
     def save(self, *, message: str = "", type: str = "step", **fields: Any) -> Checkpoint:
         """The present as a checkpoint, now. Takes the fields of `Task.save`."""
         self._require_own()
-        return self._mark(type, message=message, **fields)
+        return self._saver.save(type, message=message, **fields)
 
     def wait(self, seconds: float) -> None:
         """Let time pass; what people ask for is done meanwhile. Raises as `boundary` does."""
@@ -192,7 +188,8 @@ class Session:
         if (open_question := find_question(self._task)) is None or open_question["id"] != asked["id"]:
             self._go_on()
             self._attend()
-            self._mark("question", control_state="waiting_for_input", metadata={"question": asked}, message=question)
+            told = {"question": asked}
+            self._saver.save("question", control_state="waiting_for_input", metadata=told, message=question)
         while self._decided is None:
             self._meet_requests()
             if self._decided is None:
@@ -247,8 +244,7 @@ class Session:
         task = self._task
         if task.refresh() is None:
             try:
-                fields = self._fields({"type": "started", "control_state": "running"})
-                task.save(self._first_state(), on_failure="raise", **fields)
+                self._saver.begin()
             except ConflictError:
                 task.refresh()
         assert task.branch_id is not None
@@ -270,9 +266,9 @@ class Session:
         if self._load is not None:
             self._load(task.state)
         if state in ("idle", "stopped", "failed", "completed"):
-            met = [request for request in wanted if request.kind in ("resume", "retry")]
-            self._commit("started", KEPT, met, capture=False, control_state="running")
-        self._look_at_head()
+            met = [Met(request.id, {}) for request in wanted if request.kind in ("resume", "retry")]
+            self._saver.record("started", met=met, control_state="running")
+        self._saver.look()
 
     def _end(self, error: BaseException | None) -> None:
         if isinstance(error, Stopped):
@@ -293,12 +289,12 @@ class Session:
                 self.stopped = stopped.reason
                 return
             if self.control_state == "running":
-                self._mark("completed", control_state="completed")
+                self._saver.save("completed", control_state="completed")
         elif isinstance(error, Exception) and self.control_state != "failed":
             reason = self._task.without_secrets(f"{type(error).__name__}: {error}")[:2000]
             try:
                 self._go_on()
-                self._commit("failed", KEPT, capture=False, control_state="failed", metadata={"error": reason})
+                self._saver.record("failed", control_state="failed", metadata={"error": reason})
             except CheckpointError as failure:
                 self._task.alert("it could not be recorded that the work failed", failure, "session")
 
@@ -315,7 +311,7 @@ class Session:
 
     def mark(self, type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> Checkpoint:
         """See Steered."""
-        saved = self._mark(type, met=(Met(request.id, outcome or {}),), **fields)
+        saved = self._saver.save(type, met=[Met(request.id, outcome or {})], **fields)
         self._note_met(request)
         if type == "answered":
             self._decided = fields["decisions"][-1]
@@ -324,7 +320,7 @@ class Session:
 
     def rewind(self, request: Request) -> None:
         """See Steered."""
-        data, present = request.data, self._present()
+        data, present = request.data, self._saver.present()
         what = data.get("what", "both")
         result = self._task.rewind(
             data["checkpoint"],
@@ -335,7 +331,7 @@ class Session:
             request=request.id,
         )
         self._note_met(request)
-        self._look_at_head()
+        self._saver.look()
         if self._load is not None and what != "files":
             self._load(result.state)
 
@@ -367,7 +363,7 @@ class Session:
 
     def _meet_requests(self) -> None:
         if self._signal is not None or self._interrupted:
-            self._save_by_itself("interrupted")
+            self._saver.save_by_itself("interrupted")
             raise Stopped("interrupted")
         if self.control_state == "stopped":
             raise Stopped("stopped")
@@ -400,7 +396,7 @@ class Session:
     def _go_on(self) -> None:
         """The program went on while the branch says that it waits: it was ended in between, and asks no more."""
         if self.control_state == "waiting_for_input":
-            self._commit("resumed", KEPT, capture=False, control_state="running")
+            self._saver.record("resumed", control_state="running")
 
     def _answered_before(self, asked: dict[str, Any]) -> str | None:
         """What was answered when nobody was there, and the work has not heard yet."""
@@ -411,52 +407,10 @@ class Session:
         return str(given.decisions[-1]["answer"])
 
     def _wait(self) -> None:
-        active = self.control_state == "waiting_for_input"
-        self._look_at_head()
-        if (due := self._due.while_waiting(active=active)) is not None:
-            self._save_by_itself(due)
+        self._saver.save_while_waiting(active=self.control_state == "waiting_for_input")
         if self._clock.wait(self._wake, POLL_SECONDS):
             raise Stopped("interrupted")
         self._require_own()
-
-    # --- saving --------------------------------------------------------------------------------------------
-
-    def _mark(self, type: str, *, met: Sequence[Met] = (), **fields: Any) -> Checkpoint:
-        saved = self._task.advance(self._present(), type=type, met=tuple(met), **self._fields(fields))
-        self._look_at_head()
-        return saved
-
-    def _commit(
-        self, type: str, state: Any, met: Sequence[Request] = (), *, capture: bool = True, **fields: Any
-    ) -> Checkpoint:
-        done = tuple(Met(request.id, {}) for request in met)
-        saved = self._task.advance(state, capture=capture, type=type, met=done, **self._fields(fields))
-        self._look_at_head()
-        return saved
-
-    def _save_by_itself(self, type: str, only_on: Checkpoint | None = None) -> None:
-        """What has not changed is not saved again. That it fails is an alert: the work goes on."""
-        try:
-            self._task.advance(self._present(), only_if_changed=True, only_on=only_on, type=type, **self._fields({}))
-        except (ConflictError, InvalidError):
-            raise
-        except CheckpointError:
-            pass  # said already
-        self._look_at_head()
-        self._due.saved()
-
-    def _fields(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """With what every checkpoint of this session has."""
-        if self._about is None:
-            return fields
-        about = self._about()
-        return {**about, **fields, "metadata": {**about.get("metadata", {}), **(fields.get("metadata") or {})}}
-
-    def _present(self) -> Any:
-        return KEPT if self._provide is None else self._provide()
-
-    def _first_state(self) -> Any:
-        return {} if self._provide is None else self._provide()
 
     # --- by itself -----------------------------------------------------------------------------------------
 
@@ -471,32 +425,14 @@ class Session:
                 finally:
                     deliver(number)
         elif self._anytime:
-            self._look_at_head()
-            if (due := self._due.at_boundary()) is not None:
-                self._save_at_any_moment(due)
+            self._saver.save_at_any_moment()
 
     def _save_late(self) -> None:
         said = "the work did not come to a boundary in time: it ends"
         if not self._anytime:
             self._task.alert(f"{said} unsaved", None, "session")
-        elif self._save_at_any_moment("interrupted"):
+        elif self._saver.save_at_any_moment("interrupted"):
             self._task.alert(said, None, "session")
-
-    def _save_at_any_moment(self, type: str) -> bool:
-        """In the middle of the work, which may save meanwhile: what was read before that is not saved on top of it."""
-        try:
-            self._save_by_itself(type, only_on=self._task.head)
-        except Exception as error:  # of the program: its state was just being changed
-            self._task.alert(f"the work was not saved: {error}", error, "session")
-            return False
-        return True
-
-    def _look_at_head(self) -> None:
-        """Whatever was saved through the handle is a save like any other."""
-        head = self._task.head
-        if head is not None and head.id != self._seen:
-            self._seen = head.id
-            self._due.saved()
 
     def _note_signal(self, number: int) -> None:
         self._signal = number, self._clock.now()
