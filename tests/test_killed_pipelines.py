@@ -17,7 +17,7 @@ from tests.killing import STAGES
 
 import lastgood
 
-FULL = os.environ.get("LASTGOOD_FULL") == "1"
+FULL = bool(os.environ.get("LASTGOOD_FULL"))
 KILLS = 200 if FULL else 15
 
 

@@ -4,6 +4,7 @@ where it was said to be (C10, G10)."""
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.spooling import ask_nobody
 import lastgood
 from lastgood import Alert, ConflictError, UnavailableError
 
+FULL = bool(os.environ.get("LASTGOOD_FULL"))
 sides = st.sampled_from([0, 1])
 places = st.integers(0, 5)
 
@@ -218,4 +220,4 @@ class SpoolMachine(RuleBasedStateMachine):
 
 
 TestSpoolMachine = SpoolMachine.TestCase
-TestSpoolMachine.settings = settings(max_examples=40, stateful_step_count=30)
+TestSpoolMachine.settings = settings(max_examples=500 if FULL else 40, stateful_step_count=30)
