@@ -18,6 +18,7 @@ class Scheduler:
         self._clock = clock
         self._jobs: list[tuple[float, Callable[[], None]]] = []
         self._end = threading.Event()
+        self._working = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def every(self, seconds: float, job: Callable[[], None]) -> None:
@@ -29,20 +30,29 @@ class Scheduler:
         self._thread.start()
 
     def close(self) -> None:
-        """Afterwards no job runs, unless one takes longer than anybody would wait."""
+        """Afterwards no job runs, unless one takes longer than anybody would wait. The thread ends by itself:
+        nobody waits until it is given a processor once more."""
         self._end.set()
-        thread, self._thread = self._thread, None
-        if thread is not None and thread is not threading.current_thread() and thread.is_alive():
-            thread.join(CLOSE_SECONDS)
+        thread = self._thread
+        if thread is None or thread is threading.current_thread() or not thread.is_alive():
+            return
+        if self._working.acquire(timeout=CLOSE_SECONDS):
+            self._working.release()
 
     def _run(self) -> None:
         begun = self._clock.now()
         due = [begun + seconds for seconds, _ in self._jobs]
-        while due and not self._clock.wait(self._end, max(0.0, min(due) - self._clock.now())):
+        while not self._clock.wait(self._end, max(0.0, min(due) - self._clock.now())):
             for number, (seconds, job) in enumerate(self._jobs):
                 if due[number] <= self._clock.now():
-                    try:
-                        job()
-                    except Exception as error:
-                        log_error(f"what a session does by itself has failed: {error}", task_id=None)
+                    self._work(job)
                     due[number] = self._clock.now() + seconds
+
+    def _work(self, job: Callable[[], None]) -> None:
+        with self._working:
+            if self._end.is_set():
+                return
+            try:
+                job()
+            except Exception as error:
+                log_error(f"what a session does by itself has failed: {error}", task_id=None)

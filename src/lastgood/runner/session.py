@@ -107,7 +107,7 @@ class Session:
         self._deaf = False
         self._wake = threading.Event()
         self._keeper = Scheduler(self._clock)  # the lease is kept whatever takes long, or is called, in the other one
-        self._scheduler = Scheduler(self._clock)
+        self._scheduler = Scheduler(self._clock) if anytime or beat is not None else self._keeper
         self._token: Token[Session | None] | None = None
         self._pid = 0
         self.stopped: str | None = None
@@ -210,12 +210,13 @@ class Session:
         try:
             self._take()
             self._keeper.every(self._hold.seconds / RENEWALS, self._hold.renew)
-            self._keeper.start()
-            self._begin()
             self._scheduler.every(1.0, self._look_after)
             if self._beat is not None:
                 self._scheduler.every(*self._beat)
-            self._scheduler.start()
+            self._keeper.start()
+            self._begin()
+            if self._scheduler is not self._keeper:
+                self._scheduler.start()
             if self._signals is not None:
                 self._signals.install()
         except BaseException:
