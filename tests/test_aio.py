@@ -810,7 +810,7 @@ LEFT_OUT = {
                 "meter",
             ),
             *("renew_locks", "spool", "stream_file"),
-            *("stored", "verifier", "wrap", "wrap_intact"),
+            *("remember", "stored", "verifier", "wrap", "wrap_intact"),
         ),
         ENGINE,
     ),

@@ -14,6 +14,9 @@ from lastgood import Pipeline, StageContext, StageError, StageTimeout, Store, st
 from lastgood.runner.clock import Clock
 from lastgood.runner.timeout import SENDS, SENDS_APART, Limit
 
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+"""The end of a stage's time may come in a finalizer, where Python drops and tells it: then it comes again."""
+
 Ctx = StageContext
 
 

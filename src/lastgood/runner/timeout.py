@@ -31,11 +31,7 @@ class StageTimeout(BaseException):
 
 def _own_signal() -> type[StageTimeout]:
     """A stage may run a pipeline whose stages have limits, in the same thread."""
-
-    class OwnTimeout(StageTimeout):
-        pass
-
-    return OwnTimeout
+    return type("StageTimeout", (StageTimeout,), {"__module__": __name__})
 
 
 class Limit:
