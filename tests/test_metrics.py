@@ -219,9 +219,9 @@ def _spoilt(stored: Any) -> Any:
 
 def test_the_cache_is_told(tmp_path: Path) -> None:
     """A5, A13"""
+    with lastgood.open(tmp_path / "s") as store:
+        made = [store.task("t").save({"n": n}).id for n in range(3)]
     with lastgood.open(tmp_path / "s", cache_checkpoints=2) as store:
-        task = store.task("t")
-        made = [task.save({"n": n}).id for n in range(3)]
         for name in [*made, made[2]]:
             _ = store.get_checkpoint(name).state
         found, figures = store.metrics(), store.cache_figures()

@@ -501,17 +501,16 @@ def _mend_commits(store: Store) -> None:
 def test_only_the_most_recent_checkpoints_stay_in_memory(tmp_path: Path) -> None:
     """A5"""
     alerts: list[Alert] = []
+    with lastgood.open(tmp_path / "s") as store:
+        made = [store.task("t").save({"n": n, "text": f"{n}" * 600}).id for n in range(5)]
     with lastgood.open(tmp_path / "s", cache_checkpoints=3, cache_alert_bytes=2000, on_alert=alerts.append) as store:
-        task = store.task("t")
-        made = [task.save({"n": n, "text": f"{n}" * 600}).id for n in range(5)]
         for name in [*made, made[4]]:
             _ = store.get_checkpoint(name).state
         figures = store.cache_figures()
         assert (figures.entries, figures.hits, figures.misses, figures.evictions) == (3, 1, 5, 2)
         assert 1800 < figures.bytes < 2100
         assert alerts == []
-        task.save({"text": "x" * 900})
-        _ = task.state
+        store.task("t").save({"text": "x" * 900})
         assert "held in memory" in alerts[0].message
 
 
@@ -554,3 +553,20 @@ def test_a_checkpoint_that_somebody_holds_says_that_it_was_purged(store: Store) 
     store.purge_checkpoint(held.id)
     with pytest.raises(NotFoundError, match="was purged"):
         _ = held.state
+
+
+def test_what_was_just_saved_is_read_from_memory(tmp_path: Path) -> None:
+    """A5: it is the most recent; what brings no value takes nobody's place."""
+    with lastgood.open(tmp_path / "s", cache_checkpoints=2) as store:
+        task = store.task("t")
+        first = task.save({"n": 1})
+        second = task.save({"n": 2})
+        for _ in range(5):
+            with task.step("look"):
+                pass
+        assert store.cache_figures().entries == 2
+        assert [first.state["n"], second.state["n"]] == [1, 2]
+        assert (store.cache_figures().hits, store.cache_figures().misses) == (2, 0)
+        task.save({"n": 3})
+        assert store.get_checkpoint(first.id).state == {"n": 1}
+        assert store.cache_figures().misses == 1

@@ -241,7 +241,7 @@ class Cursor:
         if store.housekeeping is not None:
             packs = draft.files.gathered.packs if isinstance(draft.files, tuple) else ()
             store.housekeeping.note(committed.stored.placement.sequence, sum(pack.size for pack in packs))
-        if not committed.repeated:
+        if not committed.repeated and self._splitters.roots:
             store.remember(committed.stored, self._splitters.roots)
         store.meter.save("repeated" if committed.repeated else "stored", draft, record, self._splitters.new_bytes)
         return record, committed
