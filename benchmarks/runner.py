@@ -12,6 +12,7 @@ import argparse
 import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,8 @@ class _Theirs:
             "run_admin_server": False,
         }
         self._dbos = DBOS
+        with closing(sqlite3.connect(file)) as connection:  # before anybody has it open
+            connection.execute("PRAGMA journal_mode = WAL")
         DBOS(config=config)
 
         def count(n: int) -> int:
@@ -129,8 +132,8 @@ class _Theirs:
 
         self._workflow: Callable[[], int] = DBOS.workflow()(workflow)
         DBOS.launch()
-        with sqlite3.connect(file) as connection:
-            assert connection.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
+        with closing(sqlite3.connect(file)) as connection:
+            assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
             assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
         self._stages = stages
 

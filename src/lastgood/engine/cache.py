@@ -23,7 +23,8 @@ class CacheFigures(msgspec.Struct, frozen=True):
 
 class CheckpointCache:
     """At most `max_entries` checkpoints. `look` is told their bytes whenever one has come. Hits, misses and evictions
-    are this process's, not those of one that it was forked from."""
+    are this process's, not those of one that it was forked from. A signal handler may save while its thread is in here:
+    each change is one call, and no number is read before a call and written after it."""
 
     def __init__(self, max_entries: int, look: Callable[[int], None]) -> None:
         self._max_entries = max_entries
@@ -50,8 +51,9 @@ class CheckpointCache:
     def put(self, owner: str, checkpoint_id: str, blobs: Blobs) -> None:
         with self._lock:
             self._remove((owner, checkpoint_id))
+            weight = _weight(blobs)
             self._entries[owner, checkpoint_id] = blobs
-            self._bytes += _weight(blobs)
+            self._bytes += weight
             self._evict()
         self._look(self._bytes)
 
@@ -65,12 +67,17 @@ class CheckpointCache:
 
     def _evict(self) -> None:
         while len(self._entries) > self._max_entries:
-            self._remove(next(iter(self._entries)))
+            _, blobs = self._entries.popitem(last=False)
+            self._release(blobs)
             self._evictions += 1
 
     def _remove(self, key: tuple[str, str]) -> None:
         if (blobs := self._entries.pop(key, None)) is not None:
-            self._bytes -= _weight(blobs)
+            self._release(blobs)
+
+    def _release(self, blobs: Blobs) -> None:
+        weight = _weight(blobs)
+        self._bytes -= weight
 
 
 def _weight(blobs: Blobs) -> int:

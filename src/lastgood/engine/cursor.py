@@ -103,7 +103,7 @@ class Cursor:
 
     def proving(self, evidence: EvidencePack | None, state: Any) -> AbstractContextManager[Proof | None]:
         """What is to prove a checkpoint of `state`. It is being checked; that is waited for just before the commit."""
-        if evidence is None:
+        if evidence is None or evidence == type(evidence)():  # a step of which nothing is expected
             return nullcontext()
         from lastgood.engine.verification import proving
 

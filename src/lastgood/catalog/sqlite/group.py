@@ -110,9 +110,9 @@ class Group:
         self._patience = 0.0
 
     def write(self, write: Write[T]) -> T:
-        if threading.main_thread().ident == write.thread and _is_nested():  # signal handlers run there alone
-            raise nested_write()
         for other in [other for other in self._line if other.thread == write.thread]:
+            if threading.main_thread().ident == write.thread and _is_nested():  # signal handlers run there alone
+                raise nested_write()
             self._remove(other)  # an interrupt has left it there
         try:
             self._line.append(write)
