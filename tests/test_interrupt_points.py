@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import fcntl
+import gc
 import itertools
 import os
 import sys
@@ -69,7 +70,10 @@ def points() -> Iterator[Points]:
     MONITORING.use_tool_id(TOOL, "interrupts")
     for event in (MONITORING.events.PY_START, MONITORING.events.PY_RESUME, MONITORING.events.C_RETURN):
         MONITORING.register_callback(TOOL, event, points.pass_by)
+    gc.collect()
+    gc.disable()  # what it finalizes, at moments of its own, would swallow an interrupt
     yield points
+    gc.enable()
     MONITORING.free_tool_id(TOOL)
 
 
