@@ -12,6 +12,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from tests.steered import KilledError, Program
 
 import lastgood
 
@@ -39,6 +40,19 @@ def pytest_report_header(config: pytest.Config) -> str:
 def store(tmp_path: Path) -> Iterator[lastgood.Store]:
     with lastgood.open(tmp_path / "store", user="tester") as opened:
         yield opened
+
+
+@pytest.fixture
+def program(store: lastgood.Store) -> Program:
+    return Program(store.task("work"))
+
+
+@pytest.fixture
+def person(store: lastgood.Store, program: Program) -> lastgood.Control:
+    """Who steers work that has begun, and that nobody does any more."""
+    with pytest.raises(KilledError), program.session():
+        raise KilledError
+    return store.task("work").control
 
 
 @pytest.fixture

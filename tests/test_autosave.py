@@ -34,11 +34,6 @@ def clock() -> Hands:
     return Hands()
 
 
-@pytest.fixture
-def program(store: Store) -> Program:
-    return Program(store.task("work"))
-
-
 def types(program: Program) -> list[str]:
     return [one.type for one in reversed(program.task.store.list_checkpoints("work"))]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.steered import KilledError, Meanwhile, Program, another_host
+from tests.steered import Meanwhile, Program, another_host
 
 import lastgood
 from lastgood import Alert, ConflictError, LeaseError, Store, UnavailableError, UnstorableError
@@ -24,18 +24,6 @@ def alerts() -> list[Alert]:
 def store(tmp_path: Path, alerts: list[Alert]) -> Any:
     with lastgood.open(tmp_path / "store", user="tester", on_alert=alerts.append) as opened:
         yield opened
-
-
-@pytest.fixture
-def program(store: Store) -> Program:
-    return Program(store.task("work"))
-
-
-@pytest.fixture
-def person(store: Store, program: Program) -> lastgood.Control:
-    with pytest.raises(KilledError), program.session():
-        raise KilledError
-    return store.task("work").control
 
 
 def status(person: lastgood.Control, asked: lastgood.Asked) -> tuple[str, dict[str, Any]]:

@@ -11,18 +11,6 @@ import lastgood
 from lastgood import ControlError, Store
 
 
-@pytest.fixture
-def program(store: Store) -> Program:
-    return Program(store.task("work"))
-
-
-@pytest.fixture
-def person(store: Store, program: Program) -> lastgood.Control:
-    with pytest.raises(KilledError), program.session():
-        raise KilledError
-    return store.task("work").control
-
-
 def test_guidance_that_comes_first_does_not_close_the_question(program: Program, person: lastgood.Control) -> None:
     clock = Meanwhile(lambda: person.guide("think of the weekend"), lambda: person.answer("no"))
     with program.session(clock=clock) as session:

@@ -17,11 +17,6 @@ from lastgood.runner.clock import Clock
 
 
 @pytest.fixture
-def program(store: Store) -> Program:
-    return Program(store.task("work"))
-
-
-@pytest.fixture
 def outside(store: Store) -> Callable[[], lastgood.Control]:
     """As somebody else sees the work."""
     return lambda: store.task("work").control

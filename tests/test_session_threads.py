@@ -14,11 +14,6 @@ import lastgood
 from lastgood import InvalidError, LeaseError, Store
 
 
-@pytest.fixture
-def program(store: Store) -> Program:
-    return Program(store.task("work"))
-
-
 def test_a_worker_is_in_the_session_while_the_main_thread_saves_through_the_same_handle(
     store: Store, program: Program
 ) -> None:

@@ -16,18 +16,6 @@ from lastgood.runner.control import StandIn
 
 
 @pytest.fixture
-def program(store: Store) -> Program:
-    return Program(store.task("work"))
-
-
-@pytest.fixture
-def person(store: Store, program: Program) -> lastgood.Control:
-    with pytest.raises(KilledError), program.session():
-        raise KilledError
-    return store.task("work").control
-
-
-@pytest.fixture
 def asking(program: Program, person: lastgood.Control) -> lastgood.Control:
     with pytest.raises(KilledError), program.session(clock=Meanwhile(die)) as session:
         session.ask("Deploy?", choices=["yes", "no"])
