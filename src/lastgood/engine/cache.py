@@ -1,4 +1,4 @@
-"""The most recently loaded checkpoints, as encoded bytes; never anyone's live objects (A5)."""
+"""The checkpoints that were saved or loaded last, as encoded bytes; never anyone's live objects (A5)."""
 
 from __future__ import annotations
 
