@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.damage import CATALOG, ask, copy, fill, flip, pack_file, tamper
 
 import lastgood
 from lastgood import IntegrityError, LostCommitsError, RepairReport
+from lastgood.catalog.sqlite import database
 from lastgood.content.packs import read_index
 from lastgood.engine import repair as repairing
 from lastgood.engine.checking.examination import examine
@@ -544,3 +546,23 @@ def test_a_new_pack_holds_only_what_is_needed(store: Path) -> None:
     assert repair(store).ok
     data = pack_file(store).read_bytes()
     assert len(read_index(lambda start, length: data[start : start + length], len(data)).entries) == count
+
+
+@pytest.mark.parametrize(
+    ("number", "error"), [(errno.ENOSPC, lastgood.DiskFullError), (errno.EIO, lastgood.UnavailableError)]
+)
+def test_a_database_that_finds_no_place_to_be_rebuilt_in_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, error: type[Exception]
+) -> None:
+    """I4, found by the failing disk: it came as an error of the system."""
+
+    def fail(path: Path) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    with lastgood.open(tmp_path / "store") as store:
+        saved = store.task("t").save({"n": 1})
+        monkeypatch.setattr(database, "create_connection", fail)
+        with pytest.raises(error, match="the database was not rebuilt"):
+            store.catalog.rebuild()
+        assert store.get_checkpoint(saved.id).state == {"n": 1}
+    assert not list((tmp_path / "store").glob("*.new*"))

@@ -5,6 +5,7 @@ A connection belongs to one thread of one process. No transaction outlives the c
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -31,7 +32,7 @@ from lastgood.catalog.sqlite.group import Batch, Group, Work, Write, nested_writ
 from lastgood.catalog.sqlite.migration import Migration, migrate, migrations, pending
 from lastgood.catalog.sqlite.queue import Queue
 from lastgood.catalog.sqlite.shapes import counted
-from lastgood.errors import CheckpointError, IntegrityError, LostCommitsError, UnavailableError
+from lastgood.errors import CheckpointError, DiskFullError, IntegrityError, LostCommitsError, UnavailableError
 from lastgood.model.forking import hold_for_fork, renew_after_fork
 from lastgood.model.identity import new_id
 
@@ -305,6 +306,10 @@ class FileDatabase(Database):
                 remove_unfinished(self._path)
                 with closing(create_connection(path)) as fresh:
                     return rebuild(connection, fresh, self._queue.witness())
+        except OSError as error:
+            if isinstance(error, CheckpointError):
+                raise
+            raise _not_rebuilt(error) from error
         finally:
             for end in ("", "-wal", "-shm"):
                 remove(path.with_name(path.name + end))
@@ -460,6 +465,12 @@ def _note_pages(noted: list[int], connection: apsw.Connection, name: str, pages:
 def _ends_all(error: Exception, connection: apsw.Connection) -> bool:
     """A disk that fails fails every write of the transaction."""
     return isinstance(error, apsw.IOError | apsw.FullError) or not connection.in_transaction
+
+
+def _not_rebuilt(error: OSError) -> UnavailableError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFullError("the disk is full; the database was not rebuilt", hint="free some space and repair again")
+    return UnavailableError("the disk reported an error; the database was not rebuilt", hint="look at the disk")
 
 
 def _closed() -> UnavailableError:
