@@ -94,6 +94,7 @@ class Helper:
             except TimeoutError as error:
                 raise _too_slow() from error
             except ValueError as error:
+                self._require_open()  # else it was not the answer: the socket was closed under whoever waits for it
                 raise UnavailableError("the helper process gave an answer that makes no sense") from error
             except (OSError, EOFError):
                 self.end()
@@ -106,9 +107,12 @@ class Helper:
     def release(self) -> None:
         self._lock.release()
 
-    def _require_child(self) -> _Child:
+    def _require_open(self) -> None:
         if self._closed:
             raise UnavailableError("this verifier was closed")
+
+    def _require_child(self) -> _Child:
+        self._require_open()
         if self._child is None:
             self._child = _Child()
             self._farewell = weakref.finalize(self, self._child.end)
