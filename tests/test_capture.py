@@ -516,6 +516,13 @@ def test_an_index_that_is_no_file_is_empty_and_replaced(
     assert StatIndex.load(file, bench.root.path).folders == (bench.index.folders if file.is_file() else {})
 
 
+def test_an_index_that_is_a_fifo_somebody_holds_is_empty(bench: Bench, tmp_path: Path) -> None:
+    os.mkfifo(file := tmp_path / "index")
+    writer = os.open(file, os.O_RDWR)
+    assert StatIndex.load(file, bench.root.path).folders == {}
+    os.close(writer)
+
+
 def test_an_index_grows_by_what_changed_until_it_is_written_anew(bench: Bench, later: None, tmp_path: Path) -> None:
     file = tmp_path / "index"
     bench.index = StatIndex.load(file, bench.root.path)
