@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
+import stat
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import lastgood
 from lastgood import Evidence, EvidencePack, Store, Task
+from lastgood.evidence.captured import CapturedFile, CapturedFiles
+from lastgood.evidence.files import Files
 
 
 @pytest.fixture
@@ -98,6 +102,38 @@ def test_a_row_is_looked_for_in_the_database_as_it_was(store: Store, task: Task,
     connection.close()
     assert (made.verified, store.verify_checkpoint(made.id)) == (True, True)
     assert not store.verify_checkpoint(made.id, live=True)
+
+
+def test_a_database_is_put_down_once_and_no_other_in_its_place(tmp_path: Path) -> None:
+    """The helper process may be reading it when the check asks where it is for the second time."""
+    captured = {
+        name: CapturedFile(stat.S_IFREG | 0o644, 5, name.encode(), lambda name=name: iter([name.encode()]))  # type: ignore[misc]
+        for name in ("one", "two")
+    }
+    with closing(
+        CapturedFiles(Files(str(tmp_path), absolute=True, max_bytes=0, helper=None), captured.__getitem__)
+    ) as files:
+        first, second = Path(files.place("one")), Path(files.place("two"))
+        before = first.stat()
+        assert files.place("one") == str(first)
+        assert first.stat() == before
+        assert (first.read_text(), second.read_text()) == ("one", "two")
+
+
+def test_rows_of_several_databases_are_each_looked_for_in_their_own(store: Store, task: Task, base: Path) -> None:
+    claims = []
+    for number in range(12):
+        with closing(sqlite3.connect(base / "app" / f"{number}.sqlite")) as connection:
+            connection.execute("CREATE TABLE jobs (id INTEGER)")
+            connection.execute("INSERT INTO jobs VALUES (?)", (number,))
+            connection.commit()
+        row = {"table": "jobs", "where": {"id": number}, "db_path": f"{number}.sqlite"}
+        claims.append(Evidence("db_row", f"has {number}", row))
+    made = task.save({}, evidence=EvidencePack(claims))
+    for number in range(12):
+        (base / "app" / f"{number}.sqlite").unlink()
+    checked = store.check_checkpoint(made.id).pack
+    assert [piece.verification_error for piece in checked.evidence_list] == [None] * 12
 
 
 def test_evidence_about_the_outside_world_is_checked_there(store: Store, task: Task, base: Path) -> None:

@@ -6,6 +6,7 @@ What the checkpoint says nothing about is looked at on disk.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -39,6 +40,8 @@ class CapturedFiles(Files):
         self._real = real
         self._find = find
         self._scratch: TemporaryDirectory[str] | None = None
+        self._copies: dict[bytes, str] = {}
+        self._lock = threading.Lock()
 
     def look(self, path: object) -> os.stat_result | None:
         found = self._find(self.require(path))
@@ -57,18 +60,24 @@ class CapturedFiles(Files):
         return found.digest.hex()
 
     def place(self, path: object) -> str:
-        """A database is put down where the helper process can read it."""
+        """A database is put down where the helper process can read it: once, because it may be reading it already."""
         text = self.require(path)
         found = self._find(text)
-        if not isinstance(found, CapturedFile) or found.content is None:
+        if not isinstance(found, CapturedFile) or found.content is None or found.digest is None:
             return text
+        with self._lock:
+            if found.digest not in self._copies:
+                self._copies[found.digest] = self._put_down(found.digest.hex(), found.content())
+            return self._copies[found.digest]
+
+    def _put_down(self, name: str, content: Iterator[bytes]) -> str:
         if self._scratch is None:
             from tempfile import TemporaryDirectory  # a tenth of the time in which a command starts
 
             self._scratch = TemporaryDirectory(prefix="lastgood-")
-        copy = Path(self._scratch.name) / "database"
+        copy = Path(self._scratch.name) / name
         with copy.open("wb") as file:
-            file.writelines(found.content())
+            file.writelines(content)
         return str(copy)
 
     def require(self, path: object) -> str:
