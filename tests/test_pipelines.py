@@ -85,6 +85,18 @@ def failing_once(store: Store) -> tuple[Pipeline, list[str]]:
     return pipeline, ran
 
 
+def counting(monkeypatch: pytest.MonkeyPatch, store: Store, name: str) -> list[object]:
+    """What a method of the catalog is called with."""
+    real, calls = getattr(store.catalog, name), list[object]()
+
+    def counted(*about: Any, **more: Any) -> Any:
+        calls.append(about)
+        return real(*about, **more)
+
+    monkeypatch.setattr(store.catalog, name, counted)
+    return calls
+
+
 # --- running -----------------------------------------------------------------------------------------------
 
 
@@ -410,6 +422,103 @@ def test_a_round_that_was_interrupted_goes_on(store: Store) -> None:
         pipeline.run(store.task("work"))
     pipeline.run(store.task("work"))
     assert ran == [(1, "a"), (1, "b"), (1, "c"), (2, "a"), (2, "b"), (2, "b"), (2, "c")]
+
+
+# --- one stage after the other -----------------------------------------------------------------------------
+
+
+def open_stages(store: Store) -> list[tuple[str, int]]:
+    return [(step.name, step.metadata["attempt"]) for step in store.open_steps("work")]
+
+
+def test_the_commit_of_a_stage_begins_the_next_one(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One transaction for each stage. Whoever is killed in between finds it open."""
+    begun = counting(monkeypatch, store, "begin_step")
+    looked = counting(monkeypatch, store, "open_requests")
+    seen: list[list[tuple[str, int]]] = []
+
+    def listen(event: ProgressEvent) -> None:
+        if event.kind == "succeeded":
+            seen.append(open_stages(store))
+
+    grounds = []
+
+    def work(ctx: Ctx) -> None:
+        (step,) = store.open_steps("work")
+        assert ctx.task.head is not None
+        grounds.append(step.metadata["ground"] == ctx.task.head.id)
+
+    Pipeline([stage(name=name)(work) for name in "abcd"], rounds=2).run(store.task("work"), on_progress=listen)
+    assert seen == [[("b", 1)], [("c", 1)], [("d", 1)], []] * 2
+    assert len(begun) == 2, "the first stage of a round begins by itself"
+    assert len(looked) < 2 * 4, "somebody asks what the commit knows"
+    assert grounds == [True] * 8
+
+
+def test_where_people_want_something_the_next_stage_waits_to_begin(store: Store) -> None:
+    seen: list[list[tuple[str, int]]] = []
+
+    def first(ctx: Ctx) -> None:
+        control(store).guide("shorter")
+
+    def second(ctx: Ctx) -> None:
+        assert [one["text"] for one in ctx.guidance] == ["shorter"]
+        assert ctx.attempt == 1
+
+    def listen(event: ProgressEvent) -> None:
+        if event.kind == "succeeded":
+            seen.append(open_stages(store))
+
+    Pipeline([first, second]).run(store.task("work"), on_progress=listen)
+    assert seen == [[], []]
+    assert types(store)[1:4] == ["stage_succeeded", "guided", "stage_succeeded"]
+    assert [event.kind for event in store.events("work") if event.kind.startswith("step")] == []
+
+
+@pytest.mark.parametrize("at", ["started", "succeeded"])
+def test_an_interrupted_run_leaves_no_stage_begun(store: Store, at: str) -> None:
+    """In the midst of a stage, or just when the next one was begun with its commit."""
+    ran: list[tuple[str, int]] = []
+
+    def work(ctx: Ctx) -> None:
+        ran.append((ctx.stage, ctx.attempt))
+        sessions.append(ctx.session)
+        if at == "started" and len(ran) == 1:
+            ctx.session.interrupt()
+
+    def listen(event: ProgressEvent) -> None:
+        if at == event.kind == "succeeded" and len(ran) == 1:
+            sessions[0].interrupt()
+
+    sessions: list[lastgood.Session] = []
+    pipeline = Pipeline([stage(name=name)(work) for name in "ab"])
+    assert pipeline.run(store.task("work"), on_progress=listen).stopped == "interrupted"
+    assert open_stages(store) == []
+    withdrawn = [event.data["reason"] for event in store.events("work") if event.kind == "step_abandoned"]
+    assert withdrawn == ([] if at == "started" else ["the work ended before it began"])
+    assert pipeline.run(store.task("work")).stopped is None
+    assert ran == [("a", 1), ("b", 1)]
+
+
+def test_a_save_in_between_is_what_the_next_stage_begins_on(store: Store) -> None:
+    task = store.task("work")
+
+    def first(ctx: Ctx) -> None:
+        ctx.state["first"] = True
+
+    def second(ctx: Ctx) -> None:
+        (step,) = store.open_steps("work")
+        assert (step.metadata["ground"], ctx.attempt) == (task.head and task.head.id, 1)
+        assert ctx.state == {"first": True, "by the listener": True}
+
+    def listen(event: ProgressEvent) -> None:
+        if (event.kind, event.stage) == ("succeeded", "first"):
+            task.save({**task.state, "by the listener": True}, metadata=task.head.metadata if task.head else {})
+
+    Pipeline([first, second]).run(task, on_progress=listen)
+    (withdrawn,) = [event.data["reason"] for event in store.events("work") if event.kind == "step_abandoned"]
+    assert withdrawn == "something came before it"
+    assert open_stages(store) == []
 
 
 # --- people ------------------------------------------------------------------------------------------------

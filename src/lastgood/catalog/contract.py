@@ -164,7 +164,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     `keeps_redo`: it was not the user who saved, so what was undone can still be redone.
 
     `lease`: the token of who works on the branch; on a new branch, of who goes on there from the branch that the lease
-    is of. `met`: requests that this commit meets.
+    is of. `met`: requests that this commit meets. `begins`: a step that begins with it, unless a request to the branch
+    is open: then the commit is made without.
     """
 
     owner: str
@@ -192,6 +193,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     keeps_redo: bool = False
     lease: int | None = None
     met: Sequence[Met] = ()
+    begins: OpenStep | None = None
 
 
 class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -257,11 +259,13 @@ class KnownPack(NamedTuple):
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """What a commit came to. `repeated`: it had been stored before, under the same key or id."""
+    """What a commit came to. `repeated`: it had been stored before, under the same key or id; nothing begins then.
+    `begun`: the step that was to begin with it has."""
 
     stored: StoredCheckpoint
     previous_control_state: str
     repeated: bool = False
+    begun: bool = False
 
 
 class Line(msgspec.Struct, frozen=True):

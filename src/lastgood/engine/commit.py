@@ -43,6 +43,7 @@ from lastgood.model.metadata import check_metadata
 from lastgood.model.redaction import Redaction
 
 if TYPE_CHECKING:
+    from lastgood.engine.step import Step
     from lastgood.engine.verification import Proof
     from lastgood.engine.workspace import CapturedFiles
     from lastgood.model.checkpoint import FileRoot
@@ -63,7 +64,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
     `state` KEPT: the parent's; so are `files` then, which are else those that were captured, or None. `proof` is its
     evidence. `step` is the open step that this ends, `journal` the restore of files; `notes` come into the log with it.
-    `files_move`, `keeps_redo` and `met` as in Commit. `began` is when, by the monotonic clock.
+    `files_move`, `keeps_redo`, `met` and `begins` as in Commit. `began` is when, by the monotonic clock.
     """
 
     state: Any
@@ -75,6 +76,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     lineage: Lineage | None = None
     proof: Proof | None = None
     step: str | None = None
+    begins: Step | None = None
     notes: tuple[Note, ...] = ()
     companions: Mapping[str, list[Any]] = {}
     message: str = ""
@@ -181,10 +183,13 @@ def write_checkpoint(
         keeps_redo=draft.keeps_redo,
         lease=ground.lease,
         met=draft.met,
+        begins=draft.begins.as_open() if draft.begins else None,
         **_file_content(draft.files),
         attestations=_attested(draft.proof),
     )
     committed = catalog.commit(commit, Actor(user, correlation_id))
+    if committed.begun and draft.begins is not None:
+        draft.begins.note_begun()
     splitters.new_bytes = _new_bytes(commit)
     if not committed.repeated:
         splitters.keep(splits, committed.stored)

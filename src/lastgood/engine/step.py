@@ -83,24 +83,33 @@ class Step:
     def begin(self) -> Self:
         if self._open or self.checkpoint is not None:
             raise ConflictError(f"the step {self.name!r} was begun already", hint="begin a new one: task.step(…)")
-        self._task.begin(
-            OpenStep(
-                id=self.id,
-                owner=self._task.owner,
-                task_id=self._task.task_id,
-                name=self.name,
-                type=self.type,
-                began_at=now(),
-                began_by=self._task.user,
-                process=this_process(),
-                branch_id=self._task.branch_id,
-                work_item_id=self._fields.get("work_item_id"),
-                metadata=self._told,
-            )
-        )
-        self._open = True
+        self._task.begin(self.as_open())
+        self.note_begun()
         self._ground = self._task.head
         return self
+
+    def as_open(self) -> OpenStep:
+        """What is to be known of it, when it begins now."""
+        return OpenStep(
+            id=self.id,
+            owner=self._task.owner,
+            task_id=self._task.task_id,
+            name=self.name,
+            type=self.type,
+            began_at=now(),
+            began_by=self._task.user,
+            process=this_process(),
+            branch_id=self._task.branch_id,
+            work_item_id=self._fields.get("work_item_id"),
+            metadata=self._told,
+        )
+
+    def note_begun(self) -> None:
+        self._open = True
+
+    @property
+    def is_open(self) -> bool:
+        return self._open
 
     def expect(self, *evidence: Evidence) -> None:
         """Claim something; it is checked when the step commits."""
@@ -155,11 +164,16 @@ class Step:
         for line in list(self._running):
             line.stop()
 
-    def commit(self) -> Checkpoint:
-        """Make the checkpoint. Raises ConflictError when the state was changed and the head is another one now."""
+    def commit(self, then: Step | None = None) -> Checkpoint:
+        """Make the checkpoint. Raises ConflictError when the state was changed and the head is another one now.
+
+        `then` is begun with it, if it is stored and nobody wants anything of the work: `then.is_open` says.
+        """
         if not self._open:
             raise ConflictError(f"the step {self.name!r} is not open", hint="begin it: `with task.step(…) as step`")
-        self.checkpoint = self._task.commit_step(self, self._state, self._from, self._fields, self._runs)
+        self.checkpoint = self._task.commit_step(self, self._state, self._from, self._fields, self._runs, then)
+        if then is not None and then.is_open:
+            then._ground = self.checkpoint
         if self.checkpoint.status == "lost":
             self._give_up("its checkpoint could not be stored")
         self._open = False

@@ -451,12 +451,18 @@ class Task:
 
     @_spanned("save")
     def commit_step(
-        self, step: Step, state: Any, begun: Checkpoint | None, fields: dict[str, Any], runs: Sequence[Run]
+        self,
+        step: Step,
+        state: Any,
+        begun: Checkpoint | None,
+        fields: dict[str, Any],
+        runs: Sequence[Run],
+        then: Step | None,
     ) -> Checkpoint:
         """The checkpoint of a step: on top of whatever is there if its state is the head's, else where it began."""
         with self._cursor.proving(step.evidence, state) as proof:
             about = {"type": step.type, "step_id": step.name, "id": step.id, "step": step.id, "proof": proof}
-            draft = _draft(state, **{**fields, **about})
+            draft = _draft(state, **{**fields, **about, "begins": then})
 
             def save(ready: Draft) -> Checkpoint:
                 if self._workspace is not None and runs:

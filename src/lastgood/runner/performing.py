@@ -1,10 +1,13 @@
-"""Doing one stage: attempts, each an open step; one durable commit when it is done, or for each failure (C2)."""
+"""Doing one stage: attempts, each an open step; one durable commit when it is done, or for each failure (C2).
+
+That commit begins the stage that follows, if nobody wants anything of the work in between: one transaction for each.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lastgood.engine.step import ERROR_CHARACTERS, Step, in_words
 from lastgood.errors import CheckpointError, InvalidError, LeaseError, StageError
@@ -15,22 +18,34 @@ from lastgood.runner.timeout import Limit
 if TYPE_CHECKING:
     from lastgood.runner.clock import Clock
     from lastgood.runner.driving import Driver
-    from lastgood.runner.plan import Job
+    from lastgood.runner.plan import Job, Plan
     from lastgood.runner.session import Session
+
+
+class _Attempt(NamedTuple):
+    """At one job. `fields` are the step's, `told` is for whoever finds it open."""
+
+    step: Step
+    fields: dict[str, Any]
+    told: dict[str, Any]
 
 
 class Performer:
     """Does the jobs of one run, one after the other."""
 
-    def __init__(
-        self, session: Session, standing: Standing, driver: Driver, clock: Clock, chance: Callable[[], float]
-    ) -> None:
+    def __init__(self, session: Session, standing: Standing, driver: Driver, clock: Clock, plan: Plan) -> None:
         self._session = session
         self._task = session.task
         self._standing = standing
         self._driver = driver
         self._clock = clock
-        self._chance = chance
+        self._plan = plan
+        self._ahead: _Attempt | None = None
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the last job's commit began the one that follows."""
+        return self._ahead is not None
 
     def perform(self, job: Job) -> None:
         """Until it is done, or the work was led elsewhere. StageError when it has failed for good."""
@@ -40,17 +55,21 @@ class Performer:
             attempts = max(attempts, interrupted.metadata["attempt"])
             self._put_files_back(job, interrupted.metadata.get("ground"))
         while not self._try(job, attempts := attempts + 1):
-            self._session.wait(job.stage.backoff.delay(self._standing.progress.spent, self._chance()))
+            self._session.wait(job.stage.backoff.delay(self._standing.progress.spent, self._plan.chance()))
             if self._standing.is_elsewhere():
                 return
 
+    def fall_back(self, reason: str) -> None:
+        """What is begun ahead is not done."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            self._standing.abandon(ahead.step.id, reason)
+
     def _try(self, job: Job, attempt: int) -> bool:
         """Whether nothing is left to be tried."""
-        standing, fields = self._standing, self._fields(job)
+        standing = self._standing
         ground = None if self._task.head is None else self._task.head.id
-        told = {**standing.place(job), "attempt": attempt, "ground": ground}
-        step = Step(self._task, job.stage.name, job.type, fields, told=told)
-        step.begin()
+        step, fields, _ = self._begin(job, attempt, ground)
         standing.settle()
         standing.take_on(job, attempt)
         standing.tell("started")
@@ -73,6 +92,20 @@ class Performer:
         self._complete(job, step, ctx, fields, attempt, self._clock.now() - begun)
         return True
 
+    def _begin(self, job: Job, attempt: int, ground: str | None) -> _Attempt:
+        told = self._told(job, attempt, ground)
+        if self._ahead is not None and (self._ahead.step.type, self._ahead.told) == (job.type, told):
+            begun, self._ahead = self._ahead, None
+            return begun
+        self.fall_back("something came before it")
+        begun = self._prepare(job, told)
+        begun.step.begin()
+        return begun
+
+    def _prepare(self, job: Job, told: dict[str, Any]) -> _Attempt:
+        fields = self._fields(job)
+        return _Attempt(Step(self._task, job.stage.name, job.type, fields, told=told), fields, told)
+
     def _complete(
         self, job: Job, step: Step, ctx: StageContext, fields: dict[str, Any], attempt: int, seconds: float
     ) -> None:
@@ -80,11 +113,18 @@ class Performer:
         after = before.completing(seconds) if job.type == "stage_succeeded" else before.undone()
         fields["metadata"] = after.as_metadata()
         made = ctx.hand_over(fields)
+        ahead = None
+        if self._session.goes_on and (then := self._plan.following(job)) is not None:
+            ahead = self._prepare(then, self._told(then, 1, step.id))  # which will be the checkpoint's id, too
         try:
-            saved = step.commit()
+            saved = step.commit(ahead and ahead.step)
         except InvalidError as error:  # what it made cannot be stored, however often it is made
             self._record_failure(job, step, attempt, in_words(error), final=True)
             raise
+        if ahead is not None and ahead.step.is_open:
+            self._ahead = ahead
+            if self._standing.is_elsewhere():
+                self.fall_back("the work was led elsewhere")
         self._standing.unsaved = made if saved.status == "lost" else Made()
         self._standing.move(after, "succeeded" if job.type == "stage_succeeded" else "undone")
 
@@ -136,6 +176,9 @@ class Performer:
             self._task.alert(
                 f"the stage {job.stage.name!r} has left files that were not put back: {failed}", None, "session"
             )
+
+    def _told(self, job: Job, attempt: int, ground: str | None) -> dict[str, Any]:
+        return {**self._standing.place(job), "attempt": attempt, "ground": ground}
 
     def _fields(self, job: Job) -> dict[str, Any]:
         progress = self._standing.progress

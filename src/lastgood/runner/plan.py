@@ -37,6 +37,11 @@ class Plan(msgspec.Struct, frozen=True):
         undo = self.stages[index].undo
         return None if undo is None else Job(self.stages[index], index, undo, "stage_undone")
 
+    def following(self, job: Job) -> Job | None:
+        """What comes after it in the same round; None: that is not known before."""
+        is_last = job.index == len(self.stages) - 1
+        return None if is_last or job.type == "stage_undone" else self.doing(job.index + 1)
+
 
 class Job(msgspec.Struct, frozen=True):
     """A stage to be done, or to be taken back; `type` is that of its checkpoint."""

@@ -14,7 +14,7 @@ from lastgood.runner.clock import Clock
 from lastgood.runner.performing import Performer
 from lastgood.runner.plan import Outcome, Plan
 from lastgood.runner.progress import EventKind, Progress, broken_rule, find_progress
-from lastgood.runner.session import Session, count_rounds
+from lastgood.runner.session import Session, Stopped, count_rounds
 from lastgood.runner.standing import Listener, Standing
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class Running:
             standing.first = first
             standing.move(self._fresh(session.executor))
         self._session = session
-        self._performer = Performer(session, standing, self._driver, self._clock, self._plan.chance)
+        self._performer = Performer(session, standing, self._driver, self._clock, self._plan)
         if self._is_interrupted:
             session.interrupt()
         return session
@@ -214,7 +214,16 @@ class Running:
             self._attend()
 
     def _attend(self) -> None:
-        self._require_session().boundary()
+        session, performer = self._require_session(), self._performer
+        assert performer is not None
+        if performer.is_ahead:
+            try:
+                session.pass_boundary()
+            except Stopped:
+                performer.fall_back("the work ended before it began")
+                raise
+            return
+        session.boundary()
         while self._standing.is_elsewhere():
             self._take_up(self._find(), KEPT, "restored")
 

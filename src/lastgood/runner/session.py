@@ -146,6 +146,11 @@ class Session:
         """How many rounds people added."""
         return count_rounds(self.guidance)
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether nothing is known here that keeps the work from going on past its next boundary."""
+        return self._signal is None and not self._interrupted and self.control_state == "running"
+
     def boundary(self) -> None:
         """The work is whole here: save it if that is due, and do what people asked for. Blocks while it is paused.
 
@@ -154,6 +159,12 @@ class Session:
         self._require_own()
         self._go_on()
         self._attend()
+        self._saver.save_at_boundary()
+
+    def pass_boundary(self) -> None:
+        """As `boundary`, right after a commit that found that nobody wants anything of the work."""
+        self._require_own()
+        self._heed_interrupts()
         self._saver.save_at_boundary()
 
     def save(self, *, message: str = "", type: str = "step", **fields: Any) -> Checkpoint:
@@ -363,9 +374,7 @@ class Session:
             self._meet_requests()
 
     def _meet_requests(self) -> None:
-        if self._signal is not None or self._interrupted:
-            self._saver.save_by_itself("interrupted")
-            raise Stopped("interrupted")
+        self._heed_interrupts()
         if self.control_state == "stopped":
             raise Stopped("stopped")
         for request in self._wanted():
@@ -378,6 +387,11 @@ class Session:
                 raise Stopped("stopped" if request.kind == "stop" else "cancelled")
             if self._decided is not None:  # the work hears of that first: the rest may change where it stands
                 return
+
+    def _heed_interrupts(self) -> None:
+        if self._signal is not None or self._interrupted:
+            self._saver.save_by_itself("interrupted")
+            raise Stopped("interrupted")
 
     def _wanted(self) -> list[Request]:
         """That nobody can say what is wanted is an alert, the first time: the work goes on (A8)."""

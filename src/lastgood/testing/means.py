@@ -27,7 +27,8 @@ ADA, BEN = "ada", "ben"
 ACTOR = Actor(ADA, "correlation-1")
 SOMEBODY = Process("host", 1)
 _OF_THE_COMMIT = (
-    "file_blobs", "packs", "relies_on", "base", "binding", "journal", "files_move", "keeps_redo", "lease", "met"
+    "file_blobs", "packs", "relies_on", "base", "binding", "journal", "files_move", "keeps_redo", "lease", "met",
+    "begins",
 )  # fmt: skip
 
 

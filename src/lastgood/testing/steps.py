@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from lastgood.catalog.contract import Blob, NewBranch
+from lastgood.catalog.contract import Blob, Met, NewBranch
 from lastgood.errors import ConflictError, NotFoundError
 from lastgood.model.identity import new_id
+from lastgood.model.request import Request
 from lastgood.model.step import OpenStep, Process
 from lastgood.testing.means import ACTOR, ADA, BEN, CatalogMeans
 from lastgood.testing.refusal import refused
@@ -15,8 +16,8 @@ from lastgood.testing.refusal import refused
 class StepsConformance(CatalogMeans):
     """A part of CatalogConformance."""
 
-    def begin(self, task_id: str = "task", owner: str = ADA, **fields: Any) -> str:
-        step = OpenStep(
+    def step(self, task_id: str = "task", owner: str = ADA, **fields: Any) -> OpenStep:
+        return OpenStep(
             id=fields.pop("id", None) or new_id(),
             owner=owner,
             task_id=task_id,
@@ -27,6 +28,9 @@ class StepsConformance(CatalogMeans):
             process=Process("host", 1),
             **fields,
         )
+
+    def begin(self, task_id: str = "task", owner: str = ADA, **fields: Any) -> str:
+        step = self.step(task_id, owner, **fields)
         self.catalog.begin_step(step, Blob(b"", 4, 0, b"snap"))
         return step.id
 
@@ -69,6 +73,46 @@ class StepsConformance(CatalogMeans):
         again = self.save(id="mine", step=self.begin())
         assert (again.repeated, again.stored.id) == (True, first.id)
         assert self.catalog.open_steps(ADA) == []
+
+    def test_a_commit_begins_the_step_that_follows(self) -> None:
+        first = self.save().stored
+        branch = first.placement.branch_id
+        following = self.step(branch_id=branch, metadata={"attempt": 1})
+        made = self.save(parent=first, step=self.begin(), begins=following)
+        assert (made.begun, made.repeated) == (True, False)
+        assert self.catalog.open_step(ADA, following.id) == (following, None)
+        last = self.save(parent=made.stored, step=following.id)
+        assert not last.begun
+        assert self.catalog.open_steps(ADA) == []
+
+    def test_a_step_does_not_follow_where_somebody_wants_something(self) -> None:
+        first = self.save().stored
+        branch = first.placement.branch_id
+        self.save(parent=first, new=NewBranch("side", "side", active=False))
+        asked = [
+            Request(id=new_id(), branch_id=where, kind="pause", data={}, at=7, actor=ADA) for where in ("side", branch)
+        ]
+        self.catalog.post_request(ADA, asked[0], ACTOR)
+        second = self.save(parent=first, begins=self.step(id="second"))
+        assert second.begun, "a request to another branch was in its way"
+        self.catalog.post_request(ADA, asked[1], ACTOR)
+        third = self.save(parent=second.stored, step="second", begins=self.step(id="third"))
+        assert (third.begun, self.active()) == (False, third.stored.id)
+        assert self.catalog.open_steps(ADA) == []
+        assert self.save(parent=third.stored, met=[Met(asked[1].id, {})], begins=self.step(id="fourth")).begun
+
+    def test_what_is_refused_or_repeated_begins_nothing(self) -> None:
+        first, second = self.chain(2)
+        with refused(ConflictError):
+            self.save(parent=first, begins=self.step())
+        third = self.save(parent=second, id="mine").stored
+        again = self.save(parent=second, id="mine", begins=self.step())
+        assert (again.repeated, again.begun) == (True, False)
+        assert self.catalog.open_steps(ADA) == []
+        self.begin(id="taken")
+        with refused(ConflictError):
+            self.save(parent=third, begins=self.step(id="taken"))
+        assert self.active() == third.id
 
     def test_the_end_of_a_step_is_logged_on_the_branch_where_it_began(self) -> None:
         (first,) = self.chain(1)

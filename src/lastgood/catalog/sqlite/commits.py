@@ -31,8 +31,8 @@ from lastgood.catalog.sqlite.reading import (
     read_task,
     rows,
 )
-from lastgood.catalog.sqlite.requests import meet
-from lastgood.catalog.sqlite.steps import take_step
+from lastgood.catalog.sqlite.requests import is_wanted, meet
+from lastgood.catalog.sqlite.steps import begin_step, take_step
 from lastgood.errors import ConflictError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import (
     Attestation,
@@ -144,6 +144,7 @@ def commit(connection: apsw.Connection, commit: Commit, actor: Actor, at: int) -
         connection.execute("INSERT INTO keys VALUES (?, ?, ?)", (line.task, record.key, number))
     for attestation in attested:
         insert(connection, number, commit.checksum, attestation)
+    begun = _begin_next(connection, commit, line)
     stored = StoredCheckpoint(
         id=record.id,
         owner=commit.owner,
@@ -158,7 +159,14 @@ def commit(connection: apsw.Connection, commit: Commit, actor: Actor, at: int) -
         deleted=False,
         tags=(),
     )
-    return Committed(stored, line.control_state)
+    return Committed(stored, line.control_state, begun=begun)
+
+
+def _begin_next(connection: apsw.Connection, commit: Commit, line: _Line) -> bool:
+    if commit.begins is None or is_wanted(connection, line.branch):
+        return False
+    begin_step(connection, commit.begins, None)
+    return True
 
 
 def _root(connection: apsw.Connection, commit: Commit) -> Row:

@@ -65,6 +65,12 @@ def read_open(connection: apsw.Connection, owner: str, branch_id: str) -> list[R
     return [_request(row) for row in rows(connection, sql, (owner, branch_id), shapes.REQUEST)]
 
 
+def is_wanted(connection: apsw.Connection, branch: int) -> bool:
+    """Whether a request to the branch is open."""
+    sql = "SELECT 1 FROM requests WHERE branch = ? AND status = 'open' LIMIT 1"
+    return connection.execute(sql, (branch,)).get is not None
+
+
 def meet(connection: apsw.Connection, owner: str, met: Sequence[Met]) -> None:
     """They are met with the commit that this is a part of. ConflictError when one is not open any more."""
     for one in met:

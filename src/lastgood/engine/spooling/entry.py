@@ -82,7 +82,8 @@ def is_provisional(sequence: int) -> bool:
 
 
 def body_of(commit: Commit, actor: Actor) -> Body:
-    bare = msgspec.structs.replace(commit, blobs=(), file_blobs=())
+    """Without content, which lies beside it, and without a step to begin: that would be over when it is replayed."""
+    bare = msgspec.structs.replace(commit, blobs=(), file_blobs=(), begins=None)
     return Body(bare, actor, [blob.digest for blob in commit.blobs], [blob.digest for blob in commit.file_blobs])
 
 
