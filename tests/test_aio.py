@@ -822,7 +822,10 @@ LEFT_OUT = {
         ),
         ENGINE,
     ),
-    "Session": dict.fromkeys(("mark", "rewind", "interrupt", "break_off", "heed_signals"), ENGINE),
+    "Session": dict.fromkeys(
+        ("mark", "rewind", "interrupt", "break_off", "heed_signals", "goes_on", "pass_boundary"), ENGINE
+    ),
+    "Step": dict.fromkeys(("as_open", "commit_and_begin", "is_open", "note_begun"), ENGINE),
     "EvidenceVerifier": {"checking": ENGINE},
     "Checkpoint": {"from_dict": "makes a checkpoint apart from any store; lastgood.Checkpoint.from_dict does"},
 }

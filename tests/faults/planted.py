@@ -286,6 +286,7 @@ BUGS = (
                 "earlier = None",
             ),
         ),
+        15,
     ),
     Bug(
         "a save does not look whether its parent is the head",

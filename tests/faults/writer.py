@@ -24,6 +24,8 @@ SHARED, SHARED_FILES = "shared", "shared files"
 FILES = "abcdefgh"
 TRIES = 3
 REMOVED = 0.6
+UNHEARD = 0.1
+"""So many answers are lost on their way: whoever asked asks again, with the same key."""
 SPARED = 4
 """So many of its newest a writer keeps, and goes back to."""
 
@@ -186,7 +188,10 @@ class Writer:
         message = self._message()
         content = Content(state_digest(state), tree_digest(self._folder) if files else None)
         self._ledger.intend(message, content)
-        return self._enter(save(task, message=message, key=message), task.id, content)
+        made = save(task, message=message, key=message)
+        if self._dice("answer").random() < UNHEARD:
+            made = save(task, message=message, key=message)
+        return self._enter(made, task.id, content)
 
     def _enter(self, made: lastgood.Checkpoint, line: str, content: Content) -> _Saved:
         self._ledger.acknowledge(made.id, made.sequence or 0, content, task=made.task_id, line=line)

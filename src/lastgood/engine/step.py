@@ -164,11 +164,12 @@ class Step:
         for line in list(self._running):
             line.stop()
 
-    def commit(self, then: Step | None = None) -> Checkpoint:
-        """Make the checkpoint. Raises ConflictError when the state was changed and the head is another one now.
+    def commit(self) -> Checkpoint:
+        """Make the checkpoint. Raises ConflictError when the state was changed and the head is another one now."""
+        return self.commit_and_begin(None)
 
-        `then` is begun with it, if it is stored and nobody wants anything of the work: `then.is_open` says.
-        """
+    def commit_and_begin(self, then: Step | None) -> Checkpoint:
+        """As `commit`; `then` begins with it, if it is stored and nobody wants anything (`then.is_open` says)."""
         if not self._open:
             raise ConflictError(f"the step {self.name!r} is not open", hint="begin it: `with task.step(…) as step`")
         self.checkpoint = self._task.commit_step(self, self._state, self._from, self._fields, self._runs, then)

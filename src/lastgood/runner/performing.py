@@ -117,7 +117,7 @@ class Performer:
         if self._session.goes_on and (then := self._plan.following(job)) is not None:
             ahead = self._prepare(then, self._told(then, 1, step.id))  # which will be the checkpoint's id, too
         try:
-            saved = step.commit(ahead and ahead.step)
+            saved = step.commit_and_begin(ahead and ahead.step)
         except InvalidError as error:  # what it made cannot be stored, however often it is made
             self._record_failure(job, step, attempt, in_words(error), final=True)
             raise
