@@ -123,8 +123,6 @@ class Performer:
             raise
         if ahead is not None and ahead.step.is_open:
             self._ahead = ahead
-            if self._standing.is_elsewhere():
-                self.fall_back("the work was led elsewhere")
         self._standing.unsaved = made if saved.status == "lost" else Made()
         self._standing.move(after, "succeeded" if job.type == "stage_succeeded" else "undone")
 
