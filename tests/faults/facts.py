@@ -8,7 +8,7 @@ from tests.faults.ledger import state_digest
 
 import lastgood
 
-TASK, STEERED = "work", "steered"
+TASK, STEERED, STAGED = "work", "steered", "staged"
 WISHES = {
     "guide": "guided",
     "edit": "edited",
@@ -63,4 +63,18 @@ def _wish(store: lastgood.Store, kind: str) -> list[Any]:
     return [None if found is None else found.status, len(done)]
 
 
-_QUESTIONS = {"state": _state, "tag": _tag, "branch": _branch, "task": _task, "step": _step, "wish": _wish}
+def _stages(store: lastgood.Store, _: str) -> list[Any]:
+    """How many are recorded as done, and which are open."""
+    done = store.list_checkpoints(STAGED, 1000, "stage_succeeded")
+    return [len(done), [step.name for step in store.open_steps(STAGED)]]
+
+
+_QUESTIONS = {
+    "state": _state,
+    "tag": _tag,
+    "branch": _branch,
+    "task": _task,
+    "step": _step,
+    "wish": _wish,
+    "stages": _stages,
+}

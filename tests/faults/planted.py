@@ -119,6 +119,25 @@ BUGS = (
         ),
     ),
     Bug(
+        "the next stage is begun after the commit of the last, not with it",
+        "kill",
+        "run a pipeline",
+        (
+            Change(
+                "catalog/sqlite/catalog.py",
+                "        return self._database.write(lambda connection: "
+                "commits.commit(connection, commit, actor, self._clock()))\n",
+                "        import msgspec\n\n"
+                "        apart = msgspec.structs.replace(commit, begins=None)\n"
+                "        done = self._database.write(lambda c: commits.commit(c, apart, actor, self._clock()))\n"
+                "        if commit.begins is None:\n"
+                "            return done\n"
+                "        self.begin_step(commit.begins, None)\n"
+                "        return msgspec.structs.replace(done, begun=True)\n",
+            ),
+        ),
+    ),
+    Bug(
         "commits are not synced",
         "power",
         "save inline",

@@ -11,6 +11,7 @@ from tests.faults.scenarios import (
     restoring,
     saving,
     sharing,
+    staging,
     steering,
     stepping,
 )
@@ -27,4 +28,5 @@ SCENARIOS = {
     **repairing.SCENARIOS,
     **sharing.SCENARIOS,
     **steering.SCENARIOS,
+    **staging.SCENARIOS,
 }
