@@ -81,6 +81,8 @@ MASKED = [
     ("sent basic dXNlcjpwYXNz now", "sent basic [redacted] now"),
     ("postgresql://app:hunter2@db:5432/x", "postgresql://app:[redacted]@db:5432/x"),
     ("redis://:p@ss@host/0", "redis://:[redacted]@host/0"),
+    ("clone https://0123456789abcdef0123@git.example.org/x.git", "clone https://[redacted]@git.example.org/x.git"),
+    ("HTTP://aVeryLongTokenWithout-1@host", "HTTP://[redacted]@host"),
     ("password=hunter2", "password=[redacted]"),
     ("DB_PASSWORD=p(a)ss!word end", "DB_PASSWORD=[redacted] end"),
     ("password: hunter2", "password: [redacted]"),
@@ -129,7 +131,9 @@ NO_SECRETS = [
         "the risk-assessment-of-2024-and-the-years-after",
         "Basic authentication",
     ),
-    *("bearer authentication scheme", "https://example.org:8080/a@b", "git+ssh://git@host:me/x.git", "mail a@b.org"),
+    *("bearer authentication scheme", "https://example.org:8080/a@b", "https://some.person.of.ours@host/"),
+    *("https://ada7@host/", "https://example.org/0123456789abcdef0123@b"),
+    *("git+ssh://git@host:me/x.git", "mail a@b.org"),
     *("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----", "--token --verbose", "eyJust.a.word", "AKIA"),
     *("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ me@host", "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAUA"),
 ]
@@ -179,7 +183,8 @@ def test_plain_data_is_masked_once_and_never_changed_in_place(value: Any) -> Non
 
 HOSTILE_SHAPES = [
     *("a", "-", "\\", " ", "eyJ", "eyJ-", "eyJaaaaaaaa.", "[0meyJ0m", "sk-", "sk-a_", "AKIA", "xoxb-", "AIza-"),
-    *("SG.aaaaaaaaaaaaaaaaaaaa", "glpat-aaaaaaaaaaaaaaaaaaaa.", "Bearer ", "basic ", "://", "://a:", "://a:b@", "@"),
+    *("SG.aaaaaaaaaaaaaaaaaaaa", "glpat-aaaaaaaaaaaaaaaaaaaa.", "Bearer ", "basic "),
+    *("://", "://a:", "://a:b@", "@", "https://1"),
     *("-----BEGIN ", "-----END PRIVATE KEY", "-----BEGIN PRIVATE KEY-----", "\nVersion:", "aaaa \n", "[31;31m", "%41"),
 ]
 HOSTILE_NAMES = [

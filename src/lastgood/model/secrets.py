@@ -1,7 +1,7 @@
 """What secrets look like in text, and how they are masked.
 
-Here are shapes that nothing else has: a token with its issuer's prefix, a private key, the password in a URL
-(named.py has values behind telling names). Only what is certain is masked: hashes, UUIDs, paths and counts stay,
+Here are shapes that nothing else has: a token with its issuer's prefix, a private key, the password or the token in a
+URL (named.py has values behind telling names). Only what is certain is masked: hashes, UUIDs, paths and counts stay,
 because a mask in the wrong place destroys evidence.
 
 Every expression takes linear time. Where one can fail it has looked at a bounded number of characters, or at a run
@@ -83,7 +83,7 @@ def mask_secrets(text: str, lowered: str) -> str:
     if "private key" in lowered:
         text = mask_private_keys(text)
     if "://" in lowered:
-        text = mask_pattern(_url(), text)
+        text = mask_pattern(_url_token(), mask_pattern(_url(), text))
     if _may_hold_shapes(lowered):
         text = _shape().sub(_mask_shape, text)
     return text
@@ -118,6 +118,12 @@ def _is_user_and_password(text: str) -> bool:
 @cache
 def _url() -> re.Pattern[str]:
     return re.compile(r"://[^\s/:@?#\"'<>]*+:(?P<secret>[^\s/?#\"'<>]+)@")
+
+
+@cache
+def _url_token() -> re.Pattern[str]:
+    """In the place of a user and a password; names of users are shorter, or have no digit."""
+    return re.compile(r"(?i:https?)://(?P<secret>(?=[^\s/:@?#\"'<>0-9]{0,64}[0-9])[^\s/:@?#\"'<>]{16,}+)@")
 
 
 @cache
