@@ -359,6 +359,22 @@ def test_progress_that_does_not_fit_can_be_refused_and_nothing_changes(store: St
     assert types(store) == before
 
 
+def test_progress_that_was_purged_is_not_forgotten_without_a_word(store: Store, caplog: Any) -> None:
+    """C4: whoever saved on top of it, and removed what was before, did not mean to have all stages run again."""
+    pipeline, ran = failing_once(store)
+    store.task("work").save({"by": "hand"})
+    for old in store.list_checkpoints("work")[1:]:
+        store.purge_checkpoint(old.id)
+    with pytest.raises(ConflictError, match="were purged") as caught:
+        Pipeline(pipeline.stages, on_invalid="refuse").run(store.task("work"))
+    assert caught.value.hint
+    assert ran == ["a", "b"]
+    assert store.task("work").progress() is None
+    with caplog.at_level(logging.WARNING, "lastgood"):
+        assert pipeline.run(store.task("work")).state == {"by": "hand", "a": True, "b": True, "c": True}
+    assert len([entry for entry in caplog.records if "begins anew" in entry.message]) == 1
+
+
 def test_stages_ahead_may_change_between_runs(store: Store) -> None:
     failing_once(store)
     assert Pipeline(adding("a", "new", "c"), on_invalid="refuse").run(store.task("work")).state["done"] == ["new", "c"]

@@ -12,7 +12,7 @@ from hypothesis import given
 import lastgood
 from lastgood import Backoff, InvalidError, Progress
 from lastgood.model.metadata import check_metadata
-from lastgood.runner.progress import FIELD, MAX_FAILURES, broken_rule, read_progress
+from lastgood.runner.progress import FIELD, MAX_FAILURES, Missing, broken_rule, read_progress
 
 NOW, SECOND = 1_000_000_000_000, 1_000_000
 names = st.lists(st.text("abcdefgh-é ", min_size=1, max_size=8), min_size=1, max_size=12, unique=True).map(tuple)
@@ -23,7 +23,7 @@ def record(plan: tuple[str, ...], done: int, **more: Any) -> Progress:
     return Progress(**{**about, **more})
 
 
-def rule(progress: Progress | None, plan: tuple[str, ...], ttl: float | None = None) -> str | None:
+def rule(progress: Progress | Missing, plan: tuple[str, ...], ttl: float | None = None) -> str | None:
     return broken_rule(progress, plan, pipeline="p", ttl=ttl, at=NOW)
 
 
@@ -54,7 +54,8 @@ def test_each_way_in_which_a_record_does_not_fit_is_named(plan: Any, data: Any) 
     assert rule(old, plan, ttl) is None
     assert "older" in (rule(msgspec.structs.replace(old, at=old.at - 1), plan, ttl) or "")
     assert "another pipeline" in (rule(record(plan, done, pipeline="q"), plan) or "")
-    assert "cannot be read" in (rule(None, plan) or "")
+    assert "cannot be read" in (rule("unreadable", plan) or "")
+    assert "purged" in (rule("purged", plan) or "")
 
 
 @given(names, st.integers(0, 30))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -34,6 +34,8 @@ EventKind = Literal[
     "rolled_back",
     "stopped",
 ]
+Missing = Literal["unreadable", "purged"]
+"""There is a record that cannot be read, or there may have been one."""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -162,11 +164,13 @@ class ProgressEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def broken_rule(
-    progress: Progress | None, names: Sequence[str], *, pipeline: str, ttl: float | None, at: int
+    progress: Progress | Missing, names: Sequence[str], *, pipeline: str, ttl: float | None, at: int
 ) -> str | None:
-    """Which rule of C4 a record breaks, in words; None: it can be gone on with. None as a record: it cannot be read."""
-    if progress is None:
+    """Which rule of C4 a record breaks, in words; None: it can be gone on with."""
+    if progress == "unreadable":
         return "the record cannot be read"
+    if progress == "purged":
+        return "checkpoints were purged, and the record may have been among them"
     if progress.pipeline != pipeline:
         return f"it is the progress of another pipeline, {progress.pipeline!r}"
     if ttl is not None and at - progress.at > ttl * SECOND:
@@ -189,17 +193,24 @@ def broken_rule(
 
 def find_progress(
     store: Store, owner: str, head: Checkpoint | None, *, finished: bool = True
-) -> tuple[Checkpoint, Progress | None] | None:
-    """The newest record on the line of `head`, and where it stands; None in its place: it cannot be read.
+) -> tuple[Checkpoint, Progress | Missing] | None:
+    """The newest record on the line of `head`, and where it stands, or how far one can look back.
 
-    A session carries it into each of its checkpoints; others (of restores, of people's saves) are looked past. Without
-    `finished`, so are records that were cleared.
+    A session carries it into each of its checkpoints; others (of restores, of people's saves) are looked past, deleted
+    ones too. Without `finished`, so are records that were cleared.
     """
-    for checkpoint in _line(store, owner, head):
+    checkpoint = head
+    while checkpoint is not None:
         if _has_record(checkpoint):
             progress = read_progress(checkpoint)
             if finished or progress is None or progress.finished is None:
-                return checkpoint, progress
+                return checkpoint, progress or "unreadable"
+        if checkpoint.parent_id is None:
+            return None
+        try:
+            checkpoint = store.get_checkpoint(checkpoint.parent_id, owner=owner)
+        except NotFoundError:
+            return checkpoint, "purged"
     return None
 
 
@@ -224,17 +235,5 @@ def current_progress(task: Task) -> Progress | None:
     position = task.store.catalog.position(task.owner, task.id)
     head = None if position is None else task.store.wrap_intact(position.head)
     found = find_progress(task.store, task.owner, head)
-    return None if found is None or found[1] is None or found[1].finished is not None else found[1]
-
-
-def _line(store: Store, owner: str, head: Checkpoint | None) -> Iterator[Checkpoint]:
-    """The head and its ancestors, newest first; deleted ones too, and it ends where one was purged."""
-    checkpoint = head
-    while checkpoint is not None:
-        yield checkpoint
-        if checkpoint.parent_id is None:
-            return
-        try:
-            checkpoint = store.get_checkpoint(checkpoint.parent_id, owner=owner)
-        except NotFoundError:
-            return
+    progress = None if found is None else found[1]
+    return progress if isinstance(progress, Progress) and progress.finished is None else None

@@ -13,7 +13,7 @@ from lastgood.model.identity import new_id, now
 from lastgood.runner.clock import Clock
 from lastgood.runner.performing import Performer
 from lastgood.runner.plan import Outcome, Plan
-from lastgood.runner.progress import EventKind, Progress, broken_rule, find_progress
+from lastgood.runner.progress import EventKind, Missing, Progress, broken_rule, find_progress
 from lastgood.runner.session import Session, Stopped, count_rounds
 from lastgood.runner.standing import Listener, Standing
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lastgood.runner.plan import Job
 
 BEAT_SECONDS = 5.0
-Found = Progress | Literal["unreadable"] | None
+Found = Progress | Missing | None
 
 
 class Running:
@@ -106,12 +106,12 @@ class Running:
 
     def _find(self, *, finished: bool = True) -> Found:
         found = find_progress(self._task.store, self._task.owner, self._task.head, finished=finished)
-        return None if found is None else found[1] or "unreadable"
+        return None if found is None else found[1]
 
-    def _is_valid(self, found: Found) -> bool:
+    def _is_valid(self, found: Progress | Missing) -> bool:
         """C4: if it cannot be gone on with, that is said once; or refused."""
-        plan, record = self._plan, found if isinstance(found, Progress) else None
-        rule = broken_rule(record, plan.names, pipeline=plan.name, ttl=plan.ttl, at=now())
+        plan = self._plan
+        rule = broken_rule(found, plan.names, pipeline=plan.name, ttl=plan.ttl, at=now())
         if rule is None:
             return True
         if plan.on_invalid == "refuse":
@@ -131,10 +131,9 @@ class Running:
             raise InvalidError(f"there is no stage {to!r}", hint=f"one of {', '.join(plan.names)}")
         rule = "nothing was run yet"
         if found is not None:
-            record = found if isinstance(found, Progress) else None
-            rule = broken_rule(record, plan.names, pipeline=plan.name, ttl=None, at=now()) or ""
-            if record is not None and not rule and plan.names.index(to) <= record.last + 1:
-                return record
+            rule = broken_rule(found, plan.names, pipeline=plan.name, ttl=None, at=now()) or ""
+            if isinstance(found, Progress) and not rule and plan.names.index(to) <= found.last + 1:
+                return found
         raise InvalidError(f"the stage {to!r} is not completed{rule and ': '}{rule}", hint="there is nothing to undo")
 
     def _begin(self, found: Found, first: Any) -> None:

@@ -127,7 +127,7 @@ class Standing:
         if self._record is not None and (self._task.head is None or not self.is_elsewhere()):
             return {"metadata": self._record.as_metadata(), "iteration": self.progress.round}
         found = find_progress(self._task.store, self._task.owner, self._task.head)
-        if found is None:
+        if found is None or found[1] == "purged":
             return {}
         return {"metadata": {FIELD: found[0].metadata[FIELD]}, "iteration": found[0].iteration}
 
