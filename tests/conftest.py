@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -25,7 +26,10 @@ hypothesis.settings.load_profile("here")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The workers of one run draw the same sample of faults."""
+    """The workers of one run draw the same sample of faults. Programs that tests start hear signals, also when the
+    tests were started by something that ignores them (nohup, a shell's `&`)."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.environ.setdefault("LASTGOOD_FAULTS_SEED", str(random.SystemRandom().getrandbits(32)))
     state = tempfile.TemporaryDirectory(prefix="lastgood-state-")
     os.environ["XDG_STATE_HOME"] = state.name  # what is spooled by tests is nobody's
