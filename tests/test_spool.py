@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -532,9 +533,67 @@ def test_what_was_spooled_for_another_store_at_the_same_place_does_not_come_into
         assert "another store" in alerts[-1].message
         assert opened.spool_figures().depth == 0
         assert [task.id for task in opened.tasks()] == ["t"]
-    assert store.spool is not None
-    assert store.spool.folder is not None
-    assert len(list(store.spool.folder.parent.glob("*.other-store.*"))) == 1
+        (left,) = opened.spool_figures().left
+        assert left.endswith(".other-store.1")
+        assert Path(left).is_dir()
+
+
+def test_what_was_put_beside_for_a_store_that_was_elsewhere_comes_into_it_when_it_is_back(
+    store: lastgood.Store, tmp_path: Path
+) -> None:
+    """C10: nothing is lost because another store lay at the same place for a while."""
+    place, old = tmp_path / "store", tmp_path / "old"
+    task = store.task("t")
+    task.save({"n": 0})
+    with gone(place):
+        task.save({"n": 1})
+        task.save({"n": 2})
+    place.rename(old)
+    with lastgood.open(place, user="tester", on_failure="raise") as new:
+        new.task("t").save({"n": 100})
+    with open_store(place) as other:
+        assert numbers(other) == [100]
+        with gone(place):
+            other.task("t").save({"n": 101})
+    place.rename(tmp_path / "other")
+    old.rename(place)
+    with open_store(place) as back:
+        assert numbers(back) == [0, 1, 2]
+        (left,) = back.spool_figures().left  # what the other one had spooled
+    place.rename(old)
+    (tmp_path / "other").rename(place)
+    with open_store(place) as other:
+        assert numbers(other) == [100, 101]
+        assert other.spool_figures().left == ()
+        assert not Path(left).exists()
+
+
+def test_a_store_that_was_made_anew_at_the_same_place_gets_what_is_spooled_for_it(tmp_path: Path) -> None:
+    """C10: that an earlier store lay there, and was away once, is forgotten with what it had spooled."""
+    for _ in range(2):
+        with open_store(tmp_path / "store") as store:
+            task = store.task("t")
+            task.save({"n": 0})
+            with gone(tmp_path / "store"):
+                assert task.save({"n": 1}).status == "spooled"
+            store.replay()
+            assert numbers(store) == [0, 1]
+            assert store.spool_figures().left == ()
+        shutil.rmtree(tmp_path / "store")
+
+
+def test_what_waits_raises_an_alert_at_its_threshold_also_when_nobody_reads_metrics(
+    tmp_path: Path, alerts: list[Alert]
+) -> None:
+    """A13: by the spool itself."""
+    thresholds = lastgood.Thresholds(spool_checkpoints=2)
+    with open_store(tmp_path / "store", on_alert=alerts.append, thresholds=thresholds) as store:
+        task = store.task("t")
+        task.save({"n": 0})
+        with gone(tmp_path / "store"):
+            for number in range(1, 5):
+                task.save({"n": number})
+        assert [alert.code for alert in alerts] == ["store_away", "spool_depth"]
 
 
 def test_a_key_or_an_id_that_is_spooled_is_found_again(store: lastgood.Store, tmp_path: Path) -> None:

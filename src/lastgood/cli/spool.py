@@ -35,6 +35,8 @@ def command(call: Invocation, replay: bool) -> None:
     answer(call, data, map(fitted, table(rows, ("task", "id", "since", "")) if rows else []))
     if done is not None:
         say(call, f"{counted(done.stored, 'checkpoint')} came into the store")
+    for left in figures.left:
+        say(call, f"a spool was put out of the way: {printable(left)}")
     if figures.away is not None:
         say(call, f"the store is away: {figures.away}")
     elif not rows:
@@ -52,6 +54,7 @@ def figures_data(figures: SpoolFigures) -> dict[str, Any]:
         "away": figures.away,
         "durable": figures.durable,
         "folder": figures.folder,
+        "left": list(figures.left),
     }
 
 
@@ -64,6 +67,7 @@ def in_words(figures: SpoolFigures) -> str | None:
         said.append(f"{waiting}, {size_text(figures.bytes)}")
     if figures.aside:
         said.append(f"{counted(figures.aside, 'checkpoint')} set aside")
+    said += [f"a spool was put out of the way: {printable(left)}" for left in figures.left]
     return "; ".join(said) or None
 
 

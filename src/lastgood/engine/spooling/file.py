@@ -55,8 +55,8 @@ class SpoolFile(SpoolDatabase):
             task = _number_task(connection, commit.owner, record.task_id)
             used = _used(connection)
             admit(_continuing(connection, task, record.parent_id), used + size)
-            if store_id is not None:
-                connection.execute("INSERT INTO meta VALUES ('store_id', ?) ON CONFLICT DO NOTHING", (store_id,))
+            if not any_pending(connection):  # an earlier store that lay here is none of this one's business
+                connection.execute("INSERT OR REPLACE INTO meta VALUES ('store_id', ?)", (store_id,))
             values = (task, branch_id, commit.owner, record.id, record.parent_id, commit.checksum, record.key)
             connection.execute(
                 "INSERT INTO entries (task, branch, owner, id, parent, checksum, key, follows, at, size) "
@@ -166,6 +166,10 @@ class SpoolFile(SpoolDatabase):
         sql = "SELECT owner, id FROM tasks WHERE task = ?"
         row: Any = self.read(lambda connection: connection.execute(sql, (number,)).fetchone(), None)
         return None if row is None else (row[0], row[1])
+
+    def depth(self) -> int:
+        """How many there are, with those that were set aside."""
+        return self.read(lambda connection: int(connection.execute("SELECT count(*) FROM entries").get), 0)
 
     def figures(self) -> tuple[int, int, int | None, int]:
         """How many wait, how many bytes they take, since when the oldest does, how many were set aside."""

@@ -15,6 +15,7 @@ from lastgood.engine.context import log_warning
 from lastgood.engine.spooling.breaker import Breaker
 from lastgood.engine.spooling.entry import Entry, Waiting, body_of
 from lastgood.engine.spooling.file import SpoolFile
+from lastgood.engine.spooling.left import bring_back, find_left
 from lastgood.engine.spooling.overlay import Overlay
 from lastgood.engine.spooling.place import free_bytes, spool_folder
 from lastgood.errors import (
@@ -46,7 +47,8 @@ PATIENCE_SECONDS, PAUSE_SECONDS = 2.0, 0.01
 class SpoolFigures(msgspec.Struct, frozen=True):
     """What waits for the store. `aside` cannot come into it and is kept; not `durable`: gone with the process.
 
-    `away` is why the store takes nothing now, None while it does; `last_error` is what was wrong the last time.
+    `away` is why the store takes nothing now, None while it does; `last_error` is what was wrong the last time. `left`
+    are folders of spools that were put out of the way, for another store or as damaged.
     """
 
     depth: int = 0
@@ -58,6 +60,7 @@ class SpoolFigures(msgspec.Struct, frozen=True):
     last_error: str | None = None
     durable: bool = True
     folder: str | None = None
+    left: tuple[str, ...] = ()
 
 
 class Spool:
@@ -107,13 +110,14 @@ class Spool:
             None if last is None else str(last),
             self.file.durable,
             None if self.folder is None else str(self.folder),
+            tuple(map(str, find_left(self.folder))),
         )
 
     def greet(self) -> None:
         """Whoever opens the store brings what is spooled into it, if it is there."""
         if (absence := self._overlay.absence) is not None:
             self.away(absence)
-        elif self.file.has_pending():
+        elif self.file.has_pending() or find_left(self.folder, "other-store"):
             try:
                 self.replay(wait=False)
             except UnavailableError as error:
@@ -229,6 +233,7 @@ class Spool:
         if commit.step is not None:
             self.file.end_step(commit.owner, commit.step)
         self._warn_of_bound(used)
+        self._store.alarms.look_at_spool(self.file.depth(), used)
         return Committed(Entry(waiting, body).stored(), commit.record.control_state)
 
     def _find_earlier(self, commit: Commit) -> Waiting | None:
@@ -266,23 +271,28 @@ class Spool:
 
     def replay(self, *, wait: bool = True) -> Replayed:
         """Bring all that waits into the store. UnavailableError when it is away; whatever got there stays there."""
-        from lastgood.engine.spooling.replay import Replay, Replayed
+        from lastgood.engine.spooling.replay import Replayed
 
-        if not self.file.has_pending():
-            self._overlay.behind.require_ready()
-            self.breaker.shut()
-            return Replayed()
         deadline = self.clock() + (PATIENCE_SECONDS if wait else 0)
+        behind, done = self._overlay.behind, Replayed()
         try:
-            with self.file.replaying(lambda: self._wait(deadline)):
-                behind = self._overlay.behind
-                behind.require_ready()
-                self._require_same_store(behind)
-                done = Replay(self.file, behind, self._blobs(behind), self._store.alert, lambda: self.closed).run()
+            behind.require_ready()
+            bring_back(self.folder, lambda: behind.info().id, lambda file: self._bring(file, deadline))
+            if self.file.has_pending():
+                done = self._bring(self.file, deadline)
         except UnavailableError as error:
             self._last_error = error
             raise
         self.breaker.shut()
+        return done
+
+    def _bring(self, file: SpoolFile, deadline: float) -> Replayed:
+        from lastgood.engine.spooling.replay import Replay
+
+        with file.replaying(lambda: self._wait(deadline)):
+            behind = self._overlay.behind
+            self._require_same_store(file, behind)
+            done = Replay(file, behind, self._blobs(behind), self._store.alert, lambda: self.closed).run()
         if done.stored:
             log_warning(f"the store is back: {done.stored} spooled checkpoint(s) came into it", left=done.left)
         return done
@@ -343,16 +353,16 @@ class Spool:
             if isinstance(error, CheckpointError):
                 raise
             raise UnavailableError("the store cannot be opened", hint="look at the disk and the log") from error
-        self._require_same_store(found)
+        self._require_same_store(self.file, found)
         return found
 
-    def _require_same_store(self, behind: Catalog) -> None:
+    def _require_same_store(self, file: SpoolFile, behind: Catalog) -> None:
         """What waits for a store that was here must not come into another one that is here now."""
-        meant, found = self.file.fact("store_id"), behind.info().id
+        meant, found = file.fact("store_id"), behind.info().id
         if meant in (None, found):
             return
-        depth = self.file.figures()[0]
-        left = self.file.leave_behind("other-store")
+        depth = file.figures()[0]
+        left = file.leave_behind("other-store")
         self._store.alert(
             f"{depth} checkpoint(s) were spooled for another store that was here before; they are kept in {left}",
             code="spool",

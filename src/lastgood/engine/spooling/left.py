@@ -1,0 +1,34 @@
+"""Spools that were put out of the way: another store lay at the same place, or they were damaged. Nothing of them is
+lost."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from lastgood.engine.spooling.file import SpoolFile
+
+Why = Literal["other-store", "damaged"]
+
+
+def find_left(folder: Path | None, why: Why | None = None) -> list[Path]:
+    """Of the spool that lies, or would lie, in `folder`."""
+    if folder is None:
+        return []
+    names = ("other-store", "damaged") if why is None else (why,)
+    return sorted(each for name in names for each in folder.parent.glob(f"{folder.name}.{name}.*"))
+
+
+def bring_back(folder: Path | None, store_id: Callable[[], str], bring: Callable[[SpoolFile], object]) -> None:
+    """What was put beside while another store was here, and is meant for the one that is here now."""
+    for left in find_left(folder, "other-store"):
+        file = SpoolFile(left)
+        try:
+            if file.has_pending() and file.fact("store_id") == store_id():
+                bring(file)
+                if file.is_empty():
+                    shutil.rmtree(left)
+        finally:
+            file.close()
