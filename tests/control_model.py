@@ -27,6 +27,7 @@ THERE = {
     "stop": {"stopped"},
     "cancel": {"stopped"},
 }
+OPPOSED = {"pause": ("resume", "retry"), "resume": ("pause",), "retry": ("pause",)}
 LEADS_TO = {
     "pause": "paused",
     "resume": "running",
@@ -101,6 +102,8 @@ class Branch:
         found = verdict(wish.kind, self.now.state)
         if found != OPEN:
             wish.status = MET if found == ALREADY else REFUSED
+            if found == ALREADY:
+                self._refuse_earlier(wish, *OPPOSED.get(wish.kind, ()))
             return False
         if wish.kind in ("pause", "restore") and self.now.state == "waiting_for_input":
             return False
@@ -126,9 +129,12 @@ class Branch:
             now.artifact = wish.what
 
     def _settle_others(self, wish: Wish) -> None:
-        place = self.wishes.index(wish)
-        for number, other in enumerate(self.wishes):
-            if other.status == OPEN and other.kind in ("stop", "cancel"):
+        self._refuse_earlier(wish, "pause", "resume", "retry")
+        for other in self.open():
+            if other.kind in ("stop", "cancel"):
                 other.status = MET
-            elif other.status == OPEN and number < place and other.kind in ("pause", "resume", "retry"):
+
+    def _refuse_earlier(self, wish: Wish, *kinds: str) -> None:
+        for other in self.wishes[: self.wishes.index(wish)]:
+            if other.status == OPEN and other.kind in kinds:
                 other.status = REFUSED

@@ -34,6 +34,11 @@ class Meanwhile(Clock):
     def __init__(self, *deeds: Callable[[], object]) -> None:
         self._deeds = list(deeds)
         self._thread = threading.get_ident()
+        self.time: float | None = None
+        """What it shows; None: the time it is."""
+
+    def now(self) -> float:
+        return super().now() if self.time is None else self.time
 
     def wait(self, until: threading.Event, seconds: float) -> bool:
         if threading.get_ident() != self._thread:

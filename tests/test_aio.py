@@ -817,15 +817,15 @@ LEFT_OUT = {
     "Task": dict.fromkeys(
         (
             *("append_draft", "begin", "commit_step", "fail_step", "roll_back", "stamps", "user", "verifier"),
-            *("alert", "without_secrets", "store", "take_lease", "advance", "bring_files", "requests", "end_request"),
-            "rewind",
+            *("alert", "without_secrets", "store", "take_lease", "drop_lease", "advance", "bring_files", "requests"),
+            *("end_request", "rewind"),
         ),
         ENGINE,
     ),
     "Session": dict.fromkeys(
         ("mark", "rewind", "interrupt", "break_off", "heed_signals", "goes_on", "pass_boundary"), ENGINE
     ),
-    "Step": dict.fromkeys(("as_open", "commit_and_begin", "is_open", "note_begun"), ENGINE),
+    "Step": dict.fromkeys(("as_open", "commit_and_begin", "is_open", "note_begun", "put"), ENGINE),
     "EvidenceVerifier": {"checking": ENGINE},
     "Checkpoint": {"from_dict": "makes a checkpoint apart from any store; lastgood.Checkpoint.from_dict does"},
 }

@@ -191,8 +191,7 @@ def test_what_cannot_be_stored_and_a_moved_head_always_raise(program: Program, c
             session.boundary()
         del program.memory["socket"]
         program.memory["n"] = 7
-        program.task.take_lease(None)  # as if it had run out
-        program.task.store.catalog.release_lease(session._hold.token)
+        program.task.drop_lease(session._hold.token, session._hold.release)  # as if it had run out
         program.task.store.task("work").save({"by": "another"})
         with pytest.raises(ConflictError):
             session.boundary()

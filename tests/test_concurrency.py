@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import msgspec
 import pytest
 
 import lastgood
@@ -23,6 +24,7 @@ from lastgood.catalog.sqlite import group
 from lastgood.catalog.sqlite.connection import set_synced
 from lastgood.catalog.sqlite.database import FileDatabase
 from lastgood.catalog.sqlite.group import Write
+from lastgood.engine.process import is_alive, this_process
 from lastgood.errors import BusyError, ConflictError, DiskFullError, LostCommitsError, UnavailableError
 from lastgood.model.identity import new_id
 
@@ -715,3 +717,13 @@ def test_parent_and_forked_child_make_different_ids(tmp_path: Path) -> None:
     mine = {new_id()[15:] for _ in range(200)}
     assert len(mine) == 200
     assert not mine & set(ids.read_text().split())
+
+
+def test_nobody_says_of_a_process_in_another_container_that_it_is_gone() -> None:
+    """C6: its number may be nobody's here, or somebody else's."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    here = msgspec.structs.replace(this_process(), pid=gone.pid, started=1)
+    assert is_alive(here) is False
+    assert is_alive(msgspec.structs.replace(here, space=this_process().space + 1)) is None
+    assert is_alive(msgspec.structs.replace(here, space=0)) is False  # written before that was known

@@ -152,6 +152,7 @@ class Steering(RuleBasedStateMachine):
         self.model.go("completed")
         self.model.now.n = self.memory["n"]
         self.model.unheard = None
+        self._settle()
 
     @precondition(lambda self: self.session is not None)
     @rule()
@@ -159,6 +160,7 @@ class Steering(RuleBasedStateMachine):
         self._leave(RuntimeError("no such luck"))
         self.model.go("failed")
         self.model.unheard = None
+        self._settle()
 
     @precondition(lambda self: self.session is not None)
     @rule(releases=st.booleans())
@@ -337,6 +339,7 @@ class Steering(RuleBasedStateMachine):
         except lastgood.Stopped as stopped:
             assert ends == "stopped"
             self._leave(stopped)
+            self._settle()
         else:
             assert ends is None
         assert self.memory == then
@@ -352,6 +355,14 @@ class Steering(RuleBasedStateMachine):
         assert self.session is not None
         session, self.session = self.session, None
         session.__exit__(None if error is None else type(error), error, None)
+
+    def _settle(self) -> None:
+        """What the work did not come to before it ended is done without it, or refused."""
+        for wish in self.model.open():
+            if wish.kind == "restore":
+                wish.status = REFUSED
+            elif wish.kind not in ("resume", "retry", "rounds"):
+                self.model.meet(wish)
 
     def _control(self) -> lastgood.Control:
         return self.there.task(self.focus).control

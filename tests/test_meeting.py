@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from tests.steered import Meanwhile, Program, another_host
 
 import lastgood
 from lastgood import Alert, ConflictError, LeaseError, Store, UnavailableError, UnstorableError
+from lastgood.catalog.sqlite.catalog import SQLiteCatalog
 from lastgood.engine.task import Task
 
 
@@ -211,3 +212,93 @@ def test_another_conflict_is_the_works_own(program: Program, person: lastgood.Co
         with pytest.raises(ConflictError):
             session.boundary()
     assert status(person, asked)[0] == "open"
+
+
+def test_work_that_has_ended_leaves_nothing_open_that_it_was_to_do(
+    store: Store, program: Program, person: lastgood.Control
+) -> None:
+    """A15: what came after its last boundary is done without it, or refused; the next run begins with nothing of it."""
+    with program.session() as session:
+        program.memory["n"] = 1
+        session.boundary()
+        late = [person.guide("be brief"), person.stop(), person.pause(), person.restore(session.save())]
+        more = person.add_rounds(1)
+    assert program.task.head is not None
+    assert (program.task.head.control_state, program.task.state) == ("completed", {"n": 1})
+    assert [said["text"] for said in program.task.head.guidance] == ["be brief"]
+    assert [status(person, asked)[0] for asked in (*late, more)] == ["met", "refused", "refused", "refused", "open"]
+    with program.session() as session:
+        session.boundary()
+        assert session.rounds == 1
+    assert session.stopped is None
+
+
+def test_what_is_asked_when_the_work_has_just_ended_is_done_at_once(
+    store: Store, program: Program, person: lastgood.Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has seen a session, and asks when it is gone, is not told to wait for it."""
+    post = SQLiteCatalog.post_request
+    with ExitStack() as work:
+        work.enter_context(program.session())
+
+        def end_and_post(self: SQLiteCatalog, *about: Any) -> Any:
+            work.close()
+            return post(self, *about)
+
+        monkeypatch.setattr(SQLiteCatalog, "post_request", end_and_post)
+        asked = person.guide("be brief")
+    assert (asked.met, asked.alive) == (True, False)
+
+
+def test_a_stop_while_a_stage_fails_does_not_stop_who_retries_it(store: Store) -> None:
+    """What is wanted last is what is done."""
+    control, tried = store.task("work").control, []
+
+    def work(ctx: lastgood.StageContext) -> None:
+        tried.append(ctx.attempt)
+        if len(tried) == 1:
+            control.stop()
+            raise RuntimeError("no such luck")
+
+    pipeline = lastgood.Pipeline([lastgood.stage(name="a")(work)])
+    store.task("work").save({})
+    with pytest.raises(lastgood.StageError):
+        pipeline.run(store.task("work"))
+    control.retry()
+    assert pipeline.run(store.task("work")).stopped is None
+    assert len(tried) == 2
+
+
+def test_a_program_that_cannot_take_another_state_is_not_led_back(store: Store, person: lastgood.Control) -> None:
+    """What would be undone by its next save is refused, not met."""
+    memory = {"n": 1}
+    with store.task("work").session(state=lambda: memory) as session:
+        good = session.save()
+        memory["n"] = 2
+        asked = person.restore(good)
+        session.boundary()
+        found, outcome = status(person, asked)
+        assert found == "refused"
+        assert "cannot take another state" in outcome["reason"]
+        assert session.save().state == {"n": 2}
+
+
+def test_asking_for_a_restore_again_by_its_id_is_harmless_wherever_the_work_is_by_then(
+    store: Store, program: Program, person: lastgood.Control
+) -> None:
+    with program.session() as session:
+        for program.memory["n"] in (1, 2):
+            session.save()
+    first = store.task("work").control.restore("HEAD~2", id="back")
+    assert first.met
+    assert store.task("work").control.restore("HEAD~2", id="back").request == first.request
+
+
+def test_completed_work_does_not_become_running_by_a_save(store: Store, program: Program) -> None:
+    """A15: only with more rounds, or a restart."""
+    with program.session():
+        pass
+    with pytest.raises(lastgood.ControlError, match="completed"):
+        program.task.save({}, control_state="running")
+    with program.session(restart=True) as session:
+        assert session.control_state == "running"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.steered import Meanwhile
 
 import lastgood
 from lastgood import (
@@ -869,3 +870,68 @@ def test_what_is_not_completed_is_not_rolled_back(store: Store) -> None:
     with pytest.raises(InvalidError, match="'c' is not completed"):
         failing.roll_back(store.task("work"), to="c")
     assert types(store) == before
+
+
+def test_rolling_back_waits_while_the_work_is_paused(store: Store) -> None:
+    undone: list[str] = []
+
+    def fail(ctx: Ctx) -> None:
+        raise RuntimeError
+
+    stages = [
+        stage(name="a", undo=lambda ctx: undone.append(control(store).state))(lambda ctx: None),
+        stage(name="b")(fail),
+    ]
+    with pytest.raises(StageError):
+        Pipeline(stages).run(store.task("work"))
+    store.task("work").save({}, control_state="running")
+    control(store).pause()
+    clock = Meanwhile(lambda: control(store).resume())
+    Pipeline(stages).roll_back(store.task("work"), to="a", clock=clock)
+    assert (undone, clock.is_over()) == (["running"], True)
+
+
+def test_a_stage_that_was_begun_ahead_is_not_done_where_the_work_was_led_away_from(store: Store) -> None:
+    done: list[str] = []
+    task = store.task("work")
+
+    def listen(event: ProgressEvent) -> None:
+        if (event.kind, event.stage) == ("succeeded", "b") and done == ["a", "b"]:
+            task.restore("HEAD~2", "state")
+
+    def work(ctx: Ctx) -> None:
+        done.append(ctx.stage)
+
+    Pipeline([stage(name=name)(work) for name in "abc"]).run(task, on_progress=listen)
+    assert done == ["a", "b", "a", "b", "c"]
+    assert store.open_steps("work") == []
+
+
+def test_an_artifact_whose_version_is_no_number_can_be_set_again(store: Store) -> None:
+    store.task("work").save({}, artifacts=[{"id": "1", "name": "plan", "version": "draft", "content": "old"}])
+
+    def work(ctx: Ctx) -> None:
+        ctx.set_artifact("plan", "new")
+
+    Pipeline([stage(name="a")(work)]).run(store.task("work"))
+    (artifact,) = store.task("work").head.artifacts  # type: ignore[union-attr]
+    assert (artifact["content"], artifact["version"]) == ("new", "draft")
+
+
+def test_a_stage_is_not_begun_by_who_was_taken_over(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C6: the token is checked when a step begins, too: its effects would be somebody else's to have."""
+    ran: list[int] = []
+
+    boundary = lastgood.Session.boundary
+
+    def lose_it_after(self: lastgood.Session) -> None:
+        boundary(self)
+        lease = control(store).lease
+        assert lease is not None
+        store.catalog.release_lease(lease.token)
+
+    monkeypatch.setattr(lastgood.Session, "boundary", lose_it_after)
+    with pytest.raises(LeaseError):
+        Pipeline([stage(name="a")(lambda ctx: ran.append(1))]).run(store.task("work"))
+    assert ran == []
+    assert store.open_steps("work") == []

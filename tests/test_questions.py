@@ -111,3 +111,39 @@ def test_work_that_goes_on_without_an_answer_asks_no_more(
         assert person.question is None
         with pytest.raises(ControlError):
             person.answer("late")
+
+
+def test_to_resume_work_that_waits_for_an_answer_takes_back_the_pause(
+    store: Store, program: Program, person: lastgood.Control
+) -> None:
+    """What is wanted last is what is done."""
+
+    def decide() -> None:
+        person.pause()
+        person.resume()
+
+    clock = Meanwhile(decide, lambda: person.answer("go"))
+    with program.session(clock=clock) as session:
+        assert session.ask("Deploy?") == "go"
+        session.boundary()
+        assert session.control_state == "running"
+    assert person.requests() == []
+
+
+def test_an_answer_is_heard_also_when_files_were_put_back_since(store: Store, tmp_path: Path) -> None:
+    """The answer was given while nobody was there; whoever goes on has another folder."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder in (one, two):
+        folder.mkdir()
+        (folder / "file").write_text("content")
+    person = store.task("work")
+    with (
+        pytest.raises(KilledError),
+        store.task("work", workspace=one).session(clock=Meanwhile(die)) as session,
+    ):
+        session.ask("Deploy?")
+    person.control.answer("go")
+    (two / "file").write_text("other content")
+    with store.task("work", workspace=two).session(clock=Meanwhile()) as session:
+        assert "restored" in [one.type for one in store.list_checkpoints("work", 3)]
+        assert session.ask("Deploy?") == "go"

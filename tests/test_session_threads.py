@@ -110,3 +110,40 @@ def test_a_session_that_is_over_refuses_to_save(program: Program) -> None:
         pass
     with pytest.raises(InvalidError):
         session.save()
+
+
+def test_a_session_that_is_refused_takes_nothing_from_the_one_that_has_the_handle(program: Program) -> None:
+    """C6."""
+    with program.session() as session:
+        with pytest.raises(LeaseError), program.session():
+            raise AssertionError
+        program.memory["n"] = 1
+        assert session.save().status == "stored"
+    assert program.task.state == {"n": 1}
+
+
+def test_a_stage_is_not_failed_by_what_another_thread_saves_through_the_handle(store: Store) -> None:
+    task = store.task("work")
+    over = threading.Event()
+
+    def save() -> None:
+        while not over.is_set():
+            with task.step("tool"):
+                pass
+
+    def add(ctx: lastgood.StageContext) -> None:
+        ctx.state["n"] = ctx.state.get("n", 0) + 1
+
+    with ThreadPoolExecutor(1) as other:
+        pipeline = lastgood.Pipeline([lastgood.stage(name=f"{n}")(add) for n in range(30)])
+        task.save({})
+        beside = other.submit(save)
+        try:
+            pipeline.run(task)
+        finally:
+            over.set()
+        beside.result()
+    assert task.state == {"n": 30}
+    types = [one.type for one in store.list_checkpoints("work", 10_000)]
+    assert types.count("stage_succeeded") == 30
+    assert store.open_steps("work") == []

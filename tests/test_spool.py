@@ -14,6 +14,7 @@ from tests.spooling import ask_nobody, full, gone, locked, numbers, open_store, 
 import lastgood
 from lastgood import Alert, ConflictError, DiskFullError, InvalidError, NotFoundError, UnavailableError
 from lastgood.catalog.sqlite import connection
+from lastgood.catalog.sqlite.catalog import SQLiteCatalog
 
 LARGE = [f"message {number} " * 30 for number in range(300)]
 
@@ -594,6 +595,29 @@ def test_what_waits_raises_an_alert_at_its_threshold_also_when_nobody_reads_metr
             for number in range(1, 5):
                 task.save({"n": number})
         assert [alert.code for alert in alerts] == ["store_away", "spool_depth"]
+
+
+def test_a_save_that_failed_and_is_found_in_the_store_after_all_is_the_one_that_was_spooled(
+    store: lastgood.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I2, C10: after a failed sync and a crash SQLite may find the commit in its log. The same record was spooled."""
+    task = store.task("t")
+    task.save({"n": 0})
+    commit = SQLiteCatalog.commit
+
+    def commit_and_fail(self: SQLiteCatalog, *about: Any) -> Any:
+        commit(self, *about)
+        raise UnavailableError("the disk reported an error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SQLiteCatalog, "commit", commit_and_fail)
+        assert task.save({"n": 1}).status == "spooled"
+        with task.step("work") as step:
+            step.state["n"] = 2
+    assert task.save({"n": 3}).status == "spooled"
+    done = store.replay()
+    assert (done.stored, done.diverged, done.aside) == (3, (), ())
+    assert numbers(store) == [0, 1, 2, 3]
 
 
 def test_a_key_or_an_id_that_is_spooled_is_found_again(store: lastgood.Store, tmp_path: Path) -> None:

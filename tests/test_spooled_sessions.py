@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.steered import Meanwhile
 
 import lastgood
 from lastgood.runner.holding import Hold
@@ -92,7 +93,57 @@ def _take_over(store: lastgood.Store) -> None:
     lease = store.catalog.lease(task.owner, task.branch_id)
     assert lease is not None
     hold = Hold(store, task.owner, "another", 30)
-    task.take_lease(hold.take(task.branch_id, over=lease.token).token)
+    token = hold.take(task.branch_id, over=lease.token).token
+    task.take_lease(lambda: token)
     task.save({"n": 9})
-    task.take_lease(None)
-    hold.release()
+    task.drop_lease(token, hold.release)
+
+
+def test_a_session_waits_when_its_store_is_away_for_longer_than_its_lease_lasts(
+    store: lastgood.Store, tmp_path: Path
+) -> None:
+    """C10: somebody else may do the work by then."""
+    memory, place, elsewhere = {"n": 0}, tmp_path / "store", tmp_path / "elsewhere"
+    clock = Meanwhile(lambda: None, lambda: None, lambda: elsewhere.rename(place))
+    clock.time = 0.0
+    with store.task("work").session(state=lambda: memory, lease=30, clock=clock) as session:
+        place.rename(elsewhere)
+        memory["n"] = 1
+        assert session.save().status == "spooled"
+        clock.time = 29.0
+        session.boundary()
+        clock.time = 31.0
+        assert not clock.is_over()
+        session.boundary()
+        assert clock.is_over()
+        memory["n"] = 2
+        session.save()
+    assert line(store) == [("started", 0), ("step", 1), ("step", 2), ("completed", 2)]
+
+
+def test_a_session_whose_work_was_taken_over_while_its_store_was_away_learns_it_before_it_goes_on(
+    store: lastgood.Store, tmp_path: Path
+) -> None:
+    """C6, C10."""
+    memory, place, elsewhere = {"n": 0}, tmp_path / "store", tmp_path / "elsewhere"
+
+    def come_back() -> None:
+        elsewhere.rename(place)
+        with lastgood.open(place, spool=None) as other:
+            _take_over(other)
+
+    clock = Meanwhile(come_back)
+    clock.time = 0.0
+
+    def work() -> None:
+        with store.task("work").session(state=lambda: memory, lease=30, clock=clock) as session:
+            place.rename(elsewhere)
+            memory["n"] = 1
+            session.save()
+            clock.time = 31.0
+            session.boundary()
+            raise AssertionError
+
+    with pytest.raises(lastgood.LeaseError):
+        work()
+    assert clock.is_over()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.steered import Meanwhile, Program
 
 from lastgood import LeaseError, Store
 from lastgood.runner.control import Control
@@ -74,7 +75,19 @@ def test_a_lease_is_taken_from_who_lives_only_by_its_token(store: Store) -> None
     assert person.take(branch_id, over=lease.token).executor == "a person"
     program.renew()
     assert program.lost is not None
-    task.take_lease(lease.token)
+    task.take_lease(lambda: lease.token)
     with pytest.raises(LeaseError):
         task.save({"n": 1})
     person.release()
+
+
+def test_to_pause_work_takes_back_that_it_was_resumed(store: Store, program: Program, person: Control) -> None:
+    """What is wanted last is what is done, also while nobody runs it."""
+    person.pause()
+    resumed = person.resume()
+    assert not resumed.met
+    person.pause()
+    clock = Meanwhile(lambda: person.stop())
+    with program.session(clock=clock) as session:
+        session.boundary()
+    assert (session.stopped, clock.is_over()) == ("stopped", True)

@@ -399,8 +399,9 @@ class Catalog(ABC):
         """
 
     @abstractmethod
-    def begin_step(self, step: OpenStep, snapshot: Blob | None) -> None:
-        """Survives the process at once, and power loss from the next durable write on."""
+    def begin_step(self, step: OpenStep, snapshot: Blob | None, lease: int | None = None) -> None:
+        """Survives the process at once, and power loss from the next durable write on. `lease`: of the session that it
+        is a part of; LeaseError when that does not work on the branch any more."""
 
     @abstractmethod
     def open_step(self, owner: str, step_id: str) -> tuple[OpenStep, Blob | None] | None:

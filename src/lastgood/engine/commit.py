@@ -65,6 +65,9 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     `state` KEPT: the parent's; so are `files` then, which are else those that were captured, or None. `proof` is its
     evidence. `step` is the open step that this ends, `journal` the restore of files; `notes` come into the log with it.
     `files_move`, `keeps_redo`, `met` and `begins` as in Commit. `began` is when, by the monotonic clock.
+
+    `own_id`, for a checkpoint that is not given one, and `created_at` stay the same however often it is tried, and
+    where: a commit that failed may be found in the store after a crash, and what was spooled instead is the same then.
     """
 
     state: Any
@@ -90,6 +93,8 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     id: str | None = None
     began: float = msgspec.field(default_factory=time.monotonic)
+    own_id: str = msgspec.field(default_factory=new_id)
+    created_at: int = msgspec.field(default_factory=now)
 
     def __post_init__(self) -> None:
         check_text("message", self.message)
@@ -262,7 +267,7 @@ def _describe(
     inherited = {name: getattr(ground.parent, name) for name in VALUES} if ground.parent else {}
     new_branch = ground.branch if isinstance(ground.branch, NewBranch) else None
     return Record(
-        id=draft.id or new_id(),
+        id=draft.id or draft.own_id,
         task_id=ground.task_id,
         parent_id=ground.head.id if ground.head else None,
         parent_checksum=ground.head.checksum if ground.head else None,
@@ -279,7 +284,7 @@ def _describe(
         control_state=draft.control_state or (ground.parent.control_state if ground.parent else "idle"),
         message=draft.message,
         created_by=user,
-        created_at=now(),
+        created_at=draft.created_at,
         correlation_id=correlation_id,
         work_item_id=draft.work_item_id,
         metadata=decode_plain(encode_plain(draft.metadata)) if draft.metadata else {},

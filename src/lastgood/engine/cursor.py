@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
@@ -27,6 +27,7 @@ from lastgood.errors import (
     UnavailableError,
 )
 from lastgood.model.checkpoint import PROVISIONAL, Head, Record
+from lastgood.model.control import refuse_restart
 from lastgood.model.digest import SIZE
 from lastgood.model.forking import renew_after_fork
 from lastgood.model.identity import new_id
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from lastgood.engine.store import Store
     from lastgood.engine.verification import Proof
     from lastgood.model.evidence import EvidencePack
+
+
+ANY: Final = "any"
+"""Whatever head there is."""
 
 
 class Cursor:
@@ -116,6 +121,8 @@ class Cursor:
         with self.lock:
             if draft.state is KEPT and self.head is None:
                 draft = msgspec.structs.replace(draft, state={})
+            if self.lease is None and self.head is not None:
+                refuse_restart(self.head.control_state, draft.control_state)
             try:
                 record, committed = self._write_or_spool(draft, policy or self.store.options.on_failure)
             except (ConflictError, InvalidError):
@@ -155,8 +162,10 @@ class Cursor:
                 self.refresh()
                 return self.save(draft, policy)
 
-    def save_from(self, draft: Draft, begun: Checkpoint | None) -> Checkpoint:
+    def save_from(self, draft: Draft, begun: Checkpoint | Literal["any"] | None) -> Checkpoint:
         """On top of `begun`, which must still be the head; unless the state is what it was there: then on any head."""
+        if draft.state is KEPT or begun == ANY:
+            return self.save_on_top(draft)
         with self.lock:
             try:
                 if _place(self.head) != _place(begun):
@@ -260,7 +269,7 @@ class Cursor:
         return head is None or (head.branch_id == saved.branch_id and (head.sequence or 0) < (saved.sequence or 0))
 
     def _lost(self, draft: Draft) -> Checkpoint:
-        record = Record(id=draft.id or new_id(), task_id=self.task_id, type=draft.type, message=draft.message)
+        record = Record(id=draft.id or draft.own_id, task_id=self.task_id, type=draft.type, message=draft.message)
         return Checkpoint(record, bytes(SIZE), None, _NeverStored(), status="lost")
 
     def _moved(self, since: str) -> ConflictError:

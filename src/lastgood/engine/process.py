@@ -23,13 +23,13 @@ _this: Process | None = None
 def this_process() -> Process:
     global _this
     if _this is None or _this.pid != os.getpid():
-        _this = Process(socket.gethostname(), os.getpid(), _started(os.getpid()) or 0)
+        _this = Process(socket.gethostname(), os.getpid(), _started(os.getpid()) or 0, _space())
     return _this
 
 
 def is_alive(process: Process) -> bool | None:
-    """None: it ran on another host, so nobody here can say."""
-    if process.host != socket.gethostname():
+    """None: it ran on another host or in another container, so nobody here can say."""
+    if process.host != socket.gethostname() or process.space not in (0, this_process().space):
         return None
     try:
         os.kill(process.pid, 0)
@@ -51,6 +51,14 @@ def past_the_dead(catalog: Catalog, work: Callable[[], T]) -> T:
             raise
         catalog.release_lease(lease.token)
     return work()
+
+
+def _space() -> int:
+    """Within which a number stands for one process alone; 0 where the system does not tell."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116
+    except OSError:
+        return 0
 
 
 def _started(pid: int) -> int | None:

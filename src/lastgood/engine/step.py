@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from lastgood.engine.commit import KEPT
+from lastgood.engine.cursor import ANY
 from lastgood.engine.process import this_process
 from lastgood.engine.staleness import Run
 from lastgood.errors import ConflictError, InvalidError, NotFoundError, UnavailableError
@@ -55,7 +56,7 @@ class Step:
         self._told = told or {}
         self._on_error = on_error
         self._state: Any = KEPT
-        self._from: Checkpoint | None = None
+        self._from: Checkpoint | Literal["any"] | None = None
         self._open = False
         self._ground: Checkpoint | None = None
         self._running: set[Command] = set()
@@ -79,6 +80,10 @@ class Step:
         if self._state is KEPT:
             self._from = self._task.head
         self._state = value
+
+    def put(self, state: Any) -> None:
+        """The state that it ends with, whatever the head is when it commits."""
+        self._state, self._from = state, ANY
 
     def begin(self) -> Self:
         if self._open or self.checkpoint is not None:

@@ -447,14 +447,14 @@ class Task:
         return self._store.verifier()
 
     def begin(self, step: OpenStep) -> None:
-        self._store.catalog.begin_step(step, None)
+        self._store.catalog.begin_step(step, None, self._cursor.lease)
 
     @_spanned("save")
     def commit_step(
         self,
         step: Step,
         state: Any,
-        begun: Checkpoint | None,
+        begun: Checkpoint | Literal["any"] | None,
         fields: dict[str, Any],
         runs: Sequence[Run],
         then: Step | None,
@@ -470,7 +470,7 @@ class Task:
 
                     before = self.head.record.files if self.head else None
                     mark_stale(ready, step.evidence, runs, before or (), self._store, self._workspace)
-                return self._cursor.save_on_top(ready) if state is KEPT else self._cursor.save_from(ready, begun)
+                return self._cursor.save_from(ready, begun)
 
             return self._with_files(draft, None, save)
 
@@ -491,9 +491,17 @@ class Task:
     def store(self) -> Store:
         return self._store
 
-    def take_lease(self, token: int | None) -> None:
-        """A session works through this handle from now on; None: not any more."""
-        self._cursor.lease = token
+    def take_lease(self, take: Callable[[], int]) -> None:
+        """A session works through this handle from now on. `take` gives its token; whoever saves meanwhile waits."""
+        with self._cursor.lock:
+            self._cursor.lease = take()
+
+    def drop_lease(self, token: int, release: Callable[[], None]) -> None:
+        """That session does not any more. Another one may, whose token this is not."""
+        with self._cursor.lock:
+            if self._cursor.lease == token:
+                self._cursor.lease = None
+            release()
 
     def advance(
         self,

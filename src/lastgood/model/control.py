@@ -21,7 +21,7 @@ MOVES: dict[str, tuple[str, ...]] = {
     "failed": ("running",),
     "completed": ("running",),
 }
-"""From `completed` only with more rounds or a restart: that is for whoever moves to see to."""
+"""From `completed` only by a session, which sees to it that there are more rounds, or that a restart is meant."""
 
 
 def check_move(before: str, after: str) -> None:
@@ -31,6 +31,17 @@ def check_move(before: str, after: str) -> None:
         raise ControlError(
             f"work that is {describe(before)} cannot become {describe(after)}",
             hint=f"it can become {' or '.join(map(describe, allowed))}",
+            state=before,
+            wanted=after,
+        )
+
+
+def refuse_restart(before: str, after: str | None) -> None:
+    """Outside of a session."""
+    if before == "completed" and after == "running":
+        raise ControlError(
+            "work that is completed cannot become running by a save",
+            hint="add rounds, or begin a session with restart=True",
             state=before,
             wanted=after,
         )

@@ -8,11 +8,13 @@ import msgspec
 
 
 class Process(msgspec.Struct, frozen=True, array_like=True):
-    """A process on some host. `started` tells it from a later one with the same number; 0: not known."""
+    """A process on some host. `started` tells it from a later one with the same number, `space` from one whose number
+    is counted apart, as in another container; 0: not known."""
 
     host: str
     pid: int
     started: int = 0
+    space: int = 0
 
 
 class OpenStep(msgspec.Struct, frozen=True, kw_only=True):

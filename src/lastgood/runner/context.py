@@ -16,6 +16,7 @@ from lastgood.model.digest import digest
 from lastgood.model.evidence import Evidence
 from lastgood.model.identity import check_name, new_id
 from lastgood.runner.clock import POLL_SECONDS
+from lastgood.runner.steering import next_version
 
 if TYPE_CHECKING:
     from lastgood.engine.step import Step
@@ -156,8 +157,9 @@ class StageContext:
             if place is None:
                 found.append({"name": name, "version": 1, **given})
             else:
-                known = {"id": found[place].get("id"), "version": found[place].get("version", 0) + 1}
-                found[place] = {**found[place], **given, **known}
+                before = found[place]
+                known = {"id": before.get("id"), "version": next_version(before)}
+                found[place] = {**before, **given, **known}
         return found
 
     def artifact(self, name: str) -> Any:
@@ -191,7 +193,7 @@ class StageContext:
         """What this stage made, to its step; and to whoever has to keep it, if that is not stored."""
         state = self._unsaved if self._state is KEPT else self._state
         if state is not KEPT:
-            self._step.state = state
+            self._step.put(state)
         if self._artifacts:
             fields["artifacts"] = self.artifacts
         return Made(state, self._artifacts)

@@ -133,9 +133,11 @@ class Control:
         id: str | None = None,
     ) -> Asked:
         """The session that works on the branch goes back at its next boundary; without one it is done at once."""
+        wanted = {"what": what, "verify": verify, "message": message}
+        if (told := self._asked_before(id, "restore", wanted)) is not None:
+            return told
         chosen = self._task.find(checkpoint) if isinstance(checkpoint, str) else checkpoint
-        wanted = {"checkpoint": chosen.id, "what": what, "verify": verify, "message": message}
-        return self._ask("restore", wanted, id)
+        return self._ask("restore", {"checkpoint": chosen.id, **wanted}, id)
 
     def withdraw(self, request_id: str) -> None:
         """What was asked is not wanted any more. ConflictError when it is done already."""
@@ -172,7 +174,8 @@ class Control:
             actor=task.user,
             correlation_id=current_correlation(),
         )
-        return self._tell(catalog.post_request(task.owner, request, task.store.actor()), alive=alive)
+        posted = catalog.post_request(task.owner, request, task.store.actor())
+        return self._tell(posted, alive=alive and self.lease is not None)  # it may have ended meanwhile
 
     def _tell(self, request: Request, *, alive: bool) -> Asked:
         """What came of it; first it is done, when nobody is there to do it and no program is needed."""
@@ -217,6 +220,17 @@ class Control:
         return head
 
 
+def settle(task: Task) -> None:
+    """The work on the branch has ended, and so has its session: what it did not come to is done without it, or refused.
+    What sets it going again stays open."""
+    for request in task.requests():
+        if request.kind == "restore":
+            ended = Met(request.id, {"reason": "the work ended before it came to that: ask again"})
+            task.end_request(ended, "refused")
+        elif request.kind not in _NEEDS_THE_PROGRAM:
+            StandIn(task).meet(request)
+
+
 class StandIn:
     """Does what needs no program for work that nobody runs: the state and the files stay as they are."""
 
@@ -227,13 +241,12 @@ class StandIn:
         """When someone began to work on it just now the request is theirs; what waits for an answer stays open."""
         hold = Hold(self.task.store, self.task.owner, name_executor() + STANDING_IN, STAND_IN_SECONDS)
         with self.task.store.catalog.queue():  # one who stands in does not keep another from it
-            self.task.take_lease(hold.take(request.branch_id).token)
+            self.task.take_lease(lambda: hold.take(request.branch_id).token)
             try:
                 self.task.refresh()
                 meet(self, request)
             finally:
-                self.task.take_lease(None)
-                hold.release()
+                self.task.drop_lease(hold.token, hold.release)
 
     def mark(self, type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> Checkpoint:
         """See Steered."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lastgood.engine.process import is_alive, this_process
 from lastgood.errors import CheckpointError, LeaseError
 from lastgood.model.lease import Lease
+from lastgood.runner.clock import Clock
 
 if TYPE_CHECKING:
     from lastgood.engine.store import Store
@@ -24,18 +25,20 @@ def name_executor() -> str:
 class Hold:
     """A lease as its holder has it. `lost` says, once and for all, that it is someone else's now."""
 
-    def __init__(self, store: Store, owner: str, executor: str, seconds: float) -> None:
+    def __init__(self, store: Store, owner: str, executor: str, seconds: float, clock: Clock | None = None) -> None:
         self._store = store
         self._owner = owner
+        self._clock = clock or Clock()
         self.executor = executor
         self.seconds = seconds
         self.token = 0
         self.lost: LeaseError | None = None
         self._is_silent = False
+        self._until = 0.0
 
     def take(self, branch_id: str, *, over: int | None = None) -> Lease:
         """LeaseError while someone works there who is not known to be gone; `over`: nor has this token."""
-        catalog, actor = self._store.catalog, self._store.actor()
+        catalog, actor, begun = self._store.catalog, self._store.actor(), self._clock.now()
         before = catalog.lease(self._owner, branch_id)
         about = (self._owner, branch_id, this_process(), self.executor, self.seconds, actor)
         try:
@@ -48,12 +51,21 @@ class Hold:
         if before is not None:
             self._store.meter.count("lease_takeovers")
         self.token = lease.token
+        self._until = begun + self.seconds
         return lease
 
+    def is_good(self) -> bool:
+        """Whether nobody can have taken over. When its time has passed, the backend is asked."""
+        if self._clock.now() >= self._until:
+            self.renew()
+        return self.lost is None and self._clock.now() < self._until
+
     def renew(self) -> None:
-        """Never raises: a backend that is away is asked again next time, and the lease is good meanwhile."""
+        """Never raises: a backend that is away is asked again next time."""
+        begun = self._clock.now()
         try:
             self._store.catalog.renew_lease(self.token, self.seconds)
+            self._until = begun + self.seconds
             self._is_silent = False
         except LeaseError as error:
             self.lost = error

@@ -204,24 +204,30 @@ class Running:
 
     def _take_back(self) -> None:
         """As far as a roll back that is under way leads."""
-        while self._standing.progress.undoing is not None:
+        while self._is_rolling_back():
             job = self._plan.undoing(self._standing.progress.last)
             if job is None:
                 self._standing.move(self._standing.progress.undone())
             else:
                 self._perform(job)
+
+    def _is_rolling_back(self) -> bool:
+        """After what people asked for, which may lead elsewhere."""
+        if self._standing.progress.undoing is not None:
             self._attend()
+        return self._standing.progress.undoing is not None
 
     def _attend(self) -> None:
         session, performer = self._require_session(), self._performer
         assert performer is not None
-        if performer.is_ahead:
+        if performer.is_ahead and not self._standing.is_elsewhere():
             try:
                 session.pass_boundary()
             except Stopped:
                 performer.fall_back("the work ended before it began")
                 raise
             return
+        performer.fall_back("the work was led elsewhere")
         session.boundary()
         while self._standing.is_elsewhere():
             self._take_up(self._find(), KEPT, "restored")

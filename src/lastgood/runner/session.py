@@ -36,6 +36,7 @@ from lastgood.runner.signals import ExitSignals, deliver
 from lastgood.runner.steering import find_answer, find_question, meet
 
 DEADLINE_SECONDS = 10.0
+ENDED = ("completed", "failed", "stopped")
 _STARTING = {"stopped": ("resume", "retry"), "failed": ("resume", "retry"), "completed": ("rounds",)}
 """What sets work going again that has come to an end."""
 
@@ -95,7 +96,7 @@ class Session:
         self._clock = clock or Clock()
         self._saver = Saver(task, Due(autosave or Autosave(), self._clock), state, about)
         executor = name_executor() if executor is None else check_name("executor", executor)
-        self._hold = Hold(task.store, task.owner, executor, check_seconds("lease", lease))
+        self._hold = Hold(task.store, task.owner, executor, check_seconds("lease", lease), self._clock)
         self._signals = ExitSignals(self._note_signal) if signals else None
         self._signal: tuple[int, float] | None = None
         self._interrupted = False
@@ -105,6 +106,7 @@ class Session:
         self._decided: dict[str, Any] | None = None
         self._heard: set[str] = set()
         self._deaf = False
+        self._is_waiting = False
         self._wake = threading.Event()
         self._keeper = Scheduler(self._clock)  # the lease is kept whatever takes long, or is called, in the other one
         self._scheduler = Scheduler(self._clock) if anytime or beat is not None else self._keeper
@@ -156,14 +158,14 @@ class Session:
 
         Raises Stopped where the work is to end, LeaseError when someone else has taken it over.
         """
-        self._require_own()
+        self._require_lease()
         self._go_on()
         self._attend()
         self._saver.save_at_boundary()
 
     def pass_boundary(self) -> None:
         """As `boundary`, right after a commit that found that nobody wants anything of the work."""
-        self._require_own()
+        self._require_lease()
         self._heed_interrupts()
         self._saver.save_at_boundary()
 
@@ -192,7 +194,7 @@ class Session:
         When the program was ended meanwhile and asks again, by the same words or the same `key`, an answer that was
         given in between is taken.
         """
-        self._require_own()
+        self._require_lease()
         asked = _question(question, choices, key)
         if (answer := self._answered_before(asked)) is not None:
             return answer
@@ -247,6 +249,7 @@ class Session:
                     current.reset(self._token)
             self._let_go()
             self._is_over = True
+            self._settle()
             if self._signal is not None and not self._is_delivered and os.getpid() == self._pid:
                 deliver(self._signal[0])
         return isinstance(error, Stopped)
@@ -259,8 +262,7 @@ class Session:
                 self._saver.begin()
             except ConflictError:
                 task.refresh()
-        assert task.branch_id is not None
-        task.take_lease(self._hold.take(task.branch_id).token)
+        task.take_lease(lambda: self._hold.take(task.branch_id or "").token)
 
     def _begin(self) -> None:
         """Under the lease: where the work stands, and whether it may go on."""
@@ -310,14 +312,21 @@ class Session:
             except CheckpointError as failure:
                 self._task.alert("it could not be recorded that the work failed", failure, "session")
 
+    def _settle(self) -> None:
+        """Work that has ended leaves nothing open that it was to do; who asks from now on finds nobody here."""
+        if os.getpid() == self._pid and self._hold.lost is None and self.control_state in ENDED:
+            from lastgood.runner.control import settle
+
+            with suppress(CheckpointError):  # they stay open, and whoever asks is told
+                settle(self._task)
+
     def _let_go(self) -> None:
         self._scheduler.close()
         self._keeper.close()
         if self._signals is not None:
             self._signals.remove()
-        self._task.take_lease(None)
-        if os.getpid() == self._pid:  # else it is the parent's, which goes on
-            self._hold.release()
+        is_own = os.getpid() == self._pid  # else it is the parent's, which goes on
+        self._task.drop_lease(self._hold.token, self._hold.release if is_own else lambda: None)
 
     # --- being steered -------------------------------------------------------------------------------------
 
@@ -334,6 +343,8 @@ class Session:
         """See Steered."""
         data, present = request.data, self._saver.present()
         what = data.get("what", "both")
+        if what != "files" and self._load is None and present is not KEPT:
+            raise InvalidError("this program cannot take another state", hint="it gives `state` alone, and no `load`")
         result = self._task.rewind(
             data["checkpoint"],
             what,
@@ -425,7 +436,7 @@ class Session:
         self._saver.save_while_waiting(active=self.control_state == "waiting_for_input")
         if self._clock.wait(self._wake, POLL_SECONDS):
             raise Stopped("interrupted")
-        self._require_own()
+        self._require_lease()
 
     # --- by itself -----------------------------------------------------------------------------------------
 
@@ -451,6 +462,20 @@ class Session:
 
     def _note_signal(self, number: int) -> None:
         self._signal = number, self._clock.now()
+
+    def _require_lease(self) -> None:
+        """When the store is away for longer than the lease lasts, somebody else may do the work by now (C10): it waits
+        until the store can tell."""
+        self._require_own()
+        while not self._hold.is_good():
+            if not self._is_waiting:
+                self._is_waiting = True
+                self._task.alert("the lease ran out while the store is away: the work waits for it", None, "session")
+            self._require_own()
+            self._heed_interrupts()
+            if self._clock.wait(self._wake, POLL_SECONDS):
+                raise Stopped("interrupted")
+        self._is_waiting = False
 
     def _require_own(self) -> None:
         if self._is_over:

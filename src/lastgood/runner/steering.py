@@ -24,7 +24,8 @@ from lastgood.model.digest import digest
 from lastgood.model.request import Request
 from lastgood.runner.wishes import judge
 
-_ASIDE = ("guided", "edited", "rounds_added", "paused", "resumed", "idle")
+_OPPOSED = {"pause": ("resume", "retry"), "resume": ("pause",), "retry": ("pause",)}
+_ASIDE = ("guided", "edited", "rounds_added", "paused", "resumed", "idle", "before_restore", "restored")
 """Checkpoints that are made without the program going on."""
 
 
@@ -93,6 +94,7 @@ def check_answer(question: Mapping[str, Any], answer: object) -> None:
 
 def _do(work: Steered, request: Request) -> None:
     if judge(request.kind, _state(work)) == "already":
+        _refuse_earlier(work, request, _OPPOSED.get(request.kind, ()), "the contrary was wanted since")
         _end(work, request, "met", {"note": f"it was {describe(_state(work))} already"})
     else:
         _MEETINGS[request.kind](work, request)
@@ -120,6 +122,12 @@ def content_digest(artifact: Mapping[str, Any]) -> str:
     return digest(encode(artifact.get("content"))).hex()
 
 
+def next_version(artifact: Mapping[str, Any]) -> Any:
+    """People may number them in their own way: then it stays."""
+    version = artifact.get("version", 0)
+    return version + 1 if type(version) is int else version
+
+
 def _pause(work: Steered, request: Request) -> None:
     if _state(work) == "waiting_for_input":
         raise _Later
@@ -143,13 +151,18 @@ def _cancel(work: Steered, request: Request) -> None:
 def _settle_others(work: Steered, request: Request) -> None:
     """When stopped work is run again, it is not stopped by who wanted the same now, nor paused, or the like, by who
     wanted that before."""
-    is_later = False
+    _refuse_earlier(work, request, ("pause", "resume", "retry"), "it was stopped instead")
     for other in work.task.requests():
-        is_later |= other.id == request.id
         if other.id != request.id and other.kind in ("stop", "cancel"):
             _end(work, other, "met", {"note": "it was stopped already"})
-        elif not is_later and other.kind in ("pause", "resume", "retry"):
-            _end(work, other, "refused", {"reason": "it was stopped instead"})
+
+
+def _refuse_earlier(work: Steered, request: Request, kinds: Sequence[str], reason: str) -> None:
+    for other in work.task.requests():
+        if other.id == request.id:
+            return
+        if other.kind in kinds:
+            _end(work, other, "refused", {"reason": reason})
 
 
 def _guide(work: Steered, request: Request) -> None:
@@ -167,8 +180,7 @@ def _edit(work: Steered, request: Request) -> None:
     artifact = find_artifact(artifacts, request.data["artifact"])
     if request.data.get("over") not in (None, content_digest(artifact)):
         raise ControlError("the artifact was changed meanwhile", hint="look at it again, and edit what is there now")
-    version = artifact.get("version", 0)
-    version = version + 1 if type(version) is int else version  # people may number them in their own way
+    version = next_version(artifact)
     edited = {"content": request.data["content"], "version": version, "edited_by": request.actor}
     artifacts[artifacts.index(artifact)] = {**artifact, **edited}
     work.mark("edited", request, outcome={"version": version}, artifacts=artifacts)

@@ -121,8 +121,8 @@ class SQLiteCatalog(Catalog):
             lambda connection: branches.delete_branch(connection, owner, branch_id, actor, self._clock())
         )
 
-    def begin_step(self, step: OpenStep, snapshot: Blob | None) -> None:
-        self._database.write(lambda connection: steps.begin_step(connection, step, snapshot), durable=False)
+    def begin_step(self, step: OpenStep, snapshot: Blob | None, lease: int | None = None) -> None:
+        self._database.write(lambda connection: steps.begin_step(connection, step, snapshot, lease), durable=False)
 
     def open_step(self, owner: str, step_id: str) -> tuple[OpenStep, Blob | None] | None:
         return self._database.read(lambda connection: steps.read_step(connection, owner, step_id))

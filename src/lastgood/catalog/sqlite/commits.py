@@ -165,7 +165,7 @@ def commit(connection: apsw.Connection, commit: Commit, actor: Actor, at: int) -
 def _begin_next(connection: apsw.Connection, commit: Commit, line: _Line) -> bool:
     if commit.begins is None or is_wanted(connection, line.branch):
         return False
-    begin_step(connection, commit.begins, None)
+    begin_step(connection, commit.begins)
     return True
 
 

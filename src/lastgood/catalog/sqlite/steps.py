@@ -10,12 +10,17 @@ import msgspec
 from lastgood.catalog.contract import Actor, Blob
 from lastgood.catalog.sqlite import shapes
 from lastgood.catalog.sqlite.attestations import STORE, log
+from lastgood.catalog.sqlite.leases import leased_branch
 from lastgood.catalog.sqlite.reading import Row, one_row, read_task, rows
 from lastgood.errors import ConflictError, IntegrityError
 from lastgood.model.step import OpenStep, decode_step, encode_step
 
 
-def begin_step(connection: apsw.Connection, step: OpenStep, snapshot: Blob | None) -> None:
+def begin_step(
+    connection: apsw.Connection, step: OpenStep, snapshot: Blob | None = None, lease: int | None = None
+) -> None:
+    if lease is not None:
+        leased_branch(connection, lease)
     connection.execute(
         "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
         (

@@ -209,11 +209,11 @@ class Overlay:
 
     # --- steps ---------------------------------------------------------------------------------------------
 
-    def begin_step(self, step: OpenStep, snapshot: Blob | None) -> None:
+    def begin_step(self, step: OpenStep, snapshot: Blob | None, lease: int | None = None) -> None:
         """In the spool when the store is away: its end need not wait for the store, either."""
         try:
             self._spool.require_here()
-            self.behind.begin_step(step, snapshot)
+            self.behind.begin_step(step, snapshot, lease)
         except UnavailableError as error:
             if not self._spool.takes(error):
                 raise
