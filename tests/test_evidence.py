@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from lastgood.errors import BusyError, InvalidError, NotFoundError, UnavailableError
+from lastgood.errors import BusyError, ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from lastgood.evidence import registry, rows
 from lastgood.evidence.hashing import HashCache, is_settled, signature
 from lastgood.evidence.registry import register_evidence
@@ -156,7 +156,9 @@ class TestFiles:
         evidence = claim("file_sha256", {"path": str(tmp_path / "elsewhere"), "sha256": DIGEST})
         with EvidenceVerifier(base) as library, EvidenceVerifier(base, absolute_paths=False) as server:
             assert error_of(library, evidence) is None
-            assert "absolute path" in str(error_of(server, evidence))
+            assert not server.verify_evidence(evidence)
+        assert (evidence.verification_status, evidence.verified_at) == ("pending", None)
+        assert "absolute path" in str(evidence.verification_error)
 
     def test_hashing_a_file_for_oneself_says_what_is_wrong(self, verifier: EvidenceVerifier) -> None:
         assert verifier.hash_file("report.txt") == DIGEST
@@ -721,6 +723,26 @@ class TestOwnTypes:
         pieces = [claim("raises", {}), claim("artifact_exists", {"path": "report.txt"}), claim("raises", {})]
         verifier.verify_multiple(pieces)
         assert [piece.verification_error for piece in pieces] == [error, None, error]
+
+    def test_what_a_check_is_not_to_look_at_stays_pending_and_says_why(self, verifier: EvidenceVerifier) -> None:
+        """D2, D3, D5: it has not failed, and it spoils a pack that is not partial."""
+
+        def check(evidence: Evidence, surroundings: Surroundings) -> None:
+            raise ForbiddenError("production is not to be looked at", hint="ask for it")
+
+        register_evidence("forbids", check)
+        pieces = [claim("forbids", {}), claim("artifact_exists", {"path": "report.txt"})]
+        assert verifier.verify_multiple(pieces) == {
+            "total": 2,
+            "verified": 1,
+            "failed": 0,
+            "success_rate": 0.5,
+            "all_passed": False,
+        }
+        assert (pieces[0].verification_status, pieces[0].verified_at) == ("pending", None)
+        assert pieces[0].verification_error == "production is not to be looked at; ask for it"
+        assert not EvidencePack(pieces, require_all=False).is_verified
+        assert EvidencePack(pieces, require_all=False, allow_partial=True).is_verified
 
     @pytest.mark.parametrize("pieces", [1, 5])
     def test_an_interruption_passes(self, verifier: EvidenceVerifier, pieces: int) -> None:

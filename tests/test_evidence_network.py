@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from tests.servers import OK, black_hole, free_port, serving, watching
 
 import lastgood
-from lastgood.errors import BusyError, InvalidError, UnavailableError
+from lastgood import Checkpoint
+from lastgood.errors import BusyError, EvidenceError, InvalidError, UnavailableError
 from lastgood.evidence import connection, hosts
 from lastgood.evidence.hosts import Address, is_public
 from lastgood.evidence.outside import Deadline, NotYet, Outside
@@ -28,6 +29,7 @@ from lastgood.evidence.verifier import EvidenceVerifier
 from lastgood.model.evidence import Evidence, EvidencePack
 
 PUBLIC = "93.184.215.14"
+ALLOWING = 'network="any" allows evidence about it'
 
 
 @pytest.fixture
@@ -38,6 +40,15 @@ def verifier() -> Iterator[EvidenceVerifier]:
 
 def never(seconds: float) -> None:
     """Waiting without a clock."""
+
+
+def about(port: int) -> EvidencePack:
+    """That something on this machine takes connections."""
+    return EvidencePack([Evidence("network_reachable", "it answers", {"host": "127.0.0.1", "port": port})])
+
+
+def id_of(found: Checkpoint | None) -> str | None:
+    return None if found is None else found.id
 
 
 def error_of(verifier: EvidenceVerifier, expected: Any) -> str | None:
@@ -159,8 +170,7 @@ class TestGuard:
     def test_this_machine_is_refused_by_default(self, host: str) -> None:
         with EvidenceVerifier(sleep=never) as verifier, serving(OK) as server, watching() as seen:
             error = error_of(verifier, {"host": host, "port": server.port})
-        assert str(error).startswith("check_error: ")
-        assert str(error).endswith("leads to an address that is not public")
+        assert f"leads to an address that is not public; {ALLOWING}" in str(error)
         assert "socket.connect" not in dict(seen)
 
     @pytest.mark.parametrize("network", ["public", "any"])
@@ -204,7 +214,7 @@ class TestGuard:
                 watching() as seen,
             ):
                 error = error_of(verifier, {"host": "example.com", "port": 80})
-            assert error == "check_error: example.com leads to an address that is not public"
+            assert error == f"example.com leads to an address that is not public; {ALLOWING}"
             assert asked == ["example.com"]
             assert not seen
 
@@ -229,7 +239,7 @@ class TestGuard:
             watching() as seen,
         ):
             error = error_of(verifier, {"host": "example.com", "port": 80})
-        assert error == "check_error: example.com leads to an address that is not public"
+        assert error == f"example.com leads to an address that is not public; {ALLOWING}"
         assert len(asked) == 2
         assert not seen
 
@@ -237,7 +247,7 @@ class TestGuard:
     def test_where_connections_are_off_nothing_is_looked_up(self, host: str) -> None:
         with EvidenceVerifier(network="off") as verifier, watching() as seen:
             error = error_of(verifier, {"host": host, "port": 80})
-        assert error == "check_error: evidence makes no connections here"
+        assert error == 'evidence makes no connections here; network="public" allows them'
         assert not seen
 
     def test_a_store_is_told_what_its_evidence_may_connect_to(self, tmp_path: Path) -> None:
@@ -250,6 +260,78 @@ class TestGuard:
                 assert not store.verify_checkpoint(saved.id)
             with lastgood.CheckpointManager(tmp_path / "other.sqlite", network="off") as manager:
                 assert not manager.task("t").save({}, evidence=pack).verified
+
+    def test_who_may_not_look_takes_nothing_from_what_others_found(self, tmp_path: Path) -> None:
+        """D3: pending is neither good nor bad; it is not verified now, and what was recorded stays."""
+        with serving(OK) as server:
+            with lastgood.open(tmp_path / "store", network="any") as store:
+                first = store.task("t").save({"n": 1})
+                saved = store.task("t").save({"n": 2}, evidence=about(server.port))
+            with lastgood.open(tmp_path / "store") as store:
+                task = store.task("t")
+                assert not store.verify_checkpoint(saved.id)
+                checked = store.check_checkpoint(saved.id)
+                assert [one.verification_status for one in checked.pack.evidence_list] == ["pending"]
+                assert checked.pack.verification_summary() == {
+                    "total": 1,
+                    "verified": 0,
+                    "failed": 0,
+                    "is_verified": False,
+                }
+                assert id_of(task.last_good()) == first.id
+                assert task.last_good(verified=True) is None
+                with pytest.raises(EvidenceError, match=r"it answers .*not public; network="):
+                    task.restore(saved)
+                assert task.recovery().advice == (
+                    f"whether the newest checkpoint is good cannot be said here: {checked.refusal}",
+                )
+                assert store.metrics().verification_success_rate is None
+            with lastgood.open(tmp_path / "store", network="any") as store:
+                assert store.get_checkpoint(saved.id).verified
+                assert id_of(store.get_last_verified_checkpoint("t")) == saved.id
+                assert len(store.history("t", kinds=["verified"])) == 0
+
+    def test_what_may_not_be_looked_at_when_it_is_saved_is_pending_until_somebody_may(self, tmp_path: Path) -> None:
+        with serving(OK) as server:
+            with lastgood.open(tmp_path / "store") as store:
+                saved = [store.task(name).save({}, evidence=about(server.port)) for name in ("up", "down")]
+                (claim,) = store.get_checkpoint(saved[0].id).evidence_pack.evidence_list
+                assert (claim.verification_status, claim.verified_at) == ("pending", None)
+                assert "not public" in str(claim.verification_error)
+            with lastgood.open(tmp_path / "store", network="any") as store:
+                assert id_of(store.last_good("up")) == saved[0].id
+                assert id_of(store.get_last_verified_checkpoint("up")) == saved[0].id
+        with lastgood.open(tmp_path / "store", network="any") as store:
+            assert store.last_good("down") is None
+            (claim,) = store.get_checkpoint(saved[1].id).evidence_pack.evidence_list
+            assert claim.verification_status == "failed"
+
+    @pytest.mark.parametrize(
+        ("rule", "verified", "recorded"),
+        [
+            ({}, False, True),
+            ({"require_all": False, "min_verified": 2}, False, False),
+            ({"require_all": False, "allow_partial": True, "min_verified": 2}, False, False),
+            ({"require_all": False, "allow_partial": True}, True, True),
+        ],
+    )
+    def test_what_does_not_hang_on_a_refusal_is_recorded(
+        self, tmp_path: Path, rule: Any, verified: bool, recorded: bool
+    ) -> None:
+        """D3: a pack that has failed without it has failed, and one that holds without it holds."""
+        there = [Evidence("artifact_exists", name, {"path": name}) for name in ("here", "there")]
+        for one in there:
+            (tmp_path / one.description).touch()
+        with serving(OK) as server:
+            pack = EvidencePack([*there, *about(server.port).evidence_list], **rule)
+            with lastgood.open(tmp_path / "store", network="any", base_path=tmp_path) as store:
+                saved = store.task("t").save({}, evidence=pack)
+                assert saved.verified
+            (tmp_path / "there").unlink()
+            with lastgood.open(tmp_path / "store", base_path=tmp_path) as store:
+                assert store.verify_checkpoint(saved.id) is verified
+                assert len(store.history("t", kinds=["verified"])) == recorded
+                assert store.get_checkpoint(saved.id).verified is (verified or not recorded)
 
     @pytest.mark.parametrize("network", ["private", "", None, True, ["any"]])
     def test_what_may_be_connected_to_is_said_in_one_of_three_words(self, network: Any) -> None:

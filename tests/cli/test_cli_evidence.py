@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.servers import OK, serving
 
 import lastgood
 
@@ -139,6 +140,47 @@ def test_evidence_that_can_no_longer_be_checked_is_unverified(run: Run, data: Ru
     assert data("verify")["unverified"] == 1
     assert data("log")["checkpoints"][0]["verification"] == "unverified"
     assert "it cannot be said any more" in run("show").stdout
+
+
+@pytest.fixture
+def listening(folder: Path) -> Iterator[int]:
+    """A port of this machine that takes connections, which the newest checkpoint of the task `work` says."""
+    with serving(OK) as server:
+        claim = lastgood.Evidence("network_reachable", "it answers", {"host": "127.0.0.1", "port": server.port})
+        with lastgood.open(network="any") as store:
+            store.task("work").save({"n": 1})
+            store.task("work").save({"n": 2}, evidence=lastgood.EvidencePack([claim]))
+        yield server.port
+
+
+def test_what_the_command_line_may_not_look_at_is_not_marked_as_failed(run: Run, data: Run, listening: int) -> None:
+    """Evidence about this machine, saved by a program that was allowed to look."""
+    unsaid = "cannot be said here: it answers (127.0.0.1 leads to an address that is not public; "
+    found = run("last-good")
+    assert found.stdout.startswith("@1 ")
+    assert unsaid in found.stderr
+    assert unsaid in run("last-good", "--verified", code=3).stderr
+    assert unsaid in run("status").stdout
+    assert "it answers (127.0.0.1 leads to an address that is not public" in run("restore", "HEAD", code=9).stderr
+    assert "unverified (its evidence cannot be checked)\n  not checked it answers: 127.0.0.1" in run("verify").stdout
+    said = data("verify", "--all")
+    assert (said["unverified"], said["failed"]) == (2, [])
+    assert [(one["sequence"], one["evidence"][0]["status"]) for one in said["undecided"]] == [(2, "pending")]
+    assert data("log")["checkpoints"][0]["verification"] == "verified"
+    assert data("history", "--kind", "verified")["entries"] == []
+    with lastgood.open(network="any") as store:
+        assert store.get_last_verified_checkpoint("work") is not None
+
+
+def test_show_says_that_evidence_was_refused_when_it_was_saved(run: Run, data: Run, folder: Path) -> None:
+    claim = lastgood.Evidence("network_reachable", "it answers", {"host": "127.0.0.1", "port": 1})
+    with lastgood.open() as store:
+        store.task("work").save({}, evidence=lastgood.EvidencePack([claim]))
+    shown = run("show").stdout
+    assert "\nverified     not checked yet\n" in shown
+    assert "\nevidence     not checked it answers: 127.0.0.1 leads to an address that is not public" in shown
+    assert " it could not be said\n" in shown
+    assert data("log")["checkpoints"][0]["verification"] == "unverified"
 
 
 def test_status_tells_the_branch_the_last_good_one_and_what_to_do(run: Run, data: Run, report: Path) -> None:

@@ -112,14 +112,17 @@ def _files(checkpoint: Checkpoint) -> str:
 
 
 def _told(attestation: Attestation) -> str:
-    if attestation.kind == "verification":
-        return "it held" if attestation.data.get("verified") else "it did NOT hold"
-    return json_text(attestation.data)
+    if attestation.kind != "verification":
+        return json_text(attestation.data)
+    if attestation.data.get("verified"):
+        return "it held"
+    statuses = [status for status, *_ in attestation.data.get("results", [])]
+    return "it did NOT hold" if "failed" in statuses or not statuses else "it could not be said"
 
 
 def _verified(checkpoint: Checkpoint) -> str:
     at = checkpoint.last_verified_at
-    if at is None:
+    if at is None or checkpoint.evidence_pack.is_refused:
         return "not checked yet" if checkpoint.evidence_pack.evidence_list else "unverified: it has no evidence"
     said = {"verified": "yes", "failed": "NO"}.get(verification(checkpoint), "it cannot be said any more")
     return f"{said}, {local_time(at)}"

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from lastgood.cli.output import local_time, printable, short_id
 from lastgood.engine.checkpoint import Checkpoint
-
-if TYPE_CHECKING:
-    from lastgood.model.evidence import EvidencePack
 
 
 def summary(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -58,13 +55,7 @@ def verification(checkpoint: Checkpoint) -> Standing:
         return "verified"
     if checkpoint.last_verified_at is None:
         return "unverified"
-    return "unverified" if cannot_be_said(checkpoint.evidence_pack) else "failed"
-
-
-def cannot_be_said(pack: EvidencePack) -> bool:
-    """Nothing of it failed, and something cannot be checked any more."""
-    statuses = {evidence.verification_status for evidence in pack.evidence_list}
-    return "stale" in statuses and statuses <= {"stale", "verified"}
+    return "unverified" if checkpoint.evidence_pack.is_undecided else "failed"
 
 
 def row(checkpoint: Checkpoint, head_id: str | None) -> list[str]:

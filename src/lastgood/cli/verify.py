@@ -13,7 +13,6 @@ from lastgood.cli.command import subcommand
 from lastgood.cli.evidence import described, said
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import json_text, printable, short_id, styled
-from lastgood.cli.summary import cannot_be_said
 from lastgood.engine.revision import resolve
 from lastgood.engine.store import Store
 from lastgood.errors import EvidenceError, IntegrityError, InvalidError, LostCommitsError
@@ -113,7 +112,7 @@ def _examine(store: Store, stored: StoredCheckpoint, bytes_only: bool) -> Findin
         else:
             checked = store.check_checkpoint(stored.id, owner=stored.owner)
             problems, evidence = checked.problems, checked.pack.evidence_list
-            neither = not evidence or cannot_be_said(checked.pack)
+            neither = not evidence or checked.pack.is_undecided
             result = "verified" if checked.verified else "unverified" if neither else "failed"
     except LostCommitsError:
         raise
@@ -141,13 +140,14 @@ def _data(found: list[Finding], count: dict[Result, int]) -> dict[str, Any]:
         "verified": count["verified"],
         "unverified": count["unverified"],
         "intact": count["intact"],
-        "failed": [
-            {**_place(one), "evidence": [described(evidence) for evidence in one.evidence]}
-            for one in found
-            if one.result == "failed"
-        ],
+        "undecided": [_explained(one) for one in found if one.result == "unverified" and one.evidence],
+        "failed": [_explained(one) for one in found if one.result == "failed"],
         "damaged": [{**_place(one), "problems": one.problems} for one in found if one.result == "damaged"],
     }
+
+
+def _explained(one: Finding) -> dict[str, Any]:
+    return {**_place(one), "evidence": [described(evidence) for evidence in one.evidence]}
 
 
 def _place(one: Finding) -> dict[str, Any]:

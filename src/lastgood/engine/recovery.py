@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,7 +16,7 @@ from lastgood.model.step import OpenStep
 
 if TYPE_CHECKING:
     from lastgood.engine.store import Store
-    from lastgood.engine.verification import Recording
+    from lastgood.engine.verification import Recording, Verification
 
 NEVER_GOOD = frozenset(("stage_failed", "cancelled", "before_restore"))
 """Types of checkpoints that work does not go back to by itself."""
@@ -46,9 +47,18 @@ class Recovery(msgspec.Struct, frozen=True):
 
 
 def find_last_good(
-    store: Store, line: Line, *, verified: bool, type: str | None = None, record: Recording = "changed"
+    store: Store,
+    line: Line,
+    *,
+    verified: bool,
+    type: str | None = None,
+    record: Recording = "changed",
+    on_refused: Callable[[Verification], None] = lambda _: None,
 ) -> Checkpoint | None:
-    """The newest of a branch that is intact and whose evidence holds now; with `verified` it must have some (D9)."""
+    """The newest of a branch that is intact and whose evidence holds now; with `verified` it must have some (D9).
+
+    `on_refused` is told of each that is passed over because this process may not look at what it claims.
+    """
     from lastgood.engine.verification import verify_stored
 
     before = None
@@ -59,6 +69,8 @@ def find_last_good(
             result = verify_stored(store, stored, record)
             if result.verified or not (verified or result.bad):
                 return store.get_checkpoint(stored.id, owner=stored.owner)
+            if result.refusal is not None:
+                on_refused(result)
         before = page[-1].placement.sequence
     return None
 
@@ -79,11 +91,12 @@ def examine_task(store: Store, task_id: str, owner: str) -> Recovery:
     running = [step for step in steps if step not in gone]
     head = store.wrap(position.head) if position else None
     line = Line(position.task, position.branch) if position else None
-    good = find_last_good(store, line, verified=False, record="never") if line else None
+    refused: list[Verification] = []
+    good = find_last_good(store, line, verified=False, record="never", on_refused=refused.append) if line else None
     restores = interrupted_restores(store, position.task.id, owner) if position else []
     spooled, aside = _count_spooled(store, position.task.id if position else task_id, owner)
     waiting = _advise_spooled(spooled, aside)
-    advice = (*map(_advise_restore, restores), *waiting, *_advise(gone, running, head, good))
+    advice = (*map(_advise_restore, restores), *waiting, *_advise(gone, running, head, good, refused))
     return Recovery(
         task_id, owner, tuple(gone), tuple(running), head, good, advice, tuple(restores), spooled=spooled, aside=aside
     )
@@ -142,7 +155,11 @@ def _advise_restore(journal: Journal) -> str:
 
 
 def _advise(
-    gone: list[OpenStep], running: list[OpenStep], head: Checkpoint | None, good: Checkpoint | None
+    gone: list[OpenStep],
+    running: list[OpenStep],
+    head: Checkpoint | None,
+    good: Checkpoint | None,
+    refused: list[Verification],
 ) -> tuple[str, ...]:
     said = [
         f"the step {step.name!r} was in flight when its process ended: do its work again, "
@@ -152,6 +169,8 @@ def _advise(
     said += [f"the step {step.name!r} is open in another process: let it end first" for step in running]
     if head is None:
         said.append("nothing was saved yet: begin from the start")
+    elif refused and refused[0].checkpoint_id == head.id:
+        said.append(f"whether the newest checkpoint is good cannot be said here: {refused[0].refusal}")
     elif good is None:
         said.append("no checkpoint is intact with evidence that holds: look at `lastgood verify --all`")
     elif good.id == head.id:

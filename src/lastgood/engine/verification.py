@@ -92,8 +92,16 @@ class Verification(msgspec.Struct, frozen=True):
 
     @property
     def bad(self) -> bool:
-        """Damaged, or its evidence does not hold. One without evidence is neither good nor bad."""
+        """Damaged, or it cannot be said now that its evidence holds. One without evidence is neither good nor bad."""
         return not self.intact or (bool(self.pack.evidence_list) and not self.pack.is_verified)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why it cannot be said here whether the evidence holds; None when this process was allowed to look."""
+        if not self.pack.is_refused:
+            return None
+        first = next(piece for piece in self.pack.evidence_list if piece.verification_status == "pending")
+        return f"{first.description} ({first.verification_error})"
 
 
 @contextmanager
@@ -123,20 +131,21 @@ def verify_stored(
 ) -> Verification:
     """Check a stored checkpoint: its bytes, then its evidence as the world is now; record what it gave.
 
-    "changed": only when it differs from what was recorded last. With `files` the content of files is read, too.
-    Evidence about files that it captured is checked against these, because they are what comes back; with `live`,
+    "changed": only when it differs from what was recorded last. What hangs on evidence that this process may not look
+    at is not recorded: somebody who may has perhaps found that it holds. With `files` the content of files is read,
+    too. Evidence about files that it captured is checked against these, because they are what comes back; with `live`,
     against the disk, and then nothing is recorded.
     """
     problems = examine(store.catalog, stored, store.filing.blobs if files else None)
     pack = EvidencePack() if problems else _recheck(store, store.wrap(stored), live)
     data = {"verified": False, "problems": problems[:20]} if problems else to_data(pack)
     result = Verification(stored.id, problems, pack)
-    said_so = stored.verified_at is not None and stored.verified == result.verified
-    wanted = record == "always" or (record == "changed" and not said_so)
     # Damage may pass, when bytes come back; it is recorded only where something else was said.
-    if wanted and not live and (stored.verified if problems else pack.evidence_list) and not stored.deleted:
+    is_news = stored.verified if problems else pack.evidence_list and not pack.is_refused
+    if is_news and record != "never" and not live and not stored.deleted:
         with suppress(CheckpointError):  # what was found is said all the same, in a store that takes no more, too
-            store.catalog.attest(stored.owner, [stored.id], "verification", data, store.actor())
+            if record == "always" or not _is_recorded(store, stored, result):
+                store.catalog.attest(stored.owner, [stored.id], "verification", data, store.actor())
     store.meter.verification(pack, intact=result.intact)
     store.log("verify", stored.task_id, checkpoint_id=stored.id, verified=result.verified, intact=result.intact)
     return result
@@ -267,6 +276,13 @@ class _Parts:
     def _lose(self, what: str) -> str:
         self.lost = True
         return f"<{what}>"
+
+
+def _is_recorded(store: Store, stored: StoredCheckpoint, found: Verification) -> bool:
+    if stored.verified_at is None or stored.verified != found.verified:
+        return False
+    # What was pending when it was saved is not known to be bad before it was looked at.
+    return found.verified or not found.intact or not store.wrap(stored).evidence_pack.is_refused
 
 
 def _recheck(store: Store, checkpoint: Checkpoint, live: bool) -> EvidencePack:

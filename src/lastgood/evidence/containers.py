@@ -29,9 +29,10 @@ def check_container(evidence: Evidence, surroundings: Surroundings) -> str | Non
     and Podman are asked, and it holds when one of them runs it."""
     fields = take_fields(evidence, ("name", "id", "socket"))
     key, wanted = _require_which(fields)
+    named = None if fields.get("socket") is None else _require_socket(fields["socket"], surroundings)
     outside = surroundings.outside
     outside.require_connections()
-    sockets = _sockets(fields.get("socket"), surroundings)
+    sockets = _find_sockets() if named is None else [named]
 
     def look(deadline: Deadline) -> str | None:
         states, failure = [], None
@@ -67,17 +68,19 @@ def _require_which(fields: dict[str, Any]) -> tuple[str, str]:
     return key, str(value)
 
 
-def _sockets(path: object, surroundings: Surroundings) -> list[str]:
-    if path is None:
-        if found := [place for place in _usual_places() if _is_socket(place)]:
-            return found
-        raise UnavailableError("there is no container engine here", hint='give the claim its "socket"')
+def _require_socket(path: object, surroundings: Surroundings) -> str:
     text = surroundings.allow_path(path)
     if not text.startswith("/"):
         raise InvalidError("the socket of a container engine is named by an absolute path")
     if len(os.fsencode(text)) > _MAX_SOCKET_PATH:
         raise InvalidError("the path is too long for that of a socket")
-    return [text]
+    return text
+
+
+def _find_sockets() -> list[str]:
+    if found := [place for place in _usual_places() if _is_socket(place)]:
+        return found
+    raise UnavailableError("there is no container engine here", hint='give the claim its "socket"')
 
 
 def _usual_places() -> list[str]:

@@ -6,7 +6,7 @@ import os
 import stat
 import time
 
-from lastgood.errors import InvalidError, NotFoundError, UnavailableError
+from lastgood.errors import ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from lastgood.evidence.descriptors import descriptors
 from lastgood.evidence.hashing import HashCache, Signature, hash_open, is_settled, signature, too_large
 from lastgood.evidence.helper import Helper
@@ -32,7 +32,8 @@ class Allowance:
 class Files:
     """The files below `base` and, where that is allowed, those named by an absolute path.
 
-    Every method takes the path as it stands in a claim and raises InvalidError for one that cannot be used.
+    Every method takes the path as it stands in a claim and raises InvalidError for one that cannot be used, and
+    ForbiddenError for one that is not to be looked at here.
     """
 
     def __init__(self, base: str, *, absolute: bool, max_bytes: int, helper: Helper | None) -> None:
@@ -139,7 +140,7 @@ class Files:
             raise UnavailableError("this verifier was closed")
         text = require_path(path)
         if not self._absolute and text.startswith("/"):
-            raise InvalidError(f"{show(text)} is an absolute path, and those are not accepted here")
+            raise ForbiddenError(f"{show(text)} is an absolute path, and those are not accepted here")
         return text
 
     def _open(self, path: str, expected: os.stat_result) -> int | None:

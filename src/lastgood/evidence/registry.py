@@ -44,7 +44,8 @@ def register_evidence(type: str, check: Check, *, replace: bool = False) -> None
 
     `check(evidence, surroundings)` returns None when the claim holds and a sentence saying how it does not when it
     does not; it raises when that cannot be told (a `lastgood.UnavailableError` whose `retryable` is true, such as
-    `BusyError`, is tried again). It may be called from several threads at once.
+    `BusyError`, is tried again; after a `lastgood.ForbiddenError`, this process is not to look, it stays pending). It
+    may be called from several threads at once.
 
         def check_line(evidence, surroundings):
             text = Path(surroundings.base_path, evidence.expected["path"]).read_text()

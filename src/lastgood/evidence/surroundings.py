@@ -63,11 +63,11 @@ class Surroundings:
         return self._files.look(path)
 
     def allow_path(self, path: object) -> str:
-        """The path as text, by the same rules; InvalidError for one that cannot be used."""
+        """The path as text, by the same rules; InvalidError, ForbiddenError for one that cannot be used."""
         return self._files.require(path)
 
     def hash_file(self, path: object) -> str:
-        """The hex SHA-256 of a file, cached; NotFoundError, InvalidError."""
+        """The hex SHA-256 of a file, cached; NotFoundError, InvalidError, ForbiddenError."""
         return self._files.hash(path, self.deadline, self.allowance)
 
     def find_row(self, path: object, table: str, where: dict[str, Any], values: dict[str, Any]) -> str | None:
@@ -88,4 +88,5 @@ class Surroundings:
 
 
 Check = Callable[[Evidence, Surroundings], str | None]
-"""Returns None when the claim holds, a sentence when it does not, raises when that cannot be told."""
+"""Returns None when the claim holds, a sentence when it does not, raises when that cannot be told: ForbiddenError when
+this process is not to look."""

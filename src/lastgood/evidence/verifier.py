@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from lastgood.errors import CheckpointError, InvalidError, UnavailableError
+from lastgood.errors import CheckpointError, ForbiddenError, InvalidError, UnavailableError
 from lastgood.evidence.claims import check_artifact, check_digest, check_exit, check_row
 from lastgood.evidence.files import Allowance, Files, Later
 from lastgood.evidence.helper import Helper
@@ -37,6 +37,7 @@ class EvidenceVerifier:
 
     Bad evidence never raises: whatever is wrong with a piece fails that piece, with an error that begins with
     "mismatch" when the claim was checked and does not hold, and with "check_error" when it could not be checked.
+    What this verifier may not look at stays pending and says why: somebody else may find that it holds.
     What is not an Evidence at all is an InvalidError. Safe for threads and after fork(); close it when done.
 
     `database` is what db_row reads when the claim names none. `timeout` is in seconds for each piece. A check that
@@ -87,13 +88,13 @@ class EvidenceVerifier:
         return {
             "total": total,
             "verified": verified,
-            "failed": total - verified,
+            "failed": sum(evidence.verification_status == "failed" for evidence in evidence_list),
             "success_rate": verified / total if total else 0.0,
             "all_passed": 0 < verified == total,
         }
 
     def hash_file(self, path: str) -> str:
-        """The hex SHA-256 of a file now; NotFoundError, InvalidError."""
+        """The hex SHA-256 of a file now; NotFoundError, InvalidError, ForbiddenError."""
         self._files.refresh()
         return self._files.hash(path, time.monotonic() + self._timeout)
 
@@ -164,6 +165,9 @@ class EvidenceVerifier:
             error = None if said is None else _as_mismatch(said)
         except Later:
             raise
+        except ForbiddenError as reason:
+            _leave_pending(evidence, reason)
+            return
         except CheckpointError as reason:
             error = f"check_error: {getattr(reason, 'message', type(reason).__name__)}"
         except (Exception, SystemExit) as reason:
@@ -249,10 +253,19 @@ def _as_mismatch(said: object) -> str:
     return f"mismatch: {said or 'the claim does not hold'}"
 
 
+def _leave_pending(evidence: Evidence, reason: ForbiddenError) -> None:
+    """Nobody has looked, so nothing is known; how to allow it stands beside why not."""
+    evidence.verified, evidence.verification_status, evidence.verified_at = False, "pending", None
+    said, hint = getattr(reason, "message", type(reason).__name__), getattr(reason, "hint", None)
+    evidence.verification_error = _fit(f"{said}; {hint}" if hint else str(said))
+
+
 def _record(evidence: Evidence, error: str | None) -> None:
-    if error is not None:
-        error = error[:_MAX_ERROR_CHARACTERS].encode(errors="replace").decode()
     evidence.verified = error is None
     evidence.verification_status = "verified" if error is None else "failed"
-    evidence.verification_error = error
+    evidence.verification_error = None if error is None else _fit(error)
     evidence.verified_at = datetime.now(UTC)
+
+
+def _fit(error: str) -> str:
+    return error[:_MAX_ERROR_CHARACTERS].encode(errors="replace").decode()

@@ -5,7 +5,8 @@ Results of checking are recorded onto these values; a checkpoint's record holds 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, Self
@@ -101,6 +102,16 @@ class EvidencePack:
         enough = verified >= max(1, self.min_verified)
         return enough and (self.allow_partial or not any(map(_could_not_be_checked, self.evidence_list)))
 
+    @property
+    def is_refused(self) -> bool:
+        """It does not hold, and would if all did that was not allowed to be looked at: whoever may look can tell."""
+        return self._hangs_on(_was_refused)
+
+    @property
+    def is_undecided(self) -> bool:
+        """It does not hold, and would if all did that was refused or is stale: it is neither good nor bad."""
+        return self._hangs_on(lambda piece: _was_refused(piece) or piece.verification_status == "stale")
+
     def verification_summary(self) -> dict[str, Any]:
         return {
             "total": len(self.evidence_list),
@@ -141,9 +152,24 @@ class EvidencePack:
             claims.min_verified,
         )
 
+    def _hangs_on(self, chosen: Callable[[Evidence], bool]) -> bool:
+        """Whether it does not hold, and would if every piece that is chosen did."""
+        holding = [
+            replace(piece, verified=True, verification_status="verified", verification_error=None)
+            if chosen(piece)
+            else piece
+            for piece in self.evidence_list
+        ]
+        return not self.is_verified and replace(self, evidence_list=holding).is_verified
+
 
 def _could_not_be_checked(evidence: Evidence) -> bool:
-    return (evidence.verification_error or "").startswith("check_error")
+    return _was_refused(evidence) or (evidence.verification_error or "").startswith("check_error")
+
+
+def _was_refused(evidence: Evidence) -> bool:
+    """Somebody was to look at it, and was not allowed to."""
+    return evidence.verification_status == "pending" and bool(evidence.verification_error)
 
 
 def _is_count(value: object) -> bool:

@@ -105,7 +105,8 @@ class Meter:
 
     def verification(self, pack: EvidencePack, *, intact: bool = True) -> None:
         """A checkpoint was checked, and this is what its evidence gave."""
-        result = "verified" if pack.is_verified else "failed" if pack.evidence_list else "unverified"
+        unknown = pack.is_undecided or not pack.evidence_list
+        result = "verified" if pack.is_verified else "unverified" if unknown else "failed"
         self.count("verifications", {"result": result if intact else "damaged"})
         for evidence in pack.evidence_list:
             if evidence.verification_status == "failed":

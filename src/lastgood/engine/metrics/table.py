@@ -61,13 +61,14 @@ _METRICS = (
     Metric(
         "verifications",
         "counter",
-        "Checkpoints that were checked, by what came out (verified, failed, damaged; unverified: it has no evidence).",
+        "Checkpoints that were checked, by what came out (verified, failed, damaged; unverified: there is no evidence, "
+        "or none that can be checked).",
         ("result",),
     ),
     Metric(
         "verification_success_ratio",
         "gauge",
-        "Of the checkpoints that were checked and have evidence, or were damaged, the share that was verified.",
+        "Of the checkpoints that were checked and found verified, failed or damaged, the share that was verified.",
     ),
     Metric("evidence_failures", "counter", "Pieces of evidence that did not hold, by their type.", ("type",)),
     Metric("cache_entries", "gauge", "Checkpoints that are held in memory."),
