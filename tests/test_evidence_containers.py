@@ -188,7 +188,7 @@ class TestUsualPlaces:
 def test_where_connections_are_off_no_engine_is_asked(path: str) -> None:
     with serving(container(), path=path) as server, EvidenceVerifier(network="off") as verifier, watching() as seen:
         for claim in ({"name": "web"}, {"name": "web", "socket": path}):
-            assert error_of(verifier, claim) == 'evidence makes no connections here; network="public" allows them'
+            assert str(error_of(verifier, claim)).startswith("evidence makes no connections here; ")
         assert error_of(verifier, {"name": "web", "socket": "engine.sock"}) == (
             "check_error: the socket of a container engine is named by an absolute path"
         )

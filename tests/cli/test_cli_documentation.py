@@ -13,7 +13,7 @@ import pytest
 
 import lastgood
 from lastgood import errors
-from lastgood.cli import failure
+from lastgood.cli import environment, failure
 from lastgood.cli.app import COMMANDS, app
 from lastgood.engine import location
 from lastgood.runner.holding import Hold
@@ -63,7 +63,8 @@ def test_the_exit_codes_are_those_of_the_errors() -> None:
 def test_every_variable_of_the_environment_is_documented() -> None:
     read = re.compile(r'environ(?:\.get\(|\[)"(\w+)"')
     files = [*Path(failure.__file__).parent.glob("*.py"), Path(location.__file__)]
-    names = {name for file in files for name in read.findall(file.read_text())} | {location.VARIABLE}
+    named = {location.VARIABLE, *environment.VARIABLES.values()}
+    names = {name for file in files for name in read.findall(file.read_text())} | named
     assert {"NO_COLOR", "TERM", "XDG_DATA_HOME"} <= names
     for name in names:
         assert f"`{name}`" in COMMON

@@ -172,6 +172,49 @@ def test_what_the_command_line_may_not_look_at_is_not_marked_as_failed(run: Run,
         assert store.get_last_verified_checkpoint("work") is not None
 
 
+def test_a_person_lets_the_command_line_look_at_this_machine(
+    run: Run, data: Run, listening: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the reason for which it was not looked at says."""
+    assert "on the command line LASTGOOD_NETWORK=any)" in run("last-good").stderr
+    monkeypatch.setenv("LASTGOOD_NETWORK", "any")
+    assert run("last-good", "--verified").stdout.startswith("@2 ")
+    assert ": verified\n" in run("verify").stdout
+    run("restore", "HEAD")
+    monkeypatch.setenv("LASTGOOD_NETWORK", "off")
+    assert "evidence makes no connections here" in run("verify", "@2").stdout
+
+
+def test_a_folder_cannot_let_the_command_line_look_there(run: Run, folder: Path) -> None:
+    (folder / "lastgood.toml").write_text('network = "any"\n')
+    assert "lastgood.toml has something unknown: network" in run("last-good", code=2).stderr
+
+
+def test_the_library_does_not_ask_the_environment(listening: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LASTGOOD_NETWORK", "any")
+    with lastgood.open() as store:
+        assert store.last_good("work", verified=True) is None
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("LASTGOOD_NETWORK", "private", "LASTGOOD_NETWORK: network cannot be 'private'\nhint: one of public, any,"),
+        ("LASTGOOD_ALERT_WEBHOOK", "s3cr3t", "LASTGOOD_ALERT_WEBHOOK: alert_webhook is not such a URL\nhint: "),
+    ],
+)
+def test_a_variable_with_another_value_is_refused_in_words(
+    run: Run, three: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, said: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    for command in ("last-good", "tasks"):
+        told = run(command, code=2).stderr
+        assert said in told
+        assert "s3cr3t" not in told
+    monkeypatch.setenv(variable, "")
+    run("last-good")
+
+
 def test_show_says_that_evidence_was_refused_when_it_was_saved(run: Run, data: Run, folder: Path) -> None:
     claim = lastgood.Evidence("network_reachable", "it answers", {"host": "127.0.0.1", "port": 1})
     with lastgood.open() as store:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lastgood.cli.environment import options_from_environment
 from lastgood.errors import InvalidError, NotFoundError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Invocation:
     def open(self) -> Store:
         """The store, to look at it or to say something about what is in it; it must be there."""
         self.require_store()
-        return open_quietly(self.store, self.user)
+        return open_quietly(self.store, self.user, **options_from_environment())
 
     def open_to_work(self, *, create: bool = False) -> Store:
         """The store, to go on with a task. Relative paths of evidence begin at `base_path`.
@@ -44,7 +45,7 @@ class Invocation:
         if not create:
             self.require_store()
         _keep_log_off_stderr()
-        return open_quietly(self.store, self.user, base_path=self.base_path())
+        return open_quietly(self.store, self.user, base_path=self.base_path(), **options_from_environment())
 
     def base_path(self) -> Path:
         """The folder of the nearest lastgood.toml, else the one that one stands in."""

@@ -65,7 +65,8 @@ def find_addresses(host: str, port: int, outside: Outside, deadline: Deadline) -
     addresses = _look_up(host, port, deadline)
     if outside.network == "public" and not all(is_public(address.place[0]) for address in addresses):
         raise ForbiddenError(
-            f"{show(host)} leads to an address that is not public", hint='network="any" allows evidence about it'
+            f"{show(host)} leads to an address that is not public",
+            hint='network="any" allows evidence about it, on the command line LASTGOOD_NETWORK=any',
         )
     return addresses
 

@@ -64,7 +64,10 @@ class Outside:
     def require_connections(self) -> None:
         """ForbiddenError where evidence may make no connection."""
         if self.network == "off":
-            raise ForbiddenError("evidence makes no connections here", hint='network="public" allows them')
+            raise ForbiddenError(
+                "evidence makes no connections here",
+                hint='network="public" allows them, on the command line LASTGOOD_NETWORK=public',
+            )
 
     def insist(self, look: Callable[[Deadline], str | None], deadline: Deadline) -> str | None:
         """What `look` says. While it says NotYet or BusyError, it is called again after longer and longer waits, each
