@@ -719,6 +719,22 @@ def test_parent_and_forked_child_make_different_ids(tmp_path: Path) -> None:
     assert not mine & set(ids.read_text().split())
 
 
+def test_whoever_reads_does_not_wait_for_a_writer_that_was_stopped(tmp_path: Path) -> None:
+    """A writer that has its turn, and does not go on."""
+    with lastgood.open(tmp_path / "store", user="tester") as store:
+        store.task("t").save({"n": 1})
+    hold = "import fcntl, sys; fcntl.flock(file := open(sys.argv[1]), 2); print('held', flush=True); sys.stdin.read()"
+    look = "import lastgood, sys; print(lastgood.open(sys.argv[1], user='tester').task('t').state)"
+    command = [sys.executable, "-c", hold, str(tmp_path / "store" / "catalog.sqlite-lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        reader = [sys.executable, "-c", look, str(tmp_path / "store")]
+        done = subprocess.run(reader, capture_output=True, text=True, timeout=60, check=False)
+        holder.communicate("")
+    assert done.stdout == "{'n': 1}\n", done.stderr
+
+
 def test_nobody_says_of_a_process_in_another_container_that_it_is_gone() -> None:
     """C6: its number may be nobody's here, or somebody else's."""
     gone = subprocess.Popen([sys.executable, "-c", ""])

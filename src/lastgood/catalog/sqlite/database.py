@@ -99,17 +99,21 @@ class FileDatabase(Database):
         self._commits = 0
         self._closed = False
         known = migrations() if known is None else known
-        with self._queue.turn():
-            if not path.exists():
-                self._refuse_remains()
-                remove_unfinished(path)
-                create_catalog(path, known)
+        if not path.exists():  # who only reads one that is there waits for nobody
+            self._create(known)
         with translated_errors():
             is_behind = pending(self._connection(), known)
         if is_behind:
             with self._writing() as connection:
                 migrate(connection, known)
         hold_for_fork(self)
+
+    def _create(self, known: Sequence[Migration]) -> None:
+        with self._queue.turn():
+            if not self._path.exists():
+                self._refuse_remains()
+                remove_unfinished(self._path)
+                create_catalog(self._path, known)
 
     def read(self, work: Work[T]) -> T:
         connection = self._connection()
