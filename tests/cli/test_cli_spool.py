@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,3 +66,67 @@ def test_the_config_says_where_they_wait(run: Run, data: Callable[..., Any], thr
     (three / "elsewhere").rename(three / ".lastgood")
     assert data("spool", "--replay")["depth"] == 0
     assert [each["message"] for each in data("log")["checkpoints"]] == [f"number {one}" for one in (4, 3, 2, 1)]
+
+
+@pytest.fixture
+def another(run: Run, three: Path, away: Path) -> Path:
+    """Another store has come to where the one that something is spooled for was."""
+    run("save", "--set", "n=1", "--store", str(three / "another"))
+    (three / "another").rename(three / ".lastgood")
+    return three
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["status"],
+        ["log"],
+        ["init"],
+        ["save", "--set", "n=2"],
+        ["run-step", "check", "--", "true"],
+        ["restore", "HEAD", "--force"],
+    ],
+)
+def test_what_was_spooled_for_another_store_is_said_by_the_command_that_finds_it(
+    process: Callable[..., subprocess.CompletedProcess[str]], another: Path, words: list[str]
+) -> None:
+    """It is said this once: afterwards the spool is out of the way."""
+    done = process(*words)
+    assert done.returncode == 0
+    said = [line for line in done.stderr.splitlines() if "spooled" in line]
+    assert len(said) == 1
+    assert said[0].startswith("alert: 1 checkpoint(s) were spooled for another store that was here before; they are")
+    assert "spooled for" not in process(*words).stderr
+
+
+def test_that_spooled_ones_landed_on_a_branch_of_their_own_is_said(run: Run, three: Path, away: Path) -> None:
+    import lastgood
+
+    with lastgood.open(away, user="somebody") as store:
+        store.task("work", owner=lastgood.open(":memory:").user).append({"n": 40})
+    away.rename(three / ".lastgood")
+    said = run("status").stderr
+    assert said.startswith("alert: a spooled checkpoint of 'work' is on a branch of its own now, 'main (spooled ")
+    assert said.count("\n") == 1
+
+
+def test_a_damaged_spool_is_told_and_programs_are_told_beside_the_document(
+    process: Callable[..., subprocess.CompletedProcess[str]], data: Callable[..., Any], three: Path, away: Path
+) -> None:
+    spool = Path(data("spool")["folder"]) / "spool.sqlite"
+    away.rename(three / ".lastgood")
+    spool.write_bytes(b"rubbish " * 1000)
+    done = process("save", "--set", "n=4", "--json")
+    assert json.loads(done.stdout)["checkpoint"]["sequence"] == 4
+    alert = json.loads(done.stderr)["alert"]
+    assert (alert["code"], alert["severity"]) == ("spool", "error")
+    assert alert["detail"].startswith("the spool is damaged and was put out of the way")
+
+
+@pytest.mark.parametrize("words", [["log"], ["spool"], ["status"], ["show"]])
+def test_that_the_store_is_away_is_said_once(
+    process: Callable[..., subprocess.CompletedProcess[str]], away: Path, words: list[str]
+) -> None:
+    done = process(*words)
+    assert "until it is back" not in done.stderr
+    assert done.stderr.count("the store is away") <= 1

@@ -98,7 +98,8 @@ class App(click.Group):
                 reconfigure(errors="backslashreplace")
         extra = {**extra, "standalone_mode": False, "obj": call}
         try:
-            code = super().main(arguments, "lastgood", **extra)
+            with call.teller.listening():
+                code = super().main(arguments, "lastgood", **extra)
         except Exception as error:
             own = arguments[: arguments.index("--")] if "--" in arguments else arguments
             code = report(error, as_json=call.json or "--json" in own)

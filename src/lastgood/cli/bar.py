@@ -104,14 +104,14 @@ def showing(call: Invocation, state: Callable[[], str | None]) -> Iterator[Calla
         return
     if not sys.stderr.isatty():
         lines = Lines(sys.stderr, state)
-        with _told_of_the_log(lines):
+        with call.teller.onto(lines.note):
             yield lines
         return
     bar, over = Bar(sys.stderr, state, time.monotonic), threading.Event()
     ticking = threading.Thread(target=tick, args=(over.wait, bar), daemon=True)
     ticking.start()
     try:
-        with _told_of_the_log(bar):
+        with call.teller.onto(bar.note):
             yield bar
     finally:
         over.set()
@@ -123,25 +123,6 @@ def tick(wait: Callable[[float], bool], bar: Bar) -> None:
     """Draw it each second until `wait` says that it is over."""
     while not wait(1):
         bar.draw()
-
-
-@contextmanager
-def _told_of_the_log(lines: Lines) -> Iterator[None]:
-    """Warnings and alerts of the engine are for whoever runs the work here."""
-    import logging
-
-    from lastgood.engine.context import LOGGER
-
-    class Teller(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            lines.note(f"{record.levelname.lower()}: {record.getMessage()}")
-
-    teller, logger = Teller(logging.WARNING), logging.getLogger(LOGGER)
-    logger.addHandler(teller)
-    try:
-        yield
-    finally:
-        logger.removeHandler(teller)
 
 
 def event_line(event: Event) -> str | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lastgood.cli.environment import options_from_environment
+from lastgood.cli.telling import Teller
 from lastgood.errors import InvalidError, NotFoundError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class Invocation:
         self.json = False
         self.workspace: tuple[str, ...] = ()
         self.no_files = False
+        self.teller = Teller(self)
 
     def locate(self) -> Location:
         from lastgood.engine.location import locate
@@ -39,12 +41,10 @@ class Invocation:
     def open_to_work(self, *, create: bool = False) -> Store:
         """The store, to go on with a task. Relative paths of evidence begin at `base_path`.
 
-        Only where something is to be stored is a store made that is not there yet. What the engine logs stays off
-        stderr: what people need to know is printed by the command.
+        Only where something is to be stored is a store made that is not there yet.
         """
         if not create:
             self.require_store()
-        _keep_log_off_stderr()
         return open_quietly(self.store, self.user, base_path=self.base_path(), **options_from_environment())
 
     def base_path(self) -> Path:
@@ -77,15 +77,7 @@ class Invocation:
 
     def work_on(self, store: Store) -> Task:
         """The task with its workspace. A restore that was interrupted there is finished or taken back by this."""
-        from lastgood.cli.files import interrupted_restores
-        from lastgood.cli.output import say
-
-        folders = self.folders()
-        found = interrupted_restores(self, store)
-        task = store.task(self.task_id(), workspace=folders, owner=self.owner)
-        for journal in found:
-            say(self, f"note: a restore of {journal.task_id} had been interrupted; it is finished or taken back now")
-        return task
+        return store.task(self.task_id(), workspace=self.folders(), owner=self.owner)
 
     def require_store(self) -> None:
         """NotFoundError unless it is there."""
@@ -134,13 +126,3 @@ def open_quietly(target: str | Path | None, user: str | None = None, **options: 
     if store.housekeeping is not None:
         store.housekeeping.start = start_apart  # a command ends before the work is done
     return store
-
-
-def _keep_log_off_stderr() -> None:
-    import logging
-
-    from lastgood.engine.context import LOGGER
-
-    logger = logging.getLogger(LOGGER)
-    if not logger.handlers:
-        logger.addHandler(logging.NullHandler())

@@ -30,6 +30,7 @@ def command(call: Invocation, max_bytes: int, dry_run: bool, yes: bool) -> None:
     Heads of active branches, tagged checkpoints and the last verified of each task never go. You are told what each
     would free, and asked.
     """
+    call.teller.says.add("quota_exceeded")
     with call.open_to_work() as store:
         is_told = not (dry_run or yes) and _ask(call, store, max_bytes)
         with counting(call, "measuring" if dry_run else "making room") as stage:

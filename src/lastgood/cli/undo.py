@@ -34,6 +34,7 @@ def move(call: Invocation, action: str, make: Callable[[Task], Checkpoint]) -> N
     """Make another branch the active one, let the files follow, and say where the task stands now."""
     with call.open_to_work() as store:
         task = call.work_on(store)
+        call.teller.says.add("restore_incomplete")
         left, newest = task.head, _newest(store, task)
         with counting(call, "putting files back"):
             head = make(task)

@@ -9,7 +9,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -72,16 +72,53 @@ def _logger() -> Any:
     return logging.getLogger(LOGGER)
 
 
+_listeners: list[Callable[[Any], None]] = []
+"""Who is to be attached to the logger before it says something."""
+
+
+@contextmanager
+def listening(hear: Callable[[Any], None]) -> Iterator[None]:
+    """Inside, `hear` gets the records of warnings and errors. `logging` is imported when there is one."""
+    attached: list[Any] = []
+
+    def attach(logger: Any) -> None:
+        import logging
+
+        class Hearing(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                hear(record)
+
+        attached.append(Hearing(logging.WARNING))
+        logger.addHandler(attached[-1])
+
+    _listeners.append(attach)
+    try:
+        yield
+    finally:
+        if attach in _listeners:
+            _listeners.remove(attach)
+        for handler in attached:
+            _logger().removeHandler(handler)
+
+
+def _heard_logger() -> Any:
+    logger = _logger()
+    while _listeners:
+        with suppress(IndexError):  # another thread was faster
+            _listeners.pop()(logger)
+    return logger
+
+
 def is_logging() -> bool:
     return "logging" in sys.modules and bool(_logger().isEnabledFor(INFO))
 
 
 def log_error(message: str, **fields: object) -> None:
-    _logger().error("%s", message, extra={"lastgood": fields})
+    _heard_logger().error("%s", message, extra={"lastgood": fields})
 
 
 def log_warning(message: str, **fields: object) -> None:
-    _logger().warning("%s", message, extra={"lastgood": fields})
+    _heard_logger().warning("%s", message, extra={"lastgood": fields})
 
 
 def log_operation(

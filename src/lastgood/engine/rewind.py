@@ -285,7 +285,7 @@ class Rewind:
                 self._store.catalog.end_journal(journal.id)
             else:
                 self._take_back(journal)
-            told = f"a restore of {journal.task_id!r} had been interrupted"
+            told = f"a restore of {journal.task_id!r} had been interrupted; it is finished or taken back now"
             self._store.alert(told, journal.task_id, code="restore_interrupted", severity="warning")
         except UnavailableError as error:
             self._leave_unfinished(journal, error)
