@@ -147,6 +147,7 @@ def test_the_workspace_of_the_config_is_relative_to_it(
     for name in ("app", "infra", "deep"):
         (folder / name).mkdir()
     (folder / "lastgood.toml").write_text('[workspace]\napp = "app"\ninfra = "./infra"\n')
+    run("init")
     monkeypatch.chdir(folder / "deep")
     run("save", "-m", "from below")
     assert [one["path"] for one in data("ls")["files"]] == ["app", "infra"]

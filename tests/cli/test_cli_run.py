@@ -106,8 +106,9 @@ pipeline = lastgood.Pipeline([shrink])
 
 
 @pytest.fixture
-def jobs(folder: Path) -> Path:
+def jobs(run: Run, folder: Path) -> Path:
     (folder / "lastgood.toml").write_text('store = ".lastgood"\ntask = "work"\n')
+    run("init")
     (folder / "jobs.py").write_text(JOBS)
     return folder
 
@@ -191,10 +192,10 @@ def test_a_stage_that_fails_ends_it_with_8_and_its_trace(process: Run, jobs: Pat
 )
 def test_what_cannot_be_loaded_is_said_in_words(process: Run, jobs: Path, target: str, code: int, said: str) -> None:
     (jobs / "broken.py").write_text("import nowhere\n")
-    done = process("run", target)
+    done = process("run", target, "--store", "new")
     assert (done.returncode, said in done.stderr) == (code, True), done.stderr
     assert ("Traceback" in done.stderr) == ("see above" in done.stderr)
-    assert not (jobs / ".lastgood").exists()
+    assert not (jobs / "new").exists()
 
 
 def test_work_that_someone_stopped_ends_with_12(run: Run, jobs: Path) -> None:

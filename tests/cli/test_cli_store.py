@@ -104,6 +104,45 @@ def test_reading_makes_no_store(run: Run, folder: Path, command: str) -> None:
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "words", [["save", "--set", "n=4"], ["run-step", "check", "--", "true"], ["run", "jobs:pipeline"], ["log"]]
+)
+def test_a_store_that_the_config_names_and_that_is_gone_is_not_replaced(
+    run: Run, data: Run, three: Path, words: list[str]
+) -> None:
+    """Its disk may be missing: work that began anew would be done twice."""
+    (three / "jobs.py").write_text("import lastgood\npipeline = lastgood.Pipeline([print])\n")
+    (three / ".lastgood").rename(three / "moved")
+    refused = run(*words, code=3).stderr
+    assert refused.startswith(
+        f"error: there is no store at {three / '.lastgood'}, which {three / 'lastgood.toml'} names"
+    )
+    assert f"`lastgood init {three}` makes a new one" in refused
+    assert "`lastgood init` makes a new one" in run("status").stdout
+    assert not (three / ".lastgood").exists()
+    assert data("init")["store_created"] is True
+    run("save", "--set", "n=1")
+
+
+@pytest.mark.parametrize("place", ["new", "new.sqlite"])
+@pytest.mark.parametrize("words", [["save", "--set", "n=1"], ["run-step", "check", "--", "true"]])
+def test_that_a_store_was_made_is_said_once(run: Run, folder: Path, words: list[str], place: str) -> None:
+    said = f"a new store was made: {folder / place}\n"
+    assert run("--store", place, *words).stderr.startswith(said)
+    assert said not in run("--store", place, *words).stderr
+
+
+def test_init_makes_no_store_in_the_place_of_one_that_checkpoints_wait_for(run: Run, three: Path) -> None:
+    import lastgood
+
+    with lastgood.open(three / ".lastgood") as store:
+        task = store.task("work")
+        (three / ".lastgood").rename(three / "moved")
+        assert task.save({"n": 4}).status == "spooled"
+    assert run("init", code=6).stderr.startswith("error: the store is away: the store is not there\n")
+    assert not (three / ".lastgood").exists()
+
+
 def test_config_says_where_each_value_comes_from(data: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data("init", "--task", "mine")
     said = data("config", "--user", "ann")

@@ -34,11 +34,12 @@ def command(call: Invocation, path: Path) -> None:
     if locate(config.store).catalog is None:
         raise InvalidError("a store in memory cannot be set up", hint="give --store a folder")
     target = folder / Path(config.store).expanduser()
-    place = locate(target).catalog
-    assert place is not None, "a path is never in memory"
-    created = not place.exists()
+    location = locate(target)
+    assert location.catalog is not None, "a path is never in memory"
+    created = not location.catalog.exists()
     with open_quietly(target, call.user) as store:
-        ignored = _keep_out_of_git(place.parent, folder)
+        store.info()  # refused where checkpoints wait for one that was there: they are that one's
+        ignored = _keep_out_of_git(location.catalog.parent, folder)
         refused = _refusal(store, folder) if written else None
     if refused is not None:
         config = config._replace(workspace=None)
@@ -48,7 +49,7 @@ def command(call: Invocation, path: Path) -> None:
     data = {
         "config": str(folder / CONFIG),
         "config_written": written,
-        "store": str(place.parent if place.name == "catalog.sqlite" else place),
+        "store": str(location.place),
         "store_created": created,
         "gitignore_written": ignored,
         "task": config.task,

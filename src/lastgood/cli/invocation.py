@@ -41,11 +41,19 @@ class Invocation:
     def open_to_work(self, *, create: bool = False) -> Store:
         """The store, to go on with a task. Relative paths of evidence begin at `base_path`.
 
-        Only where something is to be stored is a store made that is not there yet.
+        Only where something is to be stored is a store made that is not there yet, and that is said. One that a
+        lastgood.toml names is not: its disk may be missing, and work would begin anew beside what was done.
         """
-        if not create:
+        location = self.locate()
+        if not create or location.config is not None:
             self.require_store()
-        return open_quietly(self.store, self.user, base_path=self.base_path(), **options_from_environment())
+        is_new = self._is_missing(location)
+        store = open_quietly(self.store, self.user, base_path=self.base_path(), **options_from_environment())
+        if is_new:
+            from lastgood.cli.output import say
+
+            say(self, f"a new store was made: {location.place}")
+        return store
 
     def base_path(self) -> Path:
         """The folder of the nearest lastgood.toml, else the one that one stands in."""
@@ -81,12 +89,20 @@ class Invocation:
 
     def require_store(self) -> None:
         """NotFoundError unless it is there."""
-        catalog = self.locate().catalog
-        if catalog is not None and not catalog.exists() and not self.keeps_spool(catalog):
-            raise NotFoundError(
-                f"there is no store at {catalog.parent}",
-                hint="`lastgood init` sets one up, the first `lastgood save` makes it; or give --store",
-            )
+        location = self.locate()
+        if not self._is_missing(location):
+            return
+        said, config = f"there is no store at {location.place}", location.config
+        if config is None:
+            hint = "`lastgood init` sets one up, the first `lastgood save` makes it; or give --store"
+            raise NotFoundError(said, hint=hint)
+        hint = f"if there was one, bring it back to there; `lastgood init {config.parent}` makes a new one"
+        raise NotFoundError(f"{said}, which {config} names", hint=hint)
+
+    def _is_missing(self, location: Location) -> bool:
+        """Whether there is no store there, and nothing waits for one."""
+        catalog = location.catalog
+        return catalog is not None and not catalog.exists() and not self.keeps_spool(catalog)
 
     def keeps_spool(self, catalog: Path) -> bool:
         """Whether checkpoints are spooled for a store that is not there."""

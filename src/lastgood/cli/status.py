@@ -65,7 +65,7 @@ def command(call: Invocation) -> None:
             here = look_at_files(call, store, found.head) if found.away is None else None
             data["workspace"] = here and here.described()
             data["advice"] += here.advice() if here else []
-    answer(call, data, _lines(data, found, work, here, waiting))
+    answer(call, data, _lines(call, data, found, work, here, waiting))
 
 
 def _facts(call: Invocation, store: Store, task_id: str, found: Recovery) -> dict[str, Any]:
@@ -99,11 +99,17 @@ def _few_facts(found: Recovery) -> dict[str, Any]:
 
 
 def _lines(
-    data: dict[str, Any], found: Recovery | None, work: Standing | None, here: Drift | None, waiting: str | None
+    call: Invocation,
+    data: dict[str, Any],
+    found: Recovery | None,
+    work: Standing | None,
+    here: Drift | None,
+    waiting: str | None,
 ) -> list[str]:
     fields = [("store", data["store"]), ("found by", data["found_by"])]
     if found is None:
-        fields.append(("state", "not there yet; the first save makes it"))
+        makes = "the first save" if call.locate().config is None else "`lastgood init`"
+        fields.append(("state", f"not there; {makes} makes a new one"))
     elif found.away is None:
         fields += [("format", data["format"]), ("size", size_text(data["size"]))]
     fields.append(("task", data["task"]))

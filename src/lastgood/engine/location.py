@@ -28,6 +28,16 @@ class Location(NamedTuple):
     catalog: Path | None
     found_by: str
 
+    @property
+    def config(self) -> Path | None:
+        """The `lastgood.toml` that names it, if one does."""
+        return Path(self.found_by) if self.found_by.endswith(CONFIG) else None
+
+    @property
+    def place(self) -> Path | None:
+        """The path that people know it by: its folder, or the file that it is."""
+        return self.catalog.parent if self.catalog is not None and self.catalog.name == CATALOG else self.catalog
+
 
 def objects_beside(catalog: Path) -> Path:
     """The folder of a store's objects."""

@@ -1,7 +1,7 @@
 """Opening a store that may be away: it can be gone on with if something is spooled for it.
 
 Of a store that nothing is spooled for nothing is known here, neither where its tasks are nor whether it is there at
-all; then opening it fails as it would without a spool.
+all; then opening it is as it would be without a spool: it fails, or where nothing lies there a new store is made.
 """
 
 from __future__ import annotations
