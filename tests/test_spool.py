@@ -288,7 +288,7 @@ def test_recovery_names_what_is_spooled(store: lastgood.Store, tmp_path: Path) -
         saved = task.save({"n": 1})
         with open_store(tmp_path / "store") as other:
             found = other.recovery("t")
-            assert (found.spooled, found.away, found.clean) == (1, "the store is away: the store is not there", False)
+            assert (found.spooled, found.away, found.clean) == (1, "the store is not there", False)
             assert found.head is not None
             assert found.head.id == saved.id
     found = store.recovery("t")

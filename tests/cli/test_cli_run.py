@@ -309,3 +309,27 @@ def test_a_pipeline_of_the_library_is_run(process: Run, data: Run, jobs: Path) -
     shown = process("run", "real:pipeline", "--restart").stderr.splitlines()
     assert "stage 2 of 2: second" in shown
     assert process("run", "real:pipeline").returncode == 0
+
+
+LEAVING = """
+import os
+import lastgood
+
+def work(ctx):
+    os.rename(".lastgood", "elsewhere")
+
+def more(ctx):
+    pass
+
+pipeline = lastgood.Pipeline([work, more])
+"""
+
+
+def test_work_that_ends_while_the_store_is_away_says_that_it_is_spooled(process: Run, jobs: Path) -> None:
+    (jobs / "leaving.py").write_text(LEAVING)
+    done = process("run", "leaving:pipeline")
+    assert (done.returncode, done.stdout) == (0, "work: completed, spooled\n")
+    assert "alert: the store is away: " in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("it is not in the store yet: the store is away (")
+    assert " checkpoints wait for it since " in last

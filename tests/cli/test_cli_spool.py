@@ -130,3 +130,26 @@ def test_that_the_store_is_away_is_said_once(
     done = process(*words)
     assert "until it is back" not in done.stderr
     assert done.stderr.count("the store is away") <= 1
+
+
+def test_what_is_spooled_is_shown_as_not_in_the_store_yet(run: Run, away: Path) -> None:
+    shown = run("show").stdout
+    assert "sequence     none yet: it is spooled, and not in the store\n" in shown
+    assert "spool        the store is away (the store is not there); 1 checkpoint waits for it since " in shown
+    told = run("status").stdout
+    assert "advice       the store is away: the store is not there\n" in told
+
+
+def test_asking_for_it_again_adds_no_words(three: Path, away: Path) -> None:
+    import lastgood
+    from lastgood.errors import UnavailableError
+
+    with lastgood.open(three / ".lastgood") as store:
+        assert store.spool is not None
+        for _ in range(2):
+            with pytest.raises(UnavailableError, match=r"^the store is away: the store is not there$") as raised:
+                store.replay()
+            store.spool.breaker.open(raised.value)
+        assert store.spool_figures().away == "the store is not there"
+        with pytest.raises(UnavailableError, match=r"^the store is away: the store is not there$"):
+            store.spool.require_here()

@@ -25,6 +25,7 @@ from lastgood.cli.output import (
     styled,
 )
 from lastgood.cli.progress import counting
+from lastgood.cli.summary import place_text
 from lastgood.content.difference import Change, compare
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def _compare_files(
     if without:
         if new is None or paths or any(one.record.files for one in (old, new)):
             what = "only files that were listed" if without[0].record.files else "no files"
-            say(call, f"note: @{without[0].sequence} holds {what}; files are not compared")
+            say(call, f"note: {place_text(without[0])} holds {what}; files are not compared")
         return None
     only = list(paths) or None
     return call.work_on(store).diff(old, None, paths=only).files if new is None else _between(store, old, new, only)

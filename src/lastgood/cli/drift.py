@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lastgood.cli.files import change_line, described, few, holds_whole_folders, interrupted_restores, rules_text
 from lastgood.cli.progress import counting
+from lastgood.cli.summary import place_text
 from lastgood.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Drift(NamedTuple):
         if self.problem:
             shown.append(("files", self.problem))
         if self.since is not None and not self.changes:
-            shown.append(("changed", f"nothing since @{self.since.sequence}"))
+            shown.append(("changed", f"nothing since {place_text(self.since)}"))
         lines = few([change_line(change) for change in self.changes])
         rules = few([said for one in self.skipped if (said := rules_text(one))])
         shown += [("changed" if not index else "", line) for index, line in enumerate(lines)]

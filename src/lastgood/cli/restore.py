@@ -17,7 +17,7 @@ from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, counted, printable, say, size_text
 from lastgood.cli.progress import counting
 from lastgood.cli.standing import find_worker
-from lastgood.cli.summary import summary
+from lastgood.cli.summary import place_text, summary
 from lastgood.errors import EvidenceError, InvalidError, LeaseError
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _restore(call: Invocation, checkpoint: str, what: What, paths: tuple[str, ..
     if saved_first is not None:
         say(call, f"what was not saved yet is saved as @{saved_first.sequence}")
     if what == "both" and call.folders() is not None and chosen.record.files is None:
-        say(call, f"note: @{chosen.sequence} holds no files; those on disk stay as they are")
+        say(call, f"note: {place_text(chosen)} holds no files; those on disk stay as they are")
     if paths and not (restored.restored or restored.deleted or restored.failed):
         say(call, "note: nothing that these paths name is different there")
     _warn(call, announced, "were written")
@@ -234,7 +234,7 @@ def _copy(call: Invocation, checkpoint: str, to: str, paths: tuple[str, ...]) ->
             copied = task.copy_files(chosen, to, paths=list(paths) or None)
     data: dict[str, Any] = {"checkpoint_id": chosen.id, "to": os.path.abspath(to), "copied": list(copied)}  # noqa: PTH100
     answer(call, data, few([f"+ {path_text(path)}" for path in copied]))
-    say(call, f"{counted(len(copied), 'path')} of @{chosen.sequence} copied; nothing else changed")
+    say(call, f"{counted(len(copied), 'path')} of {place_text(chosen)} copied; nothing else changed")
 
 
 def _announced(restored: Restored) -> list[str]:

@@ -14,7 +14,8 @@ from lastgood.cli.invocation import Invocation
 from lastgood.cli.loading import Outcome, OwnCodeError, load_pipeline
 from lastgood.cli.output import answer, printable, printable_lines, say
 from lastgood.cli.run_step import Stopped, output_beside_json, stopping
-from lastgood.cli.summary import summary
+from lastgood.cli.spool import waits
+from lastgood.cli.summary import place_text, summary
 from lastgood.errors import CheckpointError, StageError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def command(call: Invocation, target: str, restart: bool) -> None:
             with call.open_to_work(create=True) as store, naming_the_switch():
                 task = call.work_on(store)
                 outcome = _run(call, store, task, pipeline, restart=restart)
+                waiting = waits(store, outcome.checkpoint)
     except (OwnCodeError, StageError) as error:
         _show_cause(call, error)
         raise
@@ -49,6 +51,8 @@ def command(call: Invocation, target: str, restart: bool) -> None:
             click.get_current_context().exit(stop.code)
         raise
     _tell(call, task.id, pipeline, outcome)
+    if waiting is not None:
+        say(call, f"it is not in the store yet: {waiting}")
     if outcome.stopped is not None:
         click.get_current_context().exit(STOPPED)
 
@@ -72,7 +76,7 @@ def _tell(call: Invocation, task_id: str, pipeline: Runnable, outcome: Outcome) 
         "checkpoint": summary(head),
     }
     how = "completed" if outcome.stopped is None else outcome.stopped
-    answer(call, data, [f"{printable(task_id)}: {printable(how)}, @{head.sequence}"])
+    answer(call, data, [f"{printable(task_id)}: {printable(how)}, {place_text(head)}"])
     if outcome.stopped is not None:
         say(call, f"`lastgood retry {task_id}`, and run it again: it goes on from there")
 

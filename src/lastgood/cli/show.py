@@ -11,7 +11,8 @@ from lastgood.cli.evidence import evidence_lines
 from lastgood.cli.files import change_line, described, few
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, json_text, local_time, printable, shortened, size_text
-from lastgood.cli.summary import moment_text, summary, verification
+from lastgood.cli.spool import waits
+from lastgood.cli.summary import moment_text, place_text, summary, verification
 from lastgood.engine.browse import FileChange
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.store import Store
@@ -47,7 +48,7 @@ def command(call: Invocation, name: str, state: bool) -> None:
             changes = _changes(call, store, checkpoint)
             data["file_roots"] = [_root(root) for root in checkpoint.record.files or ()]
             data["files"] = None if changes is None else [described(one) for one in changes]
-        answer(call, data, _lines(checkpoint, said))
+        answer(call, data, _lines(checkpoint, said, waits(store, checkpoint)))
         if not call.json:
             click.echo(f"state        {shortened(json_text(checkpoint.state), PREVIEW)}")
             for line in companion_lines(checkpoint):
@@ -73,11 +74,12 @@ def _root(root: FileRoot) -> dict[str, Any]:
     }
 
 
-def _lines(checkpoint: Checkpoint, said: list[Attestation]) -> list[str]:
+def _lines(checkpoint: Checkpoint, said: list[Attestation], waiting: str | None) -> list[str]:
     fields: dict[str, Any] = {
         "checkpoint": checkpoint.id,
         "task": checkpoint.task_id,
-        "sequence": f"@{checkpoint.sequence}",
+        "sequence": place_text(checkpoint) if waiting is None else "none yet: it is spooled, and not in the store",
+        "spool": waiting,
         "parent": checkpoint.parent_id or "none, it is the first",
         "branch": checkpoint.branch_id,
         "type": checkpoint.type,

@@ -10,8 +10,10 @@ from lastgood.cli.command import subcommand
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, counted, fitted, local_time, printable, say, short_id, size_text, table
 from lastgood.cli.summary import moment_text
+from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.spooling.replay import Replayed
 from lastgood.engine.spooling.spool import Spool, SpoolFigures
+from lastgood.engine.store import Store
 from lastgood.model.identity import moment
 
 
@@ -69,6 +71,11 @@ def in_words(figures: SpoolFigures) -> str | None:
         said.append(f"{counted(figures.aside, 'checkpoint')} set aside")
     said += [f"a spool was put out of the way: {printable(left)}" for left in figures.left]
     return "; ".join(said) or None
+
+
+def waits(store: Store, checkpoint: Checkpoint) -> str | None:
+    """In words, with how many others a checkpoint waits for the store; None when it is there."""
+    return None if checkpoint.sequence is not None else in_words(store.spool_figures())
 
 
 def _listed(spool: Spool) -> list[dict[str, Any]]:

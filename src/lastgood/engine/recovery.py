@@ -10,6 +10,7 @@ import msgspec
 from lastgood.catalog.contract import MAX_PAGE, Line, Position, StoredCheckpoint
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.process import is_alive, this_process
+from lastgood.engine.spooling.absent import why_away
 from lastgood.errors import UnavailableError
 from lastgood.model.journal import Journal
 from lastgood.model.step import OpenStep
@@ -108,8 +109,9 @@ def _examine_spooled(
     """The store is away: what is spooled is all that can be gone on from."""
     head = store.wrap(position.head) if position else None
     spooled, aside = _count_spooled(store, position.task.id if position else task_id, owner)
-    advice = (f"the store is away: {error}", *_advise_spooled(spooled, aside))
-    return Recovery(task_id, owner, (), (), head, head, advice, spooled=spooled, aside=aside, away=str(error))
+    why = why_away(error)
+    advice = (f"the store is away: {why}", *_advise_spooled(spooled, aside))
+    return Recovery(task_id, owner, (), (), head, head, advice, spooled=spooled, aside=aside, away=why)
 
 
 def _count_spooled(store: Store, task_id: str, owner: str) -> tuple[int, int]:

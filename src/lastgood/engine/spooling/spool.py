@@ -12,6 +12,7 @@ import msgspec
 
 from lastgood.catalog.contract import Actor, Catalog, Commit, Committed, NewBranch
 from lastgood.engine.context import log_warning
+from lastgood.engine.spooling.absent import why_away
 from lastgood.engine.spooling.breaker import Breaker
 from lastgood.engine.spooling.entry import Entry, Waiting, body_of
 from lastgood.engine.spooling.file import SpoolFile
@@ -106,8 +107,8 @@ class Spool:
             self._store.options.spool_bytes,
             None if oldest is None else moment(oldest),
             aside,
-            None if away is None else str(away),
-            None if last is None else str(last),
+            None if away is None else why_away(away),
+            None if last is None else why_away(last),
             self.file.durable,
             None if self.folder is None else str(self.folder),
             tuple(map(str, find_left(self.folder))),
@@ -132,7 +133,7 @@ class Spool:
         """UnavailableError, at once, while the store is away."""
         if (error := self.breaker.error) is not None:
             self.breaker.start()  # in a child that was forked meanwhile nobody asks
-            raise type(error)(f"the store is away: {error}", hint=error.hint, away=True) from error
+            raise type(error)(f"the store is away: {why_away(error)}", hint=error.hint, away=True) from error
 
     def make_way(self, owner: str | None = None, task_id: str | None = None) -> None:
         """What is spooled comes first: it is in the store when this returns. UnavailableError while that is away.
@@ -171,7 +172,7 @@ class Spool:
             self.file.make()
             where = "in the spool" if self.file.durable else "in memory alone, and are gone with this process"
             self._store.alert(
-                f"the store is away: {error}; until it is back checkpoints are kept {where}",
+                f"the store is away: {why_away(error)}; until it is back checkpoints are kept {where}",
                 None,
                 error,
                 code="store_away",
