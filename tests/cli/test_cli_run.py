@@ -333,3 +333,30 @@ def test_work_that_ends_while_the_store_is_away_says_that_it_is_spooled(process:
     last = done.stderr.splitlines()[-1]
     assert last.startswith("it is not in the store yet: the store is away (")
     assert " checkpoints wait for it since " in last
+
+
+SECRETIVE = """
+import lastgood
+
+def work(ctx):
+    url = "https://deploy:hunter2@example.org"
+    raise RuntimeError(f"cannot reach {url}, password=hunter2")
+
+pipeline = lastgood.Pipeline([work])
+
+def make():
+    work(None)
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("pipeline", 8), ("make", 2)])
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_trace_is_printed_without_its_secrets(
+    process: Run, jobs: Path, name: str, code: int, options: list[str]
+) -> None:
+    (jobs / "secretive.py").write_text(SECRETIVE)
+    done = process("run", f"secretive:{name}", *options)
+    assert done.returncode == code
+    assert "cannot reach https://" in done.stderr
+    assert ("in work\n" in done.stderr) == (not options)
+    assert "hunter2" not in done.stderr + done.stdout

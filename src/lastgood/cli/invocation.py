@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lastgood.engine.location import Location
     from lastgood.engine.store import Store
     from lastgood.engine.task import Task
+    from lastgood.model.redaction import Redaction
 
 
 class Invocation:
@@ -61,6 +62,13 @@ class Invocation:
 
         config = find_config()
         return Path.cwd() if config is None else config.folder
+
+    def redaction(self) -> Redaction:
+        """What counts as a secret in the store."""
+        from lastgood.engine.location import options_for
+        from lastgood.engine.options import Options
+
+        return Options(**options_for(self.store)).redaction
 
     def task_id(self) -> str:
         """The task that was named, else that of the folder one stands in."""

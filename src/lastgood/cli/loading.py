@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
 from lastgood.errors import InvalidError, NotFoundError
+
+if TYPE_CHECKING:
+    from lastgood.model.redaction import Redaction
 
 
 class OwnCodeError(InvalidError):
@@ -64,12 +67,15 @@ class Runnable(Protocol):
     def run(self, task: Any, *, restart: bool, on_progress: Callable[[Event], object]) -> Outcome: ...
 
 
-def load_pipeline(target: str) -> Runnable:
-    """The pipeline MODULE:NAME, or what the factory of that name makes; modules here come first."""
+def load_pipeline(target: str, redaction: Redaction) -> Runnable:
+    """The pipeline MODULE:NAME, or what the factory of that name makes; modules here come first.
+
+    How the user's own code failed is told without what `redaction` takes for secrets.
+    """
     module_name, _, name = target.partition(":")
     if not all(part.isidentifier() for part in (*module_name.split("."), *name.split("."))):
         raise click.UsageError(f"{target[:200]!r} is not MODULE:NAME, as in jobs.nightly:pipeline")
-    found: Any = _import(module_name)
+    found: Any = _import(module_name, redaction)
     for part in name.split("."):
         try:
             found = getattr(found, part)
@@ -78,7 +84,7 @@ def load_pipeline(target: str) -> Runnable:
                 f"there is no {part!r} in {target!r}", hint="name a lastgood.Pipeline, or a function that makes one"
             ) from error
     if callable(found) and (isinstance(found, type) or not hasattr(found, "run")):
-        found = _own(f"{target} cannot make its pipeline", found)
+        found = _own(f"{target} cannot make its pipeline", found, redaction)
     if not callable(getattr(found, "run", None)):
         raise InvalidError(
             f"{target} is {type(found).__name__}, not a pipeline", hint="name a lastgood.Pipeline, or what makes one"
@@ -87,14 +93,14 @@ def load_pipeline(target: str) -> Runnable:
     return pipeline
 
 
-def _import(name: str) -> Any:
+def _import(name: str, redaction: Redaction) -> Any:
     from importlib import import_module
 
     here = os.getcwd()  # noqa: PTH109
     if sys.path[:1] != [here]:
         sys.path.insert(0, here)
     try:
-        return _own(f"the module {name} cannot be imported", lambda: import_module(name))
+        return _own(f"the module {name} cannot be imported", lambda: import_module(name), redaction)
     except OwnCodeError as error:
         missing = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
         if missing is not None and f"{name}.".startswith(f"{missing}."):
@@ -104,9 +110,10 @@ def _import(name: str) -> Any:
         raise
 
 
-def _own(failed: str, work: Callable[[], Any]) -> Any:
+def _own(failed: str, work: Callable[[], Any], redaction: Redaction) -> Any:
     """What the user's own code gives."""
     try:
         return work()
     except (Exception, SystemExit) as error:
-        raise OwnCodeError(f"{failed}: {type(error).__name__}: {error}", hint="it is your code; see above") from error
+        told = redaction.text(f"{failed}: {type(error).__name__}: {error}")
+        raise OwnCodeError(told, hint="it is your code; see above") from error

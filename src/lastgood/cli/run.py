@@ -37,7 +37,7 @@ def command(call: Invocation, target: str, restart: bool) -> None:
     """
     try:
         with output_beside_json(call):
-            pipeline = load_pipeline(target)
+            pipeline = load_pipeline(target, call.redaction())
             with call.open_to_work(create=True) as store, naming_the_switch():
                 task = call.work_on(store)
                 outcome = _run(call, store, task, pipeline, restart=restart)
@@ -82,10 +82,11 @@ def _tell(call: Invocation, task_id: str, pipeline: Runnable, outcome: Outcome) 
 
 
 def _show_cause(call: Invocation, error: CheckpointError) -> None:
-    """Where the user's own code failed: they need the trace, and it is theirs."""
+    """Where the user's own code failed: they need the trace, and it is theirs. Secrets in it are masked as in whatever
+    is stored: output is kept by many a system that runs such work."""
     if call.json or error.__cause__ is None:
         return
     import traceback
 
-    for text in traceback.format_exception(error.__cause__):
-        click.echo(printable_lines(text), err=True, nl=False)
+    trace = "".join(traceback.format_exception(error.__cause__))
+    click.echo(printable_lines(call.redaction().text(trace)), err=True, nl=False)
