@@ -20,7 +20,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum fault { NONE, KILL, TEAR, FAIL, SHORT, SHUTDOWN };
+enum fault { NONE, KILL, TEAR, FAIL, SHORT, SHUTDOWN, SYNCS };
 enum op { WRITE = 1, SYNC, DATASYNC, TRUNCATE, CREATE, RENAME, LINK, UNLINK, RMDIR, MKDIR, SYMLINK, CHMOD, MARK, SYNCALL };
 
 struct plan {
@@ -113,6 +113,7 @@ static int due(int op) {
     if (plan.fault == SHORT && op != WRITE) return NONE; /* nothing else can be short: only writes count then */
     long number = __atomic_add_fetch(plan.counter, 1, __ATOMIC_SEQ_CST);
     if (plan.fault == NONE || (plan.forever ? number < plan.at : number != plan.at)) return NONE;
+    if (plan.fault == SYNCS) return op == SYNC || op == DATASYNC || op == SYNCALL ? FAIL : NONE; /* others just count */
     if (plan.fault == KILL) die();
     if (plan.fault == SHUTDOWN) shut_down();
     return plan.fault;

@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-Kind = Literal["none", "kill", "tear", "fail", "short", "shutdown"]
+Kind = Literal["none", "kill", "tear", "fail", "short", "shutdown", "syncs"]
 
-_KINDS: tuple[Kind, ...] = ("none", "kill", "tear", "fail", "short", "shutdown")
+_KINDS: tuple[Kind, ...] = ("none", "kill", "tear", "fail", "short", "shutdown", "syncs")
 _SOURCE = Path(__file__).with_name("shim.c")
 
 
@@ -28,7 +28,7 @@ class Fault(NamedTuple):
 
     kill: the process dies before the call. tear: half of a write is done, any other call whole, then it dies.
     fail: the call gives `error`. short: half of a write is done, and said so; only writes count then. shutdown: the
-    file system goes away as if its power was cut, and the process dies.
+    file system goes away as if its power was cut, and the process dies. syncs: as fail, if the call is a sync.
     """
 
     kind: Kind = "none"

@@ -17,11 +17,12 @@ import apsw
 
 from lastgood.catalog.sqlite.connection import open_connection, open_memory, set_synced, translate, translated_errors
 from lastgood.catalog.sqlite.group import nested_write
-from lastgood.catalog.sqlite.log import LONG_PAGES, write_again
+from lastgood.catalog.sqlite.log import LONG_PAGES
 from lastgood.engine.spooling.entry import damaged
+from lastgood.engine.spooling.log import Log
 from lastgood.engine.spooling.place import NAME
 from lastgood.engine.spooling.schema import SCHEMA, create_spool
-from lastgood.errors import BusyError, DiskFullError, IntegrityError, UnavailableError
+from lastgood.errors import BusyError, CheckpointError, DiskFullError, UnavailableError
 from lastgood.model.forking import hold_for_fork, renew_after_fork
 
 T = TypeVar("T")
@@ -39,8 +40,8 @@ class SpoolDatabase:
         self.folder = folder
         self._path = None if folder is None else folder / NAME
         self._connection: apsw.Connection | None = None
+        self._log = None if self._path is None else Log(self._path)
         self._log_pages = [0]
-        self._is_doubted = False
         self._is_held = False
         self._locked: set[int] = set()
         self._identity: tuple[int, int] | None = None
@@ -116,10 +117,9 @@ class SpoolDatabase:
             connection.execute("INSERT INTO room VALUES (zeroblob(?))", (size,))
 
         self.write(fill)
-        with self._lock, translated_errors():
-            connection = self._connect(create=True)
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
-            connection.execute("DELETE FROM room")
+        with self._lock, self._writing():
+            self._connect(create=True).wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+        self.write(lambda connection: connection.execute("DELETE FROM room"))
 
     def make(self) -> None:
         """The file is there; where none can be made, all is kept in memory from now on. A full disk may get room."""
@@ -130,7 +130,7 @@ class SpoolDatabase:
                 return
             except UnavailableError:
                 if not self._closed:
-                    self.folder = self._path = None
+                    self.folder = self._path = self._log = None
 
     def leave_behind(self, name: str) -> Path | None:
         """Put the whole spool out of the way, under a name that says what it is; nothing of it is lost."""
@@ -174,9 +174,6 @@ class SpoolDatabase:
             else:
                 if create and not self._path.exists():
                     create_spool(self._path)
-                if self._is_doubted:
-                    write_again(self._path)
-                    self._is_doubted = False
                 self._identity = self._identify()
                 self._connection = open_connection(self._path)
                 self._connection.set_busy_timeout(BUSY_MS)
@@ -199,30 +196,37 @@ class SpoolDatabase:
                         connection.execute("ROLLBACK")
 
     def write(self, work: Callable[[apsw.Connection], T], *, durable: bool = True) -> T:
-        with self._lock:
+        with self._lock, self._writing():
             if self._connection is not None and self._identify() != self._identity:
                 self._drop()  # it was taken away, and perhaps made anew: what is written to the old one would be gone
-            connection = self._connect(create=True)
-            for again in (True, False):
-                try:
-                    return self._transact(connection, work, durable)
-                except apsw.FullError as error:
-                    if not again or self._path is None:
-                        raise translate(error) from error
-                    with suppress(apsw.Error):  # what is in the log makes room in it
-                        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
-                except apsw.Error as error:
-                    if isinstance(error, apsw.IOError):  # after a failed sync nobody knows what is on the disk
-                        self._is_doubted = True
-                        self._drop()
-                    raise translate(error) from error
-        raise IntegrityError("the spool gave no answer")
+            try:
+                result = self._transact(work, durable)
+            except apsw.FullError:
+                self._empty_log(apsw.SQLITE_CHECKPOINT_RESTART)  # what is in the log makes room in it
+                result = self._transact(work, durable)
+            if self._log is not None and self._log.is_doubted():
+                self._trust_log()  # a sync that failed just before may have lost what this one is built on
+            if self._log_pages[0] >= LONG_PAGES:
+                self._empty_log(apsw.SQLITE_CHECKPOINT_PASSIVE)
+        return result
 
-    def _transact(self, connection: apsw.Connection, work: Callable[[apsw.Connection], T], durable: bool) -> T:
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """SQLite's errors are ours, and after a failed sync no connection goes on as if nothing was."""
+        try:
+            yield
+        except apsw.Error as error:
+            self._doubt_log(error)
+            raise translate(error) from error
+
+    def _transact(self, work: Callable[[apsw.Connection], T], durable: bool) -> T:
+        connection = self._connect(create=True)
         if self._path is not None:
             set_synced(connection, durable)
         try:
             connection.execute("BEGIN IMMEDIATE")
+            if self._log is not None:
+                self._log.trust()
             result = work(connection)
             connection.execute("COMMIT")
         except BaseException:
@@ -230,10 +234,26 @@ class SpoolDatabase:
                 with suppress(apsw.Error):
                     connection.execute("ROLLBACK")
             raise
-        if self._path is not None and self._log_pages[0] >= LONG_PAGES:
-            with suppress(apsw.Error):  # the log is as good as the file
-                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         return result
+
+    def _trust_log(self) -> None:
+        self._transact(lambda connection: None, durable=True)
+
+    def _doubt_log(self, error: apsw.Error) -> None:
+        """After a failed sync nobody knows what is on the disk: the log is written again at once, or by whoever writes
+        next."""
+        if self._log is not None and isinstance(error, apsw.IOError):
+            self._log.doubt()
+            self._drop()
+            with suppress(CheckpointError, apsw.Error):
+                self._trust_log()
+
+    def _empty_log(self, how: int) -> None:
+        """Move what is in it to the file, as far as nobody reads it. Else the log is as good as the file."""
+        try:
+            self._connect(create=True).wal_checkpoint(mode=how)
+        except apsw.Error as error:
+            self._doubt_log(error)
 
 
 def _note_pages(noted: list[int], connection: apsw.Connection, name: str, pages: int) -> int:
