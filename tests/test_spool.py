@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -771,3 +773,25 @@ def test_restores_forks_and_deletions_are_not_spooled(store: lastgood.Store, tmp
     store.tag(spooled.id, "green")
     with pytest.raises(NotFoundError):
         store.get_checkpoint("no such one")
+
+
+FORKED = """
+import os, sys
+import lastgood
+store = lastgood.open(sys.argv[1], spool=sys.argv[2])
+task = store.task("t")
+task.save({"n": 0})
+os.rename(sys.argv[1], sys.argv[1] + ".elsewhere")
+if child := os.fork():
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+assert task.save({"n": 1}).status == "spooled"
+os.rename(sys.argv[1] + ".elsewhere", sys.argv[1])
+assert store.replay().stored == 1
+os._exit(0)
+"""
+
+
+def test_a_child_that_is_forked_while_the_store_is_away_goes_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORKED, str(tmp_path / "store"), str(tmp_path / "spool")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Exception ignored" in done.stderr) == (0, False), done.stderr

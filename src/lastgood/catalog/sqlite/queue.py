@@ -98,8 +98,9 @@ class Queue:
             file.close()
         self._forget_turns()
         if self._fd != _CLOSED:
-            inherited, self._fd = self._fd, self._open()
-            os.close(inherited)
+            with suppress(OSError):  # the store is away: turns are taken through files of their own anyway
+                inherited, self._fd = self._fd, self._open()
+                os.close(inherited)
 
     def hold(self, seconds: float) -> None:
         """Keep the threads of this process from taking a turn, for a fork(); wait so long for one that has it."""
