@@ -263,6 +263,22 @@ def _start_again(actor: Actor) -> None:
     if task.head is not None:
         actor.do("look at the files", task.diff)
     actor.collect()
+    _save_again(actor)
+
+
+def save_again(folder: str, disk: str) -> None:
+    """What another program does that only saves; noted with all that it writes, behind what is noted already."""
+    world = World(Path(folder), Path(disk))
+    noted = shim.Arming(str(world.disk), str(world.counter), trace=str(world.trace), with_data=True)
+    _perform(_mend_and_save, Actor(world), noted)
+
+
+def _mend_and_save(actor: Actor) -> None:
+    actor.mend()
+    _save_again(actor)
+
+
+def _save_again(actor: Actor) -> None:
     actor.save(actor.store.task("again"), {"started": "again"}, "started again", files=False)
 
 

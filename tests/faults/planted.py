@@ -45,6 +45,19 @@ def plant(bug: Bug, folder: Path) -> Path:
 
 
 _WRITE_AT_ONCE = Change("engine/draft.py", 'os.fdopen(descriptor, "wb")', 'os.fdopen(descriptor, "wb", buffering=0)')
+_TWICE = Change(
+    "engine/commit.py",
+    "    committed = catalog.commit(commit, Actor(user, correlation_id))\n",
+    """    committed = catalog.commit(commit, Actor(user, correlation_id))
+    if commit.step is None and commit.journal is None and isinstance(commit.branch, str) and draft.type == "manual":
+        replace = msgspec.structs.replace
+        record = replace(record, id=new_id(), parent_id=record.id, parent_checksum=commit.checksum, key=None)
+        data = encode_record(record)
+        commit = replace(commit, record=record, data=data, checksum=digest(data), met=(), notes=(), begins=None)
+        commit = replace(commit, packs=(), file_blobs=(), relies_on=())
+        committed = catalog.commit(commit, Actor(user, correlation_id))
+""",
+)
 
 BUGS = (
     Bug(
@@ -137,6 +150,64 @@ BUGS = (
             ),
         ),
     ),
+    Bug(
+        "threads that share a transaction are told before it is committed",
+        "kill",
+        "save in threads",
+        (
+            Change(
+                "catalog/sqlite/database.py",
+                "durable)\n                committing = True\n",
+                "durable)\n"
+                "                batch.settled = True\n"
+                "                for write in batch.writes[1:]:\n"
+                "                    write.wake()\n"
+                "                committing = True\n",
+            ),
+        ),
+    ),
+    Bug(
+        "an interrupted undo that is finished does not take the folder over",
+        "kill",
+        "undo",
+        (
+            Change(
+                "engine/rewind.py",
+                "                binding = self._workspace.binding(takes_over=True)\n"
+                '                self._store.catalog.bind(self._cursor.owner, head.branch_id or "", binding)\n',
+                "",
+            ),
+        ),
+    ),
+    Bug(
+        "what was edited since is lost when an interrupted restore is taken back",
+        "kill",
+        "restore whole",
+        (
+            Change(
+                "engine/rewind.py",
+                "            self._keep(present._replace(binding=None), NOT_GIVEN, "
+                '"as an interrupted restore left it")\n',
+                "",
+            ),
+        ),
+        120,
+    ),
+    Bug(
+        "whoever was taken over can still save",
+        "kill",
+        "be taken over",
+        (
+            Change(
+                "catalog/sqlite/commits.py",
+                "        check_lease(connection, row[1] if row else leased_branch(connection, commit.lease), "
+                "commit.lease, at)\n",
+                "        pass\n",
+            ),
+        ),
+        5,
+    ),
+    Bug("every save is stored twice", "kill", "save inline", (_TWICE,), 20),
     Bug(
         "commits are not synced",
         "power",
@@ -256,10 +327,35 @@ BUGS = (
         ),
     ),
     Bug(
+        "threads that share a transaction do not hear that it failed",
+        "failing",
+        "save in threads",
+        (
+            Change(
+                "catalog/sqlite/group.py",
+                "self.batch.error is not None:\n",
+                "self.batch.error is not None and self.batch.writes[0] is self:\n",
+            ),
+        ),
+    ),
+    Bug("every save is stored twice, on a disk that fails", "failing", "save inline", (_TWICE,), 20),
+    Bug(
         "after a failed sync all goes on as if nothing was",
         "forgetful",
         "save packed",
         (Change("catalog/sqlite/database.py", "        if isinstance(error, apsw.IOError):\n", "        if False:\n"),),
+    ),
+    Bug(
+        "other processes do not hear that a sync has failed",
+        "forgetful",
+        "save inline",
+        (
+            Change(
+                "catalog/sqlite/queue.py",
+                "        self._write(self.witness() or 0, doubted=doubted)",
+                "        self._write(self.witness() or 0, doubted=False)",
+            ),
+        ),
     ),
     Bug(
         "an interrupted restore is forgotten before it is taken back",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,8 +16,11 @@ from tests.faults.ledger import Account, Content, read_account, state_digest, tr
 from tests.faults.world import World
 
 import lastgood
+from lastgood.engine.process import this_process
 
 PAGE = 1000
+EDITED = "edited"
+"""A file, and what is in it: somebody went on by hand before the workspace was opened again."""
 MIXED = "as an interrupted restore left it"
 """The message of what lay in a workspace when somebody opened it, before it was put right: what is in it may be new."""
 
@@ -48,6 +52,8 @@ def _verify(world: World, account: Account, scratch: Path) -> Iterator[str]:
             yield from _ask(store, account)
             yield from _go_on(world, store)
             yield from _examine(store, account, scratch / "after", collected=True)
+            if account.workspace is not None:
+                _continue(world, store)
         except Exception as error:
             yield f"I4 the store cannot be used: {error!r}"
 
@@ -99,6 +105,9 @@ def _examine_visible(store: lastgood.Store, account: Account, places: Iterator[P
         sequences = [checkpoint.sequence for checkpoint in page.checkpoints]
         if len(set(sequences)) != len(sequences):
             yield f"I2 {info.id} has two checkpoints with one sequence number"
+        for message, count in Counter(checkpoint.message for checkpoint in page.checkpoints).items():
+            if count > 1 and message in account.intended:
+                yield f"I2 {info.id} has {count} checkpoints of what was asked for once: {message}"
         for checkpoint in page.checkpoints:
             if checkpoint.id in account.removed:
                 yield f"I1 {checkpoint.id} was removed, and is there"
@@ -144,12 +153,27 @@ def _read(store: lastgood.Store, id: str, owner: str, place: Path) -> Content:
 def _look_at_workspace(world: World, store: lastgood.Store, account: Account) -> Iterator[str]:
     if account.workspace is None:
         return
+    edited = world.work / EDITED
+    if is_edited := bool(store.catalog.journals(this_process().host)):
+        edited.write_text(EDITED)
+        account.told[EDITED] = tree_lines(world.work)
     task = store.task("work", workspace=world.work)
     task.diff()
+    if is_edited and not edited.exists() and not _is_edit_kept(store):
+        yield "I1 what was edited after the crash is nowhere"
+    edited.unlink(missing_ok=True)
     if tree_digest(world.work) not in account.workspace:
         yield "I1 the files in the workspace are neither those from before nor those from after"
     if task.recovery().restores:
         yield "I4 an interrupted restore is not taken back by opening the workspace"
+
+
+def _is_edit_kept(store: lastgood.Store) -> bool:
+    for checkpoint in store.list_checkpoints("work", PAGE):
+        with suppress(lastgood.CheckpointError):  # it has no such file
+            if store.read_file(checkpoint.id, EDITED) == EDITED.encode():
+                return True
+    return False
 
 
 def _ask(store: lastgood.Store, account: Account) -> Iterator[str]:
@@ -168,3 +192,8 @@ def _go_on(world: World, store: lastgood.Store) -> Iterator[str]:
     if store.get_checkpoint(made.id).state != state:
         yield "I1 the next run does not get back what it saved"
     store.delete_task("next")
+
+
+def _continue(world: World, store: lastgood.Store) -> None:
+    """The work itself goes on where it was, with its files: nobody is in its way."""
+    store.task("work", workspace=world.work).save({"work": "goes on"})

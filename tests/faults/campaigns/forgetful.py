@@ -2,7 +2,7 @@
 
 After a failed fsync Linux takes the pages for written: a second one succeeds and brings nothing to the disk. So whoever
 tries again must write again. Each sync of a play fails once; then the power fails, and what was acknowledged is looked
-for.
+for. And each fails with all that follow it, so that only another process can write again, which has to know it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tests.faults.remains import Disk, all_lost, lay_out, remains
 from tests.faults.shim import OWN_WORK, OWN_WORK_DONE, Fault, no_compiler
 from tests.faults.stage import Stage, open_stage
 from tests.faults.trace import Call, Op, read_trace
+from tests.faults.troupe import Outcome
 
 _SYNCS = (Op.SYNC, Op.DATASYNC)
 
@@ -24,10 +25,12 @@ def run(scenario: str, plan: Plan) -> Iterator[Trial]:
     with open_stage(scenario, path=plan.path) as stage:
         stage.play(trace=True, with_data=True)
         for at in plan.choose(list(_syncs(read_trace(stage.world.trace)))):
-            outcome = stage.play(Fault("fail", at, errno.EIO), trace=True, with_data=True)
-            surprise = [] if outcome.ended == "done" else [f"the actor {outcome.ended}: {outcome.error}"]
-            _lose_what_was_not_synced(stage)
-            yield Trial(f"{scenario}, the sync of call {at} fails, then the power", surprise + stage.verify())
+            played = stage.play(Fault("fail", at, errno.EIO), trace=True, with_data=True)
+            yield _cut_power(stage, f"{scenario}, the sync of call {at} fails, then the power", played)
+            played = stage.play(Fault("syncs", at, errno.EIO, forever=True), trace=True, with_data=True)
+            another = stage.run("acting:save_again")
+            name = f"{scenario}, each sync from call {at} fails, another process saves, then the power fails"
+            yield _cut_power(stage, name, played, another)
 
 
 def _syncs(calls: Iterable[Call]) -> Iterator[int]:
@@ -38,6 +41,12 @@ def _syncs(calls: Iterable[Call]) -> Iterator[int]:
             is_own = (is_own and call.path != OWN_WORK_DONE) or call.path == OWN_WORK
         elif call.op in _SYNCS and not is_own:
             yield call.number
+
+
+def _cut_power(stage: Stage, name: str, *outcomes: Outcome) -> Trial:
+    surprise = [f"the actor {outcome.ended}: {outcome.error}" for outcome in outcomes if outcome.ended != "done"]
+    _lose_what_was_not_synced(stage)
+    return Trial(name, surprise + stage.verify())
 
 
 def _lose_what_was_not_synced(stage: Stage) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.faults.scenarios import (
     branching,
     collecting,
+    joining,
     migrating,
     removing,
     repairing,
@@ -27,6 +28,7 @@ SCENARIOS = {
     **migrating.SCENARIOS,
     **repairing.SCENARIOS,
     **sharing.SCENARIOS,
+    **joining.SCENARIOS,
     **steering.SCENARIOS,
     **staging.SCENARIOS,
 }

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from tests.faults.acting import Actor
@@ -14,7 +15,7 @@ from tests.faults.ledger import Content, state_digest
 from tests.faults.scenarios.scenario import Scenario, some_state
 
 import lastgood
-from lastgood import UnavailableError
+from lastgood import LeaseError, UnavailableError
 from lastgood.model.step import Process
 from lastgood.runner.clock import Clock
 
@@ -130,7 +131,22 @@ def _take_over(actor: Actor) -> None:
         session.save()
 
 
+def _be_taken_over(actor: Actor) -> None:
+    """Somebody else works on the branch now: whatever this one still wants to save is refused."""
+    program, store = _Program(actor, 1), actor.store
+    with suppress(LeaseError), program.session() as session:
+        program.memory = some_state(2)  # which nobody may find
+        branch_id = program.task.branch_id or ""
+        held = store.catalog.lease(store.user, branch_id)
+        assert held is not None
+        process = Process(socket.gethostname(), os.getpid())
+        store.catalog.acquire_lease(store.user, branch_id, process, "another", LONG, store.actor(), over=held.token)
+        session.save()
+        raise AssertionError("it saved, and another has taken over")
+
+
 SCENARIOS = {
     "steer a session": Scenario(_begin, _steer),
     "take over a session": Scenario(_leave_behind, _take_over),
+    "be taken over": Scenario(_begin, _be_taken_over),
 }
