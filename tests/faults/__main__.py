@@ -40,7 +40,7 @@ def main() -> int:
     print(f"\n{table}")
     if not (options.campaigns or options.part or options.points):
         record(table)
-    return 1 if any(tally.violations for tally in tallies) else 0
+    return 0 if tallies and not any(tally.violations for tally in tallies) else 1
 
 
 def _options() -> argparse.Namespace:
@@ -52,6 +52,9 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     if unknown := set(options.campaigns) - set(CAMPAIGNS):
         parser.error(f"there is no campaign {min(unknown)!r}; there is {', '.join(CAMPAIGNS)}")
+    parts = dict.fromkeys(part for name in options.campaigns or CAMPAIGNS for part in CAMPAIGNS[name].parts)
+    if unknown := set(options.part or ()) - set(parts):
+        parser.error(f"there is no part {min(unknown)!r}; there is {', '.join(parts)}")
     return options
 
 

@@ -42,6 +42,8 @@ def run_part(job: Job) -> Tally:
     except Exception as error:
         violated += 1
         found.append(f"the campaign itself broke: {error!r}")
+    if not (trials or violated):
+        violated, found = 1, ["nothing was tried"]
     return Tally(job.campaign, job.part, trials, violated, found[:MOST_SHOWN], time.monotonic() - begun)
 
 

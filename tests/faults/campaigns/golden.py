@@ -14,6 +14,8 @@ from tests.faults.campaign import Campaign, Plan, Trial
 from tests.golden.shelf import VERSIONS
 
 _ROOT = Path(__file__).parents[3]
+_SOME_FAILED = 1
+_NOT_PASSED = ("failure", "error", "skipped")
 
 
 def run(version: str, plan: Plan) -> Iterator[Trial]:
@@ -21,15 +23,19 @@ def run(version: str, plan: Plan) -> Iterator[Trial]:
         report = Path(folder, "report.xml")
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
         path = os.pathsep.join(filter(None, [plan.path, os.environ.get("PYTHONPATH")]))
-        subprocess.run(
+        ended = subprocess.run(
             [*command, "tests/test_golden.py", "-k", version],
             cwd=_ROOT,
             env={**os.environ, "PYTHONPATH": path},
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
             check=False,
         )
+        if ended.returncode not in (0, _SOME_FAILED):
+            yield Trial(version, [f"the tests ended with {ended.returncode}: {ended.stdout[-2000:]}"])
+            return
         for test in ET.parse(report).getroot().iter("testcase"):
-            broken = [part.get("message", "") for kind in ("failure", "error") for part in test.findall(kind)]
+            broken = [f"{kind}: {part.get('message')}" for kind in _NOT_PASSED for part in test.findall(kind)]
             yield Trial(f"{version}, {test.get('name')}", broken)
 
 
