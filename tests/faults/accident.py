@@ -40,8 +40,8 @@ def die_of(fault: shim.Fault, disk: Path, counter: Path, act: Callable[[], Any])
         if not _has_ended(child):
             return Ending("hung")
         _, status = os.waitpid(child, 0)
-        if os.WIFSIGNALED(status):
-            return Ending("killed")
+        if code := os.waitstatus_to_exitcode(status):
+            return Ending("killed") if code == -signal.SIGKILL else Ending("raised", said=f"it ended with {code}")
         return Ending(*json.loads(os.read(reading, 1 << 16)))
     finally:
         os.close(reading)

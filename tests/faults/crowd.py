@@ -113,19 +113,21 @@ class _Crowd:
         for descriptor in ended:
             name, _ = self._there[descriptor]
             status = self._see_off(descriptor)
-            if os.WIFSIGNALED(status):
+            if status == -signal.SIGKILL:
                 self._start(name)
                 continue
             self._missing.discard(name)
-            if os.WEXITSTATUS(status):
-                self.failures.append(f"{name} could not go on: {self._scene.words(name).read_text()}")
+            if status:
+                words = self._scene.words(name)
+                said = words.read_text() if words.exists() else "without a word"
+                self.failures.append(f"{name} could not go on, {status}: {said}")
 
     def _see_off(self, descriptor: int) -> int:
-        """How it ended."""
+        """What it exited with; minus the signal that it died of."""
         _, process = self._there.pop(descriptor)
         self._stopped.pop(process, None)
         os.close(descriptor)
-        return os.waitpid(process, 0)[1]
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
     def _strike(self, dice: random.Random) -> None:
         """Whom, is told by the dice and who is there; when, by the clock."""

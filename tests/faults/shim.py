@@ -19,6 +19,9 @@ from typing import Any, Literal, NamedTuple
 
 Kind = Literal["none", "kill", "tear", "fail", "short", "shutdown", "syncs"]
 
+REFUSED = 86
+"""What a process exits with that could not shut the file system down."""
+
 _KINDS: tuple[Kind, ...] = ("none", "kill", "tear", "fail", "short", "shutdown", "syncs")
 _SOURCE = Path(__file__).with_name("shim.c")
 

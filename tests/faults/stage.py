@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.faults.campaign import Trial
 from tests.faults.shim import UNDISTURBED, Fault, count
 from tests.faults.troupe import Outcome, Troupe
 from tests.faults.world import World, make_world
@@ -41,12 +42,12 @@ class Stage(NamedTuple):
             outcome = self.run("acting:act", scenario=self.scenario, fault=fault, **how)
         if fault.kind != "shutdown" and beside and beside[0].ended != "done":
             return Outcome("raised", error=f"the process beside it {beside[0].ended}: {beside[0].error}")
-        return outcome
+        return outcome._replace(met=self.calls() >= fault.at)
 
     def recover(self, fault: Fault = UNDISTURBED) -> Outcome:
         """The program is started again, from whatever was kept as `crashed`."""
         self.world.reset("crashed")
-        return self.run("acting:recover", fault=fault)
+        return self.run("acting:recover", fault=fault)._replace(met=self.calls() >= fault.at)
 
     def verify(self) -> list[str]:
         """What is wrong with the store as it lies there."""
@@ -62,6 +63,13 @@ class Stage(NamedTuple):
 
     def where(self) -> dict[str, str]:
         return {"folder": str(self.world.folder), "disk": str(self.world.disk)}
+
+
+def tried(name: str, outcome: Outcome, violations: list[str]) -> Iterator[Trial]:
+    """What came of a fault. Where all went well because the play had ended before it, nothing was tried: how many
+    calls there are differs a little from play to play."""
+    if outcome.met or violations:
+        yield Trial(name, violations)
 
 
 @contextmanager

@@ -24,15 +24,23 @@ from typing import Any, NamedTuple, Self
 from tests.faults import shim
 
 SECONDS = 120
+_ENDINGS = {0: "done", 1: "raised", shim.REFUSED: "refused", -signal.SIGKILL: "killed"}
 _PLAYS = ("tests.faults.acting", "tests.faults.scenarios", "tests.faults.verifier")
 
 
 class Outcome(NamedTuple):
-    """How an actor ended: what it gave (None unless `ended` is "done"), or the traceback in `error`."""
+    """How an actor ended: what it gave (None unless `ended` is "done"), or the traceback in `error`. `met`: whether it
+    came as far as the fault that was meant for it."""
 
-    ended: str  # done | raised | killed | hung
+    ended: str  # done | raised | killed | hung | refused (the power could not be cut)
     given: Any = None
     error: str = ""
+    met: bool = True
+
+    @property
+    def surprise(self) -> list[str]:
+        """In a sentence, unless it came to its end or was killed."""
+        return [] if self.ended in ("done", "killed") else [f"the actor {self.ended}: {self.error}"]
 
 
 class Troupe:
@@ -62,7 +70,7 @@ class Troupe:
     def end(self) -> Outcome:
         assert self._process.stdout is not None
         ended = self._process.stdout.readline().decode().strip()
-        if ended in ("killed", "hung"):
+        if ended in ("killed", "hung", "refused"):
             return Outcome(ended)
         if not ended or not self._answer.exists():
             return Outcome("raised", error=f"the actor ended without a word ({ended})")
@@ -130,7 +138,8 @@ def _watch(actor: int, seconds: int) -> str:
     _, status = os.waitpid(actor, 0)
     if hung:
         return "hung"
-    return "killed" if os.WIFSIGNALED(status) else "raised" if os.WEXITSTATUS(status) else "done"
+    code = os.waitstatus_to_exitcode(status)
+    return _ENDINGS.get(code, str(code))
 
 
 if __name__ == "__main__":

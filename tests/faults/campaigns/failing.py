@@ -14,7 +14,7 @@ from tests.faults.campaign import Campaign, Plan, Trial
 from tests.faults.ledger import read_account
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.shim import Fault, no_compiler
-from tests.faults.stage import Stage, open_stage
+from tests.faults.stage import Stage, open_stage, tried
 
 _NEVER = 1 << 40
 _HONEST = {errno.EIO: {"unavailable"}, errno.ENOSPC: {"disk_full", "unavailable"}, 0: set()}
@@ -26,7 +26,8 @@ def run(scenario: str, plan: Plan) -> Iterator[Trial]:
         for fault in plan.choose(_points(stage)):
             outcome = stage.play(fault)
             surprise = [] if outcome.ended == "done" else [f"the actor {outcome.ended}: {outcome.error}"]
-            yield Trial(f"{scenario}, {fault}", [*surprise, *_dishonest(stage, fault), *stage.verify()])
+            found = [*surprise, *_dishonest(stage, fault), *stage.verify()]
+            yield from tried(f"{scenario}, {fault}", outcome, found)
 
 
 def _points(stage: Stage) -> list[Fault]:

@@ -14,7 +14,7 @@ from tests.faults.campaign import Campaign, Plan, Trial
 from tests.faults.campaigns.reorder import PARTS
 from tests.faults.remains import Disk, all_lost, lay_out, remains
 from tests.faults.shim import OWN_WORK, OWN_WORK_DONE, Fault, no_compiler
-from tests.faults.stage import Stage, open_stage
+from tests.faults.stage import Stage, open_stage, tried
 from tests.faults.trace import Call, Op, read_trace
 from tests.faults.troupe import Outcome
 
@@ -26,11 +26,11 @@ def run(scenario: str, plan: Plan) -> Iterator[Trial]:
         stage.play(trace=True, with_data=True)
         for at in plan.choose(list(_syncs(read_trace(stage.world.trace)))):
             played = stage.play(Fault("fail", at, errno.EIO), trace=True, with_data=True)
-            yield _cut_power(stage, f"{scenario}, the sync of call {at} fails, then the power", played)
+            yield from _cut_power(stage, f"{scenario}, the sync of call {at} fails, then the power", played)
             played = stage.play(Fault("syncs", at, errno.EIO, forever=True), trace=True, with_data=True)
             another = stage.run("acting:save_again")
             name = f"{scenario}, each sync from call {at} fails, another process saves, then the power fails"
-            yield _cut_power(stage, name, played, another)
+            yield from _cut_power(stage, name, played, another)
 
 
 def _syncs(calls: Iterable[Call]) -> Iterator[int]:
@@ -43,10 +43,10 @@ def _syncs(calls: Iterable[Call]) -> Iterator[int]:
             yield call.number
 
 
-def _cut_power(stage: Stage, name: str, *outcomes: Outcome) -> Trial:
-    surprise = [f"the actor {outcome.ended}: {outcome.error}" for outcome in outcomes if outcome.ended != "done"]
+def _cut_power(stage: Stage, name: str, played: Outcome, *others: Outcome) -> Iterator[Trial]:
+    ended = [f"the actor {one.ended}: {one.error}" for one in (played, *others) if one.ended != "done"]
     _lose_what_was_not_synced(stage)
-    return Trial(name, surprise + stage.verify())
+    yield from tried(name, played, ended + stage.verify())
 
 
 def _lose_what_was_not_synced(stage: Stage) -> None:

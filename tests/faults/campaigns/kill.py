@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tests.faults.campaign import Campaign, Plan, Trial
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.shim import Fault, Kind, no_compiler
-from tests.faults.stage import open_stage
+from tests.faults.stage import open_stage, tried
 
 _KINDS: tuple[Kind, ...] = ("kill", "tear")
 
@@ -19,8 +19,7 @@ def run(scenario: str, plan: Plan) -> Iterator[Trial]:
         points = [Fault(kind, at) for kind in _KINDS for at in range(1, stage.calls() + 1)]
         for fault in plan.choose(points):
             outcome = stage.play(fault)
-            surprise = [f"the actor {outcome.ended}: {outcome.error}"] if outcome.ended in ("raised", "hung") else []
-            yield Trial(f"{scenario}, {fault}", surprise + stage.verify())
+            yield from tried(f"{scenario}, {fault}", outcome, outcome.surprise + stage.verify())
 
 
 CAMPAIGN = Campaign(

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 
 from tests.faults.campaign import Campaign, Plan, Trial
 from tests.faults.scenarios import SCENARIOS
-from tests.faults.shim import Fault, no_compiler
-from tests.faults.stage import open_stage
+from tests.faults.shim import UNDISTURBED, Fault, no_compiler
+from tests.faults.stage import open_stage, tried
+from tests.faults.troupe import Outcome
 from tests.faults.volume import mounted, no_volume
 
 PARTS = tuple(name for name, scenario in SCENARIOS.items() if scenario.beside is None)
@@ -25,20 +26,22 @@ def run(scenario: str, plan: Plan) -> Iterator[Trial]:
     with mounted() as volume, open_stage(scenario, disk=volume.folder / "disk", path=plan.path) as stage:
         undisturbed = stage.play()
         yield Trial(f"{scenario}, undisturbed", [undisturbed.error] if undisturbed.error else stage.verify())
-        end = stage.calls() + 1
-        for at in [
-            end,
-            *plan.choose(range(1, end)),
-        ]:  # the end first, because all that is acknowledged is at stake there
+        points = [Fault("shutdown", at) for at in range(1, stage.calls() + 1)]
+        # The end first, because all that is acknowledged is at stake there.
+        for fault in [UNDISTURBED, *plan.choose(points)]:
             stage.world.reset()
             volume.sync()
-            played = stage.perform(Fault("shutdown", at), device=str(volume.folder))
-            if played.ended == "done":  # it had come to its end before
+            played = stage.perform(fault, device=str(volume.folder))
+            if played.ended == "done":  # it has come to its end
                 volume.cut_power()
             volume.come_back()
-            # Only whether it hung: where the power is cut by a process that it started, its own files are gone, too.
-            surprise = ["the actor hung"] if played.ended == "hung" else []
-            yield Trial(f"{scenario}, power cut before call {at}", surprise + stage.verify())
+            when = f"before call {fault.at}" if fault.at else "at the end"
+            yield from tried(f"{scenario}, power cut {when}", played, _surprise(played) + stage.verify())
+
+
+def _surprise(played: Outcome) -> list[str]:
+    """Where the power is cut by a process that it started, its own files are gone, too: then it may raise anything."""
+    return [] if played.met and played.ended not in ("hung", "refused") else played.surprise
 
 
 CAMPAIGN = Campaign(

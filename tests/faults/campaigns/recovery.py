@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from tests.faults.campaign import Campaign, Plan, Trial
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.shim import Fault, no_compiler
-from tests.faults.stage import open_stage
-from tests.faults.troupe import Outcome
+from tests.faults.stage import open_stage, tried
 
 
 def run(scenario: str, plan: Plan) -> Iterator[Trial]:
@@ -21,18 +20,15 @@ def run(scenario: str, plan: Plan) -> Iterator[Trial]:
         stage.play()
         for at in plan.choose(range(1, stage.calls() + 1)):
             first = Fault(dice.choice(["kill", "tear"]), at)
-            stage.play(first)
+            crashed = stage.play(first)
             stage.world.keep("crashed")
             undisturbed = stage.recover()
-            yield Trial(f"{scenario}, {first}, started again", _surprise(undisturbed) + stage.verify())
-            if calls := stage.calls():
+            found = crashed.surprise + undisturbed.surprise + stage.verify()
+            yield from tried(f"{scenario}, {first}, started again", crashed, found)
+            if crashed.met and (calls := stage.calls()):
                 second = Fault(dice.choice(["kill", "tear"]), dice.randint(1, calls))
                 outcome = stage.recover(second)
-                yield Trial(f"{scenario}, {first}, then {second}", _surprise(outcome) + stage.verify())
-
-
-def _surprise(outcome: Outcome) -> list[str]:
-    return [f"the actor {outcome.ended}: {outcome.error}"] if outcome.ended in ("raised", "hung") else []
+                yield from tried(f"{scenario}, {first}, then {second}", outcome, outcome.surprise + stage.verify())
 
 
 CAMPAIGN = Campaign(
