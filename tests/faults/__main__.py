@@ -34,9 +34,12 @@ def main() -> int:
         for part in CAMPAIGNS[name].parts
         if not options.part or part in options.part
     ]
+    left_out = {job: why for job in jobs if (why := CAMPAIGNS[job.campaign].obstacle_to(job.part))}
+    for job, why in left_out.items():
+        print(f"{job.campaign}, {job.part} is not run: {why}", flush=True)
     begun = time.monotonic()
-    tallies = list(run_jobs(jobs, os.cpu_count() or 1, _tell))
-    table = draw(tallies, obstacles, options.seed, time.monotonic() - begun)
+    tallies = list(run_jobs([job for job in jobs if job not in left_out], os.cpu_count() or 1, _tell))
+    table = draw(tallies, obstacles, left_out, options.seed, time.monotonic() - begun)
     print(f"\n{table}")
     if not (options.campaigns or options.part or options.points):
         record(table)

@@ -34,7 +34,7 @@ class Trial(NamedTuple):
 
 class Campaign(NamedTuple):
     """`parts` can be run apart from each other, in any order and at the same time. `obstacle`: why it cannot be run
-    here, in a sentence, or None."""
+    here, in a sentence, or None; `obstacle_to`: why one of its parts cannot."""
 
     name: str
     goals: str
@@ -42,3 +42,4 @@ class Campaign(NamedTuple):
     parts: Sequence[str]
     run: Callable[[str, Plan], Iterator[Trial]]
     obstacle: Callable[[], str | None] = lambda: None
+    obstacle_to: Callable[[str], str | None] = lambda part: None

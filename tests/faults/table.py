@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.faults.campaigns import CAMPAIGNS
-from tests.faults.runner import Tally
+from tests.faults.runner import Job, Tally
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 BEGIN, END = "<!-- the table: written by ./dev faults -->", "<!-- end of the table -->"
 
 
-def draw(tallies: Sequence[Tally], obstacles: Mapping[str, str], seed: int, seconds: float) -> str:
+def draw(
+    tallies: Sequence[Tally], obstacles: Mapping[str, str], left_out: Mapping[Job, str], seed: int, seconds: float
+) -> str:
+    """`obstacles`: why campaigns were not run. `left_out`: why parts of others were not."""
     lines = ["| goal | campaign | promise | points | violations | time |", "|---|---|---|---:|---:|---:|"]
     for name, campaign in CAMPAIGNS.items():
         mine = [tally for tally in tallies if tally.campaign == name]
+        not_run = [why for job, why in left_out.items() if job.campaign == name]
         if name in obstacles:
             lines.append(f"| {campaign.goals} | {name} | {campaign.promise} | not run: {obstacles[name]} | | |")
-        elif mine:
+        elif mine or not_run:
             trials, violations = sum(tally.trials for tally in mine), sum(tally.violations for tally in mine)
+            points = f"{trials:,}" + "".join(f"; {count} not run: {why}" for why, count in Counter(not_run).items())
             took = sum(tally.seconds for tally in mine)
-            lines.append(
-                f"| {campaign.goals} | {name} | {campaign.promise} | {trials:,} | {violations} | {took:.0f} s |"
-            )
-    points, broken = sum(tally.trials for tally in tallies), sum(tally.violations for tally in tallies)
-    lines.append(f"| | all | | {points:,} | {broken} | {seconds:.0f} s by the clock |")
+            lines.append(f"| {campaign.goals} | {name} | {campaign.promise} | {points} | {violations} | {took:.0f} s |")
+    tried, broken = sum(tally.trials for tally in tallies), sum(tally.violations for tally in tallies)
+    lines.append(f"| | all | | {tried:,} | {broken} | {seconds:.0f} s by the clock |")
     today = datetime.now(UTC).date()
     where = f"Linux {platform.release()}, Python {platform.python_version()}, seed {seed}"
     return "\n".join([*lines, "", f"{today}, {where}."])

@@ -27,4 +27,11 @@ def run(name: str, plan: Plan) -> Iterator[Trial]:
         yield Trial(f"{name}: noticed by {where} at trial {noticed}")
 
 
-CAMPAIGN = Campaign("planted", "G13", "each planted bug is noticed", tuple(_BY_NAME), run)
+def _obstacle_to(name: str) -> str | None:
+    """Whoever must notice it cannot be run here."""
+    from tests.faults.campaigns import CAMPAIGNS
+
+    return CAMPAIGNS[_BY_NAME[name].campaign].obstacle()
+
+
+CAMPAIGN = Campaign("planted", "G13", "each planted bug is noticed", tuple(_BY_NAME), run, obstacle_to=_obstacle_to)
