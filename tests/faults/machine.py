@@ -311,19 +311,28 @@ class Machine(RuleBasedStateMachine):
         name=st.none() | st.sampled_from(["try-a", "try-b", "main"]),
         verify=st.booleans(),
         by_id=st.booleans(),
-        flag=st.booleans(),
+        forks=st.booleans(),
+        paused=st.booleans(),
         fault=faults,
     )
     def go_aside(
-        self, held: Held, point: Point, name: str | None, verify: bool, by_id: bool, flag: bool, fault: Fault
+        self,
+        held: Held,
+        point: Point,
+        name: str | None,
+        verify: bool,
+        by_id: bool,
+        forks: bool,
+        paused: bool,
+        fault: Fault,
     ) -> Any:
         """A fork, or a rollback of the manager's."""
         self.both.fault = fault
         point, handle, store = self._now(point), held.task[0], self.store(held.side)
-        if flag:
+        if forks:
             chosen = self._chosen(point, by_id)
-            how: dict[str, Any] = {"name": name, "paused": flag, "verify": verify}
-            self.do("fork", held.seen, point, name, flag, verify, act=lambda: handle.fork(chosen, **how))
+            how: dict[str, Any] = {"name": name, "paused": paused, "verify": verify}
+            self.do("fork", held.seen, point, name, paused, verify, act=lambda: handle.fork(chosen, **how))
         else:
             self.do("roll_back", point, act=lambda: store.rollback_to_checkpoint(point.id))
         return self._new()

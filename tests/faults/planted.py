@@ -444,6 +444,13 @@ BUGS = (
         40,
     ),
     Bug(
+        "every fork is paused",
+        "machine",
+        "file",
+        (Change("engine/task.py", 'check_flag("paused", paused) else None', 'check_flag("paused", True) else None'),),
+        40,
+    ),
+    Bug(
         "an older format is not migrated as far as today's",
         "golden",
         "1.2",
