@@ -9,12 +9,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import lastgood
 from lastgood.errors import DiskFullError, IntegrityError, InvalidError, NotFoundError, UnavailableError
 from lastgood.objects.contract import ObjectStore
 from lastgood.objects.local import LocalObjects
@@ -322,6 +324,55 @@ def test_a_disk_that_fails_at_a_sync_acknowledges_nothing(
     again = LocalObjects(tmp_path / "objects")
     assert again.put(NAME, [b"x"]) == (when != 4)
     assert again.get(NAME) == b"x"
+
+
+@contextmanager
+def _folders_cannot_be_synced() -> Iterator[None]:
+    sync = os.fsync
+
+    def failing_sync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        sync(descriptor)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", failing_sync)
+        yield
+
+
+def test_after_a_folder_could_not_be_synced_no_other_object_is_taken_either(
+    tmp_path: Path, objects: LocalObjects
+) -> None:
+    """G3: the next sync of that folder would succeed, and have brought nothing to the disk."""
+    objects.put(NAME, [b"x"])
+    with _folders_cannot_be_synced(), pytest.raises(UnavailableError):
+        objects.put("packs/ab/second", [b"y"])
+    with pytest.raises(UnavailableError, match="could not be made durable"):
+        objects.put("packs/cd/third", [b"z"])
+    draft = objects.draft()
+    draft.write_bytes(b"z")
+    with pytest.raises(UnavailableError, match="could not be made durable"):
+        objects.adopt("packs/cd/third", draft)
+    assert objects.get(NAME) == b"x"
+    assert LocalObjects(tmp_path / "objects").put("packs/cd/third", [b"z"])
+
+
+def test_after_a_folder_could_not_be_synced_a_store_takes_no_pack_until_it_is_opened_again(tmp_path: Path) -> None:
+    """G3."""
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "large").write_bytes(os.urandom(2_000_000))
+    with lastgood.open(tmp_path / "store", on_failure="raise") as store:
+        task = store.task("work", workspace=work)
+        with _folders_cannot_be_synced(), pytest.raises(UnavailableError):
+            task.save({})
+        (work / "large").write_bytes(os.urandom(2_000_000))
+        with pytest.raises(UnavailableError, match="could not be made durable"):
+            task.save({})
+        assert store.task("without files").save({"small": 1}).state == {"small": 1}
+    with lastgood.open(tmp_path / "store") as store:
+        made = store.task("work", workspace=work).save({})
+        assert store.read_file(made.id, "large") == (work / "large").read_bytes()
 
 
 def test_a_disk_that_fails_at_reading_is_unavailable_and_not_damage(
