@@ -26,10 +26,12 @@ class Plan(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """One point: what was done, and each promise it broke in a sentence."""
+    """One point: what was done, and each promise it broke in a sentence. `saves`: how many acknowledged ones were at
+    stake, where that is what counts."""
 
     name: str
     violations: Sequence[str] = ()
+    saves: int = 0
 
 
 class Campaign(NamedTuple):

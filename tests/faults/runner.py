@@ -20,6 +20,7 @@ class Tally(NamedTuple):
     campaign: str
     part: str
     trials: int
+    saves: int
     violations: int
     found: list[str]
     seconds: float
@@ -33,10 +34,11 @@ class Job(NamedTuple):
 
 def run_part(job: Job) -> Tally:
     begun = time.monotonic()
-    trials, violated, found = 0, 0, []
+    trials, saves, violated, found = 0, 0, 0, []
     try:
         for trial in CAMPAIGNS[job.campaign].run(job.part, job.plan):
             trials += 1
+            saves += trial.saves
             violated += bool(trial.violations)
             found += [f"{trial.name}: {violation}" for violation in trial.violations]
     except Exception as error:
@@ -44,7 +46,7 @@ def run_part(job: Job) -> Tally:
         found.append(f"the campaign itself broke: {error!r}")
     if not (trials or violated):
         violated, found = 1, ["nothing was tried"]
-    return Tally(job.campaign, job.part, trials, violated, found[:MOST_SHOWN], time.monotonic() - begun)
+    return Tally(job.campaign, job.part, trials, saves, violated, found[:MOST_SHOWN], time.monotonic() - begun)
 
 
 def run_jobs(jobs: Iterable[Job], at_once: int, tell: Callable[[Tally], None]) -> Iterator[Tally]:

@@ -23,18 +23,24 @@ def draw(
     for name, campaign in CAMPAIGNS.items():
         mine = [tally for tally in tallies if tally.campaign == name]
         not_run = [why for job, why in left_out.items() if job.campaign == name]
+        about = f"| {campaign.goals} | {name} | {campaign.promise} |"
         if name in obstacles:
-            lines.append(f"| {campaign.goals} | {name} | {campaign.promise} | not run: {obstacles[name]} | | |")
+            lines.append(f"{about} not run: {obstacles[name]} | | |")
         elif mine or not_run:
-            trials, violations = sum(tally.trials for tally in mine), sum(tally.violations for tally in mine)
-            points = f"{trials:,}" + "".join(f"; {count} not run: {why}" for why, count in Counter(not_run).items())
-            took = sum(tally.seconds for tally in mine)
-            lines.append(f"| {campaign.goals} | {name} | {campaign.promise} | {points} | {violations} | {took:.0f} s |")
+            violations, took = sum(tally.violations for tally in mine), sum(tally.seconds for tally in mine)
+            lines.append(f"{about} {_points(mine, not_run)} | {violations} | {took:.0f} s |")
     tried, broken = sum(tally.trials for tally in tallies), sum(tally.violations for tally in tallies)
     lines.append(f"| | all | | {tried:,} | {broken} | {seconds:.0f} s by the clock |")
     today = datetime.now(UTC).date()
     where = f"Linux {platform.release()}, Python {platform.python_version()}, seed {seed}"
     return "\n".join([*lines, "", f"{today}, {where}."])
+
+
+def _points(mine: Sequence[Tally], not_run: Sequence[str]) -> str:
+    """How many there were, and where that says more, in how many saves; and how many parts were not run."""
+    trials, saves = sum(tally.trials for tally in mine), sum(tally.saves for tally in mine)
+    said = [f"{trials:,} in {saves:,} saves" if saves else f"{trials:,}"]
+    return "; ".join([*said, *(f"{count} not run: {why}" for why, count in Counter(not_run).items())])
 
 
 def record(table: str) -> None:

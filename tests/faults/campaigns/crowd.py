@@ -31,13 +31,13 @@ def run(part: str, plan: Plan) -> Iterator[Trial]:
             where = {"folder": folder, "store": store}
             if part == _ALONE:
                 lived = troupe.run("tests.faults.life:live", **where, saves=saves * 4, seed=plan.seed)
-                yield Trial(f"{part} of {saves * 4} saves", _found(lived))
+                yield Trial(f"{part} of {saves * 4} saves", _found(lived), saves * 4)
                 return
             about = {"writers": WRITERS, "saves": saves, "mix": _MIXES[part], "seed": plan.seed}
             played = troupe.run("tests.faults.crowd:play", **where, **about)
-            strikes, failures = played.given or ([], [f"the crowd {played.ended}: {played.error}"])
+            strikes, failures, saved = played.given or ([], [f"the crowd {played.ended}: {played.error}"], 0)
             yield from (Trial(f"{part}, {strike}") for strike in strikes)  # what came of each is told in the end
-            yield Trial(f"{part}, {WRITERS} x {saves} saves", failures)
+            yield Trial(f"{part}, {WRITERS} x {saves} saves", failures, saved)
             yield Trial(f"{part}, what is there afterwards", _found(troupe.run("tests.faults.tally:tally", **where)))
 
 
