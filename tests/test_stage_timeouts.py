@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import threading
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -43,6 +44,10 @@ class Expired(Clock):
 def spin() -> None:
     while True:
         pass
+
+
+def watches() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "lastgood timeout"]
 
 
 def test_a_stage_that_never_ends_fails_in_time(store: Store) -> None:
@@ -158,14 +163,11 @@ def test_waiting_for_people_does_not_count(store: Store) -> None:
     """The watch is taken down while a stage waits, and set up again afterwards."""
     watched: list[int] = []
 
-    def watches() -> int:
-        return sum(thread.name == "lastgood timeout" for thread in threading.enumerate())
-
     @stage(timeout=1e6)
     def asks(ctx: Ctx) -> None:
-        watched.append(watches())
+        watched.append(len(watches()))
         ctx.boundary()
-        watched.append(watches())
+        watched.append(len(watches()))
 
     class Looking(Clock):
         pass
@@ -214,21 +216,21 @@ def test_it_never_lands_after_the_stage_has_ended(bytecodes: int) -> None:
 
 def test_time_that_is_up_when_the_stage_has_ended_is_up_for_nobody() -> None:
     ended = threading.Event()
+    killed: list[bool] = []
 
     class Late(Clock):
         def wait(self, until: threading.Event, seconds: float) -> bool:
             return not ended.wait(60)
 
-    assert Limit(30.0, Late(), lambda: None).call(lambda: "done") == "done"
-    watches = [thread for thread in threading.enumerate() if thread.name == "lastgood timeout"]
+    assert Limit(30.0, Late(), lambda: killed.append(True)).call(lambda: "done") == "done"
     try:
         ended.set()
-        for watch in watches:
+        for watch in watches():
             watch.join(60)
         spun = sum(1 for _ in range(1000))
     except StageTimeout:
         pytest.fail("it landed outside")
-    assert spun == 1000
+    assert (spun, killed) == (1000, [])
 
 
 def test_work_that_starts_threads_is_ended_too_and_none_of_them_is_hit() -> None:
@@ -265,3 +267,129 @@ def test_limits_within_limits_are_told_apart() -> None:
     with pytest.raises(TimeoutError, match="30 seconds"):
         outer.call(work)
     assert told == []
+
+
+def test_the_stage_is_struck_and_not_its_thread_that_looked_what_people_want(store: Store) -> None:
+    gate, over = threading.Event(), threading.Event()
+    helpers: list[threading.Thread] = []
+    told: list[str] = []
+
+    def look(ctx: Ctx) -> None:
+        try:
+            ctx.boundary()
+            gate.set()
+            while not over.is_set():
+                pass
+            ctx.boundary()
+        except StageTimeout:
+            told.append("it looks no more" if over.is_set() else "it was struck")
+        finally:
+            over.set()
+
+    @stage(timeout=30)
+    def work(ctx: Ctx) -> None:
+        helpers.append(threading.Thread(target=look, args=[ctx]))
+        helpers[0].start()
+        while not over.is_set():
+            pass
+        told.append("the stage went on")
+
+    with pytest.raises(StageError, match="longer than 30 seconds"):
+        Pipeline([work]).run(store.task("work"), clock=Expired(gate))
+    over.set()
+    helpers[0].join()
+    assert told == ["it looks no more"]
+
+
+class Asking:
+    """A thread in which the work waits for people, from `start` to `answer`."""
+
+    def __init__(self, limit: Limit) -> None:
+        self._limit = limit
+        self._asked, self._answered = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._ask)
+
+    def start(self) -> None:
+        self._thread.start()
+        self._asked.wait()
+
+    def answer(self) -> None:
+        self._answered.set()
+        self._thread.join()
+
+    def _ask(self) -> None:
+        with self._limit.suspended():
+            self._asked.set()
+            self._answered.wait()
+
+
+def test_no_time_passes_while_anybody_in_the_stage_waits_for_people() -> None:
+    limit = Limit(1e6, Clock(), lambda: None)
+    asking = Asking(limit)
+
+    def work() -> None:
+        asking.start()
+        with limit.suspended():
+            pass
+        for watch in watches():
+            watch.join(10)  # one that was halted ends by itself
+        watched.append(len(watches()))
+        asking.answer()
+        watched.append(len(watches()))
+
+    watched: list[int] = []
+    limit.call(work)
+    assert watched == [0, 1]
+
+
+def test_an_answer_that_comes_when_the_stage_has_ended_sets_up_no_watch() -> None:
+    limit = Limit(1e6, Clock(), lambda: None)
+    asking = Asking(limit)
+    limit.call(asking.start)
+    for watch in watches():
+        watch.join(10)
+    asking.answer()
+    assert watches() == []
+
+
+async def look_twice_at_once(ctx: Ctx) -> None:
+    await asyncio.gather(ctx.boundary_async(), ctx.boundary_async())
+
+
+async def look_in_a_thread(ctx: Ctx) -> None:
+    await asyncio.to_thread(ctx.boundary)
+
+
+@pytest.mark.parametrize("look", [look_twice_at_once, look_in_a_thread])
+def test_an_asynchronous_stage_may_look_what_people_want_wherever_it_is(
+    store: Store, look: Callable[[Ctx], Awaitable[None]]
+) -> None:
+    @stage(timeout=1e6)
+    async def work(ctx: Ctx) -> None:
+        await look(ctx)
+        ctx.state["done"] = True
+
+    assert Pipeline([work]).run(store.task("work")).state == {"done": True}
+
+
+@pytest.mark.parametrize("look", [look_twice_at_once, look_in_a_thread])
+def test_its_time_goes_on_afterwards(store: Store, look: Callable[[Ctx], Awaitable[None]]) -> None:
+    @stage(timeout=0.1)
+    async def endless(ctx: Ctx) -> None:
+        await look(ctx)
+        await asyncio.Event().wait()
+
+    with pytest.raises(StageError, match=r"it took longer than 0\.1 seconds"):
+        Pipeline([endless]).run(store.task("work"))
+
+
+def test_a_stage_whose_time_is_up_waits_for_nobody(store: Store) -> None:
+    @stage(timeout=0.01)
+    async def asks_at_the_end(ctx: Ctx) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await ctx.ask_async("Did you like it?")
+
+    with pytest.raises(StageError, match=r"it took longer than 0\.01 seconds"):
+        Pipeline([asks_at_the_end]).run(store.task("work"))

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from lastgood.runner.clock import Clock
@@ -37,7 +37,7 @@ def _own_signal() -> type[StageTimeout]:
 class Limit:
     """The time of one attempt. What is past it ends with a TimeoutError; None: it has all the time there is.
 
-    Waiting for people does not count: that is `suspended`.
+    Waiting for people does not count: that is `suspended`, in whichever threads and tasks of the work.
     """
 
     def __init__(self, seconds: float | None, clock: Clock, on_expiry: Callable[[], None]) -> None:
@@ -46,24 +46,28 @@ class Limit:
         self._on_expiry = on_expiry
         self._signal = StageTimeout if seconds is None else _own_signal()
         self._left = seconds or 0.0
-        self._watch: _Watch | None = None
-        self._awaited: asyncio.Timeout | None = None
+        self._begun = 0.0
+        self._lock = threading.Lock()
+        self._alarm: _Watch | _Cancellation | None = None
+        self._is_working = False
+        self._suspensions = 0
 
     def call(self, work: Callable[[], Any]) -> Any:
         """What `work` gives, done in this thread."""
         if self._seconds is None:
             return work()
         value: list[Any] = []
+        watch = _Watch(self._lock, self.clock, self._signal, self._on_expiry)
 
         def watched() -> None:
-            self._start()
+            self._begin(watch)
             try:
                 value.append(work())
             finally:
-                self._stop()
+                self._end()
 
-        self._absorb(watched, SENDS)
-        if self._watch is not None and self._watch.fired:
+        self._absorb(watched, 1 + SENDS)  # `suspended` raises one, too
+        if watch.fired:
             raise self._too_long()
         return value[0]
 
@@ -73,38 +77,59 @@ class Limit:
             return await awaitable
         import asyncio
 
-        self._watch = None
         try:
-            async with asyncio.timeout(self._left) as self._awaited:
+            async with asyncio.timeout(None) as timeout:
+                self._begin(_Cancellation(timeout, asyncio.get_running_loop()))
                 return await awaitable
-        except TimeoutError:
-            if self._awaited is not None and self._awaited.expired():
+        except (TimeoutError, self._signal):
+            if timeout.expired():
                 raise self._too_long() from None
             raise
+        finally:
+            self._end()
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Inside, no time passes. StageTimeout when there was none left."""
-        if self._awaited is not None:
-            import asyncio
-
-            loop, when = asyncio.get_running_loop(), self._awaited.when()
-            left = (when or 0.0) - loop.time()
-            self._awaited.reschedule(None)
-            try:
-                yield
-            finally:
-                self._awaited.reschedule(loop.time() + left)
-        elif self._watch is not None:
-            self._stop()
-            if self._watch.fired:
-                raise self._signal
-            try:
-                yield
-            finally:
-                self._start()  # one that has not fired follows another: what is sent is sent by the last
-        else:
+        """Inside, no time passes; from any thread, and also while others are inside. StageTimeout when there was none
+        left."""
+        self._suspend()
+        try:
             yield
+        finally:
+            self._go_on()
+
+    def _begin(self, alarm: _Watch | _Cancellation) -> None:
+        with self._lock:
+            self._alarm = alarm
+            self._is_working = True
+            self._start()
+
+    def _end(self) -> None:
+        with self._lock:
+            self._halt()
+            self._is_working = False
+
+    def _suspend(self) -> None:
+        with self._lock:
+            if self._alarm is not None and self._alarm.fired:
+                raise self._signal
+            self._halt()
+            self._suspensions += 1
+
+    def _go_on(self) -> None:
+        with self._lock:
+            self._suspensions -= 1
+            self._start()
+
+    def _start(self) -> None:
+        if self._alarm is not None and self._is_working and not self._suspensions:
+            self._begun = self.clock.now()
+            self._alarm.start(self._left)
+
+    def _halt(self) -> None:
+        if self._alarm is not None and self._is_working and not self._suspensions:
+            self._alarm.halt()
+            self._left = max(0.0, self._left - (self.clock.now() - self._begun))
 
     def _absorb(self, work: Callable[[], None], times: int) -> None:
         """Catch what was sent, also where it comes while another one is being caught; more than that are not sent."""
@@ -114,78 +139,82 @@ class Limit:
         try:
             self._absorb(work, times - 1)
         except self._signal:
-            self._stop()
-
-    def _start(self) -> None:
-        self._watch = _Watch(self.clock, self._left, self._signal, self._on_expiry)
-        self._watch.start()
-
-    def _stop(self) -> None:
-        if self._watch is not None:
-            self._watch.close()
-            self._left = max(0.0, self._left - self._watch.passed())
+            self._end()
 
     def _too_long(self) -> TimeoutError:
         return TimeoutError(f"it took longer than {self._seconds:g} seconds")
 
 
 class _Watch:
-    """Raises an exception in the thread that made it, unless it is closed before. After `close` none comes any more.
+    """Raises an exception in the thread that made it, when the time is up. After `halt` none comes any more.
 
-    The exception is sent under a lock, while the watch is open; `close` takes the lock, too, and afterwards takes back
-    what was sent and has not come yet. What comes in the midst of `close` may be raised by it: then it is called again.
+    The exception is sent under the lock, and whoever calls `start` or `halt` holds it. What was sent and has not come
+    yet is taken back; what comes in the midst of `halt` may be raised by it: then it is called again.
     """
 
-    def __init__(self, clock: Clock, seconds: float, kind: type[StageTimeout], on_expiry: Callable[[], None]) -> None:
+    def __init__(
+        self, lock: threading.Lock, clock: Clock, kind: type[StageTimeout], on_expiry: Callable[[], None]
+    ) -> None:
+        self._lock = lock
         self._clock = clock
-        self._seconds = seconds
         self._kind = kind
         self._on_expiry = on_expiry
-        self._lock = threading.Lock()
-        self._ended = threading.Event()
-        self._open = True
         self._watched = threading.get_ident()
-        self._begun = clock.now()
+        self._halted = threading.Event()
         self.fired = False
 
-    def start(self) -> None:
+    def start(self, seconds: float) -> None:
         import ctypes  # noqa: F401 - here, and not between looking and sending
 
-        threading.Thread(target=self._wait, name="lastgood timeout", daemon=True).start()
+        self._halted = threading.Event()
+        arguments = (self._halted, seconds)
+        threading.Thread(target=self._wait, args=arguments, name="lastgood timeout", daemon=True).start()
 
-    def passed(self) -> float:
-        return self._clock.now() - self._begun
+    def halt(self) -> None:
+        if self.fired:
+            _send(self._watched, None)
+        self._halted.set()
 
-    def close(self) -> None:
-        while True:
-            try:
-                self._ended.set()
-                with self._lock:
-                    self._open = False
-                if self.fired:
-                    _send(self._watched, None)
-                return
-            except self._kind:
-                continue
-
-    def _wait(self) -> None:
-        seconds = self._seconds
+    def _wait(self, halted: threading.Event, seconds: float) -> None:
         for _ in range(SENDS):
-            if self._clock.wait(self._ended, seconds):
+            if self._clock.wait(halted, seconds):
                 return
-            while not self._fire():
-                if self._ended.wait(MOMENT):
+            while not self._fire(halted):
+                if halted.wait(MOMENT):
                     return
             self._on_expiry()
             seconds = SENDS_APART
 
-    def _fire(self) -> bool:
+    def _fire(self, halted: threading.Event) -> bool:
         """False: not at this moment."""
         with self._lock:
-            if self._open:
-                self.fired = True
-                return _send_safely(self._watched, self._kind)
-        return True
+            if halted.is_set():
+                return False
+            self.fired = True
+            return _send_safely(self._watched, self._kind)
+
+
+class _Cancellation:
+    """Cancels what is awaited, when the time is up. The loop alone may change when that is: it does so in the order in
+    which it was told, by any thread."""
+
+    def __init__(self, timeout: asyncio.Timeout, loop: asyncio.AbstractEventLoop) -> None:
+        self._timeout = timeout
+        self._loop = loop
+
+    @property
+    def fired(self) -> bool:
+        return self._timeout.expired()
+
+    def start(self, seconds: float) -> None:
+        self._loop.call_soon_threadsafe(self._reschedule, self._loop.time() + seconds)
+
+    def halt(self) -> None:
+        self._loop.call_soon_threadsafe(self._reschedule, None)
+
+    def _reschedule(self, when: float | None) -> None:
+        with suppress(RuntimeError):  # it has ended meanwhile, or its time is up
+            self._timeout.reschedule(when)
 
 
 def _send_safely(thread: int, kind: type[BaseException]) -> bool:
