@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.spooling import gone, open_store
+
+import lastgood
+from lastgood.engine.context import operating_system_user
 
 Run = Callable[..., Any]
 
@@ -25,6 +29,10 @@ class Following:
     def line(self) -> str:
         assert self.process.stdout is not None
         return self.process.stdout.readline()
+
+    def said(self) -> str:
+        assert self.process.stderr is not None
+        return self.process.stderr.readline()
 
     def end(self, number: signal.Signals = signal.SIGINT) -> tuple[int, str, str]:
         """Its exit code, and what else it said."""
@@ -103,3 +111,67 @@ def test_more_than_a_page_of_new_ones_is_shown_whole(
 def test_following_and_going_back_contradict_each_other(run: Run, three: Path) -> None:
     run("log", "-f", "--before", "2", code=2)
     run("log", "-f", "--task", "nothing", code=3)
+
+
+@pytest.fixture
+def worker(three: Path) -> Iterator[lastgood.Task]:
+    """Whoever does the work, in this process; nobody asks for the store in the background."""
+    with open_store(three / ".lastgood", user=operating_system_user()) as store:
+        yield store.task("work")
+
+
+AWAY = "the store is away: {}; what is spooled meanwhile is shown as such\n"
+
+
+def test_what_is_spooled_is_shown_once_as_such_and_again_in_its_place(
+    follow: Callable[..., Following], worker: lastgood.Task, three: Path
+) -> None:
+    following = follow("-n", "2")
+    assert [following.line().split()[0] for _ in range(2)] == ["@2", "@3"]
+    with gone(three / ".lastgood"):
+        assert following.said() == AWAY.format("it is not where it was")
+        for number in (4, 5):
+            assert worker.save({"n": number}, message=f"number {number}").status == "spooled"
+            shown = following.line()
+            assert (shown.split()[0], shown.split(" ", 1)[1].strip().endswith(f"number {number}")) == ("spooled", True)
+    assert worker.store.replay().stored == 2
+    worker.save({"n": 6})
+    assert [following.line().split()[0] for _ in range(3)] == ["@4", "@5", "@6"]
+    assert following.said() == "the store is back\n"
+    assert following.end() == (0, "", "")
+
+
+def test_followed_from_an_outage_on_it_shows_what_waits_and_then_the_last_ones(
+    follow: Callable[..., Following], worker: lastgood.Task, three: Path
+) -> None:
+    """Not the whole history."""
+    with gone(three / ".lastgood"):
+        spooled = [worker.save({"n": number}).id for number in (4, 5)]
+        following = follow("-n", "1", "--json")
+        first = json.loads(following.line())
+        assert (first["id"], first["status"], first["sequence"], first["head"]) == (spooled[1], "spooled", None, True)
+        spooled.append(worker.save({"n": 6}).id)
+        assert json.loads(following.line())["id"] == spooled[2]
+    last = json.loads(following.line())
+    assert (last["id"], last["status"], last["sequence"]) == (spooled[2], "stored", 6)
+    assert following.end() == (0, "", "")
+
+
+def test_entries_are_followed_through_an_outage(
+    run: Run, follow: Callable[..., Following], worker: lastgood.Task, three: Path
+) -> None:
+    with gone(three / ".lastgood"):
+        worker.save({"n": 4})
+        following = follow("--all", "-n", "1")
+        assert following.said() == AWAY.format("the store is not there")
+    assert "created" in following.line()
+    run("tag", "HEAD", "green")
+    assert "tagged" in following.line()
+
+
+def test_a_task_that_nothing_is_known_of_while_the_store_is_away_is_not_followed(
+    run: Run, worker: lastgood.Task, three: Path
+) -> None:
+    with gone(three / ".lastgood"):
+        worker.save({"n": 4})
+        assert run("log", "-f", "--task", "another", code=6).stderr.startswith("error: the store is away")

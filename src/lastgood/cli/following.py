@@ -3,77 +3,127 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Set
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from lastgood.catalog.contract import MAX_PAGE
+from lastgood.catalog.contract import MAX_PAGE, StoredCheckpoint
 from lastgood.cli.invocation import Invocation
-from lastgood.cli.output import fitted, json_text, printable
+from lastgood.cli.output import fitted, json_text, printable, say
 from lastgood.cli.summary import row, summary
-from lastgood.engine.checkpoint import Checkpoint
+from lastgood.engine.spooling.absent import why_away
+from lastgood.engine.spooling.entry import is_provisional
+from lastgood.engine.spooling.known import is_there
+from lastgood.errors import UnavailableError
+from lastgood.model.identity import check_type
 
 if TYPE_CHECKING:
+    from lastgood.catalog.contract import Line
+    from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.history import Entry
     from lastgood.engine.store import Store
-    from lastgood.model.task import TaskInfo
 
 POLL_SECONDS = 0.3
-"""So often it is looked whether something happened: one row is read for that."""
+"""So often it is looked whether something happened: one row is read for that, and whether something is spooled."""
 NEW = 20
 """New ones are read so many at a time."""
+
+
+class _Feed(Protocol):
+    """What is followed. `last`: the number of the newest in the store that was looked at; None: none was yet."""
+
+    last: int | None
+
+    def show(self, line: Line, waiting: Set[str], limit: int | None) -> None:
+        """Print those after `last`, oldest first; the last `limit` of them. `waiting`: the ids of spooled ones."""
 
 
 def follow(call: Invocation, limit: int, type_: str | None, *, everything: bool) -> None:
     """Print the last `limit`, oldest first, and then each new one until Ctrl-C. With --json, one object a line."""
     with call.open() as store:
-        feed = _Entries(call, store, type_) if everything else _Checkpoints(call, store, type_)
+        feed: _Feed = _Entries(call, store, type_) if everything else _Checkpoints(call, store, type_)
+        following = _Following(call, store, feed, limit)
         try:
-            seen = _counters(call, store)
-            feed.show(limit, 0)
+            following.look()
             while True:
                 time.sleep(POLL_SECONDS)
-                if (now := _counters(call, store)) != seen:
-                    feed.show(None, feed.last)
-                    seen = now
+                following.look()
         except KeyboardInterrupt:
             return
 
 
-def _counters(call: Invocation, store: Store) -> tuple[int, int]:
-    task = _task(call, store)
-    return task.last_sequence, task.last_event
+class _Following:
+    """Looks whether something happened, and whether the store is there: that it is not is said once."""
 
+    def __init__(self, call: Invocation, store: Store, feed: _Feed, limit: int) -> None:
+        self._call = call
+        self._store = store
+        self._feed = feed
+        self._limit = limit
+        self._is_known = False
+        self._is_away = False
+        self._seen: tuple[object, ...] | None = None
 
-def _task(call: Invocation, store: Store) -> TaskInfo:
-    return store.line(call.task_id(), call.owner or store.user).task
+    def look(self) -> None:
+        """Show what is new; while the store is away, what is spooled."""
+        try:
+            away = self._show_new()
+        except UnavailableError as error:
+            if not self._is_known:
+                raise
+            away = why_away(error)
+        if away is not None and not self._is_away:
+            say(self._call, f"the store is away: {away}; what is spooled meanwhile is shown as such")
+        elif away is None and self._is_away:
+            say(self._call, "the store is back")
+        self._is_away = away is not None
+
+    def _show_new(self) -> str | None:
+        """Why the store is away; None when it is not."""
+        store, name = self._store, self._call.task_id()
+        line = store.line(name, self._call.owner or store.user)
+        self._is_known = True
+        spooled = [] if store.spool is None else store.spool.file.pending(line.task.owner, line.task.id)
+        waiting = {each.id for each in spooled}
+        seen = line.task.last_sequence, line.task.last_event, waiting
+        if seen != self._seen:
+            is_first = self._seen is None or (self._feed.last is None and _is_stored(line))
+            self._feed.show(line, waiting, self._limit if is_first else None)
+            self._seen = seen
+        file = store.catalog.file
+        if file is not None and not is_there(file):
+            return "it is not where it was"
+        return "it could not take what was saved last" if waiting else None
 
 
 class _Checkpoints:
-    """The checkpoints of a task. `last`: the sequence of the newest that was looked at."""
+    """The checkpoints of a task. Those that are spooled have no place in it yet, and come again when they have."""
 
     def __init__(self, call: Invocation, store: Store, type_: str | None) -> None:
         self._call = call
         self._store = store
-        self._type = type_
-        self.last = 0
+        self._type = None if type_ is None else check_type("type", type_)
+        self._spooled: Set[str] = frozenset()
+        self.last: int | None = None
 
-    def show(self, limit: int | None, after: int) -> None:
-        """Print those after that sequence, oldest first; the last `limit` of them."""
+    def show(self, line: Line, waiting: Set[str], limit: int | None) -> None:
+        def page(before: int | None, size: int) -> list[StoredCheckpoint]:
+            return self._store.catalog.checkpoints(line, before=before, limit=size, type=self._type)
 
-        def page(before: int | None, size: int) -> list[Checkpoint]:
-            name, owner = self._call.task_id(), self._call.owner
-            return self._store.page_checkpoints(name, size, self._type, before=before, owner=owner).checkpoints
+        found = _read(page, lambda one: one.placement.sequence, limit, self.last or 0)
+        spooled = [one for one in found if is_provisional(one.placement.sequence)]
+        stored = [one for one in found if not is_provisional(one.placement.sequence)] if _is_stored(line) else []
+        new = [one for one in spooled if one.id not in self._spooled]
+        self._print(line, [self._store.wrap(one) for one in new + stored])
+        self._spooled = waiting | {one.id for one in new}
+        if _is_stored(line):
+            self.last = max([self.last or 0, line.task.last_sequence, *(one.placement.sequence for one in stored)])
 
-        found = _read(page, lambda one: one.sequence or 0, limit, after)
-        self.last = max([self.last, *(one.sequence or 0 for one in found)])
-        self._print(found)
-
-    def _print(self, found: list[Checkpoint]) -> None:
+    def _print(self, line: Line, found: list[Checkpoint]) -> None:
         if not found:
             return
-        branches = self._store.branches(self._call.task_id(), owner=self._call.owner)
+        branches = self._store.catalog.branches(line.task) if _is_stored(line) else []
         names = {branch.id: branch.name for branch in branches}
         active = self._store.line(self._call.task_id(), self._call.owner or self._store.user, active=True).branch
         head_id = active.head.id if active and active.head else None
@@ -87,23 +137,22 @@ class _Checkpoints:
 
 
 class _Entries:
-    """All that happened to a task. `last`: the number of the newest entry that was looked at."""
+    """All that happened to a task, by the numbers of entries. What is spooled happens when it comes into the store."""
 
     def __init__(self, call: Invocation, store: Store, type_: str | None) -> None:
         self._call = call
         self._store = store
         self._types = None if type_ is None else [type_]
-        self.last = 0
+        self.last: int | None = None
 
-    def show(self, limit: int | None, after: int) -> None:
-        """As above, by the number of the entry."""
-
+    def show(self, line: Line, waiting: Set[str], limit: int | None) -> None:
         def page(before: int | None, size: int) -> list[Entry]:
             name, owner = self._call.task_id(), self._call.owner
             return self._store.history(name, before=before, limit=size, owner=owner, types=self._types)
 
-        found = _read(page, lambda one: one.sequence, limit, after)
-        self.last = max([self.last, *(one.sequence for one in found)])
+        found = _read(page, lambda one: one.sequence, limit, self.last or 0)
+        if _is_stored(line):
+            self.last = max([self.last or 0, *(one.sequence for one in found)])
         self._print(found)
 
     def _print(self, found: list[Entry]) -> None:
@@ -118,6 +167,11 @@ class _Entries:
                 continue
             number, when, kind, by, about = entry_row(one, names)
             click.echo(fitted(f"{number:>6} {when} {kind:<15} {by:<10} {about}".rstrip()))
+
+
+def _is_stored(line: Line) -> bool:
+    """Whether the store has the task, and says where it stands."""
+    return line.task.number >= 0
 
 
 def _read(

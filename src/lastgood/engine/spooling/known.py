@@ -28,7 +28,7 @@ def open_or_stand_in(open_it: Callable[[], Catalog], locate: Callable[[], Path |
     if catalog is None:
         return open_it()
     spool_folder(catalog, options)  # refuses a folder that cannot be one, before anything is opened
-    if not _exists(catalog) and has_spooled(catalog, options):
+    if not is_there(catalog) and has_spooled(catalog, options):
         error = UnavailableError("the store is not there", hint="bring it back to where it was")
         return cast(Catalog, AbsentCatalog(catalog, error))
     try:
@@ -41,7 +41,7 @@ def open_or_stand_in(open_it: Callable[[], Catalog], locate: Callable[[], Path |
 
 def has_spooled(catalog: Path, options: Options) -> bool:
     folder = spool_folder(catalog, options)
-    if folder is None or not _exists(folder / NAME):
+    if folder is None or not is_there(folder / NAME):
         return False
     file = SpoolFile(folder)
     try:
@@ -52,7 +52,8 @@ def has_spooled(catalog: Path, options: Options) -> bool:
         file.close()
 
 
-def _exists(path: Path) -> bool:
+def is_there(path: Path) -> bool:
+    """Whether something lies there; not if that cannot be looked at."""
     try:
         return path.exists()
     except OSError:
