@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lastgood
 from lastgood import Pipeline, StageContext, StageError, StageTimeout, Store, stage
+from lastgood.runner import timeout
 from lastgood.runner.clock import Clock
 from lastgood.runner.timeout import SENDS, SENDS_APART, Limit
 
@@ -123,7 +130,6 @@ def test_a_timeout_of_its_own_is_an_error_like_any_other(store: Store) -> None:
 
 def test_a_command_that_never_ends_is_killed(store: Store) -> None:
     gate = threading.Event()
-    importlib.import_module("lastgood.engine.command")  # an import bears no interrupt
 
     @stage(timeout=30)
     def endless(ctx: Ctx) -> None:
@@ -133,6 +139,92 @@ def test_a_command_that_never_ends_is_killed(store: Store) -> None:
 
     with pytest.raises(StageError, match="longer than 30 seconds"):
         Pipeline([endless]).run(store.task("work"), clock=Expired(gate))
+
+
+@pytest.mark.parametrize("what", ["a command", "an import"])
+def test_nobody_is_interrupted_in_the_midst_of_starting_a_command_or_importing(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """A command that nobody knows of would go on running; of a module one half would be there."""
+    gate, held_back, started = threading.Event(), threading.Event(), list[int]()
+    send = timeout._send_safely
+
+    def try_to_send(*about: Any) -> bool:
+        sent = send(*about)
+        if not sent:
+            held_back.set()
+        return sent
+
+    monkeypatch.setattr(timeout, "_send_safely", try_to_send)
+
+    def reached() -> None:
+        gate.set()
+        held_back.wait(10)
+
+    monkeypatch.setattr(timeout, "reached", reached, raising=False)
+    (tmp_path / "slow_to_import.py").write_text("from lastgood.runner import timeout\ntimeout.reached()\nDONE = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    execute = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+
+    def execute_and_wait(self: Any, *about: Any) -> None:
+        execute(self, *about)
+        started.append(self.pid)
+        timeout.reached()  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(subprocess.Popen, "_execute_child", execute_and_wait)
+
+    @stage(timeout=30)
+    def endless(ctx: Ctx) -> None:
+        if what == "a command":
+            ctx.run(["sleep", "3600"])
+        else:
+            importlib.import_module("slow_to_import")
+        spin()
+
+    with pytest.raises(StageError, match="longer than 30 seconds"):
+        Pipeline([endless]).run(store.task("work"), clock=Expired(gate))
+    assert held_back.is_set()
+    for pid in started:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    if what == "an import":
+        assert sys.modules.pop("slow_to_import").DONE
+
+
+def test_an_asynchronous_stage_that_takes_too_long_ends_its_commands_and_cannot_make_light_of_it(store: Store) -> None:
+    ended: list[int] = []
+
+    @stage(timeout=30)
+    async def swallows(ctx: Ctx) -> None:
+        running = threading.Event()
+
+        def sleep() -> None:
+            running.set()
+            ended.append(ctx.run(["sleep", "3600"]).returncode)
+
+        with contextlib.suppress(asyncio.CancelledError):
+            work = asyncio.get_running_loop().run_in_executor(None, sleep)
+            await asyncio.to_thread(running.wait)
+            asyncio.get_running_loop().call_later(0, expire)
+            await work
+
+    limits: list[Limit] = []
+    made = Limit.__init__
+
+    def expire() -> None:
+        alarm = limits[-1]._alarm
+        assert isinstance(alarm, timeout._Cancellation)
+        alarm._reschedule(0)
+
+    def remember(self: Limit, *about: Any) -> None:
+        limits.append(self)
+        made(self, *about)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Limit, "__init__", remember)
+        with pytest.raises(StageError, match="longer than 30 seconds"):
+            Pipeline([swallows]).run(store.task("work"))
+    assert ended == [-signal.SIGKILL]
 
 
 def test_a_retry_after_a_timeout_has_all_of_its_time(store: Store) -> None:

@@ -84,34 +84,40 @@ class Command:
         return subprocess.CompletedProcess(self._words, code, stdout, stderr)
 
     def _run(self) -> int:
-        if self._input is not None:
-            self._options["stdin"] = subprocess.PIPE
         out, err = self._streams
-        process = subprocess.Popen(  # noqa: S603 - what the caller asked to be run, without a shell
-            self._words, bufsize=0, stdout=out.target, stderr=err.target, **self._options
-        )
-        self._process = process
-        if self._stopped:
-            process.kill()
-        works = [(out.pump, process.stdout), (err.pump, process.stderr), (self._feed, process.stdin)]
         threads: list[threading.Thread] = []
         try:
+            process = self.start()
+            works = [(out.pump, process.stdout), (err.pump, process.stderr), (self._feed, process.stdin)]
             for work, pipe in works:
                 if pipe is not None:
                     threads.append(threading.Thread(target=work, args=(pipe,), daemon=True))
                     threads[-1].start()
             return process.wait(self._timeout)
         except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):  # which a terminal sends to the command as well: let it end
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(GRACE_SECONDS)
-            process.kill()
-            process.wait()
+            if self._process is not None:
+                if isinstance(error, KeyboardInterrupt):  # which a terminal sends to the command as well: let it end
+                    with suppress(subprocess.TimeoutExpired):
+                        self._process.wait(GRACE_SECONDS)
+                self._process.kill()
+                self._process.wait()
             raise
         finally:
             for thread in threads:
                 if thread.ident is not None:
                     thread.join(DRAIN_SECONDS)
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Whoever is interrupted in here would leave it running, unknown to all."""
+        if self._input is not None:
+            self._options["stdin"] = subprocess.PIPE
+        out, err = self._streams
+        self._process = process = subprocess.Popen(  # noqa: S603 - what the caller asked to be run, without a shell
+            self._words, bufsize=0, stdout=out.target, stderr=err.target, **self._options
+        )
+        if self._stopped:
+            process.kill()
+        return process
 
     def _encoded(self, given: Any) -> bytes | None:
         if isinstance(given, str):

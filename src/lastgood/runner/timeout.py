@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from lastgood.runner.clock import Clock
@@ -80,13 +81,16 @@ class Limit:
         try:
             async with asyncio.timeout(None) as timeout:
                 self._begin(_Cancellation(timeout, asyncio.get_running_loop()))
-                return await awaitable
+                result = await awaitable
         except (TimeoutError, self._signal):
-            if timeout.expired():
-                raise self._too_long() from None
-            raise
+            if not timeout.expired():
+                raise
         finally:
             self._end()
+        if timeout.expired():  # also when what is awaited has swallowed that
+            self._on_expiry()
+            raise self._too_long()
+        return result
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
@@ -160,6 +164,7 @@ class _Watch:
         self._kind = kind
         self._on_expiry = on_expiry
         self._watched = threading.get_ident()
+        self._delicate = _delicate_work()
         self._halted = threading.Event()
         self.fired = False
 
@@ -191,7 +196,7 @@ class _Watch:
             if halted.is_set():
                 return False
             self.fired = True
-            return _send_safely(self._watched, self._kind)
+            return _send_safely(self._watched, self._kind, self._delicate)
 
 
 class _Cancellation:
@@ -217,24 +222,33 @@ class _Cancellation:
             self._timeout.reschedule(when)
 
 
-def _send_safely(thread: int, kind: type[BaseException]) -> bool:
-    """Whether it was sent: not while that thread starts another one."""
+def _send_safely(thread: int, kind: type[BaseException], delicate: frozenset[CodeType]) -> bool:
+    """Whether it was sent: not in the midst of delicate work."""
     time.sleep(0)  # who has just got its turn keeps it for some milliseconds: long enough to look and to send
-    if _starts_a_thread(thread):
-        return False
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        if frame.f_code in delicate:
+            return False
+        frame = frame.f_back
     _send(thread, kind)
     return True
 
 
-def _starts_a_thread(thread: int) -> bool:
-    """In Python 3.11 a thread that is about to begin has the number of the one that starts it, and what is sent there
-    may reach that one: it would end before it has begun, and whoever started it would wait for it for ever."""
-    frame = sys._current_frames().get(thread)
-    while frame is not None:
-        if frame.f_code is threading.Thread.start.__code__:
-            return True
-        frame = frame.f_back
-    return False
+def _delicate_work() -> frozenset[CodeType]:
+    """What bears no interruption.
+
+    Starting a thread: in Python 3.11 one that is about to begin has the number of the one that starts it, and what is
+    sent there may reach that one: it would end before it has begun, and whoever started it would wait for it for ever.
+    Starting a command: nobody would know of it. Importing: half a module would be left.
+    """
+    import importlib._bootstrap
+    import subprocess
+
+    from lastgood.engine.command import Command
+
+    importing = vars(importlib._bootstrap)["_find_and_load"]
+    work = (threading.Thread.start, subprocess.Popen.__init__, Command.start, importing)
+    return frozenset(one.__code__ for one in work)
 
 
 def _send(thread: int, kind: type[BaseException] | None) -> None:
