@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import shlex
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -117,3 +120,44 @@ def test_the_function_that_stands_for_a_model_does_as_it_is_told(example: Module
     assert example.score(perfect) == 1.0
     work: Callable[[str], float] = example.score
     assert work(example.FIRST_PROMPT) == 0.3
+
+
+def test_people_can_do_what_its_page_shows(tmp_path: Path) -> None:
+    """In the order of the page, in two terminals."""
+    lines = [line for line in MAIN.with_name("README.md").read_text().splitlines() if line.startswith("    ")]
+    plain, stepwise, pause, *steering, more_rounds, log, back = [shlex.split(line, comments=True) for line in lines]
+    assert [words[1] for words in steering] == ["edit", "guide", "resume"]
+    environment = {**os.environ, "LASTGOOD_STORE": "WORKDIR"}
+    (tmp_path / "better.txt").write_text('Sort each message. "error" means bug. "crashes" means bug.')
+
+    def begin(words: list[str]) -> subprocess.Popen[str]:
+        program = {"python": ["-W", "error", str(MAIN)], "lastgood": ["-m", "lastgood.cli.main", words[1]]}[words[0]]
+        pipe = subprocess.PIPE
+        command = [sys.executable, *program, *words[2:]]
+        return subprocess.Popen(command, cwd=tmp_path, env=environment, stdin=pipe, stdout=pipe, text=True)
+
+    def finish(words: list[str]) -> str:
+        with begin(words) as process:
+            said, _ = process.communicate(timeout=60)
+        assert process.returncode == 0, words
+        return said
+
+    with begin(stepwise) as work:
+        assert work.stdin is not None
+        assert work.stdout is not None
+        for layer in ("find_patterns", "distil_rules", "propose_candidates"):
+            assert work.stdout.readline() == f"round 1: {layer} begins; Enter lets it go on\n"
+            if layer == "propose_candidates":
+                finish(pause)
+            print(file=work.stdin, flush=True)
+            assert work.stdout.readline() == f"round 1: {layer}\n"
+        for words in steering:
+            finish(words)
+        said, _ = work.communicate("\n" * 9, timeout=60)
+    assert work.returncode == 0
+    assert '"crashes" means bug.' in said.partition("done: ")[2]
+    assert "love" not in said
+    finish(more_rounds)
+    assert "round 5: evaluate" in finish(plain)
+    assert "stage_succeeded" in finish(log)
+    assert finish(back).startswith("restored ")

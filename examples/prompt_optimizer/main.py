@@ -1,4 +1,4 @@
-"""Makes a prompt better, round by round: `python main.py WORKDIR [--rounds N]`, or `lastgood run main:pipeline`.
+"""Makes a prompt better, round by round: `python main.py WORKDIR`, or `lastgood run main:pipeline`.
 
 Each round has four layers: find patterns in what the present prompt gets wrong, distil rules from them, propose
 candidate prompts, evaluate them. The work survives being killed, and people take part: they pause it, edit a candidate,
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -97,14 +98,23 @@ def tell(event: Any) -> None:
         print(f"round {event.progress.round}: {event.stage}", flush=True)
 
 
+def tell_and_wait(event: Any) -> None:
+    """With a model a layer would take its time, and people could take part meanwhile. Here they say how long."""
+    if event.kind == "started":
+        print(f"round {event.progress.round}: {event.stage} begins; Enter lets it go on", flush=True)
+        sys.stdin.readline()
+    tell(event)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rounds", type=int, default=pipeline.rounds)
+    parser.add_argument("--step", action="store_true", help="wait for Enter in each layer")
     options = parser.parse_args()
     with lastgood.open(options.folder) as store:
         work = lastgood.Pipeline(LAYERS, name=pipeline.name, rounds=options.rounds)
-        outcome = work.run(store.task("prompt"), on_progress=tell)
+        outcome = work.run(store.task("prompt"), on_progress=tell_and_wait if options.step else tell)
         print(f"{outcome.stopped or 'done'}: {outcome.state['scores'][-1]:.0%} with\n{outcome.state['current_prompt']}")
 
 
