@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -99,6 +100,8 @@ class Account(NamedTuple):
 
     acknowledged: dict[str, dict[str, Any]]
     intended: dict[str, Content]
+    asked: Counter[str]
+    """How often a checkpoint with a message was asked for."""
     states: set[str]
     trees: set[str | None]
     removing: set[str]
@@ -116,7 +119,7 @@ class Account(NamedTuple):
 
 
 def read_account(path: Path) -> Account:
-    account = Account({}, {}, set(), {None}, set(), set(), None, [], set(), set(), [], {}, {})
+    account = Account({}, {}, Counter(), set(), {None}, set(), set(), None, [], set(), set(), [], {}, {})
     for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else []:
         account = _enter(account, json.loads(line))
     return account
@@ -132,6 +135,7 @@ def _enter(account: Account, line: dict[str, Any]) -> Account:
         account.acknowledged[line["id"]] = line
     elif kind == "intended":
         account.intended[line["message"]] = line["content"]
+        account.asked[line["message"]] += 1
     elif kind in _STANDINGS:
         _stand(account, kind, line["ids"])
     elif kind == "collecting":

@@ -106,8 +106,8 @@ def _examine_visible(store: lastgood.Store, account: Account, places: Iterator[P
         if len(set(sequences)) != len(sequences):
             yield f"I2 {info.id} has two checkpoints with one sequence number"
         for message, count in Counter(checkpoint.message for checkpoint in page.checkpoints).items():
-            if count > 1 and message in account.intended:
-                yield f"I2 {info.id} has {count} checkpoints of what was asked for once: {message}"
+            if message in account.asked and count > account.asked[message]:
+                yield f"I2 {info.id} has {count} times what was asked for {account.asked[message]} times: {message}"
         for checkpoint in page.checkpoints:
             if checkpoint.id in account.removed:
                 yield f"I1 {checkpoint.id} was removed, and is there"
