@@ -3,6 +3,7 @@ lost."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +18,12 @@ def find_left(folder: Path | None, why: Why | None = None) -> list[Path]:
     """Of the spool that lies, or would lie, in `folder`."""
     if folder is None:
         return []
-    names = ("other-store", "damaged") if why is None else (why,)
-    return sorted(each for name in names for each in folder.parent.glob(f"{folder.name}.{name}.*"))
+    beginnings = tuple(f"{folder.name}.{name}." for name in (("other-store", "damaged") if why is None else (why,)))
+    try:
+        names = os.listdir(folder.parent)  # noqa: PTH208  # whoever opens a store asks: 9 us, with Path.glob 210
+    except OSError:
+        return []
+    return sorted(folder.parent / name for name in names if name.startswith(beginnings))
 
 
 def bring_back(folder: Path | None, store_id: Callable[[], str], bring: Callable[[SpoolFile], object]) -> None:
