@@ -130,6 +130,19 @@ def test_to_resume_work_that_waits_for_an_answer_takes_back_the_pause(
     assert person.requests() == []
 
 
+def test_work_that_is_led_back_to_an_answer_asks_again(
+    store: Store, program: Program, person: lastgood.Control
+) -> None:
+    """What is done on the new branch is decided there."""
+    with pytest.raises(KilledError), program.session(clock=Meanwhile(die)) as session:
+        session.ask("Deploy?")
+    person.answer("go")
+    store.task("work").restore("HEAD")
+    clock = Meanwhile(lambda: store.task("work").control.answer("stay"))
+    with Program(store.task("work")).session(clock=clock) as session:
+        assert session.ask("Deploy?") == "stay"
+
+
 def test_an_answer_is_heard_also_when_files_were_put_back_since(store: Store, tmp_path: Path) -> None:
     """The answer was given while nobody was there; whoever goes on has another folder."""
     one, two = tmp_path / "one", tmp_path / "two"

@@ -60,7 +60,11 @@ def _wish(store: lastgood.Store, kind: str) -> list[Any]:
     done = [move for move in store.list_checkpoints(STEERED, 1000) if move.type == WISHES[kind]]
     if kind == "resume":  # work that fails while it waits for an answer goes on by itself to say so
         done = [move for move in done if store.get_checkpoint(move.parent_id or "").control_state == "paused"]
-    return [None if found is None else found.status, len(done)]
+    status: Any = None if found is None else found.status
+    head = store.task(STEERED).head
+    if status == "refused" and head is not None and head.control_state == "failed":
+        status = "late"  # work that fails comes to nothing more, and says so
+    return [status, len(done)]
 
 
 def _stages(store: lastgood.Store, _: str) -> list[Any]:

@@ -76,12 +76,15 @@ def find_question(task: Task) -> dict[str, Any] | None:
 
 
 def find_answer(task: Task) -> Checkpoint | None:
-    """The checkpoint of what the work was answered last, unless it has gone on since."""
+    """The checkpoint of what the work was answered last, unless it has gone on since, or was led elsewhere."""
     found = task.head
     while found is not None and found.type in _ASIDE and found.parent_id is not None:
+        branch_id = found.branch_id
         try:
             found = task.store.get_checkpoint(found.parent_id, owner=task.owner)
         except NotFoundError:
+            return None
+        if found.branch_id != branch_id:
             return None
     return found if found is not None and found.type == "answered" else None
 

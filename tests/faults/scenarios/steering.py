@@ -63,9 +63,9 @@ class _Program:
     def wish(self, kind: str, *arguments: Any) -> None:
         """Somebody asks for it, by an id that says what it is."""
         self.actor.doing = kind
-        self.actor.ledger.expect(f"wish {kind}", [[None, 0], ["open", 0], ["met", 1]])
+        self.actor.ledger.expect(f"wish {kind}", [[None, 0], ["open", 0], ["late", 0], ["met", 1]])
         getattr(self.actor.store.task(STEERED).control, kind)(*arguments, id=kind)
-        self.actor.ledger.expect(f"wish {kind}", [["open", 0], ["met", 1]])
+        self.actor.ledger.expect(f"wish {kind}", [["open", 0], ["late", 0], ["met", 1]])
 
     def require_met(self, kind: str) -> None:
         """The work went on without it, and has said why: that is an error like any other."""
