@@ -14,9 +14,18 @@ import pytest
 from tests.spooling import ask_nobody, full, gone, locked, numbers, open_store, small_disk
 
 import lastgood
-from lastgood import Alert, ConflictError, DiskFullError, InvalidError, NotFoundError, UnavailableError
+from lastgood import (
+    Alert,
+    ConflictError,
+    DiskFullError,
+    IntegrityError,
+    InvalidError,
+    NotFoundError,
+    UnavailableError,
+)
 from lastgood.catalog.sqlite import connection
 from lastgood.catalog.sqlite.catalog import SQLiteCatalog
+from lastgood.engine.spooling.file import SpoolFile
 
 LARGE = [f"message {number} " * 30 for number in range(300)]
 
@@ -569,6 +578,28 @@ def test_what_was_put_beside_for_a_store_that_was_elsewhere_comes_into_it_when_i
         assert numbers(other) == [100, 101]
         assert other.spool_figures().left == ()
         assert not Path(left).exists()
+
+
+def test_a_spool_that_was_left_and_is_damaged_keeps_nobody_from_coming_into_the_store(
+    store: lastgood.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = store.task("t")
+    task.save({"n": 0})
+    assert store.spool is not None
+    with gone(tmp_path / "store"):
+        task.save({"n": 1})
+        left = store.spool.file.leave_behind("other-store")
+        store.task("u").save({"n": 2})
+    fact = SpoolFile.fact
+
+    def read_unless_left(self: SpoolFile, name: str) -> Any:
+        if self.folder == left:
+            raise IntegrityError("damaged")
+        return fact(self, name)
+
+    monkeypatch.setattr(SpoolFile, "fact", read_unless_left)
+    assert store.replay().stored == 1
+    assert store.spool_figures().left == (str(left),)
 
 
 def test_a_store_that_was_made_anew_at_the_same_place_gets_what_is_spooled_for_it(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from lastgood.engine.spooling.file import SpoolFile
+from lastgood.errors import IntegrityError
 
 Why = Literal["other-store", "damaged"]
 
@@ -31,9 +32,17 @@ def bring_back(folder: Path | None, store_id: Callable[[], str], bring: Callable
     for left in find_left(folder, "other-store"):
         file = SpoolFile(left)
         try:
-            if file.has_pending() and file.fact("store_id") == store_id():
+            if file.has_pending() and _whose(file) == store_id():
                 bring(file)
                 if file.is_empty():
                     shutil.rmtree(left)
         finally:
             file.close()
+
+
+def _whose(file: SpoolFile) -> object:
+    """The id of the store that it waits for; None when that is damaged: then it stays where it is."""
+    try:
+        return file.fact("store_id")
+    except IntegrityError:
+        return None
