@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -33,7 +34,16 @@ def draw(
     lines.append(f"| | all | | {tried:,} | {broken} | {seconds:.0f} s by the clock |")
     today = datetime.now(UTC).date()
     where = f"Linux {platform.release()}, Python {platform.python_version()}, seed {seed}"
-    return "\n".join([*lines, "", f"{today}, {where}."])
+    return "\n".join([*lines, "", f"{today}, {_tree()}, {where}."])
+
+
+def _tree() -> str:
+    """What was tried: the commit, and whether anything had been changed since."""
+    command = ["git", "-C", str(PAGE.parent), "describe", "--always", "--dirty=, changed since"]
+    try:
+        return "at " + subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "outside of version control"
 
 
 def _points(mine: Sequence[Tally], not_run: Sequence[str]) -> str:

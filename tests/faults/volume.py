@@ -46,6 +46,14 @@ class Volume(NamedTuple):
         self._unmount()
         self._mount()
 
+    def make_read_only(self) -> None:
+        """As a person does, who mounts a copy, or another's disk."""
+        _do("mount", "-o", "remount,ro", self.folder)
+
+    def give_up(self) -> None:
+        """As the kernel does when a disk fails: nothing is written any more, whoever has files open for it."""
+        _do("mount", "-o", "remount,abort", self.folder)
+
     def _mount(self) -> None:
         _do("mount", "-t", "ext4", "-o", OPTIONS, self.device, self.folder)
 

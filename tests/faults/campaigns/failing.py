@@ -1,4 +1,5 @@
-"""G3: a disk that reports an error, is full, or writes less than it was asked to: once, or from then on.
+"""G3: a disk that reports an error, is full, or writes less than it was asked to: once, or from then on; and one that
+takes nothing any more, as Linux makes it when it has failed.
 
 What lastgood says must be an error of its own that names the disk, and the next run must find everything in order.
 What one call could not do may be made good by another (a short write is completed, a draft is swept later): then there
@@ -17,7 +18,13 @@ from tests.faults.shim import Fault, no_compiler
 from tests.faults.stage import Stage, open_stage, tried
 
 _NEVER = 1 << 40
-_HONEST = {errno.EIO: {"unavailable"}, errno.ENOSPC: {"disk_full", "unavailable"}, 0: set()}
+_ERRORS = [(errno.EIO, False), (errno.EIO, True), (errno.ENOSPC, False), (errno.ENOSPC, True), (errno.EROFS, True)]
+_HONEST = {
+    errno.EIO: {"unavailable"},
+    errno.ENOSPC: {"disk_full", "unavailable"},
+    errno.EROFS: {"unavailable"},
+    0: set[str](),
+}
 """What may be said of each. That something is damaged, missing or in conflict would send people the wrong way."""
 _EITHER = "disk_full", "there is no room to open the store, or its disk fails"
 """What is said where SQLite does not tell which: the code with this sentence, and no other."""
@@ -37,12 +44,7 @@ def _points(stage: Stage) -> list[Fault]:
     writes = stage.calls()
     stage.play()
     calls = stage.calls()
-    errors = [
-        Fault("fail", at, error, forever)
-        for error in (errno.EIO, errno.ENOSPC)
-        for forever in (False, True)
-        for at in range(1, calls + 1)
-    ]
+    errors = [Fault("fail", at, error, forever) for error, forever in _ERRORS for at in range(1, calls + 1)]
     return errors + [Fault("short", at, 0, forever) for forever in (False, True) for at in range(1, writes + 1)]
 
 

@@ -176,7 +176,10 @@ def translate(error: apsw.Error) -> CheckpointError:
             hint="other checkpoints may be whole: `lastgood verify --all` says which",
         )
     if isinstance(error, apsw.CantOpenError | apsw.PermissionsError | apsw.ReadOnlyError):
-        return UnavailableError("the store cannot be opened for writing", hint="look at its path and permissions")
+        return UnavailableError(
+            "the store cannot be opened for writing",
+            hint="look at its path and permissions; on a read-only disk it needs its -wal and -shm files, too",
+        )
     if isinstance(error, apsw.IOError):
         return UnavailableError("the disk reported an error; nothing was saved", hint="look at the disk and the log")
     return CheckpointError("the store's database refused this", hint="this is a bug; the log says more")

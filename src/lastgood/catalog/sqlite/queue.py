@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
@@ -19,6 +20,7 @@ from lastgood.model.forking import renew_after_fork
 _WITNESS = struct.Struct("<4sQB11xI")
 _MAGIC = b"LGW1"
 _CLOSED = -1
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 _PAUSE_SECONDS = 0.001
 _LONGEST_FORK_SECONDS = 10.0
 
@@ -132,7 +134,7 @@ class Queue:
             if file is not None:
                 file.close()
             if isinstance(error, OSError):
-                raise _unusable() from error
+                raise (_only_readable() if error.errno in _READ_ONLY else _unusable()) from error
             raise
         return None
 
@@ -155,7 +157,12 @@ class Queue:
                 self._forking.pop(thread, None)  # an interrupt kept it from saying that it is over
 
     def _open(self) -> int:
-        descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            if error.errno not in _READ_ONLY or not self._path.exists():
+                raise
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)  # who only reads needs no turn
         if descriptor > 2:
             return descriptor
         try:  # a program without standard output: what is printed must not end up in this file
@@ -179,3 +186,7 @@ def _open_again(path: Path) -> FileIO:
 
 def _unusable() -> UnavailableError:
     return UnavailableError("the store's lock file cannot be used", hint="look at the disk and the log")
+
+
+def _only_readable() -> UnavailableError:
+    return UnavailableError("the store can only be read here", hint="is its disk mounted read-only, or another's?")
