@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,22 @@ def test_when_the_kernel_gives_a_disk_up_everybody_reads_on_and_what_is_saved_is
         store.replay()
         assert [one.id for one in store.list_checkpoints("work")] == [after.id, before.id]
         assert store.list_checkpoints("work")[0].status == "stored"
+
+
+def test_who_opened_it_when_it_could_only_be_read_opens_it_again_to_write(volume: Volume, tmp_path: Path) -> None:
+    """Half of it could be written already: the log, and not the witness of what is in it."""
+    save_and_die(volume)
+    volume.make_read_only()
+    where, spool = volume.folder / "store", tmp_path / "spool"
+    with lastgood.open(where, spool=spool) as store:
+        task = store.task("work")
+        volume.make_writable()
+        with ThreadPoolExecutor(1) as pool:  # a thread has a connection of its own
+            assert pool.submit(task.save, {"round": 3}).result().status == "spooled"
+        assert task.save({"round": 4}).status == "spooled"
+    with lastgood.open(where, spool=spool) as store:
+        store.replay()
+        assert [one.state["round"] for one in store.list_checkpoints("work")] == [4, 3, 2, 1, 0]
 
 
 @pytest.mark.parametrize("end", ["-wal", "-shm", "-lock"])

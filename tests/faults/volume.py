@@ -50,6 +50,9 @@ class Volume(NamedTuple):
         """As a person does, who mounts a copy, or another's disk."""
         _do("mount", "-o", "remount,ro", self.folder)
 
+    def make_writable(self) -> None:
+        _do("mount", "-o", "remount,rw", self.folder)
+
     def give_up(self) -> None:
         """As the kernel does when a disk fails: nothing is written any more, whoever has files open for it."""
         _do("mount", "-o", "remount,abort", self.folder)

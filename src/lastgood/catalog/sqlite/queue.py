@@ -36,6 +36,7 @@ class Queue:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._doubted = False
+        self._is_read_only = False
         self._fd = self._open()
         self._forget_turns()
         renew_after_fork(self)
@@ -121,6 +122,8 @@ class Queue:
 
     def _take_turn(self, fork: object) -> FileIO | None:
         """None: a fork() came in between, and the child may have a copy of the file, which would keep it locked."""
+        if self._is_read_only:  # for good: SQLite's index of the log, which all connections share, is open for reading
+            raise _only_readable()
         file = None
         try:
             file = _open_again(self._path)
@@ -162,7 +165,8 @@ class Queue:
         except OSError as error:
             if error.errno not in _READ_ONLY or not self._path.exists():
                 raise
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)  # who only reads needs no turn
+            self._is_read_only = True
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         if descriptor > 2:
             return descriptor
         try:  # a program without standard output: what is printed must not end up in this file
@@ -189,4 +193,7 @@ def _unusable() -> UnavailableError:
 
 
 def _only_readable() -> UnavailableError:
-    return UnavailableError("the store can only be read here", hint="is its disk mounted read-only, or another's?")
+    return UnavailableError(
+        "the store can only be read here",
+        hint="look at its disk and permissions; when it can be written, open it again",
+    )
