@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from tests.damage import CATALOG, ask, copy, fill, flip, pack_file, tamper
 
 import lastgood
-from lastgood import IntegrityError, LostCommitsError, RepairReport
+from lastgood import IntegrityError, LostCommitsError, RepairReport, UnavailableError
 from lastgood.catalog.sqlite import database
 from lastgood.content.packs import read_index
 from lastgood.engine import repair as repairing
@@ -489,11 +490,54 @@ def test_what_was_saved_anew_while_it_was_looked_for_is_not_given_up(store: Path
 def test_objects_that_are_not_mounted_are_not_given_up(store: Path) -> None:
     whole = everything(store)
     (store / "objects").rename(store / "elsewhere")
-    with pytest.raises(lastgood.UnavailableError, match="objects"):
+    with pytest.raises(UnavailableError, match="objects"):
         repair(store)
     (store / "elsewhere").rename(store / "objects")
     assert repair(store).ok
     assert everything(store) == whole
+
+
+def put_a_file(place: Path) -> None:
+    place.write_bytes(b"no folder")
+
+
+def put_a_dead_link(place: Path) -> None:
+    place.symlink_to("nowhere")
+
+
+@pytest.mark.parametrize("put", [put_a_file, put_a_dead_link])
+def test_packs_in_whose_place_is_something_else_are_not_given_up(
+    with_workspace: Path, put: Callable[[Path], None]
+) -> None:
+    whole, packs = everything(with_workspace), with_workspace / "objects" / "packs"
+    packs.rename(with_workspace / "elsewhere")
+    put(packs)
+    with pytest.raises(UnavailableError, match="nothing was repaired"):
+        repair(with_workspace)
+    packs.unlink()
+    (with_workspace / "elsewhere").rename(packs)
+    assert is_clean(with_workspace)
+    assert everything(with_workspace) == whole
+
+
+@pytest.mark.parametrize("put", [put_a_file, put_a_dead_link])
+def test_what_cannot_come_to_the_packs_is_told_as_that(tmp_path: Path, put: Callable[[Path], None]) -> None:
+    """Not that a name was chosen badly: nobody has chosen one. So it is spooled, too."""
+    work, packs = tmp_path / "work", tmp_path / "store" / "objects" / "packs"
+    work.mkdir()
+    with lastgood.open(tmp_path / "store", spool=tmp_path / "spool") as store:
+        task = store.task("work", workspace=work)
+        task.save({})
+        packs.parent.mkdir(exist_ok=True)
+        put(packs)
+        (work / "large").write_bytes(os.urandom(1 << 20))
+        with pytest.raises(UnavailableError, match="in the place of a folder"):
+            task.save({}, on_failure="raise")
+        spooled = task.save({})
+        assert spooled.status == "spooled"
+        packs.unlink()
+        store.replay()
+        assert not store.examine_checkpoint(spooled.id)
 
 
 def test_a_pack_that_cannot_be_read_just_now_is_not_given_up(store: Path) -> None:
@@ -548,9 +592,7 @@ def test_a_new_pack_holds_only_what_is_needed(store: Path) -> None:
     assert len(read_index(lambda start, length: data[start : start + length], len(data)).entries) == count
 
 
-@pytest.mark.parametrize(
-    ("number", "error"), [(errno.ENOSPC, lastgood.DiskFullError), (errno.EIO, lastgood.UnavailableError)]
-)
+@pytest.mark.parametrize(("number", "error"), [(errno.ENOSPC, lastgood.DiskFullError), (errno.EIO, UnavailableError)])
 def test_a_database_that_finds_no_place_to_be_rebuilt_in_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, error: type[Exception]
 ) -> None:

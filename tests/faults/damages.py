@@ -20,11 +20,13 @@ Range = tuple[str, int, int]
 
 
 class Damage(NamedTuple):
-    """`ranges`: what is not as it was; what reads nothing of it is not affected. `do` is given the store's folder."""
+    """`ranges`: what is not as it was; what reads nothing of it is not affected. `do` is given the store's folder.
+    `repair`: whether it is repaired whenever it is done, not now and then."""
 
     name: str
     ranges: list[Range]
     do: Callable[[Path], None]
+    repair: bool = False
 
 
 class Place(NamedTuple):
@@ -249,7 +251,7 @@ def lose_folder(place: Place, dice: random.Random) -> Damage:
             shutil.copytree(place.old / folder, target)
 
     ranges = [(str(path.relative_to(place.folder)), 0, END) for path in below]
-    return Damage(f"the folder {folder}: {how}", ranges, do)
+    return Damage(f"the folder {folder}: {how}", ranges, do, repair=True)
 
 
 # --- means ----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from lastgood.catalog.contract import FILES, Blob, Catalog, NewPack, Place
 from lastgood.content.compression import compress, decompress
 from lastgood.engine.draft import PackDraft, discard
 from lastgood.engine.process import this_process
-from lastgood.errors import CheckpointError, IntegrityError
+from lastgood.errors import CheckpointError, IntegrityError, InvalidError, UnavailableError
 from lastgood.model.digest import digest, to_text
 from lastgood.model.identity import new_id
 from lastgood.model.tree import File, Tree, decode_chunks, decode_tree
@@ -159,7 +159,13 @@ class FileBlobs:
         """A finished pack, durable afterwards. Nobody takes it for garbage before it is committed or let go."""
         assert self._objects is not None
         self._catalog.announce([name], this_process())
-        self._objects.adopt(name, path)
+        try:
+            self._objects.adopt(name, path)
+        except InvalidError as error:  # names of packs are made here: none continues another
+            raise UnavailableError(
+                "something else is in the place of a folder of the store's packs",
+                hint="is a disk not mounted, or was it put there by hand?",
+            ) from error
 
     def let_go(self, gathered: Gathered) -> None:
         """It will not be committed, or has been."""

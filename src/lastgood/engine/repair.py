@@ -4,6 +4,7 @@ still is, and what nobody has is given up in the open. All that is changed is co
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -84,7 +85,11 @@ def repair_store(
 
 def _require_objects(catalog: Catalog, found: Examination) -> None:
     """A folder that is not mounted is no reason to give up what is in it."""
-    if found.shelf.packs and catalog.file is not None and not objects_beside(catalog.file).is_dir():
+    if not found.shelf.packs or catalog.file is None:
+        return
+    objects = objects_beside(catalog.file)
+    packs = objects / "packs"
+    if not objects.is_dir() or (os.path.lexists(packs) and not packs.is_dir()):
         raise UnavailableError(
             "the folder of the store's objects is not there, so nothing was repaired",
             hint="is a disk not mounted? If it is gone for good, make an empty folder in its place",

@@ -96,11 +96,11 @@ def run(part: str, plan: Plan) -> Iterator[Trial]:
         with Troupe(here, path=plan.path) as troupe:
             for job, more in (("make", {}), ("learn", {"state": state})):
                 _require(troupe.run(f"tests.faults.specimen:{job}", folder=folder, **more))
-            yield _judge(troupe, here, state, Damage("undamaged", [], lambda store: None), repair=True)
+            yield _judge(troupe, here, state, Damage("undamaged", [], lambda store: None, repair=True))
             dice = random.Random(plan.seed)
             points = list(_damages(aims, here / state / "store", here / state / "old", dice))
             for number, damage in enumerate(plan.choose(points)):
-                yield _judge(troupe, here, state, damage, repair=number % REPAIR_EVERY == 0)
+                yield _judge(troupe, here, state, damage._replace(repair=damage.repair or number % REPAIR_EVERY == 0))
 
 
 def _damages(aims: Sequence[Aim], folder: Path, old: Path, dice: random.Random) -> Iterator[Damage]:
@@ -111,13 +111,13 @@ def _damages(aims: Sequence[Aim], folder: Path, old: Path, dice: random.Random) 
                 yield kind(dice.choice(places), dice)
 
 
-def _judge(troupe: Troupe, here: Path, state: str, damage: Damage, *, repair: bool) -> Trial:
+def _judge(troupe: Troupe, here: Path, state: str, damage: Damage) -> Trial:
     store = here / "store"
     shutil.copytree(here / state / "store", store)
     try:
         damage.do(store)
         save = any("cache" in file for file, _, _ in damage.ranges)
-        how = {"state": state, "ranges": damage.ranges, "repair": repair, "save": save}
+        how = {"state": state, "ranges": damage.ranges, "repair": damage.repair, "save": save}
         outcome = troupe.run("tests.faults.judging:judge", folder=str(here), **how)
     finally:
         shutil.rmtree(store)
