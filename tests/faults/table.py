@@ -33,7 +33,7 @@ def draw(
     tried, broken = sum(tally.trials for tally in tallies), sum(tally.violations for tally in tallies)
     lines.append(f"| | all | | {tried:,} | {broken} | {seconds:.0f} s by the clock |")
     today = datetime.now(UTC).date()
-    where = f"Linux {platform.release()}, Python {platform.python_version()}, seed {seed}"
+    where = f"Linux {platform.release().split('-')[0]}, Python {platform.python_version()}, seed {seed}"
     return "\n".join([*lines, "", f"{today}, {_tree()}, {where}."])
 
 
