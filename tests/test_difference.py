@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import sys
 from decimal import Decimal
 from typing import Any
 
@@ -170,11 +171,13 @@ def test_the_work_grows_with_the_size_not_with_its_square(monkeypatch: pytest.Mo
 
 
 def test_values_nested_deeper_than_pythons_stack_are_compared() -> None:
+    depth = sys.getrecursionlimit() + 100
+
     def nested(leaf: int) -> list[Any]:
         value: list[Any] = [leaf]
-        for _ in range(3000):
+        for _ in range(depth):
             value = [value]
         return value
 
     (change,) = compare(nested(1), nested(2))
-    assert (len(change.path), change.before, change.after) == (3001, 1, 2)
+    assert (len(change.path), change.before, change.after) == (depth + 1, 1, 2)
