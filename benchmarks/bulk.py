@@ -20,12 +20,12 @@ from lastgood.catalog.contract import Actor, Catalog, Commit, Committed, NewBran
 from lastgood.catalog.sqlite import attestations, commits
 from lastgood.catalog.sqlite.database import FileDatabase
 from lastgood.engine.commit import Draft, Ground, Splitters, write_checkpoint
-from lastgood.engine.location import locate, make_folder
 from lastgood.engine.options import Options
+from lastgood.local.location import locate, make_folder
 from lastgood.model.checkpoint import Head, Record
 from lastgood.model.identity import new_id, now
-from lastgood.model.redaction import Redaction
 from lastgood.model.task import MAIN
+from lastgood.secrets.redaction import Redaction
 
 TASK, USER = "work", "bench"
 BRANCHES = 300

@@ -13,7 +13,7 @@ from benchmarks.measure import Series, at_least, at_most, environment_with, info
 from benchmarks.report import Findings
 from benchmarks.sides import TASK, Ours, Pair, Settings, Shadow, settled
 from benchmarks.tree import allocated
-from lastgood.engine.location import CONFIG, config_text
+from lastgood.local.location import CONFIG, config_text
 
 
 def measure_first(settings: Settings) -> Findings:

@@ -19,7 +19,7 @@ from benchmarks.history import History, make_history
 from benchmarks.measure import size
 from benchmarks.report import Findings, Report, measure_part, number_from, parser_of, run_all
 from benchmarks.upkeep import Settings, measure_check, measure_limit
-from lastgood.engine.store import Store
+from lastgood.store import Store
 
 FILES, CHECKPOINTS, CHANGES = 50_000, 1000, 10
 

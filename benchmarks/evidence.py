@@ -11,8 +11,8 @@ from pathlib import Path
 
 from benchmarks.bulk import USER, small_state
 from benchmarks.measure import Row, Series, at_least, at_most, interleave, seconds, size
-from lastgood.engine.manager import CheckpointManager
 from lastgood.evidence.verifier import EvidenceVerifier
+from lastgood.manager import CheckpointManager
 from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
 
 FILES, FILE_BYTES = 1000, 100_000

@@ -15,8 +15,8 @@ from benchmarks.measure import Row, Series, at_most, duration, interleave, secon
 from benchmarks.report import Findings
 from benchmarks.tree import change
 from benchmarks.upkeep import ROUNDS, Settings, fresh, settled, upkeep
-from lastgood.engine.store import Store, open_store
-from lastgood.engine.task import Task
+from lastgood.store import Store, open_store
+from lastgood.task import Task
 
 SAVES = 300
 ROOT = Path(__file__).resolve().parents[1]

@@ -7,8 +7,8 @@ from pathlib import Path
 from benchmarks.bulk import USER
 from benchmarks.conversation import Message, conversation
 from benchmarks.measure import Row, Series, at_most, say, seconds
-from lastgood.content.appending import AppendList
-from lastgood.engine.store import Store, open_store
+from lastgood.codec.append_list import AppendList
+from lastgood.store import Store, open_store
 
 LISTS, TURNS = 12, 10
 SHORT, LONG = 5, 990  # turns before those that are measured

@@ -16,7 +16,7 @@ from typing import IO, NamedTuple
 
 from benchmarks.measure import say
 from benchmarks.tree import Made, change, make_tree
-from lastgood.engine.store import Store, open_store
+from lastgood.store import Store, open_store
 
 TASK = "history"
 EVERY, KEPT = "refs/heads/every", "refs/heads/kept"

@@ -44,11 +44,11 @@ from benchmarks.memory import conversation_memory
 from benchmarks.peer import THREAD, Peer
 from benchmarks.report import Findings, Report, measure_part, number_from, parser_of, run_all
 from benchmarks.writers import measure_writers
-from lastgood.content.appending import AppendList
+from lastgood.codec.append_list import AppendList
 from lastgood.engine.checkpoint import Checkpoint
-from lastgood.engine.location import CONFIG, config_text
-from lastgood.engine.store import Store, open_store
-from lastgood.engine.task import Task
+from lastgood.local.location import CONFIG, config_text
+from lastgood.store import Store, open_store
+from lastgood.task import Task
 
 TURNS, CHECKPOINTS, FEW = 1000, 1_000_000, 1000
 FULL, PAGE, WAL_BYTES = 2, 4096, 4096 * 1000

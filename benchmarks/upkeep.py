@@ -15,7 +15,7 @@ from benchmarks.history import TASK, History, copy_store
 from benchmarks.measure import at_most, duration, files_size, interleave, reaches, seconds, size
 from benchmarks.report import Findings
 from benchmarks.tree import change, make_tree
-from lastgood.engine.store import Store, open_store
+from lastgood.store import Store, open_store
 
 ROUNDS = 5
 FILES, CHECKPOINTS, CHANGES, TAGGED = 2_000, 100, 200, 5

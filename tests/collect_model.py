@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import lastgood
 from lastgood.catalog.contract import MAX_PAGE, StoredCheckpoint
-from lastgood.engine.task import Task
 from lastgood.errors import ConflictError, InvalidError, NotFoundError
+from lastgood.task import Task
 
 OWNERS = ("ada", "ben")
 TASKS = (("ada", "one"), ("ada", "one"), ("ada", "one"), ("ada", "two"), ("ben", "one"))

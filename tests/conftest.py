@@ -75,5 +75,5 @@ def interpreters() -> list[Path]:
 
 
 def _has_lastgood(python: Path) -> bool:
-    command = [str(python), "-c", "import lastgood.engine.store, lastgood.content.splitting, ormsgpack"]
+    command = [str(python), "-c", "import lastgood.store, lastgood.codec.split, ormsgpack"]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0

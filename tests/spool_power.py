@@ -21,8 +21,8 @@ from tests.spooling import ask_nobody
 
 import lastgood
 from lastgood.catalog.sqlite.log import LONG_PAGES
-from lastgood.engine.spooling import database
-from lastgood.engine.spooling.file import SpoolFile
+from lastgood.spool import database
+from lastgood.spool.file import SpoolFile
 
 USER = "tester"
 SAVES = 6

@@ -11,7 +11,7 @@ from typing import Any
 import lastgood
 from lastgood.catalog.sqlite.catalog import SQLiteCatalog
 from lastgood.model.identity import now
-from lastgood.runner.clock import Clock
+from lastgood.work.clock import Clock
 
 
 class Program:

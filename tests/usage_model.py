@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from lastgood import Store
 from lastgood.catalog.contract import FILES, StoredCheckpoint
-from lastgood.content.compression import decompress
-from lastgood.content.joining import check
+from lastgood.codec.compress import decompress
+from lastgood.codec.join import check
 from lastgood.engine.browse import walk_files
 from lastgood.model.checkpoint import VALUES, Record, decode_record
 from lastgood.model.tree import File, Folder, decode_chunks

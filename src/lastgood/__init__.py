@@ -9,32 +9,18 @@ TYPE_CHECKING = False  # typing's own costs as much to import as all of Python
 if TYPE_CHECKING:
     from typing import Any
 
-    from lastgood.content.appending import AppendList
-    from lastgood.content.classes import PlainDataWarning, register
-    from lastgood.content.redacted import Redacted
-    from lastgood.engine.alert import Alert, Thresholds
+    from lastgood.codec.append_list import AppendList
+    from lastgood.codec.classes import PlainDataWarning, register
+    from lastgood.codec.redacted import Redacted
     from lastgood.engine.browse import FileChange, FileInfo, FilesDiff
-    from lastgood.engine.checking.report import CheckReport, Finding
     from lastgood.engine.checkpoint import Checkpoint, Skipped
-    from lastgood.engine.collect import Collected
-    from lastgood.engine.context import correlation, reporting
     from lastgood.engine.difference import Difference
     from lastgood.engine.history import Entry
-    from lastgood.engine.limit import Evicted, Limited
-    from lastgood.engine.manager import CheckpointManager
-    from lastgood.engine.metrics.snapshot import Metrics
     from lastgood.engine.options import Options
     from lastgood.engine.recovery import Recovery
-    from lastgood.engine.repairing.report import RepairReport
     from lastgood.engine.restore import Restored
     from lastgood.engine.rewind import FilesPlan
-    from lastgood.engine.spooling.replay import Diverged, Replayed, SetAside
-    from lastgood.engine.spooling.spool import SpoolFigures
     from lastgood.engine.step import Step
-    from lastgood.engine.store import CheckpointPage, Store
-    from lastgood.engine.store import open_store as open  # noqa: A004
-    from lastgood.engine.task import Task
-    from lastgood.engine.usage import BranchUsage, CheckpointUsage, Growth, Share, TaskUsage, Usage
     from lastgood.engine.verification import Verification
     from lastgood.errors import (
         BusyError,
@@ -56,23 +42,37 @@ if TYPE_CHECKING:
     )
     from lastgood.evidence.registry import register_evidence
     from lastgood.evidence.verifier import EvidenceVerifier
+    from lastgood.manager import CheckpointManager
     from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
     from lastgood.model.lease import Lease
-    from lastgood.model.redaction import Redaction
     from lastgood.model.request import Request
     from lastgood.model.step import OpenStep
     from lastgood.model.task import BranchInfo, TaskInfo
-    from lastgood.runner.autosave import Autosave
-    from lastgood.runner.context import StageContext
-    from lastgood.runner.control import Asked, Control
-    from lastgood.runner.pipeline import Pipeline
-    from lastgood.runner.plan import Outcome
-    from lastgood.runner.progress import Progress, ProgressEvent
-    from lastgood.runner.retry import Backoff
-    from lastgood.runner.risky import before_risky
-    from lastgood.runner.session import Session, Stopped, current_session
-    from lastgood.runner.stage import Stage, stage
-    from lastgood.runner.timeout import StageTimeout
+    from lastgood.observe.alert import Alert, Thresholds
+    from lastgood.observe.log import correlation, reporting
+    from lastgood.observe.snapshot import Metrics
+    from lastgood.secrets.redaction import Redaction
+    from lastgood.spool.replay import Diverged, Replayed, SetAside
+    from lastgood.spool.spool import SpoolFigures
+    from lastgood.store import CheckpointPage, Store
+    from lastgood.store import open_store as open  # noqa: A004
+    from lastgood.task import Task
+    from lastgood.upkeep.checking.report import CheckReport, Finding
+    from lastgood.upkeep.collect import Collected
+    from lastgood.upkeep.limit import Evicted, Limited
+    from lastgood.upkeep.repairing.report import RepairReport
+    from lastgood.upkeep.usage import BranchUsage, CheckpointUsage, Growth, Share, TaskUsage, Usage
+    from lastgood.work.autosave import Autosave
+    from lastgood.work.context import StageContext
+    from lastgood.work.control import Asked, Control
+    from lastgood.work.pipeline import Pipeline
+    from lastgood.work.plan import Outcome
+    from lastgood.work.progress import Progress, ProgressEvent
+    from lastgood.work.retry import Backoff
+    from lastgood.work.risky import before_risky
+    from lastgood.work.session import Session, Stopped, current_session
+    from lastgood.work.stage import Stage, stage
+    from lastgood.work.timeout import StageTimeout
 
 __all__ = [
     "Alert",
@@ -164,44 +164,44 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Asked": "lastgood.runner.control",
-    "Autosave": "lastgood.runner.autosave",
-    "Backoff": "lastgood.runner.retry",
-    "Control": "lastgood.runner.control",
+    "Asked": "lastgood.work.control",
+    "Autosave": "lastgood.work.autosave",
+    "Backoff": "lastgood.work.retry",
+    "Control": "lastgood.work.control",
     "ControlError": "lastgood.errors",
     "Lease": "lastgood.model.lease",
     "LeaseError": "lastgood.errors",
-    "Outcome": "lastgood.runner.plan",
-    "Pipeline": "lastgood.runner.pipeline",
-    "Progress": "lastgood.runner.progress",
-    "ProgressEvent": "lastgood.runner.progress",
+    "Outcome": "lastgood.work.plan",
+    "Pipeline": "lastgood.work.pipeline",
+    "Progress": "lastgood.work.progress",
+    "ProgressEvent": "lastgood.work.progress",
     "Request": "lastgood.model.request",
-    "Session": "lastgood.runner.session",
-    "Stage": "lastgood.runner.stage",
-    "StageContext": "lastgood.runner.context",
-    "StageTimeout": "lastgood.runner.timeout",
-    "Stopped": "lastgood.runner.session",
-    "before_risky": "lastgood.runner.risky",
-    "current_session": "lastgood.runner.session",
-    "Alert": "lastgood.engine.alert",
-    "stage": "lastgood.runner.stage",
-    "AppendList": "lastgood.content.appending",
+    "Session": "lastgood.work.session",
+    "Stage": "lastgood.work.stage",
+    "StageContext": "lastgood.work.context",
+    "StageTimeout": "lastgood.work.timeout",
+    "Stopped": "lastgood.work.session",
+    "before_risky": "lastgood.work.risky",
+    "current_session": "lastgood.work.session",
+    "Alert": "lastgood.observe.alert",
+    "stage": "lastgood.work.stage",
+    "AppendList": "lastgood.codec.append_list",
     "BranchInfo": "lastgood.model.task",
-    "BranchUsage": "lastgood.engine.usage",
+    "BranchUsage": "lastgood.upkeep.usage",
     "BusyError": "lastgood.errors",
-    "CheckReport": "lastgood.engine.checking.report",
+    "CheckReport": "lastgood.upkeep.checking.report",
     "Checkpoint": "lastgood.engine.checkpoint",
     "CheckpointError": "lastgood.errors",
-    "CheckpointManager": "lastgood.engine.manager",
-    "CheckpointPage": "lastgood.engine.store",
-    "CheckpointUsage": "lastgood.engine.usage",
-    "Collected": "lastgood.engine.collect",
-    "Evicted": "lastgood.engine.limit",
-    "Limited": "lastgood.engine.limit",
+    "CheckpointManager": "lastgood.manager",
+    "CheckpointPage": "lastgood.store",
+    "CheckpointUsage": "lastgood.upkeep.usage",
+    "Collected": "lastgood.upkeep.collect",
+    "Evicted": "lastgood.upkeep.limit",
+    "Limited": "lastgood.upkeep.limit",
     "ConflictError": "lastgood.errors",
     "Difference": "lastgood.engine.difference",
     "DiskFullError": "lastgood.errors",
-    "Diverged": "lastgood.engine.spooling.replay",
+    "Diverged": "lastgood.spool.replay",
     "Entry": "lastgood.engine.history",
     "Evidence": "lastgood.model.evidence",
     "EvidenceError": "lastgood.errors",
@@ -212,43 +212,43 @@ _HOMES = {
     "FileInfo": "lastgood.engine.browse",
     "FilesDiff": "lastgood.engine.browse",
     "FilesPlan": "lastgood.engine.rewind",
-    "Finding": "lastgood.engine.checking.report",
+    "Finding": "lastgood.upkeep.checking.report",
     "ForbiddenError": "lastgood.errors",
     "FormatError": "lastgood.errors",
-    "Growth": "lastgood.engine.usage",
+    "Growth": "lastgood.upkeep.usage",
     "IntegrityError": "lastgood.errors",
     "InvalidError": "lastgood.errors",
     "LostCommitsError": "lastgood.errors",
-    "Metrics": "lastgood.engine.metrics.snapshot",
+    "Metrics": "lastgood.observe.snapshot",
     "NotFoundError": "lastgood.errors",
     "OpenStep": "lastgood.model.step",
     "Options": "lastgood.engine.options",
-    "PlainDataWarning": "lastgood.content.classes",
+    "PlainDataWarning": "lastgood.codec.classes",
     "Recovery": "lastgood.engine.recovery",
-    "Redacted": "lastgood.content.redacted",
-    "Redaction": "lastgood.model.redaction",
-    "RepairReport": "lastgood.engine.repairing.report",
-    "Replayed": "lastgood.engine.spooling.replay",
+    "Redacted": "lastgood.codec.redacted",
+    "Redaction": "lastgood.secrets.redaction",
+    "RepairReport": "lastgood.upkeep.repairing.report",
+    "Replayed": "lastgood.spool.replay",
     "Restored": "lastgood.engine.restore",
-    "SetAside": "lastgood.engine.spooling.replay",
-    "Share": "lastgood.engine.usage",
+    "SetAside": "lastgood.spool.replay",
+    "Share": "lastgood.upkeep.usage",
     "Skipped": "lastgood.engine.checkpoint",
-    "SpoolFigures": "lastgood.engine.spooling.spool",
+    "SpoolFigures": "lastgood.spool.spool",
     "StageError": "lastgood.errors",
     "Step": "lastgood.engine.step",
-    "Store": "lastgood.engine.store",
-    "Task": "lastgood.engine.task",
+    "Store": "lastgood.store",
+    "Task": "lastgood.task",
     "TaskInfo": "lastgood.model.task",
-    "TaskUsage": "lastgood.engine.usage",
-    "Thresholds": "lastgood.engine.alert",
+    "TaskUsage": "lastgood.upkeep.usage",
+    "Thresholds": "lastgood.observe.alert",
     "UnavailableError": "lastgood.errors",
     "UnstorableError": "lastgood.errors",
-    "Usage": "lastgood.engine.usage",
+    "Usage": "lastgood.upkeep.usage",
     "Verification": "lastgood.engine.verification",
-    "correlation": "lastgood.engine.context",
-    "reporting": "lastgood.engine.context",
-    "open": "lastgood.engine.store",
-    "register": "lastgood.content.classes",
+    "correlation": "lastgood.observe.log",
+    "reporting": "lastgood.observe.log",
+    "open": "lastgood.store",
+    "register": "lastgood.codec.classes",
     "register_evidence": "lastgood.evidence.registry",
 }
 

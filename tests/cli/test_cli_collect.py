@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import lastgood
-from lastgood.engine import collect as collecting
+from lastgood.upkeep import collect as collecting
 
 Run = Callable[..., Any]
 

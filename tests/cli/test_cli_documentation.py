@@ -15,8 +15,8 @@ import lastgood
 from lastgood import errors
 from lastgood.cli import environment, failure
 from lastgood.cli.app import COMMANDS, app
-from lastgood.engine import location
-from lastgood.runner.holding import Hold
+from lastgood.local import location
+from lastgood.work.holding import Hold
 
 TEXT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 COMMON = TEXT.partition("## Commands")[0]

@@ -14,7 +14,7 @@ import pytest
 from tests.spooling import gone, open_store
 
 import lastgood
-from lastgood.engine.context import operating_system_user
+from lastgood.observe.log import operating_system_user
 
 Run = Callable[..., Any]
 

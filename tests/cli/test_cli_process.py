@@ -42,15 +42,13 @@ def test_log_imports_nothing_that_it_does_not_need(three: Path) -> None:
     assert "lastgood.cli.log" in modules
     unneeded = {"rich", "json", "subprocess", "logging", "dataclasses", "lastgood.cli.save", "lastgood.cli.demo"}
     assert not unneeded & modules
-    assert (
-        not {"lastgood.engine.task", "lastgood.model.evidence", "lastgood.cli.history", "lastgood.cli.tree"} & modules
-    )
+    assert not {"lastgood.task", "lastgood.model.evidence", "lastgood.cli.history", "lastgood.cli.tree"} & modules
 
 
 def test_status_needs_nothing_of_the_runner_for_work_that_asks_nothing(three: Path) -> None:
     modules = imported_by("status")
     assert "lastgood.cli.standing" in modules
-    assert not {name for name in modules if name.startswith("lastgood.runner")}
+    assert not {name for name in modules if name.startswith("lastgood.work")}
     assert "lastgood.cli.asking" not in modules
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.test_watch import fresh, later, visits
+from tests.files.test_watch import fresh, later, visits
 
 import lastgood
 from lastgood.engine import handover
-from lastgood.workspace import watch
+from lastgood.files import watch
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/sys/fs/inotify"), reason="needs inotify")  # noqa: PTH110
 

@@ -41,7 +41,8 @@ from tests.faults.shim import UNDISTURBED, Fault
 
 import lastgood
 from lastgood import CheckpointManager, Evidence, EvidencePack, EvidenceType, NotFoundError
-from lastgood.engine import blobs, collect, repack
+from lastgood.engine import blobs
+from lastgood.upkeep import collect, repack
 
 STEPS = 50
 LOOK_EVERY, LOOK_CLOSELY_EVERY = 3, 12

@@ -101,7 +101,7 @@ BUGS = (
         "collect",
         (
             Change(
-                "engine/collect.py",
+                "upkeep/collect.py",
                 "for name in self._catalog.remove_packs(some):\n                self._objects.delete(name)\n",
                 "for name in some:\n                self._objects.delete(name)\n"
                 "            for name in self._catalog.remove_packs(some):\n",
@@ -112,7 +112,7 @@ BUGS = (
         "a pack that is about to be committed is taken for garbage",
         "kill",
         "save beside a collector",
-        (Change("engine/collect.py", "listed.keys() - known - announced:", "listed.keys() - known:"),),
+        (Change("upkeep/collect.py", "listed.keys() - known - announced:", "listed.keys() - known:"),),
     ),
     Bug(
         "what people asked for is marked as met after it was done",
@@ -219,8 +219,8 @@ BUGS = (
         "power",
         "restore whole",
         (
-            Change("workspace/apply.py", "            if sync:\n                _confirm(os.fsync, descriptor)\n", ""),
-            Change("workspace/apply.py", "                _confirm(_sync_all, descriptor)\n", "                pass\n"),
+            Change("files/apply.py", "            if sync:\n                _confirm(os.fsync, descriptor)\n", ""),
+            Change("files/apply.py", "                _confirm(_sync_all, descriptor)\n", "                pass\n"),
         ),
     ),
     Bug(
@@ -294,7 +294,7 @@ BUGS = (
         "restore whole",
         (
             Change(
-                "workspace/apply.py",
+                "files/apply.py",
                 "    while written < len(data):\n        written += os.write(descriptor, memoryview(data)[written:])\n",
                 "",
             ),
@@ -447,7 +447,7 @@ BUGS = (
         "every fork is paused",
         "machine",
         "file",
-        (Change("engine/task.py", 'check_flag("paused", paused) else None', 'check_flag("paused", True) else None'),),
+        (Change("task.py", 'check_flag("paused", paused) else None', 'check_flag("paused", True) else None'),),
         40,
     ),
     Bug(

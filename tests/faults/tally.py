@@ -13,7 +13,7 @@ from tests.faults.writer import open_store
 
 import lastgood
 from lastgood.catalog.contract import StoredCheckpoint
-from lastgood.engine.process import this_process
+from lastgood.local.process import this_process
 from lastgood.model.checkpoint import decode_record
 from lastgood.model.task import TaskInfo
 

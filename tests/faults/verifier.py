@@ -16,7 +16,7 @@ from tests.faults.ledger import Account, Content, read_account, state_digest, tr
 from tests.faults.world import World
 
 import lastgood
-from lastgood.engine.process import this_process
+from lastgood.local.process import this_process
 
 PAGE = 1000
 EDITED = "edited"

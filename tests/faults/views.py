@@ -14,7 +14,7 @@ from tests.faults.model import Model
 from tests.faults.nouns import Branch, Line, Point, Tree
 
 import lastgood
-from lastgood.engine.process import is_alive, this_process
+from lastgood.local.process import is_alive, this_process
 
 MANY = 1000
 View = dict[str, Any]

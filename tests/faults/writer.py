@@ -16,7 +16,8 @@ from tests.faults.ledger import Content, Ledger, read_account, state_digest, tre
 
 import lastgood
 from lastgood import CheckpointError, ConflictError, NotFoundError
-from lastgood.engine import blobs, collect, repack
+from lastgood.engine import blobs
+from lastgood.upkeep import collect, repack
 
 T = TypeVar("T")
 USER = "crowd"

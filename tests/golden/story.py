@@ -37,7 +37,7 @@ from tests.trees import Spec, replace
 import lastgood
 from lastgood.catalog.sqlite.connection import open_connection
 from lastgood.catalog.sqlite.migration import migrations
-from lastgood.engine.process import this_process
+from lastgood.local.process import this_process
 
 OWNER = "golden"
 VERIFIED, FAILED = "verified", "failed"

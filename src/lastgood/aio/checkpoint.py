@@ -8,10 +8,11 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
+from lastgood import store
 from lastgood.aio.bridge import Bridge
 from lastgood.aio.handle import Fetched, Handle, Plain, bridged
 from lastgood.engine import checkpoint as engine
-from lastgood.engine import recovery, restore, store
+from lastgood.engine import recovery, restore
 from lastgood.model.checkpoint import Head, Record
 from lastgood.model.evidence import EvidencePack
 from lastgood.model.journal import Journal

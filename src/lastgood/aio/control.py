@@ -6,12 +6,12 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from lastgood import task as engine
 from lastgood.aio.checkpoint import Checkpoint, far_side
 from lastgood.aio.handle import Fetched, Handle, Plain
-from lastgood.engine import task as engine
 from lastgood.engine.restore import What
 from lastgood.model.lease import Lease
-from lastgood.runner import control as runner
+from lastgood.work import control as runner
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from lastgood.aio.checkpoint import Checkpoint, if_any
 from lastgood.aio.handle import Fetched, Handle, Plain, bridged
-from lastgood.content.difference import Change
+from lastgood.compare.state import Change
+from lastgood.compare.summary import Stat
 from lastgood.engine import browse
 from lastgood.engine import difference as engine
 from lastgood.engine.browse import FileChange
-from lastgood.workspace.summary import Stat
 
 
 class FilesDiff(Handle[browse.FilesDiff]):

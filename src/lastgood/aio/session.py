@@ -12,13 +12,13 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from lastgood import task as tasks
 from lastgood.aio.bridge import Bridge
 from lastgood.aio.checkpoint import Checkpoint
 from lastgood.aio.handle import Fetched, Handle, Plain
-from lastgood.engine import task as tasks
 from lastgood.errors import InvalidError
 from lastgood.model.identity import check_text
-from lastgood.runner import session as runner
+from lastgood.work import session as runner
 
 
 class Session(Handle[runner.Session]):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from lastgood import manager
+from lastgood import store as engine
 from lastgood.aio.checkpoint import Checkpoint, Recovery, each, if_any, page
 from lastgood.aio.difference import FilesDiff
 from lastgood.aio.handle import Opened, Plain, bridged, opening
 from lastgood.aio.task import Task
-from lastgood.engine import manager
-from lastgood.engine import store as engine
 from lastgood.engine.history import Entry
 from lastgood.engine.options import Options
 from lastgood.evidence import verifier

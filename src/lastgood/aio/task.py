@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lastgood import task as engine
 from lastgood.aio.checkpoint import Checkpoint, Loadable, Recovery, Restored, far_side, if_any
 from lastgood.aio.control import Steering
 from lastgood.aio.difference import Difference
 from lastgood.aio.handle import Plain, bridged
 from lastgood.aio.session import Session
 from lastgood.aio.step import Step
-from lastgood.engine import task as engine
 from lastgood.engine.history import Entry
 from lastgood.engine.options import OnFailure
 from lastgood.engine.restore import What

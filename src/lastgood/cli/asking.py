@@ -18,7 +18,7 @@ from lastgood.errors import ControlError
 
 if TYPE_CHECKING:
     from lastgood.model.request import Request
-    from lastgood.runner.control import Asked, Control
+    from lastgood.work.control import Asked, Control
 
 POLL_SECONDS = 0.2
 """So often it is looked whether a request is met: as often as work that waits looks for requests."""

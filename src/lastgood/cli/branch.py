@@ -10,9 +10,9 @@ from lastgood.cli.command import subcommand, workspace_options
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, printable, say
 from lastgood.cli.summary import moment_text
-from lastgood.engine.store import Store
 from lastgood.model.identity import moment
 from lastgood.model.task import BranchInfo
+from lastgood.store import Store
 
 
 @subcommand

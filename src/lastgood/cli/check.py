@@ -11,9 +11,9 @@ from lastgood.cli.files import few, path_text
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, counted, printable, short_id, size_text, styled
 from lastgood.cli.progress import counting
-from lastgood.engine.check import check_at
-from lastgood.engine.checking.report import CheckReport, Finding, Standing, Use
 from lastgood.errors import IntegrityError
+from lastgood.upkeep.check import check_at
+from lastgood.upkeep.checking.report import CheckReport, Finding, Standing, Use
 
 MOST_PARTS = 5
 MOST_FINDINGS = 50

@@ -14,8 +14,8 @@ from lastgood.cli.output import answer, counted, local_time, size_text
 from lastgood.cli.progress import counting
 from lastgood.cli.quantity import span, span_text
 from lastgood.cli.summary import moment_text
-from lastgood.engine.collect import GRACE_SECONDS, Collected
 from lastgood.model.identity import now
+from lastgood.upkeep.collect import GRACE_SECONDS, Collected
 
 
 @subcommand

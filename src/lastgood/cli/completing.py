@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     import click
 
-    from lastgood.engine.store import Store
-    from lastgood.runner.control import Control
+    from lastgood.store import Store
+    from lastgood.work.control import Control
 
 MOST = 100
 

@@ -7,8 +7,8 @@ from typing import Any
 from lastgood.cli.command import subcommand, workspace_options
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, printable, table
-from lastgood.engine.context import operating_system_user
-from lastgood.engine.location import CONFIG, find_config
+from lastgood.local.location import CONFIG, find_config
+from lastgood.observe.log import operating_system_user
 
 
 @subcommand

@@ -26,12 +26,12 @@ from lastgood.cli.output import (
 )
 from lastgood.cli.progress import counting
 from lastgood.cli.summary import place_text
-from lastgood.content.difference import Change, compare
+from lastgood.compare.state import Change, compare
 
 if TYPE_CHECKING:
     from lastgood.engine.browse import FilesDiff
     from lastgood.engine.checkpoint import Checkpoint
-    from lastgood.engine.store import Store
+    from lastgood.store import Store
 
 LONGEST = 200
 
@@ -157,7 +157,7 @@ def _print(found: _Compared, stat: bool) -> None:
     if found.files is None:
         return
     if stat:
-        from lastgood.workspace.summary import stat_line
+        from lastgood.compare.summary import stat_line
 
         for one in found.files.stats:
             click.echo(printable(stat_line(one)))

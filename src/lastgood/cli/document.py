@@ -92,11 +92,11 @@ def parse(field: str, text: str, *, read_back: Callable[[dict[str, Any]], Any] =
 def _read_back(built: dict[str, Any]) -> Any:
     if len(built) == 1:
         if isinstance(elements := built.get(APPEND_LIST), list):
-            from lastgood.content.appending import AppendList
+            from lastgood.codec.append_list import AppendList
 
             return AppendList(elements)
         if built.get(REDACTED) is True:
-            from lastgood.content.redacted import Redacted
+            from lastgood.codec.redacted import Redacted
 
             return Redacted()
     return built

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from lastgood.cli.output import printable, styled
 from lastgood.cli.summary import MARKS, Standing, tagged_message, verification
 from lastgood.cli.tree import Fold, Point, Strand, Tree
-from lastgood.engine.store import Store
 from lastgood.model.task import BranchInfo
+from lastgood.store import Store
 
 WIDEST_GRAPH = 8  # to which the rows are aligned; deeper ones are shifted
 NARROW = 60  # columns, below which types are left out

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from lastgood.cli.invocation import Invocation
     from lastgood.engine.browse import FileChange
     from lastgood.engine.checkpoint import Checkpoint, Skipped
-    from lastgood.engine.store import Store
     from lastgood.engine.workspace import Workspace
     from lastgood.model.journal import Journal
     from lastgood.model.task import BranchInfo
+    from lastgood.store import Store
 
 
 class Drift(NamedTuple):

@@ -13,8 +13,8 @@ from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, counted, fitted, local_time, printable, say, short_id, size_text, table
 from lastgood.cli.progress import counting
 from lastgood.cli.summary import moment_text
-from lastgood.engine.usage import BranchUsage, CheckpointUsage, Growth, Share, TaskUsage, Usage
 from lastgood.errors import IntegrityError
+from lastgood.upkeep.usage import BranchUsage, CheckpointUsage, Growth, Share, TaskUsage, Usage
 
 Level = Literal["tasks", "branches", "checkpoints"]
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from lastgood.cli.invocation import Invocation
     from lastgood.engine.browse import FileChange
     from lastgood.engine.checkpoint import Checkpoint, Skipped
-    from lastgood.engine.store import Store
     from lastgood.model.journal import Journal
+    from lastgood.store import Store
 
 MOST = 20
 """Paths that are printed for people, of each sort; programs get all."""
@@ -26,7 +26,7 @@ MARKS = {"added": "+", "deleted": "-"}
 
 def path_text(path: str) -> str:
     """A path on one line, in C's quotes where it holds what cannot be printed."""
-    from lastgood.workspace.summary import path_text as quoted
+    from lastgood.compare.summary import path_text as quoted
 
     return quoted(os.fsencode(path)) if path else ""
 
@@ -95,7 +95,7 @@ def interrupted_restores(call: Invocation, store: Store) -> list[Journal]:
 
     Looking changes nothing.
     """
-    from lastgood.engine.process import this_process
+    from lastgood.local.process import this_process
 
     folders = call.folders()
     if folders is None or not store.catalog.journals(this_process().host):

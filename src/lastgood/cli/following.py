@@ -12,17 +12,17 @@ from lastgood.catalog.contract import MAX_PAGE, StoredCheckpoint
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import fitted, json_text, printable, say
 from lastgood.cli.summary import row, summary
-from lastgood.engine.spooling.absent import why_away
-from lastgood.engine.spooling.entry import is_provisional
-from lastgood.engine.spooling.known import is_there
 from lastgood.errors import UnavailableError
 from lastgood.model.identity import check_type
+from lastgood.spool.absent import why_away
+from lastgood.spool.entry import is_provisional
+from lastgood.spool.known import is_there
 
 if TYPE_CHECKING:
     from lastgood.catalog.contract import Line
     from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.history import Entry
-    from lastgood.engine.store import Store
+    from lastgood.store import Store
 
 POLL_SECONDS = 0.3
 """So often it is looked whether something happened: one row is read for that, and whether something is spooled."""

@@ -16,9 +16,9 @@ from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, fitted, local_time, printable, say, short_id, table
 from lastgood.cli.summary import MARKS, moment_text, verification
 from lastgood.engine.history import Entry
-from lastgood.engine.store import Store
 from lastgood.errors import InvalidError
 from lastgood.model.event import EventKind
+from lastgood.store import Store
 
 _AGO = re.compile(r"(\d{1,6})([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

@@ -10,12 +10,12 @@ import click
 from lastgood.cli.command import subcommand
 from lastgood.cli.invocation import Invocation, open_quietly
 from lastgood.cli.output import answer, say
-from lastgood.engine.location import CONFIG, FOLDER, VARIABLE, Config, config_text, find_config, locate
 from lastgood.errors import ConflictError, InvalidError
+from lastgood.local.location import CONFIG, FOLDER, VARIABLE, Config, config_text, find_config, locate
 from lastgood.model.identity import check_name
 
 if TYPE_CHECKING:
-    from lastgood.engine.store import Store
+    from lastgood.store import Store
 
 WORKSPACE = "."
 

@@ -10,10 +10,10 @@ from lastgood.cli.telling import Teller
 from lastgood.errors import InvalidError, NotFoundError
 
 if TYPE_CHECKING:
-    from lastgood.engine.location import Location
-    from lastgood.engine.store import Store
-    from lastgood.engine.task import Task
-    from lastgood.model.redaction import Redaction
+    from lastgood.local.location import Location
+    from lastgood.secrets.redaction import Redaction
+    from lastgood.store import Store
+    from lastgood.task import Task
 
 
 class Invocation:
@@ -30,7 +30,7 @@ class Invocation:
         self.teller = Teller(self)
 
     def locate(self) -> Location:
-        from lastgood.engine.location import locate
+        from lastgood.local.location import locate
 
         return locate(self.store)
 
@@ -58,15 +58,15 @@ class Invocation:
 
     def base_path(self) -> Path:
         """The folder of the nearest lastgood.toml, else the one that one stands in."""
-        from lastgood.engine.location import find_config
+        from lastgood.local.location import find_config
 
         config = find_config()
         return Path.cwd() if config is None else config.folder
 
     def redaction(self) -> Redaction:
         """What counts as a secret in the store."""
-        from lastgood.engine.location import options_for
         from lastgood.engine.options import Options
+        from lastgood.local.location import options_for
 
         return Options(**options_for(self.store)).redaction
 
@@ -74,7 +74,7 @@ class Invocation:
         """The task that was named, else that of the folder one stands in."""
         if self.task is not None:
             return self.task
-        from lastgood.engine.location import default_task, find_config
+        from lastgood.local.location import default_task, find_config
 
         return default_task(find_config())
 
@@ -86,7 +86,7 @@ class Invocation:
             return None
         if self.workspace:
             return _named_folders(self.workspace)
-        from lastgood.engine.location import find_config
+        from lastgood.local.location import find_config
 
         config = find_config()
         return None if config is None else config.folders()
@@ -114,9 +114,9 @@ class Invocation:
 
     def keeps_spool(self, catalog: Path) -> bool:
         """Whether checkpoints are spooled for a store that is not there."""
-        from lastgood.engine.location import options_for
         from lastgood.engine.options import Options
-        from lastgood.engine.spooling.known import has_spooled
+        from lastgood.local.location import options_for
+        from lastgood.spool.known import has_spooled
 
         return has_spooled(catalog, Options(**options_for(self.store)))
 
@@ -138,10 +138,10 @@ def _named_folders(given: tuple[str, ...]) -> str | dict[str, str]:
 
 def open_quietly(target: str | Path | None, user: str | None = None, **options: Any) -> Store:
     """As `lastgood.open`, without the warning about interrupted steps: `lastgood status` tells of them."""
-    from lastgood.engine.housekeeping import start_apart
-    from lastgood.engine.location import options_for
     from lastgood.engine.options import Options
-    from lastgood.engine.store import Store, open_backend, user_or_default
+    from lastgood.local.location import options_for
+    from lastgood.store import Store, open_backend, user_or_default
+    from lastgood.upkeep.housekeeping import start_apart
 
     acting, settings = user_or_default(user), Options(**{**options_for(target), **options})
     store = Store(open_backend(target, settings), acting, settings)

@@ -16,8 +16,8 @@ from lastgood.cli.progress import counting
 from lastgood.cli.quantity import size
 from lastgood.cli.question import confirm
 from lastgood.cli.summary import moment_text
-from lastgood.engine.limit import Evicted, Limited
-from lastgood.engine.store import Store
+from lastgood.store import Store
+from lastgood.upkeep.limit import Evicted, Limited
 
 
 @subcommand

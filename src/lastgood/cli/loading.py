@@ -12,7 +12,7 @@ import click
 from lastgood.errors import InvalidError, NotFoundError
 
 if TYPE_CHECKING:
-    from lastgood.model.redaction import Redaction
+    from lastgood.secrets.redaction import Redaction
 
 
 class OwnCodeError(InvalidError):

@@ -10,7 +10,7 @@ from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, fitted, printable, say, table
 from lastgood.cli.summary import ROW_HEAD, row, summary
 from lastgood.engine.checkpoint import Checkpoint
-from lastgood.engine.store import Store
+from lastgood.store import Store
 
 
 @subcommand

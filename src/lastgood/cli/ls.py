@@ -17,7 +17,7 @@ from lastgood.errors import NotFoundError
 
 if TYPE_CHECKING:
     from lastgood.engine.browse import FileInfo
-    from lastgood.engine.store import Store
+    from lastgood.store import Store
 
 _TYPES = {"file": S_IFREG, "folder": S_IFDIR, "link": S_IFLNK}
 

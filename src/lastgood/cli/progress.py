@@ -33,7 +33,7 @@ def counting(call: Invocation, doing: str) -> Iterator[Stage]:
         return
     import threading
 
-    from lastgood.engine.context import reporting
+    from lastgood.observe.log import reporting
 
     over = threading.Event()
     counter = threading.Thread(target=count, args=(over.wait, doing, sys.stderr, stage), daemon=True)

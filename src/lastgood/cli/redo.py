@@ -5,7 +5,7 @@ from __future__ import annotations
 from lastgood.cli.command import subcommand, workspace_options
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.undo import move
-from lastgood.engine.task import Task
+from lastgood.task import Task
 
 
 @subcommand

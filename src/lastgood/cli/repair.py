@@ -14,8 +14,8 @@ from lastgood.cli.files import few
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, counted, printable, styled
 from lastgood.cli.progress import counting
-from lastgood.engine.repairing.report import RepairReport
 from lastgood.errors import IntegrityError
+from lastgood.upkeep.repairing.report import RepairReport
 
 
 @subcommand

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.restore import Restored, What
     from lastgood.engine.rewind import FilesPlan
-    from lastgood.engine.store import Store
-    from lastgood.engine.task import Task
     from lastgood.model.lease import Lease
+    from lastgood.store import Store
+    from lastgood.task import Task
 
 
 @subcommand_that_asks
@@ -158,7 +158,7 @@ def _ask_for_it(call: Invocation, task: Task, checkpoint: str, what: What, way: 
 
 def _take_lease_away(call: Invocation, task: Task, worker: Lease) -> None:
     """Whoever had it is refused from now on, and learns that with its next save, or when it renews its lease."""
-    from lastgood.runner.holding import Hold, name_executor
+    from lastgood.work.holding import Hold, name_executor
 
     hold = Hold(task.store, task.owner, name_executor(), 1.0)
     hold.take(worker.branch_id, over=worker.token)
@@ -203,7 +203,7 @@ def _show_plan(call: Invocation, checkpoint: str, what: What, paths: tuple[str, 
 
 
 def _state_changes(store: Store, call: Invocation, chosen: Checkpoint) -> int:
-    from lastgood.content.difference import compare
+    from lastgood.compare.state import compare
 
     head = store.find_checkpoint("HEAD", call.task_id(), owner=call.owner)
     return len(compare(head.state, chosen.state))
@@ -212,7 +212,7 @@ def _state_changes(store: Store, call: Invocation, chosen: Checkpoint) -> int:
 def _marked(plan: FilesPlan) -> dict[str, list[str]]:
     """`+` what is not there now, `~` what is, `-` what goes."""
     from lastgood.engine.rewind import in_the_way, shown
-    from lastgood.workspace.plan import Enter, Place
+    from lastgood.files.plan import Enter, Place
 
     hidden = in_the_way(plan)
     marked: dict[str, list[str]] = {"+": [], "~": [], "-": list(plan.deleted)}
@@ -239,7 +239,7 @@ def _copy(call: Invocation, checkpoint: str, to: str, paths: tuple[str, ...]) ->
 
 def _announced(restored: Restored) -> list[str]:
     """What was written and is run by tools that nobody named."""
-    from lastgood.workspace.plan import is_announced
+    from lastgood.files.plan import is_announced
 
     named = any(root.name for root in restored.checkpoint.record.files or ())
     return [path for path in restored.restored if is_announced(os.fsencode(path.partition(":")[2] if named else path))]

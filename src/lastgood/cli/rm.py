@@ -12,7 +12,7 @@ from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, printable, say, short_id
 from lastgood.cli.question import confirm
 from lastgood.engine.revision import resolve
-from lastgood.engine.store import Store
+from lastgood.store import Store
 
 
 @subcommand

@@ -20,8 +20,8 @@ from lastgood.errors import CheckpointError, StageError
 
 if TYPE_CHECKING:
     from lastgood.cli.loading import Runnable
-    from lastgood.engine.store import Store
-    from lastgood.engine.task import Task
+    from lastgood.store import Store
+    from lastgood.task import Task
 
 
 @subcommand

@@ -23,9 +23,9 @@ from lastgood.cli.save import changed, read_settings
 from lastgood.cli.summary import summary
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.step import Step
-from lastgood.engine.store import Store
-from lastgood.engine.task import Task
 from lastgood.errors import CheckpointError, InvalidError, NotFoundError
+from lastgood.store import Store
+from lastgood.task import Task
 
 CANNOT_START, NO_SUCH_COMMAND, BY_SIGNAL = 126, 127, 128
 """As shells say it: the command cannot be run, there is none, it ended by a signal (whose number is added)."""

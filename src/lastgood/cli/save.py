@@ -18,8 +18,8 @@ from lastgood.engine.checkpoint import Checkpoint
 from lastgood.errors import ConflictError, InvalidError
 
 if TYPE_CHECKING:
-    from lastgood.engine.store import Store
-    from lastgood.engine.task import Task
+    from lastgood.store import Store
+    from lastgood.task import Task
 
 TRIES = 50
 """How often a save is made anew because others were faster; each time one of them has got on."""

@@ -15,9 +15,9 @@ from lastgood.cli.spool import waits
 from lastgood.cli.summary import moment_text, place_text, summary, verification
 from lastgood.engine.browse import FileChange
 from lastgood.engine.checkpoint import Checkpoint
-from lastgood.engine.store import Store
 from lastgood.model.checkpoint import Attestation, FileRoot
 from lastgood.model.identity import moment
+from lastgood.store import Store
 
 PREVIEW = 400
 

@@ -11,10 +11,10 @@ from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, counted, fitted, local_time, printable, say, short_id, size_text, table
 from lastgood.cli.summary import moment_text
 from lastgood.engine.checkpoint import Checkpoint
-from lastgood.engine.spooling.replay import Replayed
-from lastgood.engine.spooling.spool import Spool, SpoolFigures
-from lastgood.engine.store import Store
 from lastgood.model.identity import moment
+from lastgood.spool.replay import Replayed
+from lastgood.spool.spool import Spool, SpoolFigures
+from lastgood.store import Store
 
 
 @subcommand

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
-    from lastgood.engine.store import Store
+    from lastgood.store import Store
 
 FIELD = "progress"
 BY_OTHERS = frozenset(

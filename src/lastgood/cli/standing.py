@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lastgood.cli.output import local_time
 from lastgood.cli.stages import find_progress, progress_text
-from lastgood.engine.process import is_alive
+from lastgood.local.process import is_alive
 from lastgood.model.control import describe
 from lastgood.model.identity import moment
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
-    from lastgood.engine.store import Store
     from lastgood.model.lease import Lease
     from lastgood.model.request import Request
+    from lastgood.store import Store
 
 PROCESS = {True: "running", False: "gone", None: "unknown"}
 
@@ -95,7 +95,7 @@ def look_at_work(store: Store, task: str, owner: str, head: Checkpoint) -> Stand
 
 
 def _question(store: Store, task: str, owner: str) -> dict[str, Any] | None:
-    from lastgood.runner.steering import find_question
+    from lastgood.work.steering import find_question
 
     return find_question(store.task(task, owner=owner))
 

@@ -12,8 +12,8 @@ from lastgood.cli.spool import figures_data, in_words
 from lastgood.cli.standing import Standing, look_at_work
 from lastgood.cli.summary import line, moment_text, summary
 from lastgood.engine.recovery import Recovery
-from lastgood.engine.store import Store
 from lastgood.model.identity import moment
+from lastgood.store import Store
 
 
 @subcommand

@@ -10,8 +10,8 @@ from lastgood.cli.command import subcommand
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, fitted, local_time, printable, say, short_id, table
 from lastgood.cli.summary import moment_text
-from lastgood.engine.process import is_alive
 from lastgood.errors import InvalidError, NotFoundError
+from lastgood.local.process import is_alive
 from lastgood.model.identity import moment
 from lastgood.model.step import OpenStep
 

@@ -19,8 +19,8 @@ from lastgood.errors import EvidenceError
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
-    from lastgood.engine.store import Store
-    from lastgood.engine.task import Task
+    from lastgood.store import Store
+    from lastgood.task import Task
 
 TASK = "write-slug"
 TESTS = 'from slug import slug\n\nassert slug("Hello, World") == "hello-world"\n'

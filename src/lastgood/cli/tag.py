@@ -10,8 +10,8 @@ from lastgood.cli.command import subcommand
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, printable, short_id, table
 from lastgood.engine.revision import resolve
-from lastgood.engine.store import Store
 from lastgood.errors import NotFoundError
+from lastgood.store import Store
 
 
 @subcommand

@@ -74,8 +74,8 @@ _FORMS: dict[tuple[str, str], tuple[str, Callable[[Any], Any]]] = {
     ("datetime", "date"): ("$date", lambda value: value.isoformat()),
     ("datetime", "time"): ("$time", lambda value: value.isoformat()),
     ("datetime", "timedelta"): ("$timedelta", lambda value: [value.days, value.seconds, value.microseconds]),
-    ("lastgood.content.appending", "AppendList"): (APPEND_LIST, _items),
-    ("lastgood.content.redacted", "Redacted"): (REDACTED, lambda value: True),
+    ("lastgood.codec.append_list", "AppendList"): (APPEND_LIST, _items),
+    ("lastgood.codec.redacted", "Redacted"): (REDACTED, lambda value: True),
 }
 
 

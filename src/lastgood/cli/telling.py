@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from lastgood.engine.context import listening
+from lastgood.observe.log import listening
 
 if TYPE_CHECKING:
     from lastgood.cli.invocation import Invocation

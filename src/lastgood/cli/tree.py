@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import msgspec
 
 from lastgood.catalog.contract import MAX_PAGE, Line, StoredCheckpoint
-from lastgood.engine.store import Store
 from lastgood.model.task import BranchInfo, TaskInfo
+from lastgood.store import Store
 
 NEWEST = 3  # of each line, that are never folded
 SHORTEST_FOLD = 3

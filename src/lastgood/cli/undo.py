@@ -15,9 +15,9 @@ from lastgood.cli.progress import counting
 from lastgood.cli.summary import line, summary
 from lastgood.engine.browse import FileChange
 from lastgood.engine.checkpoint import Checkpoint
-from lastgood.engine.store import Store
-from lastgood.engine.task import Task
 from lastgood.errors import CheckpointError
+from lastgood.store import Store
+from lastgood.task import Task
 
 
 @subcommand

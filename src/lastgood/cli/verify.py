@@ -14,10 +14,10 @@ from lastgood.cli.evidence import described, said
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import json_text, printable, short_id, styled
 from lastgood.engine.revision import resolve
-from lastgood.engine.store import Store
 from lastgood.errors import EvidenceError, IntegrityError, InvalidError, LostCommitsError
 from lastgood.model.evidence import Evidence
 from lastgood.model.task import TaskInfo
+from lastgood.store import Store
 
 Result = Literal["verified", "unverified", "failed", "damaged", "intact"]
 _WORDS: dict[Result, str] = {

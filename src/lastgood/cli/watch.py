@@ -16,9 +16,9 @@ from lastgood.cli.progress import counting
 from lastgood.errors import CheckpointError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
-    from lastgood.engine.store import Store
     from lastgood.engine.workspace import Workspace
-    from lastgood.workspace.roots import Root
+    from lastgood.files.roots import Root
+    from lastgood.store import Store
 
 
 @subcommand

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from lastgood.engine.context import report
-from lastgood.workspace.reading import Content, Job, Skipped
+from lastgood.files.read import Content, Job, Skipped
+from lastgood.observe.log import report
 
 if TYPE_CHECKING:
     from lastgood.engine.blobs import Batch

@@ -15,9 +15,9 @@ from pathlib import Path
 from lastgood.engine.draft import discard
 from lastgood.errors import BusyError, CheckpointError
 from lastgood.evidence.rows import copy_database, is_at_rest
-from lastgood.workspace.beneath import Walk, split
-from lastgood.workspace.index import signature
-from lastgood.workspace.reading import Content, Job, Put, Skipped, read_content, refuse
+from lastgood.files.beneath import Walk, split
+from lastgood.files.index import signature
+from lastgood.files.read import Content, Job, Put, Skipped, read_content, refuse
 
 SECONDS = 30.0
 

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from lastgood.catalog.contract import FILES, Blob, Catalog, NewPack, Place
-from lastgood.content.compression import compress, decompress
+from lastgood.codec.compress import compress, decompress
+from lastgood.compare.trees import fetch_differing
 from lastgood.engine.draft import PackDraft, discard
-from lastgood.engine.process import this_process
 from lastgood.errors import CheckpointError, IntegrityError, InvalidError, UnavailableError
+from lastgood.local.process import this_process
 from lastgood.model.digest import digest, to_text
 from lastgood.model.identity import new_id
 from lastgood.model.tree import File, Tree, decode_chunks, decode_tree
-from lastgood.workspace.changes import fetch_differing
 
 if TYPE_CHECKING:
     from lastgood.objects.contract import ObjectStore

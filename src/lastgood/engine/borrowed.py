@@ -7,8 +7,8 @@ from pathlib import Path
 
 from lastgood.engine.handover import GivenUp, Line, Place, Settled, Take
 from lastgood.engine.workspace import Index
-from lastgood.workspace.roots import Root
-from lastgood.workspace.watch import Changed, Watcher
+from lastgood.files.roots import Root
+from lastgood.files.watch import Changed, Watcher
 
 
 class Borrowed:

@@ -17,9 +17,9 @@ from lastgood.model.tree import Entry, File, Folder, Left, Link
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lastgood.compare.summary import Stat
+    from lastgood.compare.trees import Change
     from lastgood.engine.checkpoint import Checkpoint
-    from lastgood.workspace.changes import Change
-    from lastgood.workspace.summary import Stat
 
 P = TypeVar("P", str, "str | os.PathLike[str]")
 FileKind = Literal["file", "folder", "link", "left out"]
@@ -118,7 +118,7 @@ class FilesDiff:
 
     def _compare(self, name: str) -> Iterator[Change]:
         """Of a list of files nothing is known but these."""
-        from lastgood.workspace.changes import compare_trees
+        from lastgood.compare.trees import compare_trees
 
         old, new = self._old.get(name), self._new.get(name)
         unknown: tuple[str, ...] = ()
@@ -147,7 +147,7 @@ class FilesDiff:
     @cached_property
     def stats(self) -> list[Stat]:
         """Lines added and removed, for each path."""
-        from lastgood.workspace.summary import count_changes
+        from lastgood.compare.summary import count_changes
 
         return [
             stat._replace(path=f"{name}:{stat.path}") if name else stat
@@ -158,13 +158,13 @@ class FilesDiff:
     @property
     def summary(self) -> str:
         """What changed, in one paragraph."""
-        from lastgood.workspace.summary import summarize
+        from lastgood.compare.summary import summarize
 
         return summarize(self.stats)
 
     def patch(self, *, max_bytes: int | None = None) -> bytes:
         """A unified diff that `patch -p1` and `git apply` take; with several roots one after the other."""
-        from lastgood.workspace.text import unified
+        from lastgood.compare.text import unified
 
         parts = []
         for name, changes in self._changes:

@@ -20,10 +20,9 @@ from lastgood.catalog.contract import (
     SliceOf,
     StoredCheckpoint,
 )
-from lastgood.content.compression import compress
-from lastgood.content.redacted import redact_state
-from lastgood.content.splitting import Split, Splitter
-from lastgood.engine.context import current_correlation
+from lastgood.codec.compress import compress
+from lastgood.codec.redacted import redact_state
+from lastgood.codec.split import Split, Splitter
 from lastgood.errors import InvalidError
 from lastgood.model.checkpoint import (
     COMPANIONS,
@@ -40,7 +39,8 @@ from lastgood.model.control import CONTROL_STATES, Lineage
 from lastgood.model.digest import digest
 from lastgood.model.identity import check_name, check_number, check_text, check_type, new_id, now
 from lastgood.model.metadata import check_metadata
-from lastgood.model.redaction import Redaction
+from lastgood.observe.log import current_correlation
+from lastgood.secrets.redaction import Redaction
 
 if TYPE_CHECKING:
     from lastgood.engine.step import Step

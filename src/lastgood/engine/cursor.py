@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from lastgood.catalog.contract import Committed, NewBranch, Position
-from lastgood.content.decoding import decode
-from lastgood.content.redacted import redact_state
-from lastgood.content.values import encode
+from lastgood.codec.decode import decode
+from lastgood.codec.encode import encode
+from lastgood.codec.redacted import redact_state
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, Draft, Ground, Splitters, write_checkpoint
-from lastgood.engine.context import is_logging, log_operation, log_warning
+from lastgood.engine.lease import retry_without_dead_lease
 from lastgood.engine.options import OnFailure
-from lastgood.engine.process import past_the_dead
 from lastgood.errors import (
     BusyError,
     CheckpointError,
@@ -26,17 +25,18 @@ from lastgood.errors import (
     NotFoundError,
     UnavailableError,
 )
+from lastgood.local.fork import renew_after_fork
 from lastgood.model.checkpoint import PROVISIONAL, Head, Record
 from lastgood.model.control import refuse_restart
 from lastgood.model.digest import SIZE
-from lastgood.model.forking import renew_after_fork
 from lastgood.model.identity import new_id
 from lastgood.model.task import MAIN
+from lastgood.observe.log import is_logging, log_operation, log_warning
 
 if TYPE_CHECKING:
-    from lastgood.engine.store import Store
     from lastgood.engine.verification import Proof
     from lastgood.model.evidence import EvidencePack
+    from lastgood.store import Store
 
 
 ANY: Final = "any"
@@ -244,7 +244,7 @@ class Cursor:
         store = self.store
         about = store.catalog, ground, draft, self._splitters, store.user, store.options.redaction
         try:
-            record, committed = past_the_dead(store.catalog, lambda: write_checkpoint(*about))
+            record, committed = retry_without_dead_lease(store.catalog, lambda: write_checkpoint(*about))
         except BusyError:  # once more: whoever held it may be gone
             record, committed = write_checkpoint(*about)
         if store.housekeeping is not None:

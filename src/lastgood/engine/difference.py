@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lastgood.content.difference import Change, compare
+from lastgood.compare.state import Change, compare
 
 if TYPE_CHECKING:
     from lastgood.engine.browse import FilesDiff

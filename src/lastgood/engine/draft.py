@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lastgood.catalog.contract import NewPack, Packed
-from lastgood.content.packs import PackWriter, pack_name
+from lastgood.codec.pack import PackWriter, pack_name
 from lastgood.errors import DiskFullError, UnavailableError
 
 

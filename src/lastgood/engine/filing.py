@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from lastgood.catalog.contract import Catalog
-from lastgood.engine.location import CATALOG, objects_beside, quarantine_beside
 from lastgood.errors import UnavailableError
-from lastgood.model.forking import renew_after_fork
+from lastgood.local.fork import renew_after_fork
+from lastgood.local.location import CATALOG, objects_beside, quarantine_beside
 
 if TYPE_CHECKING:
     from tempfile import TemporaryDirectory

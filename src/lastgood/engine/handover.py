@@ -16,8 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from lastgood.workspace.index import Identity
-from lastgood.workspace.watch import Knowledge
+from lastgood.files.index import Identity
+from lastgood.files.watch import Knowledge
 
 SECONDS = 1.0
 """How long one message may take to be sent, or to arrive."""

@@ -22,10 +22,10 @@ from typing import Self
 from lastgood.engine.handover import GivenUp, Handed, Line, Message, Noted, Place, Settled, Take
 from lastgood.engine.workspace import FULL_SECONDS
 from lastgood.errors import BusyError, UnavailableError
-from lastgood.workspace.index import Identity
-from lastgood.workspace.private import make_private
-from lastgood.workspace.roots import Root
-from lastgood.workspace.watch import Watcher
+from lastgood.files.index import Identity
+from lastgood.files.roots import Root
+from lastgood.files.watch import Watcher
+from lastgood.local.private import make_private
 
 PAUSE = 0.25
 """Seconds between two looks at a queue: it holds 16,384 events, and someone who writes all the time must not keep this

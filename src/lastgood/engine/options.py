@@ -8,10 +8,10 @@ from typing import Literal, get_args
 
 import msgspec
 
-from lastgood.engine.alert import Alert, Thresholds
 from lastgood.errors import InvalidError
 from lastgood.model.identity import check_flag, check_number
-from lastgood.model.redaction import Redaction
+from lastgood.observe.alert import Alert, Thresholds
+from lastgood.secrets.redaction import Redaction
 
 OnFailure = Literal["spool", "raise", "continue"]
 MEBIBYTE = 1 << 20
@@ -75,7 +75,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             hint = "as in Thresholds(save_failures=5)"
             raise InvalidError("thresholds is not a Thresholds", hint=hint, field="thresholds")
         if self.alert_webhook is not None:
-            from lastgood.engine.webhook import check_webhook
+            from lastgood.observe.webhook import check_webhook
 
             check_webhook(self.alert_webhook)
 

@@ -9,15 +9,15 @@ import msgspec
 
 from lastgood.catalog.contract import MAX_PAGE, Line, Position, StoredCheckpoint
 from lastgood.engine.checkpoint import Checkpoint
-from lastgood.engine.process import is_alive, this_process
-from lastgood.engine.spooling.absent import why_away
 from lastgood.errors import UnavailableError
+from lastgood.local.process import is_alive, this_process
 from lastgood.model.journal import Journal
 from lastgood.model.step import OpenStep
+from lastgood.spool.absent import why_away
 
 if TYPE_CHECKING:
-    from lastgood.engine.store import Store
     from lastgood.engine.verification import Recording, Verification
+    from lastgood.store import Store
 
 NEVER_GOOD = frozenset(("stage_failed", "cancelled", "before_restore"))
 """Types of checkpoints that work does not go back to by itself."""

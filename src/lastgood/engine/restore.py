@@ -17,7 +17,7 @@ from lastgood.model.metadata import check_metadata
 from lastgood.model.task import MAIN
 
 if TYPE_CHECKING:
-    from lastgood.engine.store import Store
+    from lastgood.store import Store
 
 What = Literal["both", "state", "files"]
 Way = Literal["restore", "fork", "rollback"]

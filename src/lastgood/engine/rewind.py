@@ -19,26 +19,26 @@ from lastgood.engine.blobs import Gathered
 from lastgood.engine.browse import paths_in, require_files
 from lastgood.engine.checkpoint import Skipped
 from lastgood.engine.commit import KEPT, Draft
-from lastgood.engine.context import report
 from lastgood.engine.cursor import is_gone
-from lastgood.engine.process import this_process
 from lastgood.engine.recovery import interrupted_restores, restores_under_way
 from lastgood.engine.restore import Restored, What, draft_restored, meets, plan_branch, require_restorable
-from lastgood.engine.task import NOT_GIVEN
 from lastgood.engine.workspace import CapturedFiles, Workspace
 from lastgood.errors import CheckpointError, ConflictError, IntegrityError, InvalidError, UnavailableError
+from lastgood.files.apply import Applied, apply, sweep
+from lastgood.files.plan import Place, Plan, make_plan
+from lastgood.files.roots import Root
+from lastgood.files.watch import Changed
+from lastgood.local.process import this_process
 from lastgood.model.identity import new_id, now
 from lastgood.model.journal import Journal
 from lastgood.model.tree import File
-from lastgood.workspace.apply import Applied, apply, sweep
-from lastgood.workspace.plan import Place, Plan, make_plan
-from lastgood.workspace.roots import Root
-from lastgood.workspace.watch import Changed
+from lastgood.observe.log import report
+from lastgood.task import NOT_GIVEN
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.cursor import Cursor
-    from lastgood.engine.store import Store
+    from lastgood.store import Store
 
 
 T = TypeVar("T")

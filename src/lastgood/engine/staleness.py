@@ -11,11 +11,11 @@ from lastgood.model.evidence import Evidence, EvidencePack
 
 if TYPE_CHECKING:
     from lastgood.engine.commit import Draft
-    from lastgood.engine.store import Store
     from lastgood.engine.workspace import CapturedFiles, Workspace
+    from lastgood.files.beneath import Walk
+    from lastgood.files.roots import Root
     from lastgood.model.checkpoint import FileRoot
-    from lastgood.workspace.beneath import Walk
-    from lastgood.workspace.roots import Root
+    from lastgood.store import Store
 
 MAX_PATH = 200
 
@@ -73,7 +73,7 @@ def _removed(root: Root, files: CapturedFiles, before: Sequence[FileRoot], store
     old = [each.tree for each in before if each.name == root.name and not each.partial]
     if not old or old == [new]:
         return []
-    from lastgood.workspace.changes import compare_trees
+    from lastgood.compare.trees import compare_trees
 
     changes = compare_trees(old[0], new, store.filing.blobs.read_with(files.gathered), renames=False)
     return [change.path for change in changes if change.kind == "deleted"]
@@ -81,7 +81,7 @@ def _removed(root: Root, files: CapturedFiles, before: Sequence[FileRoot], store
 
 def _last_removal(root: Root, paths: Iterable[bytes]) -> tuple[int, bytes]:
     """When the last of them can have been removed: by the folder that it lay in, or what is left of the way there."""
-    from lastgood.workspace.beneath import Walk, split
+    from lastgood.files.beneath import Walk, split
 
     last = 0, b""
     with Walk(root.path) as walk:
@@ -102,7 +102,7 @@ def _stamp_of(walk: Walk, folder: bytes) -> int | None:
 
 
 def _shown(root: Root, path: bytes) -> str:
-    from lastgood.workspace.summary import path_text
+    from lastgood.compare.summary import path_text
 
     text = path_text(path[-MAX_PATH:])
     return f"{root.name}:{text}" if root.name else text

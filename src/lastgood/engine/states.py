@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from lastgood.catalog.contract import Blob, Catalog, StoredCheckpoint
-from lastgood.content.compression import decompress
-from lastgood.content.joining import check, join
+from lastgood.codec.compress import decompress
+from lastgood.codec.join import check, join
 from lastgood.engine.cache import CheckpointCache
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import Record, ValueRef

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from lastgood.engine.commit import KEPT
 from lastgood.engine.cursor import ANY
-from lastgood.engine.process import this_process
 from lastgood.engine.staleness import Run
 from lastgood.errors import ConflictError, InvalidError, NotFoundError, UnavailableError
+from lastgood.local.process import this_process
 from lastgood.model.checkpoint import COMPANIONS
 from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
 from lastgood.model.identity import check_name, check_type, new_id, now
@@ -21,7 +21,7 @@ from lastgood.model.step import OpenStep
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.command import Command
-    from lastgood.engine.task import Task
+    from lastgood.task import Task
 
 ERROR_CHARACTERS = 2000
 OnError = Literal["keep", "restore"]

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from lastgood.catalog.contract import StoredCheckpoint
-from lastgood.engine.spans import spanned
 from lastgood.engine.verify import examine
 from lastgood.errors import CheckpointError, InvalidError
 from lastgood.model.checkpoint import Attestation, encode_plain
 from lastgood.model.evidence import Evidence, EvidencePack
 from lastgood.model.identity import MAX_TEXT_BYTES, is_text, moment
-from lastgood.model.redaction import MASK, Redaction
+from lastgood.observe.spans import spanned
+from lastgood.secrets.redaction import MASK, Redaction
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
-    from lastgood.engine.store import Store
     from lastgood.evidence.verifier import EvidenceVerifier
+    from lastgood.store import Store
 
 MAX_EVIDENCE = 10_000
 MAX_PARTS, MAX_NESTING = 10_000, 32

@@ -16,13 +16,13 @@ from typing import Any, BinaryIO
 import msgspec
 
 from lastgood.catalog.contract import FILES
-from lastgood.content.packs import PackWriter
+from lastgood.codec.pack import PackWriter
 from lastgood.engine.apart import read_apart
 from lastgood.engine.blobs import GROUP_BLOBS, GROUP_BYTES, PACK_BYTES
 from lastgood.engine.draft import disk_error
 from lastgood.errors import CheckpointError
+from lastgood.files.read import Content, Job, Skipped, read_jobs
 from lastgood.model.digest import digest
-from lastgood.workspace.reading import Content, Job, Skipped, read_jobs
 
 _LENGTH = struct.Struct("<Q")
 

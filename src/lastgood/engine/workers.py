@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lastgood.catalog.contract import NewPack, Packed
-from lastgood.content.packs import pack_name
+from lastgood.codec.pack import pack_name
 from lastgood.engine.ahead import processors
 from lastgood.engine.draft import discard
 from lastgood.engine.worker import Answer, Order, receive, send
 from lastgood.errors import CheckpointError, UnavailableError
-from lastgood.workspace.reading import Content, Job, Skipped
+from lastgood.files.read import Content, Job, Skipped
 
 if TYPE_CHECKING:
     from lastgood.engine.blobs import Batch

@@ -16,28 +16,28 @@ from lastgood.engine.blobs import Batch, Gathered
 from lastgood.engine.browse import paths_in
 from lastgood.engine.captured import seen_from
 from lastgood.engine.checkpoint import Skipped
-from lastgood.engine.process import this_process
 from lastgood.errors import BusyError, UnavailableError
 from lastgood.evidence.descriptors import descriptors
+from lastgood.files.beneath import split
+from lastgood.files.capture import Captured, capture
+from lastgood.files.capture import Skipped as LeftOut
+from lastgood.files.index import Identity, Signature, StatIndex, identify, signature
+from lastgood.files.lock import locked
+from lastgood.files.newest import Newest
+from lastgood.files.read import Content, Job, read_jobs
+from lastgood.files.roots import Root, git_head, open_roots
+from lastgood.files.rules.rules import Rules
+from lastgood.files.watch import Changed, Watcher
+from lastgood.local.private import make_private
+from lastgood.local.process import this_process
 from lastgood.model.checkpoint import FileRoot
 from lastgood.model.tree import Entry, File
-from lastgood.workspace.beneath import split
-from lastgood.workspace.capture import Captured, capture
-from lastgood.workspace.capture import Skipped as LeftOut
-from lastgood.workspace.index import Identity, Signature, StatIndex, identify, signature
-from lastgood.workspace.lock import locked
-from lastgood.workspace.newest import Newest
-from lastgood.workspace.private import make_private
-from lastgood.workspace.reading import Content, Job, read_jobs
-from lastgood.workspace.roots import Root, git_head, open_roots
-from lastgood.workspace.rules import Rules
-from lastgood.workspace.watch import Changed, Watcher
 
 if TYPE_CHECKING:
     from lastgood.engine.ahead import Ahead
     from lastgood.engine.borrowed import Borrowed
     from lastgood.engine.checkpoint import Checkpoint
-    from lastgood.engine.store import Store
+    from lastgood.store import Store
 
 Folders = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]
 """One folder, or several with a name each."""
@@ -131,7 +131,7 @@ class Workspace:
             yield
 
     def _gather_away(self, since: Sequence[FileRoot]) -> Batch:
-        from lastgood.engine.spooling.capture import SpoolBatch
+        from lastgood.spool.capture import SpoolBatch
 
         return SpoolBatch(self._store.filing.blobs, since, self._store.options.spool_bytes)
 
@@ -199,7 +199,7 @@ class Workspace:
 
     def stamps(self) -> dict[str, int]:
         """The present by root, as its files are stamped: see `take_stamp`."""
-        from lastgood.workspace.probe import is_on_same, take_stamp
+        from lastgood.files.probe import is_on_same, take_stamp
 
         with suppress(OSError, UnavailableError):
             make_private(self._store.filing.folder())

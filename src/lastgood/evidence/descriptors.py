@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 
-from lastgood.model.forking import renew_after_fork
+from lastgood.local.fork import renew_after_fork
 
 
 class Descriptors:

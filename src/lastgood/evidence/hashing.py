@@ -9,7 +9,7 @@ from collections import OrderedDict
 from hashlib import sha256
 
 from lastgood.errors import InvalidError
-from lastgood.model.forking import renew_after_fork
+from lastgood.local.fork import renew_after_fork
 
 Signature = tuple[int, int, int, int, int, int]
 """Which file, and when it was last touched: device, inode, size, mtime_ns, ctime_ns, mode."""

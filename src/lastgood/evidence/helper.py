@@ -20,7 +20,7 @@ import msgspec
 from lastgood.errors import BusyError, InvalidError, NotFoundError, UnavailableError
 from lastgood.evidence.hashing import Signature
 from lastgood.evidence.messages import MAX_BYTES, Columns, HashRequest, Reply, RowRequest, frame, receive
-from lastgood.model.forking import renew_after_fork
+from lastgood.local.fork import renew_after_fork
 
 if TYPE_CHECKING:
     import socket

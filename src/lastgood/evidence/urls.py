@@ -9,7 +9,7 @@ from lastgood.errors import InvalidError
 from lastgood.evidence.fields import require_integer, require_text
 from lastgood.evidence.hosts import require_host
 from lastgood.evidence.paths import show
-from lastgood.model.redaction import MASK, Redaction
+from lastgood.secrets.redaction import MASK, Redaction
 
 _URL = re.compile(
     r"(?P<scheme>https?)://(?P<authority>[^/?#]*)(?P<path>/[^?#]*)?(?:\?(?P<query>[^#]*))?(?:#.*)?", re.IGNORECASE

@@ -1,4 +1,4 @@
-"""G12: a store of every format that ever was is opened, read, restored and gone on with (tests/test_golden.py)."""
+"""G12: a store of every format is opened, read, restored and continued (tests/golden/test_golden.py)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(version: str, plan: Plan) -> Iterator[Trial]:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
         path = os.pathsep.join(filter(None, [plan.path, os.environ.get("PYTHONPATH")]))
         ended = subprocess.run(
-            [*command, "tests/test_golden.py", "-k", version],
+            [*command, "tests/golden/test_golden.py", "-k", version],
             cwd=_ROOT,
             env={**os.environ, "PYTHONPATH": path},
             stdout=subprocess.PIPE,

@@ -8,7 +8,8 @@ from tests.faults.acting import Actor, write_files
 from tests.faults.scenarios.scenario import Scenario, some_state, tune
 
 from lastgood.catalog.sqlite import database
-from lastgood.engine import blobs, collect, repack
+from lastgood.engine import blobs
+from lastgood.upkeep import collect, repack
 
 SAVES = 6
 TOO_MUCH = 30_000

@@ -17,7 +17,7 @@ from tests.faults.scenarios.scenario import Scenario, some_state
 import lastgood
 from lastgood import LeaseError, UnavailableError
 from lastgood.model.step import Process
-from lastgood.runner.clock import Clock
+from lastgood.work.clock import Clock
 
 LONG = 1e6
 """Of a lease: nothing is written by itself while a scenario is played."""

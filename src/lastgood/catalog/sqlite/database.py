@@ -33,7 +33,7 @@ from lastgood.catalog.sqlite.migration import Migration, migrate, migrations, pe
 from lastgood.catalog.sqlite.queue import Queue
 from lastgood.catalog.sqlite.shapes import counted
 from lastgood.errors import CheckpointError, DiskFullError, IntegrityError, LostCommitsError, UnavailableError
-from lastgood.model.forking import hold_for_fork, renew_after_fork
+from lastgood.local.fork import hold_for_fork, renew_after_fork
 from lastgood.model.identity import new_id
 
 T = TypeVar("T")

@@ -24,7 +24,7 @@ import apsw
 
 from lastgood.catalog.sqlite.connection import told
 from lastgood.errors import BusyError
-from lastgood.model.forking import renew_after_fork
+from lastgood.local.fork import renew_after_fork
 
 T = TypeVar("T")
 Work = Callable[[apsw.Connection], T]

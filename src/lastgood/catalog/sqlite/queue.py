@@ -15,7 +15,7 @@ from weakref import ReferenceType, ref
 from zlib import crc32
 
 from lastgood.errors import UnavailableError
-from lastgood.model.forking import renew_after_fork
+from lastgood.local.fork import renew_after_fork
 
 _WITNESS = struct.Struct("<4sQB11xI")
 _MAGIC = b"LGW1"

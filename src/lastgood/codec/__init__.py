@@ -1,0 +1,1 @@
+"""Values to bytes and back: encoding, splitting, compression, packs. Pure; no I/O."""

@@ -1,0 +1,220 @@
+"""What stands in the state where a value was redacted, and how it gets there (docs/format.md, ext 16)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
+from typing import Any, NoReturn, Self
+from uuid import UUID
+
+from lastgood.codec.classes import class_name, take_apart
+from lastgood.errors import CheckpointError, InvalidError
+from lastgood.secrets.paths import ANY, Paths, written
+
+MAX_LISTED = 64  # concrete paths for each rule; beyond, the rule itself says it
+_MAX_PATH = 200  # characters
+
+Where = tuple["Where", object] | None
+"""Where a value stands, innermost first."""
+
+
+class Redacted:
+    """Stands where a value was redacted before it was stored. There is one of it, and it is false:
+
+    `state["token"] or os.environ["TOKEN"]` does what it says. It can be stored again.
+    """
+
+    __slots__ = ()
+    _only: Redacted
+
+    def __new__(cls) -> Self:
+        return cls._only  # type: ignore[return-value]
+
+    def __repr__(self) -> str:
+        return "<redacted>"
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return Redacted, ()
+
+    def __init_subclass__(cls) -> NoReturn:
+        raise TypeError("Redacted has no subclasses")
+
+
+Redacted._only = object.__new__(Redacted)
+REDACTED = Redacted()
+
+
+def read_redacted(payload: bytes) -> Redacted:
+    """The marker from its ext, which is empty."""
+    if payload:
+        raise ValueError("a redacted value has content")
+    return REDACTED
+
+
+_WITHOUT_PARTS = (
+    *(type(None), bool, int, float, complex, str, bytes, bytearray, Decimal, UUID, Enum, PurePath, Redacted),
+    *(dt.date, dt.time, dt.timedelta, dt.tzinfo),
+)
+
+
+def redact_state(state: Any, paths: Paths) -> tuple[Any, tuple[str, ...]]:
+    """`state` with `Redacted` wherever a rule leads, and the paths where that is, rule by rule.
+
+    Nothing of the caller's is changed: only containers on the way to something redacted are copied, and the same
+    object comes back when nothing was. A rule that matched more than 64 times is listed as it is written. Rules
+    lead through dicts, lists, tuples and append lists (whose elements are decoded for it); one that leads to something
+    inside an object or a set is refused with InvalidError rather than let a secret through.
+    """
+    if not paths.next:
+        return state, ()
+    walk = _Walk(paths)
+    return walk.redact(state, [paths], None), walk.listed()
+
+
+class _Walk:
+    """One state being redacted."""
+
+    def __init__(self, paths: Paths) -> None:
+        self._found: dict[str, list[str]] = {rule: [] for rule in _rules(paths)}
+
+    def listed(self) -> tuple[str, ...]:
+        """Each concrete path; the rule itself in place of too many, or of one too long to be listed."""
+        paths: dict[str, None] = {}
+        for rule, found in self._found.items():
+            many = len(found) > MAX_LISTED or any(len(path) > _MAX_PATH for path in found)
+            paths.update(dict.fromkeys([rule] if many else found))
+        return tuple(paths)
+
+    def redact(self, value: Any, rules: list[Paths], where: Where) -> Any:
+        """`value` after `rules`, which all lead here; the same object when nothing in it is redacted."""
+        rule = next((paths.rule for paths in rules if paths.rule is not None), None)
+        if rule is not None:
+            if len(found := self._found[rule]) <= MAX_LISTED:
+                found.append(_in_words(where))
+            return REDACTED
+        if isinstance(value, _WITHOUT_PARTS):
+            return value
+        kind = type(value)
+        if kind is dict:
+            return self._redact_map(value, rules, where)
+        if kind is list or kind is tuple:
+            return self._redact_items(value, rules, where)
+        if kind is _append_list():
+            return self._redact_append_list(value, rules, where)
+        self._refuse_inside(value, rules, where)
+        return value
+
+    def _redact_map(self, value: dict[Any, Any], rules: list[Paths], where: Where) -> Any:
+        copy = value
+        for key in _keys(value, rules):
+            if len(after := _after(rules, str(key) if type(key) is int else key)) > 0:
+                item = value[key]
+                new = self.redact(item, after, (where, key))
+                if new is not item:
+                    copy = dict(value) if copy is value else copy
+                    copy[key] = new
+        return copy
+
+    def _redact_items(self, value: Sequence[Any], rules: list[Paths], where: Where) -> Any:
+        changed = self._changed_items(value, rules, where)
+        if not changed:
+            return value
+        items = [changed.get(index, item) for index, item in enumerate(value)]
+        return tuple(items) if type(value) is tuple else items
+
+    def _redact_append_list(self, value: Any, rules: list[Paths], where: Where) -> Any:
+        from lastgood.codec.append_list import append_list_of, encoded_elements
+        from lastgood.codec.encode import encode
+
+        elements = encoded_elements(value)[:]  # of one moment: others may append
+        changed = self._changed_items(append_list_of(elements), rules, where)
+        for index, new in changed.items():
+            elements[index] = encode(new)
+        return append_list_of(elements) if changed else value
+
+    def _changed_items(self, value: Sequence[Any], rules: list[Paths], where: Where) -> dict[int, Any]:
+        changed: dict[int, Any] = {}
+        for index in _indexes(len(value), rules):
+            item = value[index]
+            new = self.redact(item, _after(rules, str(index)), (where, index))
+            if new is not item:
+                changed[index] = new
+        return changed
+
+    def _refuse_inside(self, value: Any, rules: list[Paths], where: Where) -> None:
+        """Raise InvalidError if a rule leads to anything in `value`, which cannot be copied with a part replaced."""
+        plain: Any = list(value) if isinstance(value, set | frozenset) else _taken_apart(value)
+        inner = _Walk(Paths())
+        inner._found = {rule: [] for rule in self._found}
+        inner.redact(plain, rules, where)
+        if any(inner._found.values()):
+            raise InvalidError(
+                f"{_in_words(where) or 'the state'}: a redaction rule leads to something inside a "
+                f"{class_name(type(value))}, where it cannot be redacted",
+                hint="end the rule at the whole of it, or keep that part in a dict or list",
+                path=_in_words(where),
+            )
+
+
+def _rules(paths: Paths) -> Iterator[str]:
+    if paths.rule is not None:
+        yield paths.rule
+    for after in paths.next.values():
+        yield from _rules(after)
+
+
+def _after(rules: Iterable[Paths], step: object) -> list[Paths]:
+    found = []
+    for paths in rules:
+        if isinstance(step, str) and (named := paths.next.get(step)) is not None:
+            found.append(named)
+        if (every := paths.next.get(ANY)) is not None:
+            found.append(every)
+    return found
+
+
+def _keys(value: dict[Any, Any], rules: list[Paths]) -> list[Any]:
+    """The keys that rules may lead to: all of them, or only those that are named."""
+    if any(ANY in paths.next for paths in rules):
+        return list(value)
+    named = dict.fromkeys(step for paths in rules for step in paths.next if step is not None)
+    keys: list[Any] = [step for step in named if step in value]
+    return keys + [int(step) for step in named if step.isdecimal() and len(step) < 19 and int(step) in value]
+
+
+def _indexes(count: int, rules: list[Paths]) -> Iterable[int]:
+    if any(ANY in paths.next for paths in rules):
+        return range(count)
+    named = {step for paths in rules for step in paths.next if step is not None and step.isdecimal()}
+    return sorted({int(step) for step in named if len(step) < 19 and int(step) < count})
+
+
+def _taken_apart(value: object) -> Any:
+    try:
+        parts = take_apart(value)
+    except (CheckpointError, Warning, RecursionError):
+        raise
+    except Exception:  # from the class's own code; storing it will meet the same, and say so
+        return None
+    return None if parts is None else parts[1]
+
+
+def _append_list() -> type | None:
+    """The class, if anything has imported it: no state can hold one otherwise, and it is not cheap."""
+    module = sys.modules.get("lastgood.codec.append_list")
+    return None if module is None else module.AppendList
+
+
+def _in_words(where: Where) -> str:
+    parts: list[str] = []
+    while where is not None:
+        where, step = where
+        parts.append(written(step))
+    return "".join(reversed(parts)).removeprefix(".")

@@ -1,0 +1,1 @@
+"""What differs between two trees, texts or states. Pure; no I/O."""

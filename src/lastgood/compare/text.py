@@ -1,0 +1,179 @@
+"""The unified diff of changed files, as `git apply` and `patch -p1` take it, on bytes.
+
+It is made in bounded time: beyond that it gets coarser (more is removed and added than need be) and stays right. Which
+lines belong together is the matter of `alignment`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha1
+from typing import NamedTuple
+
+from lastgood.compare.hunks import Aligned, Lines, line_count
+from lastgood.compare.trees import Change, Read, is_binary, read_content
+from lastgood.errors import IntegrityError
+from lastgood.model.tree import Entry, File, Folder, Link
+
+LARGEST_TEXT = 128 << 20
+"""A larger file is not read; the diff says that it differs."""
+
+
+class Unified(NamedTuple):
+    """`left_out`: how many of the changes are not, or not wholly, in `text`."""
+
+    text: bytes
+    left_out: int
+
+
+def unified(changes: Sequence[Change], read: Read, *, max_bytes: int | None = None) -> Unified:
+    """The whole diff. One longer than `max_bytes` is cut at the end of a line, and a last line says so.
+
+    That line begins like a hunk, so that git refuses to apply what is not whole.
+    """
+    parts: list[bytes] = []
+    size = 0
+    for index, change in enumerate(changes):
+        parts.append(section(change, read))
+        size += len(parts[-1])
+        if max_bytes is not None and size > max_bytes:
+            parts[-1] = parts[-1][: parts[-1].rfind(b"\n", 0, max_bytes - size + len(parts[-1])) + 1]
+            counts = max_bytes, len(changes) - index, len(changes)
+            parts.append(b"@@ -1 +1 @@ *** cut at %d bytes: %d of %d changes are not wholly shown\n" % counts)
+            return Unified(b"".join(parts), len(changes) - index)
+    return Unified(b"".join(parts), 0)
+
+
+def section(change: Change, read: Read) -> bytes:
+    """The diff of one change; IntegrityError when its content cannot be had.
+
+    What no patch can say (an empty folder, a folder's mode, what only one side captured) is one line that both
+    programs pass over.
+    """
+    old, new = _files(change)
+    if change.kind in ("captured", "uncaptured"):
+        word = b"captured now" if change.kind == "captured" else b"no longer captured"
+        return b"Not compared: %s is %s\n" % (quoted(change.path), word)
+    if old is None and new is None:
+        return _folder_line(change)
+    if change.kind == "type":
+        gone = _file_section(change, old, None, read) if old else b""
+        return gone + (_file_section(change, None, new, read) if new else b"")
+    return _file_section(change, old, new, read)
+
+
+def count_lines(change: Change, read: Read) -> Lines | None:
+    """How many lines the diff adds and removes, without making it. None where no text would be compared."""
+    old, new = _files(change)
+    if change.kind in ("captured", "uncaptured") or (old is None and new is None) or _is_large(old, new):
+        return None
+    if _has_same_content(old, new):
+        return Lines(0, 0)
+    before, after = _read_side(change, old, read), _read_side(change, new, read)
+    if is_binary(before) or is_binary(after):
+        return None
+    return Lines(line_count(after), line_count(before)) if change.kind == "type" else Aligned(before, after).lines
+
+
+def quoted(name: bytes) -> bytes:
+    """A path as git writes it in a diff, in C's quotes where it would be misread. One with a space is quoted, too:
+    `patch` takes no other in the lines that have no content after them."""
+    try:
+        plain = name.decode().isprintable()
+    except UnicodeDecodeError:
+        plain = False
+    if plain and not any(character in name for character in b' "\\'):
+        return name
+    return b'"%s"' % b"".join(_ESCAPES[byte] for byte in name)
+
+
+_ESCAPES = [bytes([byte]) if 32 <= byte < 127 else b"\\%03o" % byte for byte in range(256)]
+for _byte, _letter in zip(b'\a\b\t\n\v\f\r"\\', b'abtnvfr"\\', strict=True):
+    _ESCAPES[_byte] = b"\\" + bytes([_letter])
+
+
+def _folder_line(change: Change) -> bytes:
+    name = quoted(change.path)
+    if isinstance(change.old, Folder) and isinstance(change.new, Folder):
+        return b"Folder %s: mode %04o became %04o\n" % (name, change.old.mode, change.new.mode)
+    return b"Empty folder %s was %s\n" % (name, change.kind.encode())
+
+
+def _files(change: Change) -> tuple[File | Link | None, File | Link | None]:
+    old = change.old if isinstance(change.old, File | Link) else None
+    return old, change.new if isinstance(change.new, File | Link) else None
+
+
+def _file_section(change: Change, old: File | Link | None, new: File | Link | None, read: Read) -> bytes:
+    old_path = change.path if change.old_path is None else change.old_path
+    a, b = quoted(b"a/" + old_path), quoted(b"b/" + change.path)
+    head = [b"diff --git %s %s\n" % (a, b), *_mode_lines(old, new)]
+    if change.kind == "renamed":
+        head.append(b"similarity index %d%%\n" % change.similarity)
+        head.append(b"rename from %s\nrename to %s\n" % (quoted(old_path), quoted(change.path)))
+    if _has_same_content(old, new):
+        if isinstance(old, Link) and isinstance(new, Link):
+            head.append(_index_line(old, new, old.target, new.target))
+        return b"".join(head)
+    a, b = a if old else b"/dev/null", b if new else b"/dev/null"
+    if _is_large(old, new):
+        return b"".join([*head, b"Files %s and %s differ\n" % (a, b)])
+    before, after = _read_side(change, old, read), _read_side(change, new, read)
+    head.append(_index_line(old, new, before, after))
+    if is_binary(before) or is_binary(after):
+        return b"".join([*head, b"Binary files %s and %s differ\n" % (a, b)])
+    if before or after:
+        head.append(b"--- %s\n+++ %s\n" % (a, b))
+    return b"".join([*head, *Aligned(before, after).hunks()])
+
+
+def _read_side(change: Change, entry: File | Link | None, read: Read) -> bytes:
+    if entry is None:
+        return b""
+    try:
+        return read_content(entry, read)
+    except IntegrityError as error:
+        name = quoted(change.path).decode()
+        raise IntegrityError(f"{name} cannot be compared: {error}", hint=error.hint, **error.details) from error
+
+
+def _is_large(*entries: Entry | None) -> bool:
+    return any(isinstance(entry, File) and entry.size > LARGEST_TEXT for entry in entries)
+
+
+def _has_same_content(old: Entry | None, new: Entry | None) -> bool:
+    if isinstance(old, File) and isinstance(new, File):
+        return old.digest == new.digest
+    return isinstance(old, Link) and isinstance(new, Link) and old.target == new.target
+
+
+def _mode_lines(old: File | Link | None, new: File | Link | None) -> list[bytes]:
+    """In git's words where git has some; a change between modes that are one to git, with all digits."""
+    if old is None:
+        return [b"new file mode %o\n" % _git_mode(new)]
+    if new is None:
+        return [b"deleted file mode %o\n" % _git_mode(old)]
+    modes = _git_mode(old), _git_mode(new)
+    if modes[0] == modes[1] and isinstance(old, File) and isinstance(new, File):
+        modes = 0o100000 | old.mode, 0o100000 | new.mode
+    return [b"old mode %o\nnew mode %o\n" % modes] if modes[0] != modes[1] else []
+
+
+def _git_mode(entry: Entry | None) -> int:
+    if isinstance(entry, Link):
+        return 0o120000
+    return 0o100755 if isinstance(entry, File) and entry.mode & 0o100 else 0o100644
+
+
+def _index_line(old: File | Link | None, new: File | Link | None, before: bytes, after: bytes) -> bytes:
+    """With git's own ids, in full: `git apply` finds binary content and three-way bases by them, and `patch` learns
+    from them that a file is empty or a link."""
+    ids = (_git_id(data) if entry else b"0" * 40 for entry, data in ((old, before), (new, after)))
+    mode = b" %o" % _git_mode(old) if old and new and _git_mode(old) == _git_mode(new) else b""
+    return b"index %s..%s%s\n" % (*ids, mode)
+
+
+def _git_id(data: bytes) -> bytes:
+    hashed = sha1(b"blob %d\0" % len(data), usedforsecurity=False)
+    hashed.update(data)
+    return hashed.hexdigest().encode()

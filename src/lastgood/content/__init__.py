@@ -1,1 +1,0 @@
-"""Bytes and values, pure: canonical encoding, splitting, compression, comparison. No I/O."""

@@ -1,1 +1,0 @@
-"""What a store counts of itself, and how that is told."""

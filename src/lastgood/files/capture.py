@@ -1,0 +1,367 @@
+"""Capturing a root: scan it, read what is new, and put blobs and trees where they are kept, leaves first."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
+
+from lastgood.errors import CheckpointError, InvalidError, UnavailableError
+from lastgood.files.beneath import Walk, join, split
+from lastgood.files.index import Record, Signature, StatIndex, encode, is_settled, name_others
+from lastgood.files.newest import Newest, dated, find_newest, newest_in
+from lastgood.files.read import Close, Content, IsOpen, Job, ReadFiles, Skipped, close_file, read_jobs
+from lastgood.files.scan import Expect, Scan, Visit, demand_files
+from lastgood.files.watch import Changed
+from lastgood.model.tree import MODE_BITS, Entry, File, Folder, Left, Link, decode_chunks, encode_tree, is_name
+
+if TYPE_CHECKING:
+    from lastgood.files.roots import Root
+    from lastgood.files.rules.rules import Rules
+
+__all__ = ["Captured", "Sink", "Skipped", "capture"]
+
+ROUNDS = 4
+"""How often folders that changed during the scan are looked at again."""
+
+
+class Sink(Protocol):
+    """Where blobs go. What `has` says is there, the tree may name without putting it."""
+
+    def has(self, ids: Sequence[bytes]) -> set[bytes]:
+        """Which of these blobs are stored already."""
+
+    def put(self, data: bytes) -> bytes:
+        """Store a blob, once, and give its id; raises errors of lastgood only."""
+
+
+class Watch(Protocol):
+    """What a `Watcher` does for a capture."""
+
+    def add(self, path: bytes, folder: int, /) -> None: ...
+
+    def look(self) -> Changed | None: ...
+
+
+class Captured(NamedTuple):
+    """`file_count` counts files and links, `new_bytes` the content that had to be read, stored before or not. `newest`
+    looks for what changed last."""
+
+    tree: bytes
+    file_count: int
+    total_size: int
+    skipped: tuple[Skipped, ...]
+    partial: bool
+    new_bytes: int
+    newest: Callable[[], Newest]
+
+
+def capture(
+    root: Root,
+    rules: Rules,
+    index: StatIndex,
+    sink: Sink,
+    *,
+    files: Sequence[bytes] | None = None,
+    leave: Collection[str] = (),
+    trusted: bytes | None = None,
+    read_files: ReadFiles | None = None,
+    read_apart: ReadFiles | None = None,
+    expect: Expect | None = None,
+    is_open: IsOpen | None = None,
+    close: Close = close_file,
+    changed: Changed | None = None,
+    watch: Watch | None = None,
+) -> Captured:
+    """The root as it lies there, as trees and blobs in the sink. The index is brought up to date, not saved.
+
+    `files`: only these, whatever the rules say; a folder among them stands for all that is in it. `leave`: real paths
+    that belong to the store. `trusted`: a tree of this root whose blobs are sure to be stored; what else the index
+    knows is checked with `sink.has` and read again when it is missing.
+
+    A file for which `is_open` holds is not opened here, and one that was opened is given back through `close`, since
+    closing a file drops the locks that this process holds on it. Such files go to `read_apart`, and so do SQLite
+    databases and what lies beside them; without it, an open file is unreadable and a database a file like any other.
+    `read_files` reads the others, in other processes perhaps; what has to be read apart it hands back. `expect` is told
+    early what it will be asked for.
+
+    `changed`: all that has changed since the index was last brought up to date; if the trusted tree is the one that
+    came of that, only these folders are looked at. `watch` knew it, perhaps; it is told of every folder.
+    """
+    wanted = None if files is None else _tell_wanted(files)
+    records = index.folders if wanted is None else index.listed
+    is_trusted = trusted is not None and b"" in records and records[b""].id == trusted
+    read = read_files or partial(read_jobs, put=sink.put, is_open=is_open, close=close, databases=read_apart is None)
+    began_ns = time.time_ns()
+
+    def look_at(changed: Changed | None) -> tuple[Scan, _Reader, list[Skipped] | None]:
+        scan = Scan(
+            walk,
+            rules.enter if wanted is None else None,
+            records,
+            is_trusted=is_trusted,
+            began_ns=began_ns,
+            left_out=_below(root.path, leave),
+            wanted=wanted,
+            changed=changed,
+            watch=watch.add if watch is not None and wanted is None else None,
+            expect=expect,
+        )
+        scan.begin()
+        reader = _Reader(root.path, scan, sink, read, read_apart, is_trusted)
+        return scan, reader, _settle(scan, reader, watch)
+
+    try:
+        with Walk(root.path) as walk:
+            scan, reader, restless = look_at(changed if is_trusted and wanted is None else None)
+            if restless is None:
+                scan, reader, restless = look_at(None)
+    except OSError as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise UnavailableError("the workspace cannot be read", hint="look at the folder and its permissions") from error
+    builder = _Builder(scan, records, sink, is_trusted, began_ns)
+    top = builder.build(b"")
+    index.replace(builder.records, listed=wanted is not None)
+    skipped = [*builder.skipped(), *(restless or ()), *_missing(files or (), scan)]
+    newest = partial(find_newest, builder.records)
+    return Captured(top.id, top.files, top.size, tuple(skipped), wanted is not None, reader.new_bytes, newest)
+
+
+def _settle(scan: Scan, reader: _Reader, watch: Watch | None) -> list[Skipped] | None:
+    """Read, and look again until nothing has moved meanwhile; the folders that would not come to rest.
+
+    None when folders came and went meanwhile, when files changed that have other names, or when nobody knows what has
+    changed: everything has to be looked at.
+    """
+    reader.read()
+    moved: list[bytes] = []
+    for _ in range(ROUNDS):
+        moved = scan.look_again()
+        is_wider = False
+        if scan.is_partial and watch is not None:  # a file may have moved from a folder that is looked at into another
+            meanwhile = watch.look()
+            if meanwhile is None or meanwhile.trees or scan.has_new_links:
+                return None
+            is_wider = scan.widen(meanwhile.folders)
+        if not moved and not is_wider:
+            break
+        reader.read()
+    return [Skipped(path, "unstable", "files came and went while it was captured") for path in moved]
+
+
+class _Reader:
+    """Gets the content that the scan found wanting."""
+
+    def __init__(
+        self,
+        root: str,
+        scan: Scan,
+        sink: Sink,
+        read: ReadFiles,
+        read_apart: ReadFiles | None,
+        is_trusted: bool,
+    ) -> None:
+        self._root = root
+        self._scan = scan
+        self._sink = sink
+        self._read = read
+        self._read_apart = read_apart
+        self._is_trusted = is_trusted
+        self.new_bytes = 0
+
+    def read(self) -> None:
+        visits = self._scan.fresh
+        self._scan.fresh = []
+        if not self._is_trusted:
+            self._demand_missing(visits)
+        jobs = [job for visit in visits for job in visit.jobs.values()]
+        apart = [job for job in jobs if job.kind != "file"] if self._read_apart is not None else []
+        rest = [job for job in jobs if job.kind == "file"] if self._read_apart is not None else jobs
+        apart += self._take(rest, self._read(self._root, rest)) if rest else []
+        if apart and self._read_apart is not None:
+            apart = self._take(apart, self._read_apart(self._root, apart))
+        for job in apart:
+            self._refuse(job, Skipped(job.path, "unreadable", "this process has the file open"))
+
+    def _take(self, jobs: list[Job], answers: Iterator[Content | Skipped | Job]) -> list[Job]:
+        """Note what was read; the jobs that were handed back."""
+        returned = []
+        for job, answer in zip(jobs, answers, strict=True):
+            if isinstance(answer, Content):
+                folder, name = split(job.path)
+                self._scan.visits[folder].accept(name, answer)
+                self.new_bytes += answer.size
+            elif isinstance(answer, Job):
+                returned.append(answer)
+            else:
+                self._refuse(job, answer)
+        return returned
+
+    def _refuse(self, job: Job, skipped: Skipped) -> None:
+        folder, name = split(job.path)
+        self._scan.visits[folder].refuse(name, skipped)
+
+    def _demand_missing(self, visits: Iterable[Visit]) -> None:
+        """What the index knows of a file is worth nothing when the blobs are not stored."""
+        needed = [(visit, {name: _blobs_of(visit.entries[name], visit) for name in visit.reused}) for visit in visits]
+        ids = {blob for _, files in needed for blobs in files.values() for blob in blobs or ()}
+        stored = self._sink.has(sorted(ids)) if ids else set()
+        for visit, files in needed:
+            missing = [name for name, blobs in files.items() if blobs is None or not stored.issuperset(blobs)]
+            if missing:
+                demand_files(visit, missing)
+
+
+def _blobs_of(entry: Entry, visit: Visit) -> list[bytes] | None:
+    """The blobs of a file; None when they are not known."""
+    assert isinstance(entry, File)
+    if entry.chunks is None:
+        return [entry.digest]
+    listing = visit.lists.get(entry.chunks)
+    return None if listing is None else [entry.chunks, *(chunk.digest for chunk in decode_chunks(listing, entry))]
+
+
+class _Builder:
+    """Makes the trees, and the records for the next capture."""
+
+    def __init__(self, scan: Scan, old: dict[bytes, Record], sink: Sink, is_trusted: bool, began_ns: int) -> None:
+        self._scan = scan
+        self._old = old
+        self._sink = sink
+        self._is_trusted = is_trusted
+        self._began_ns = began_ns
+        self.records: dict[bytes, Record] = dict(old) if scan.is_partial else {}
+        self._above = _above(scan.visits) if scan.is_partial else set()
+        """The folders of which something below was looked at."""
+
+    def build(self, path: bytes) -> Record:
+        visit = self._scan.visits.get(path)
+        if visit is None:
+            if path not in self._above:
+                return self._old[path]
+            visit = Visit.recalled(path, self._old[path])
+        below = [self.build(join(path, name)) for name in visit.folders]
+        modes = self._modes(visit)
+        children = encode([(mode, record.id) for mode, record in zip(modes, below, strict=True)])
+        record = visit.same
+        if record is None or record.children != children:
+            record = self._renew(visit, children, modes, below)
+        record = dated(record, visit)
+        if self._scan.is_partial and record is not self._old.get(path):
+            self._drop_vanished(visit)
+        self.records[path] = record
+        return record
+
+    def _modes(self, visit: Visit) -> list[int]:
+        visits = [self._scan.visits.get(join(visit.path, name)) for name in visit.folders]
+        before = self._old[visit.path].folders() if None in visits else {}
+        return [
+            before[name] if below is None else below.status[0] & MODE_BITS
+            for name, below in zip(visit.folders, visits, strict=True)
+        ]
+
+    def _drop_vanished(self, visit: Visit) -> None:
+        old = self._old.get(visit.path)
+        gone = [] if old is None else [join(visit.path, name) for name in old.folders() if name not in visit.folders]
+        while gone:
+            path = gone.pop()
+            record = self.records.pop(path, None)
+            gone += [join(path, name) for name in record.folders()] if record is not None else []
+
+    def skipped(self) -> Iterator[Skipped]:
+        for path, record in self.records.items():
+            for report in record.reports:
+                yield Skipped(join(path, report.name), report.why, report.detail)
+
+    def _renew(self, visit: Visit, children: bytes, modes: list[int], below: list[Record]) -> Record:
+        entries = visit.entries if visit.same is None else visit.same.entries()
+        folders = [
+            Folder(name, mode, record.id) for name, mode, record in zip(visit.folders, modes, below, strict=True)
+        ]
+        tree = encode_tree([*entries.values(), *folders])
+        files = sum(isinstance(entry, File | Link) for entry in entries.values())
+        size = sum(entry.size for entry in entries.values() if isinstance(entry, File))
+        return msgspec.structs.replace(
+            visit.same or self._remember(visit),
+            children=children,
+            tree=tree,
+            id=self._put(visit.path, tree),
+            files=files + sum(record.files for record in below),
+            size=size + sum(record.size for record in below),
+        )
+
+    def _remember(self, visit: Visit) -> Record:
+        used = {entry.chunks for entry in visit.entries.values() if isinstance(entry, File)}
+        seen = [self._trust(visit, name) for name in name_others(visit.listing, visit.left)]
+        return Record(
+            listing=visit.listing,
+            rules=visit.rules,
+            left=b"\0".join(visit.left),
+            seen=encode(seen),
+            reports=tuple(visit.reports.values()),
+            lists=tuple(listing for chunks, listing in visit.lists.items() if chunks in used),
+            is_sure=visit.is_sure,
+            is_restless=not visit.is_sure or visit.has_links or None in seen,
+            newest=newest_in(visit),
+        )
+
+    def _put(self, path: bytes, tree: bytes) -> bytes:
+        old = self._old.get(path)
+        return old.id if self._is_trusted and old is not None and old.tree == tree else self._sink.put(tree)
+
+    def _trust(self, visit: Visit, name: bytes) -> Signature | None:
+        """What the next capture may compare with: nothing, if a later write could look the same."""
+        seen = visit.signatures.get(name)
+        entry = visit.entries.get(name)
+        can_be_known = isinstance(entry, File | Link) or (isinstance(entry, Left) and entry.why == "special")
+        return seen if seen is not None and can_be_known and is_settled(seen, self._began_ns) else None
+
+
+def _above(paths: Iterable[bytes]) -> set[bytes]:
+    above: set[bytes] = set()
+    for path in paths:
+        while path and (path := split(path)[0]) not in above:
+            above.add(path)
+    return above
+
+
+def _tell_wanted(files: Iterable[bytes]) -> dict[bytes, set[bytes]]:
+    """The names to look at in each folder on the way to a listed path; InvalidError for what is no path below."""
+    listed = set(files)
+    wanted: dict[bytes, set[bytes]] = {b"": set()}
+    for path in sorted(listed):
+        parts = path.split(b"/")
+        if not all(is_name(part) for part in parts):
+            raise InvalidError(
+                f"not a path below the workspace: {os.fsdecode(path)[:200]!a}",
+                hint="paths are relative to the workspace; .. and .git cannot be captured",
+            )
+        above = [b"/".join(parts[:depth]) for depth in range(len(parts))]
+        if listed.isdisjoint(above):
+            for folder, name in zip(above, parts, strict=True):
+                wanted.setdefault(folder, set()).add(name)
+    return wanted
+
+
+def _missing(files: Iterable[bytes], scan: Scan) -> Iterator[Skipped]:
+    found: set[bytes] = set()
+    for visit in scan.reached() if files else ():
+        entries = visit.entries if visit.same is None else visit.same.entries()
+        found.update(join(visit.path, name) for name in (*entries, *visit.folders))
+    return (Skipped(path, "missing", "it is not there") for path in dict.fromkeys(files) if path not in found)
+
+
+def _below(root: str, paths: Iterable[str]) -> dict[bytes, set[bytes]]:
+    """Which names, in which folders of the root, these absolute paths are."""
+    start = os.fsencode(root.rstrip("/")) + b"/"
+    names: dict[bytes, set[bytes]] = {}
+    for path in map(os.fsencode, paths):
+        if path.startswith(start):
+            folder, name = split(path[len(start) :])
+            names.setdefault(folder, set()).add(name)
+    return names

@@ -1,0 +1,279 @@
+"""The stat index: what each folder of a root looked like when it was captured last, and what that came to.
+
+A cache, never proof: not that a blob is stored, and not that a file is unchanged unless its time stamps were old enough
+when they were seen. It is kept per folder and compared as bytes, so that an unchanged folder costs no object per file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import struct
+from collections.abc import Collection
+from contextlib import suppress
+from operator import attrgetter
+from pathlib import Path
+from typing import Literal, Self
+
+import msgspec
+
+from lastgood.local.private import make_private
+from lastgood.model.digest import SIZE, digest
+from lastgood.model.tree import Entry, Folder, Why, decode_tree
+
+Signature = tuple[int, int, int, int, int, int]
+"""mode, size, mtime_ns, ctime_ns, inode, device."""
+
+signature = attrgetter("st_mode", "st_size", "st_mtime_ns", "st_ctime_ns", "st_ino", "st_dev")
+encode = msgspec.msgpack.Encoder().encode
+
+_MAGIC = b"lastgood index 4\n"
+_HEAD = struct.Struct(f"<Q{SIZE}s")
+_signatures = msgspec.msgpack.Decoder(list[Signature | None])
+_CLOCK_NS = 20_000_000
+_WHOLE_SECONDS_NS = 2_000_000_000
+
+
+def is_settled(seen: Signature, began_ns: int) -> bool:
+    """Whether a write after `began_ns` is sure to give the file another stamp.
+
+    Files are stamped with the kernel's coarse clock, which lags by up to one tick, 10 ms at 100 Hz: two of them, then.
+    A stamp of whole seconds may come from a file system that knows nothing finer; FAT counts in steps of two.
+    """
+    margin = _CLOCK_NS if seen[3] % 1_000_000_000 else _CLOCK_NS + _WHOLE_SECONDS_NS
+    return max(seen[2], seen[3]) < began_ns - margin
+
+
+Identity = tuple[int, int, int]
+"""Inode, mtime_ns and size of a file in which an index is kept: it grows, or is another one, when one is saved."""
+
+
+def identify(file: Path) -> Identity | None:
+    """Which index lies there; None when there is none."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+class Report(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One name in a folder that was not captured, and why; or ("rules") a file of ignore rules that do not all hold."""
+
+    name: bytes
+    why: Why | Literal["rules"]
+    detail: str = ""
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True):
+    """One folder as it was captured."""
+
+    listing: bytes
+    """`list_names` of it."""
+    rules: bytes
+    """The digest of the rules that decided what is left out."""
+    left: bytes
+    """The names that were left out by rules."""
+    seen: bytes
+    """The signatures of all other names but folders, in the order of the listing; null for one not to be trusted."""
+    children: bytes = b""
+    """The modes and tree ids of the folders in it that were captured, in the order of the listing."""
+    tree: bytes = b""
+    """The encoded tree, and its id."""
+    id: bytes = b""
+    files: int = 0
+    """How many files and links are in it and below, and the bytes of the files."""
+    size: int = 0
+    reports: tuple[Report, ...] = ()
+    lists: tuple[bytes, ...] = ()
+    """The chunk lists of the large files in it, encoded."""
+    is_sure: bool = True
+    """False: the next capture has to look at each name."""
+    is_restless: bool = False
+    """The next capture has to look at the folder, even if it is told that nothing has changed there."""
+    newest: tuple[int, bytes] = (0, b"")
+    """The ctime and the name of what changed last in it; folders and what was left out do not count. Without a name it
+    is the folder itself, which was moved."""
+
+    def known(self) -> dict[bytes, tuple[Signature, Entry]]:
+        """What may be trusted of the names in it; folders are not among them."""
+        entries = {entry.name: entry for entry in decode_tree(self.tree, self.id)}
+        names = name_others(self.listing, split(self.left))
+        return {
+            name: (seen, entries[name])
+            for name, seen in zip(names, _signatures.decode(self.seen), strict=True)
+            if seen is not None and name in entries
+        }
+
+    def entries(self) -> dict[bytes, Entry]:
+        """All of its tree but the folders."""
+        return {entry.name: entry for entry in decode_tree(self.tree, self.id) if not isinstance(entry, Folder)}
+
+    def folders(self) -> dict[bytes, int]:
+        """The folders of its tree and their modes, in the order of the listing."""
+        modes = {entry.name: entry.mode for entry in decode_tree(self.tree, self.id) if isinstance(entry, Folder)}
+        return {name: modes[name] for name in split(self.listing.partition(b"\0\0")[2]) if name in modes}
+
+
+def list_names(names: list[bytes], folders: list[bytes]) -> bytes:
+    return b"\0".join(names) + b"\0\0" + b"\0".join(folders)
+
+
+def name_others(listing: bytes, left: Collection[bytes]) -> list[bytes]:
+    """The names in it that are neither folders nor left out by a rule."""
+    names, _, folders = listing.partition(b"\0\0")
+    other = {*split(folders), *left}
+    return [name for name in split(names) if name not in other]
+
+
+def split(names: bytes) -> list[bytes]:
+    return names.split(b"\0") if names else []
+
+
+class _Content(msgspec.Struct, frozen=True, array_like=True):
+    root: bytes
+    store: str
+    folders: dict[bytes, Record]
+    listed: dict[bytes, Record]
+
+
+class _Changes(msgspec.Struct, frozen=True, array_like=True):
+    """What became of records since; None: they are gone."""
+
+    folders: dict[bytes, Record | None]
+    listed: dict[bytes, Record | None]
+
+
+_content = msgspec.msgpack.Decoder(_Content)
+_changes = msgspec.msgpack.Decoder(_Changes)
+
+
+class StatIndex:
+    """The records of one root, by path. Whoever uses it holds the lock of the workspace.
+
+    Its file begins with all records. What changed is appended, until that is half as much again.
+    """
+
+    def __init__(self, file: Path | None = None, root: str = "", store: str = "") -> None:
+        """An empty one; without a file it lives in memory alone."""
+        self._file = file
+        self._owner = os.fsencode(root), store
+        self._changes = _Changes({}, {})
+        self._whole, self._appended = 0, 0
+        """Bytes in the file; 0 if it has to be written anew."""
+        self.folders: dict[bytes, Record] = {}
+        self.listed: dict[bytes, Record] = {}
+        """Of captures of everything, and of those of an explicit list."""
+
+    @classmethod
+    def load(cls, file: Path, root: str, store: str = "") -> Self:
+        """What was saved for this root and store; empty when it is missing, damaged or someone else's.
+
+        Changes that are damaged count for nothing, nor do those after them: older records only tell less.
+        """
+        index = cls(file, root, store)
+        try:
+            with open(file, "rb", opener=_open_private) as opened:
+                data = opened.read()
+        except OSError:
+            return index
+        with suppress(msgspec.DecodeError, msgspec.ValidationError):
+            index._take(data)
+        return index
+
+    def _take(self, data: bytes) -> None:
+        whole = _part(data, len(_MAGIC)) if data.startswith(_MAGIC) else None
+        if whole is None:
+            return
+        content = _content.decode(whole)
+        if (content.root, content.store) != self._owner:
+            return
+        self.folders, self.listed = content.folders, content.listed
+        at = start = len(_MAGIC) + _HEAD.size + len(whole)
+        while (part := _part(data, at)) is not None:
+            changes = _changes.decode(part)
+            _apply(self.folders, changes.folders)
+            _apply(self.listed, changes.listed)
+            at += _HEAD.size + len(part)
+        if at == len(data):
+            self._whole, self._appended = start, at - start
+
+    def replace(self, records: dict[bytes, Record], *, listed: bool) -> None:
+        old, changes = (self.listed, self._changes.listed) if listed else (self.folders, self._changes.folders)
+        changed = {path: record for path, record in records.items() if old.get(path) is not record}
+        if not changed:
+            return
+        changes.update(changed)
+        changes.update(dict.fromkeys(old.keys() - records.keys()))
+        if listed:
+            self.listed = records
+        else:
+            self.folders = records
+
+    def save(self) -> bool:
+        """Not synced: a cache that a power loss damages is found to be so. False: the next capture reads more."""
+        if self._file is None or not (self._changes.folders or self._changes.listed):
+            return self._file is not None
+        part = _seal(self._changes)
+        try:
+            if self._appended + len(part) > self._whole // 2:
+                self._write(self._file, _MAGIC + _seal(_Content(*self._owner, self.folders, self.listed)))
+            else:
+                self._append(self._file, part)
+        except OSError:
+            self._whole = 0
+            return False
+        self._changes = _Changes({}, {})
+        return True
+
+    def _write(self, place: Path, data: bytes) -> None:
+        """At once, or not at all."""
+        temporary = place.with_name(f"{place.name}.{os.getpid()}.tmp")
+        try:
+            make_private(place.parent)
+            with open(temporary, "wb", opener=_open_private) as file:
+                file.write(data)
+            temporary.replace(place)
+        finally:
+            with suppress(OSError):
+                temporary.unlink()
+        self._whole, self._appended = len(data), 0
+
+    def _append(self, place: Path, part: bytes) -> None:
+        with open(place, "r+b", opener=_open_private) as file:
+            if file.seek(0, os.SEEK_END) != self._whole + self._appended:
+                raise FileNotFoundError
+            file.write(part)
+        self._appended += len(part)
+
+
+def _seal(content: _Content | _Changes) -> bytes:
+    data = encode(content)
+    return _HEAD.pack(len(data), digest(data)) + data
+
+
+def _part(data: bytes, at: int) -> bytes | None:
+    """What was sealed there; None if it is damaged, or if there is nothing."""
+    if len(data) < at + _HEAD.size:
+        return None
+    length, expected = _HEAD.unpack_from(data, at)
+    part = data[at + _HEAD.size : at + _HEAD.size + length]
+    return part if len(part) == length and digest(part) == expected else None
+
+
+def _apply(records: dict[bytes, Record], changes: dict[bytes, Record | None]) -> None:
+    for path, record in changes.items():
+        if record is None:
+            records.pop(path, None)
+        else:
+            records[path] = record
+
+
+def _open_private(path: str, flags: int) -> int:
+    """OSError also when there is something else than a file: a fifo would be waited for."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

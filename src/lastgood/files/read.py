@@ -1,0 +1,181 @@
+"""Reading files for a capture: never torn, never through a link, memory flat at any size.
+
+Also for worker processes: `read_jobs` needs a root's path, jobs, and somewhere to put blobs.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from functools import cache
+from hashlib import sha256
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from lastgood.errors import CheckpointError, UnavailableError
+from lastgood.files.beneath import GONE, Walk, open_file, split
+from lastgood.files.index import Signature, signature
+from lastgood.model.tree import Chunk, Why, encode_chunks
+
+if TYPE_CHECKING:
+    from pyfastcdc import FastCDC
+
+SMALL = 512 << 10
+"""Files below this are one blob."""
+MIN_CHUNK, AVERAGE_CHUNK, MAX_CHUNK = 256 << 10, 1 << 20, 4 << 20
+ATTEMPTS = 3
+DATABASE = b"SQLite format 3\0"
+
+Put = Callable[[bytes], bytes]
+"""Stores a blob, gives its id. Raises errors of lastgood only."""
+IsOpen = Callable[[os.stat_result], bool]
+"""Whether this process has the file open, so that it must not be opened (and closed) here."""
+Close = Callable[[int, os.stat_result], None]
+"""Closes a descriptor of the file, or keeps it while closing it would drop someone's locks."""
+
+
+class Skipped(NamedTuple):
+    """Something that is not in the tree, or only as left out, and why; "missing" is not in the tree at all. "rules" of
+    an ignore file do not all hold."""
+
+    path: bytes
+    why: Why | Literal["missing", "rules"]
+    detail: str = ""
+
+
+class Job(NamedTuple):
+    """A file to read, and what it looked like. "database": by its header or what lies beside it, SQLite's; "sidecar":
+    a log, journal or shared memory beside a file."""
+
+    path: bytes
+    seen: Signature
+    kind: Literal["file", "database", "sidecar"] = "file"
+
+
+class Content(NamedTuple):
+    """What a file held while its signature was `seen`. `chunks` is the id of `listing`, the encoded chunk list."""
+
+    size: int
+    digest: bytes
+    chunks: bytes | None
+    seen: Signature
+    listing: bytes = b""
+
+
+ReadFiles = Callable[[str, list[Job]], Iterator[Content | Skipped | Job]]
+"""Reads below a root's path: one answer for each job, in their order. A job: to be read apart, see `capture`."""
+
+
+def close_file(descriptor: int, file: os.stat_result) -> None:
+    os.close(descriptor)
+
+
+def read_jobs(
+    root: str,
+    jobs: list[Job],
+    put: Put,
+    *,
+    is_open: IsOpen | None = None,
+    close: Close = close_file,
+    databases: bool = True,
+) -> Iterator[Content | Skipped | Job]:
+    """Read files one by one. Those that are open here are handed back and, unless `databases` are read, those."""
+    with Walk(root) as walk:
+        for job in jobs:
+            folder, name = split(job.path)
+            try:
+                descriptor = walk.folder(folder)
+                if is_open and is_open(os.stat(name, dir_fd=descriptor, follow_symlinks=False)):
+                    yield job
+                    continue
+                got = read_content(descriptor, name, job.seen, put, close=close, databases=databases)
+            except OSError as error:
+                yield refuse(job.path, error)
+                continue
+            match got:
+                case "unstable":
+                    yield Skipped(job.path, "unstable", "it kept changing while it was read")
+                case "replaced":
+                    yield Skipped(job.path, "missing", "something else took its place")
+                case "database":
+                    yield job._replace(kind="database")
+                case _:
+                    yield got
+
+
+def refuse(path: bytes, error: OSError) -> Skipped:
+    """What a file or folder that cannot be opened is reported as; raises what is no fault of its own."""
+    if isinstance(error, CheckpointError):  # some are OSErrors, too: a full disk must not pass for an unreadable file
+        raise error
+    if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        raise UnavailableError("the system gave no more open files or memory to read the workspace") from error
+    if error.errno in GONE:
+        return Skipped(path, "missing", "it is not there")
+    return Skipped(path, "unreadable", os.strerror(error.errno) if error.errno else "")
+
+
+def read_content(
+    folder: int, name: bytes, seen: Signature, put: Put, *, close: Close = close_file, databases: bool = True
+) -> Content | Literal["replaced", "unstable", "database"]:
+    """The content of the file that was `seen` in the folder, as it was at one moment; OSError as the system says it.
+
+    "replaced": something else lies there now. "unstable": it changed each time that it was read. "database": it is one,
+    and `databases` are not to be read as they are.
+    """
+    descriptor = open_file(folder, name)
+    found = os.fstat(descriptor)
+    try:
+        if not stat.S_ISREG(found.st_mode) or (found.st_ino, found.st_dev) != seen[4:]:
+            return "replaced"
+        if not databases and os.pread(descriptor, len(DATABASE), 0) == DATABASE:
+            return "database"
+        before: Signature = signature(found)
+        for _ in range(ATTEMPTS):
+            got = _read_small(descriptor, before, put) if before[1] < SMALL else _read_large(descriptor, before, put)
+            if got is not None:
+                return got
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            before = signature(os.fstat(descriptor))
+        return "unstable"
+    finally:
+        close(descriptor, found)
+
+
+def _read_small(descriptor: int, before: Signature, put: Put) -> Content | None:
+    size = before[1]
+    data = os.read(descriptor, size + 1)
+    while len(data) < size and (more := os.read(descriptor, size + 1 - len(data))):
+        data += more
+    if len(data) != size or signature(os.fstat(descriptor)) != before:
+        return None
+    return Content(size, put(data), None, before)
+
+
+def _read_large(descriptor: int, before: Signature, put: Put) -> Content | None:
+    whole = sha256()
+    left = before[1]  # and no further: a file that grows as fast as it is read would never end
+
+    class Source:
+        def readinto(self, buffer: memoryview) -> int:
+            nonlocal left
+            got = os.readv(descriptor, [buffer[:left]]) if left else 0
+            whole.update(buffer[:got])
+            left -= got
+            return got
+
+    chunks = []
+    for piece in _chunker().cut_stream(Source()):
+        data = bytes(piece.data)
+        chunks.append(Chunk(put(data), len(data)))
+    if left or signature(os.fstat(descriptor)) != before:
+        return None
+    listing = encode_chunks(chunks)
+    return Content(before[1], whole.digest(), put(listing), before, listing)
+
+
+@cache
+def _chunker() -> FastCDC:
+    from pyfastcdc import FastCDC
+
+    return FastCDC(AVERAGE_CHUNK, min_size=MIN_CHUNK, max_size=MAX_CHUNK)

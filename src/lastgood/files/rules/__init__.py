@@ -1,0 +1,1 @@
+"""Ignore rules, read exactly as git reads them."""

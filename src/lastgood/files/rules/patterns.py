@@ -1,0 +1,225 @@
+"""One line of an ignore file, read exactly as git reads it: what names it matches, as routes of single names."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple
+
+from lastgood.secrets.names import is_secret
+
+Kind = Literal["whole", "ending", "wild", "deep"]
+
+
+class Segment(NamedTuple):
+    """One name of a route: a whole name, an ending, a regular expression, or any number of folders."""
+
+    kind: Kind
+    text: bytes = b""
+
+
+Route = tuple[Segment, ...]
+DEEP = Segment("deep")
+ANYTHING = Segment("ending")
+
+
+class Rule(NamedTuple):
+    ignores: bool
+    folders_only: bool
+    routes: tuple[Route, ...]
+    weight: int
+    """Its length if it has wildcards that no lookup answers, else 0."""
+    speaks_of_secret: bool
+
+
+def parse_rule(line: bytes) -> Rule | None:
+    """None when the line could never match anything."""
+    negated = line.startswith(b"!")
+    pattern = line[negated:]
+    folders_only = pattern.endswith(b"/")
+    pattern = pattern.removesuffix(b"/")
+    if b"/" in pattern:
+        routes = _read_routes(pattern.removeprefix(b"/"))
+    else:
+        routes = [(DEEP, *route) for route in _read_route(pattern, crosses=False)]
+    if not routes:
+        return None
+    wild = any(segment.kind == "wild" or segment is DEEP for route in routes for segment in _needing_steps(route))
+    return Rule(
+        not negated, folders_only, tuple(routes), len(line) if wild else 0, negated and _speaks_of_secret(pattern)
+    )
+
+
+def _needing_steps(route: Route) -> Route:
+    return route[1:] if len(route) == 2 and route[0] is DEEP else route
+
+
+def _read_routes(pattern: bytes) -> list[Route]:
+    """The routes of a pattern with a slash.
+
+    Git compares the plain beginning of a pattern by itself. Two stars directly behind it stand at the beginning of
+    what is left, and so lead through folders even in the middle of a name: `a**/b` also matches `ab` and `ax/y/b`.
+    """
+    found = _PLAIN_THEN_STARS.match(pattern)
+    if found is None:
+        return _read_route(pattern)
+    plain, slash, rest = found["plain"], found["slash"], pattern[found.end() :]
+    if not slash:
+        return [*_read_route(plain + b"*"), *_read_route(plain + b"*/**")]
+    routes = _read_route(plain + b"*/**/" + rest)
+    if slash.startswith(b"/"):
+        starts_with_stars = rest.startswith(b"**")
+        routes += _read_routes(plain + rest) if starts_with_stars else _read_route(plain + rest)
+    return routes
+
+
+def _read_route(pattern: bytes, *, crosses: bool = True) -> list[Route]:
+    """The route of a pattern, where two stars between slashes lead through folders if it `crosses`; none when no name
+    can match."""
+    atoms = _read_atoms(pattern)
+    route: list[Segment] = []
+    name: list[bytes] = []
+    for before, atom, after in zip([b"/", *atoms], atoms, [*atoms[1:], b""], strict=False):
+        if crosses and atom == b"**" and before in _SLASHES and after in (*_SLASHES, b""):
+            if after == _ESCAPED_SLASH:
+                route.append(ANYTHING)
+            if route[-1:] != [DEEP]:
+                route.append(DEEP)
+            if not after:
+                name = [b"*"]
+        elif atom in _SLASHES:
+            if name:
+                route.append(_segment(name))
+                name = []
+            elif before != b"**":
+                return []
+        elif not atom.startswith(b"*"):
+            name.append(atom)
+        elif name[-1:] != [b"*"]:
+            name.append(b"*")
+    return [(*route, _segment(name))] if name else []
+
+
+def _segment(name: list[bytes]) -> Segment:
+    if _is_plain(name):
+        return Segment("whole", _to_plain(name))
+    if name[0] == b"*" and _is_plain(name[1:]):
+        return Segment("ending", _to_plain(name[1:]))
+    return Segment("wild", _to_expression(name))
+
+
+def _to_expression(name: list[bytes]) -> bytes:
+    """Each star takes as little as lets what stands behind it, up to the next star, match; that is never tried again.
+    Taking more could not help: the next star takes whatever is left over. The last one takes all, and looks back."""
+    first, *others = _split(name)
+    if not others:
+        return b"".join(first)
+    *middle, last = others
+    taken = b"".join([b"(?>.*?" + b"".join(piece) + b")" for piece in middle])
+    return b"".join(first) + taken + (b".{%d,}+(?<=%s)" % (len(last), b"".join(last)) if last else b".*+")
+
+
+def _split(name: list[bytes]) -> list[list[bytes]]:
+    pieces: list[list[bytes]] = [[]]
+    for atom in name:
+        if atom == b"*":
+            pieces.append([])
+        else:
+            pieces[-1].append(atom)
+    return pieces
+
+
+def _is_plain(name: list[bytes]) -> bool:
+    return not any(atom == b"*" or atom.startswith((b".", b"[")) for atom in name)
+
+
+def _to_plain(name: list[bytes]) -> bytes:
+    return b"".join([atom[-1:] for atom in name])
+
+
+def _read_atoms(pattern: bytes) -> list[bytes]:
+    """Stars, slashes, and for all else an expression that matches one byte. None at all when no name can match."""
+    atoms, at = [], 0
+    while at < len(pattern):
+        text = _ATOM.match(pattern, at)[0]  # type: ignore[index]
+        at += len(text)
+        if text.startswith(b"*"):
+            atoms.append(text[:2])
+        elif text == b"?":
+            atoms.append(b".")
+        elif text == b"[":
+            chosen, at = _read_class(pattern, at)
+            if not chosen:
+                return []
+            atoms.append(_to_class(chosen))
+        elif text == b"\\":  # with nothing behind it
+            return []
+        else:
+            atoms.append(text if text.endswith(b"/") else re.escape(text[-1:]))
+    return atoms
+
+
+def _read_class(pattern: bytes, at: int) -> tuple[set[int], int]:
+    """The bytes that a class takes whose inside begins at `at`, and where it ends; none when it is not well formed."""
+    negated = pattern[at : at + 1] in (b"!", b"^")
+    at += negated
+    chosen: set[int] = set()
+    last: int | None = None  # what a range could begin with
+    inside = at
+    while pattern[at : at + 1] != b"]" or at == inside:
+        found = _MEMBER.match(pattern, at)
+        if found is None:
+            return set(), at
+        if (named := found["named"]) is not None:
+            if named not in _CLASSES:
+                return set(), at
+            chosen |= _CLASSES[named]
+            last = None
+        elif (end := found["end"]) is not None and last is not None:
+            chosen.update(range(last, end[-1] + 1))
+            last = None
+        else:
+            found = _SINGLE.match(pattern, at) or found
+            last = found[0][-1]
+            chosen.add(last)
+        at = found.end()
+    return (set(range(1, 256)) - chosen if negated else chosen) - {ord("/")}, at + 1
+
+
+def _to_class(chosen: set[int]) -> bytes:
+    return b"[" + b"".join([b"\\x%02x" % byte for byte in sorted(chosen)]) + b"]"
+
+
+def _speaks_of_secret(pattern: bytes) -> bool:
+    """Whether a pattern's own text is the name of a secret, with its wildcards or without. `!*.pem` has keys back,
+    `!*` and `!conf/**` do not."""
+    above, _, name = pattern.rpartition(b"/")
+    above = above.rpartition(b"/")[2]
+    return any(
+        is_secret(above, text, is_folder) for text in (name, _WILDCARD.sub(b"", name)) for is_folder in (False, True)
+    )
+
+
+_ESCAPED_SLASH = rb"\/"
+_SLASHES = (b"/", _ESCAPED_SLASH)
+_ATOM = re.compile(rb"\*+|\\.|.", re.DOTALL)
+_PLAIN_THEN_STARS = re.compile(rb"(?P<plain>[^*?\[\\]*[^*?\[\\/])\*\*+(?P<slash>/(?:\*\*+/)*+|\\/|\Z)", re.DOTALL)
+_WILDCARD = re.compile(rb"[*?\\]|\[[^\]]*\]?")
+_MEMBER = re.compile(rb"\[:(?P<named>[^\]]*):\]|-(?P<end>\\.|[^\]\\])|\\.|[^\\]", re.DOTALL)
+_SINGLE = re.compile(rb"\\.|[^\\]", re.DOTALL)
+
+_PRINTED = set(range(0x20, 0x7F))
+_LOWER, _UPPER, _DIGIT = set(b"abcdefghijklmnopqrstuvwxyz"), set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"), set(b"0123456789")
+_CLASSES = {
+    b"alnum": _LOWER | _UPPER | _DIGIT,
+    b"alpha": _LOWER | _UPPER,
+    b"blank": set(b" \t"),
+    b"cntrl": {*range(1, 0x20), 0x7F},
+    b"digit": _DIGIT,
+    b"graph": _PRINTED - {0x20},
+    b"lower": _LOWER,
+    b"print": _PRINTED,
+    b"punct": _PRINTED - {0x20} - _LOWER - _UPPER - _DIGIT,
+    b"space": set(b" \t\n\r"),
+    b"upper": _UPPER,
+    b"xdigit": set(b"0123456789abcdefABCDEF"),
+}

@@ -1,0 +1,178 @@
+"""Ignore rules: which names of a workspace are captured, read exactly as git reads a `.gitignore`.
+
+Rules hold by strength, weakest first: the repository's info/exclude, every `.gitignore` from the root down, every
+`.lastgoodignore` from the root down, the caller's own. Of the rules that match, the last one decides. A folder that is
+ignored is not entered, so nothing below it can be had back; a `.lastgoodignore` can have back the folder itself. What
+is left and has the name of a secret (secrets.py) is left out, unless a `.lastgoodignore` has it back by that name.
+
+A rule is a route of names from its file's directory down. Routes are followed while directories are entered, so that
+in each directory only single names are compared: whole names and endings by lookup, the rest by expressions in which
+no star is tried twice. The time a name takes is bounded by its length times that of the rules with wildcards.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Sequence
+from typing import Literal
+from weakref import WeakValueDictionary
+
+from lastgood.errors import InvalidError
+from lastgood.files.roots import Root, git_exclude, read_below
+from lastgood.files.rules.automaton import Automaton, Place
+from lastgood.files.rules.patterns import Rule
+from lastgood.files.rules.rulefile import MAX_TEXT, UNREADABLE, RuleFile, parse_rules
+from lastgood.model.digest import digest
+from lastgood.secrets.names import DIGEST, is_secret
+
+GIT_RULES = b".gitignore"
+OWN_RULES = b".lastgoodignore"
+EXCLUDE = b".git/info/exclude"
+
+MAX_WILD = 32 << 10
+"""How many bytes the rules with wildcards may have that hold in one directory. Others are left out and reported."""
+
+Verdict = Literal["ignored", "secret"]
+
+_READING = b"1"  # a new number when the same text comes to mean something else
+
+
+class Rules:
+    """The ignore rules of one root, for one scan in one thread.
+
+    `read` gives the content of a file below the root, None when it cannot be read; `exclude` is the text of the
+    repository's info/exclude, `extra` are rules of the caller, stronger than all files.
+    """
+
+    def __init__(
+        self, read: Callable[[bytes], bytes | None], *, exclude: bytes = b"", extra: Sequence[str] = ()
+    ) -> None:
+        self._read = read
+        self._levels: WeakValueDictionary[bytes, Level] = WeakValueDictionary()
+        self._parsed: dict[bytes, RuleFile] = {}
+        lines = [_to_bytes(rule) for rule in extra]
+        self._exclude, self._extra = exclude, b"\n".join(lines)
+        self._base = digest(b"".join(map(digest, (_READING, DIGEST, exclude, self._extra))))
+
+    @classmethod
+    def of(cls, root: Root, *, extra: Sequence[str] = ()) -> Rules:
+        """The rules that lie in a root."""
+        return cls(lambda path: read_below(root, path, 2 * MAX_TEXT), exclude=git_exclude(root), extra=extra)
+
+    def enter(self, path: bytes, names: Collection[bytes]) -> Level:
+        """The rules for the names in the directory `path`. Parents are entered first and their levels kept while
+        their children are entered; a parent that is not there is read again."""
+        if not path:
+            level = Level(b"", self._base, MAX_WILD)
+            level.stack_git(self._rules_of(EXCLUDE, self._exclude, level))
+            level.stack_extra(self._rules_of(b"", self._extra, level))
+        else:
+            above, _, name = path.rpartition(b"/")
+            parent = self._levels.get(above)
+            level = (parent or self.enter(above, (GIT_RULES, OWN_RULES))).below(name)
+        texts = [self._text_of(path, name, level) if name in names else b"" for name in (GIT_RULES, OWN_RULES)]
+        if any(texts):
+            level.digest = digest(level.digest + b"".join(map(digest, (path, *texts))))
+            level.stack_git(self._rules_of(GIT_RULES, texts[0], level))
+            level.stack_own(self._rules_of(OWN_RULES, texts[1], level))
+        self._levels[path] = level
+        return level
+
+    def _text_of(self, path: bytes, name: bytes, level: Level) -> bytes:
+        text = self._read(_join(path, name))
+        if text is None:
+            level.remarks[name] = UNREADABLE
+        return text or b""
+
+    def _rules_of(self, name: bytes, text: bytes, level: Level) -> tuple[Rule, ...]:
+        """The rules in `text`, as many as may still be added at `level`."""
+        if not text:
+            return ()
+        if text not in self._parsed:
+            self._parsed[text] = parse_rules(text)
+        file = self._parsed[text].fitted(level.room)
+        level.room -= file.weight
+        if file.remarks:
+            level.remarks[name] = "; ".join(file.remarks)
+        return file.rules
+
+
+class Level:
+    """The rules as they hold in one directory.
+
+    Two levels of the same directory with the same `digest` decide the same about every name. `room` is how much may
+    still be added below. `remarks`: what is wrong with the files of rules in this directory, by their names.
+    """
+
+    __slots__ = ("__weakref__", "_extra", "_git", "_name", "_own", "_spoken", "digest", "remarks", "room")
+
+    def __init__(self, name: bytes, digest: bytes, room: int) -> None:
+        self._name = name
+        self.digest = digest
+        self.room = room
+        self.remarks: dict[bytes, str] = {}
+        self._git: tuple[Place, ...] = ()  # the strongest first, here and below
+        self._own: tuple[Place, ...] = ()
+        self._extra: tuple[Place, ...] = ()
+        self._spoken: tuple[Place, ...] = ()  # those of own and extra that have secrets back
+
+    def decide(self, name: bytes, is_folder: bool) -> Verdict | None:
+        """Why `name` in this directory is left out; None when it is captured."""
+        ignored = None
+        if self._extra or self._own:
+            ignored = _ask(self._extra, name, is_folder)
+            if ignored is None:
+                ignored = _ask(self._own, name, is_folder)
+        had_back = ignored is False
+        if ignored is None:
+            ignored = _ask(self._git, name, is_folder)
+        if ignored:
+            return "ignored"
+        if is_secret(self._name, name, is_folder) and not (
+            had_back and _ask(self._spoken, name, is_folder) is not None
+        ):
+            return "secret"
+        return None
+
+    def below(self, name: bytes) -> Level:
+        """The same rules for the names in the folder `name`, before its own are added."""
+        level = Level(name, self.digest, self.room)
+        level._git = tuple([place.step(name) for place in self._git])
+        level._own = tuple([place.step(name) for place in self._own])
+        level._extra = tuple([place.step(name) for place in self._extra])
+        level._spoken = tuple([place.step(name) for place in self._spoken])
+        return level
+
+    def stack_git(self, rules: Sequence[Rule]) -> None:
+        self._git = _stack(rules, self._git)
+
+    def stack_own(self, rules: Sequence[Rule]) -> None:
+        self._own = _stack(rules, self._own)
+        self._spoken = _stack([rule for rule in rules if rule.speaks_of_secret], self._spoken)
+
+    def stack_extra(self, rules: Sequence[Rule]) -> None:
+        self._extra = _stack(rules, self._extra)
+        self._spoken = _stack([rule for rule in rules if rule.speaks_of_secret], self._spoken)
+
+
+def _stack(rules: Sequence[Rule], places: tuple[Place, ...]) -> tuple[Place, ...]:
+    return (Automaton(rules).start, *places) if rules else places
+
+
+def _ask(places: tuple[Place, ...], name: bytes, is_folder: bool) -> bool | None:
+    for place in places:
+        number = place.find(name, is_folder)
+        if number >= 0:
+            return place.rules[number].ignores
+    return None
+
+
+def _join(path: bytes, name: bytes) -> bytes:
+    return path + b"/" + name if path else name
+
+
+def _to_bytes(rule: str) -> bytes:
+    try:
+        return os.fsencode(rule)
+    except UnicodeEncodeError as error:
+        raise InvalidError("an ignore rule has a lone surrogate", hint="it is not valid text") from error

@@ -1,0 +1,455 @@
+"""Scanning a root: every folder looked at by descriptor, what is known told from what has to be read.
+
+A folder whose names, rules and signatures are those of its record is done with one comparison. Folders that changed
+while others were looked at are looked at again, so that a file that moved between two of them is not lost. When it is
+known what has changed, the other folders are not looked at: their records stand for them.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, Self
+
+from lastgood.files.beneath import MAX_DEPTH, Walk, is_temporary, join, open_folder
+from lastgood.files.beneath import split as split_path
+from lastgood.files.index import Record, Report, Signature, encode, is_settled, list_names, signature, split
+from lastgood.files.read import Content, Job, Skipped, refuse
+from lastgood.files.watch import Changed
+from lastgood.model.digest import digest
+from lastgood.model.tree import Entry, File, Left, Link, Why
+
+SIDECARS = (b"-wal", b"-journal", b"-shm")
+
+Known = Mapping[bytes, tuple[Signature, Entry]]
+
+
+class Level(Protocol):
+    """What `Rules.enter` gives: the decisions for one folder."""
+
+    @property
+    def digest(self) -> bytes: ...
+
+    @property
+    def remarks(self) -> Mapping[bytes, str]: ...
+
+    def decide(self, name: bytes, is_folder: bool, /) -> Why | None: ...
+
+
+Enter = Callable[[bytes, Collection[bytes]], Level]
+Expect = Callable[[list[Job]], None]
+"""Is told of files that will have to be read, folder by folder, as soon as that is known."""
+
+
+@dataclass(slots=True)
+class Visit:
+    """A folder as it was found. `same` is its record if nothing in it has changed; then the rest is empty."""
+
+    path: bytes
+    status: Signature
+    listing: bytes
+    rules: bytes
+    level: Level | None
+    """Kept for as long as the folders below may have to be entered."""
+    same: Record | None = None
+    folders: list[bytes] = field(default_factory=list)
+    left: list[bytes] = field(default_factory=list)
+    signatures: dict[bytes, Signature] = field(default_factory=dict)
+    """Of every name that is neither a folder nor left out by a rule, in the order of the listing."""
+    entries: dict[bytes, Entry] = field(default_factory=dict)
+    reused: list[bytes] = field(default_factory=list)
+    jobs: dict[bytes, Job] = field(default_factory=dict)
+    lists: dict[bytes, bytes] = field(default_factory=dict)
+    reports: dict[bytes, Report] = field(default_factory=dict)
+    is_sure: bool = True
+    """False: the next capture has to look at each name."""
+    has_links: bool = False
+    """Whether files in it have other names as well, under which they can change."""
+
+    @classmethod
+    def recalled(cls, path: bytes, record: Record) -> Self:
+        """A folder that nobody looked at, since it is known to be as it was."""
+        nothing = (0, 0, 0, 0, 0, 0)
+        return cls(path, nothing, record.listing, record.rules, None, record, list(record.folders()))
+
+    def known(self) -> Known:
+        if self.same is not None:
+            return self.same.known()
+        return {
+            name: (seen, entry)
+            for name, seen in self.signatures.items()
+            if isinstance(entry := self.entries.get(name), File | Link)
+        }
+
+    def accept(self, name: bytes, content: Content) -> None:
+        self.signatures[name] = content.seen
+        self.entries[name] = File(name, stat.S_IMODE(content.seen[0]), content.size, content.digest, content.chunks)
+        if content.chunks is not None:
+            self.lists[content.chunks] = content.listing
+
+    def refuse(self, name: bytes, skipped: Skipped) -> None:
+        """It is there and cannot be captured, or (missing) is not there after all."""
+        self._unfold()
+        self.is_sure = False
+        if name in self.folders:
+            self.folders.remove(name)
+        self.entries.pop(name, None)
+        if skipped.why == "missing":
+            self.signatures.pop(name, None)  # whatever lies there when the folder is looked at again is news
+        else:
+            assert skipped.why != "rules", "nothing is refused for that"
+            self.reports[name] = Report(name, skipped.why, skipped.detail)
+            self.entries[name] = Left(name, skipped.why)
+
+    def _unfold(self) -> None:
+        """What the record says, said here, so that it can be changed."""
+        if self.same is not None:
+            self.signatures = {name: seen for name, (seen, _) in self.same.known().items()}
+            self.entries = self.same.entries()
+            self.left = split(self.same.left)
+            self.lists = _lists_of(None, self.same)
+            self.reports = {report.name: report for report in self.same.reports}
+            self.same = None
+
+    def holds_still(self, again: Visit) -> bool:
+        """Whether the same files lie under the same names when it is looked at again, whatever is in them."""
+        return (
+            self.listing == again.listing
+            and self.rules == again.rules
+            and (self.status[0], *self.status[4:]) == (again.status[0], *again.status[4:])
+            and self.folders == [name for name in again.folders if name not in self.entries]
+            and ((self.same is not None and self.same is again.same) or self._inodes() == again._inodes())
+        )
+
+    def _inodes(self) -> dict[bytes, tuple[int, ...]]:
+        if self.same is not None:
+            return {name: seen[4:] for name, (seen, _) in self.same.known().items()}
+        return {name: seen[4:] for name, seen in self.signatures.items()}
+
+
+class Scan:
+    """One scan of one root. `wanted`: the names to look at, for folders of which not everything is captured.
+
+    `changed`: what has changed since the records were made, if that is known. `watch` is told of each folder before it
+    is listed, `expect` of the files to read.
+    """
+
+    def __init__(
+        self,
+        walk: Walk,
+        enter: Enter | None,
+        records: Mapping[bytes, Record],
+        *,
+        is_trusted: bool,
+        began_ns: int,
+        left_out: Mapping[bytes, Collection[bytes]],
+        wanted: Mapping[bytes, Collection[bytes]] | None = None,
+        changed: Changed | None = None,
+        watch: Callable[[bytes, int], None] | None = None,
+        expect: Expect | None = None,
+    ) -> None:
+        self._walk = walk
+        self._enter = enter
+        self._records = records
+        self._is_trusted = is_trusted
+        self._began_ns = began_ns
+        self._left_out = left_out
+        self._wanted = wanted or {}
+        self._watch = watch
+        self._expect = expect
+        self.is_partial = changed is not None
+        self.has_new_links = False
+        """Whether a file that has changed has other names: folders that were not looked at may have it, too."""
+        self._trees = changed.trees if changed is not None else set()
+        self._due: set[bytes] = set()
+        if changed is not None:
+            restless = [path for path, record in records.items() if record.is_restless]
+            self._due.update(changed.folders, changed.trees, left_out, restless)
+        self.visits: dict[bytes, Visit] = {}
+        self.fresh: list[Visit] = []
+        """Those with jobs, or with content reused from the index, that nobody has dealt with yet."""
+
+    def begin(self) -> None:
+        """Look at everything that may have changed; OSError when the root itself cannot be.
+
+        At the root in any case: what is excluded by the repository is not written in a folder that is captured.
+        """
+        self._descend(self._walk.root, self._visit(self._walk.root, b""), 0)
+        self._enter_all(self._due)
+
+    def widen(self, folders: Collection[bytes]) -> bool:
+        """Look at these folders, too; whether there was one that nobody had looked at."""
+        self._due.update(folders)
+        return self._enter_all(folders)
+
+    def look_again(self) -> list[bytes]:
+        """Look at the folders that may have changed since they were looked at; those that did hold other files now.
+
+        When there are none, no file has moved from a folder that was yet to come into one that was done: what each
+        folder held when it was looked at, it held still after all of them had been.
+        """
+        moved = []
+        for visit in [visit for visit in self.reached() if self._may_have_changed(visit)]:
+            try:
+                folder = self._walk.folder(visit.path)
+                again = self._visit(folder, visit.path)
+            except OSError as error:
+                refuse(visit.path, error)  # the folder that it lay in has changed as well, and tells
+                moved.append(visit.path)
+                continue
+            if visit.holds_still(again):
+                visit.status = again.status
+            else:
+                moved.append(visit.path)
+                self._descend(folder, again, _depth(visit.path))
+        return moved
+
+    def reached(self) -> Iterator[Visit]:
+        """All folders of the tree that were looked at, parents first."""
+        if self.is_partial:
+            yield from [self.visits[path] for path in sorted(self.visits) if self._is_led_to(path)]
+            return
+        todo = [b""]
+        while todo:
+            visit = self.visits.get(todo.pop())
+            if visit is not None:
+                yield visit
+                todo.extend(join(visit.path, name) for name in visit.folders)
+
+    def _may_have_changed(self, visit: Visit) -> bool:
+        if not is_settled(visit.status, self._began_ns):
+            return True
+        try:
+            found = os.stat(visit.path or b".", dir_fd=self._walk.root, follow_symlinks=False)
+        except OSError:
+            return True
+        return bool(signature(found) != visit.status)
+
+    def _enter_all(self, folders: Collection[bytes]) -> bool:
+        found = False
+        for path in sorted(folders):
+            # What is not recorded is new, and found in the folder that it lies in, if it is to be captured at all.
+            if path in self._records and path not in self.visits and self._is_led_to(path):
+                found = True
+                self._enter_one(path)
+        return found
+
+    def _enter_one(self, path: bytes) -> None:
+        """Look at a folder, however the scan came to it."""
+        try:
+            folder = self._walk.folder(path)
+            self._descend(folder, self._visit(folder, path), _depth(path))
+        except OSError as error:
+            skipped = refuse(path, error)
+            above, name = split_path(path)
+            if above not in self.visits:
+                self._enter_one(above)
+            elif name in self.visits[above].folders:
+                self.visits[above].refuse(name, skipped)
+
+    def _is_led_to(self, path: bytes) -> bool:
+        """Whether the folders above it, as far as they were looked at, still have it."""
+        while path:
+            path, name = split_path(path)
+            if path in self.visits and name not in self.visits[path].folders:
+                return False
+        return True
+
+    def _is_known(self, visit: Visit, is_below_known: bool) -> bool:
+        """Whether the records of the folders in it hold, unless something is said of one of them."""
+        record = self._records.get(visit.path)
+        is_same = record is not None and record.rules == visit.rules and visit.path not in self._trees
+        return self.is_partial and is_below_known and is_same
+
+    def _descend(self, folder: int, visit: Visit, depth: int, is_below_known: bool = True) -> None:
+        is_known = self._is_known(visit, is_below_known)
+        self.visits[visit.path] = visit
+        if visit.jobs or visit.reused:
+            self.fresh.append(visit)
+        if visit.jobs and self._expect is not None:
+            self._expect([job for job in visit.jobs.values() if job.kind == "file"])
+        for name in visit.folders[:]:
+            path = join(visit.path, name)
+            if path in self.visits:  # whether it is still the same is looked at on its own
+                continue
+            if is_known and path in self._records and path not in self._due:
+                continue
+            if depth >= MAX_DEPTH:
+                visit.refuse(name, Skipped(path, "unreadable", "it is nested too deeply"))
+                continue
+            try:
+                below = open_folder(folder, name)
+            except OSError as error:
+                visit.refuse(name, refuse(path, error))
+                continue
+            try:
+                self._descend(below, self._visit(below, path), depth + 1, is_known)
+            except OSError as error:
+                visit.refuse(name, refuse(path, error))
+            finally:
+                os.close(below)
+
+    def _visit(self, folder: int, path: bytes) -> Visit:
+        if self._watch is not None:
+            self._watch(path, folder)
+        status: Signature = signature(os.fstat(folder))
+        with os.scandir(folder) as found:
+            entries = [entry for entry in found if entry.name[0] != "." or not _is_nothing(entry.name)]
+        if path in self._wanted:
+            entries = [entry for entry in entries if self._is_wanted(path, entry)]
+        names = split(os.fsencode("\0".join([entry.name for entry in entries])))
+        folders = [name for name, entry in zip(names, entries, strict=True) if entry.is_dir(follow_symlinks=False)]
+        level = self._enter(path, names) if self._enter is not None else None
+        left_out = self._left_out.get(path, ())
+        rules = (level.digest if level is not None else b"listed") + b"\0".join(sorted(left_out))
+        visit = Visit(path, status, list_names(names, folders), rules, level)
+        record = self._records.get(path)
+        if self._is_trusted and record is not None and _is_unchanged(visit, record, names, folders, entries):
+            return visit
+        self._examine(folder, visit, dict(zip(names, entries, strict=True)), frozenset(folders), left_out)
+        return visit
+
+    def _is_wanted(self, path: bytes, entry: os.DirEntry[str]) -> bool:
+        """What only leads to a wanted name has to be a folder: a link is not followed, nor captured in its place."""
+        name = os.fsencode(entry.name)
+        return name in self._wanted[path] and (
+            join(path, name) not in self._wanted or entry.is_dir(follow_symlinks=False)
+        )
+
+    def _examine(
+        self,
+        folder: int,
+        visit: Visit,
+        entries: Mapping[bytes, os.DirEntry[str]],
+        folders: Collection[bytes],
+        left_out: Collection[bytes],
+    ) -> None:
+        before = self.visits.get(visit.path)
+        record = self._records.get(visit.path)
+        known = before.known() if before is not None else record.known() if record is not None else {}
+        visit.lists = _lists_of(before, record)
+        for name, entry in entries.items():
+            is_folder = name in folders
+            if (why := _decide(visit.level, name, is_folder, left_out)) is not None:
+                visit.left.append(name)
+                visit.entries[name] = Left(name, why)
+                if why == "secret":
+                    visit.reports[name] = Report(name, why)
+            elif is_folder:
+                visit.folders.append(name)
+            else:
+                try:
+                    found = entry.stat(follow_symlinks=False)
+                    seen: Signature = signature(found)
+                    if found.st_nlink > 1:
+                        visit.has_links = True
+                        self.has_new_links |= name not in known or known[name][0] != seen
+                    _look_at(folder, visit, name, seen, known.get(name))
+                except OSError as error:
+                    visit.refuse(name, refuse(join(visit.path, name), error))
+        _keep_databases_whole(visit, known)
+        if visit.level is not None:
+            for name, said in visit.level.remarks.items():
+                visit.reports.setdefault(name, Report(name, "rules", said))
+
+
+def _depth(path: bytes) -> int:
+    return path.count(b"/") + bool(path)
+
+
+def _is_nothing(name: str) -> bool:
+    """A repository's own folder, and what a restore is writing at this moment: not even left out."""
+    return name.lower() == ".git" or is_temporary(os.fsencode(name))
+
+
+def _is_unchanged(
+    visit: Visit, record: Record, names: list[bytes], folders: list[bytes], entries: list[os.DirEntry[str]]
+) -> bool:
+    """The hot path: 50,000 files are gone through here, so nothing is made for each of them but its signature."""
+    if not record.is_sure or record.listing != visit.listing or record.rules != visit.rules:
+        return False
+    kept = folders
+    if folders or record.left:
+        left = frozenset(split(record.left))
+        kept = [name for name in folders if name not in left]
+        other = left.union(folders)
+        entries = [entry for name, entry in zip(names, entries, strict=True) if name not in other]
+    try:
+        seen = encode([signature(entry.stat(follow_symlinks=False)) for entry in entries])
+    except OSError:
+        return False
+    if seen != record.seen:
+        return False
+    visit.same, visit.folders = record, kept
+    return True
+
+
+def _decide(level: Level | None, name: bytes, is_folder: bool, left_out: Collection[bytes]) -> Why | None:
+    if name in left_out:
+        return "store"
+    return level.decide(name, is_folder) if level is not None else None
+
+
+def _look_at(folder: int, visit: Visit, name: bytes, seen: Signature, was: tuple[Signature, Entry] | None) -> None:
+    mode = seen[0]
+    visit.signatures[name] = seen
+    if stat.S_ISREG(mode):
+        if was is not None and was[0] == seen:
+            visit.entries[name] = was[1]
+            visit.reused.append(name)
+        else:
+            visit.jobs[name] = Job(join(visit.path, name), seen)
+    elif stat.S_ISLNK(mode):
+        visit.entries[name] = Link(name, os.readlink(name, dir_fd=folder))
+    elif stat.S_ISDIR(mode):  # a moment ago it was something else: the folder has changed and is looked at again
+        visit.is_sure = False
+    else:
+        visit.entries[name] = Left(name, "special")
+        visit.reports[name] = Report(name, "special", _name_of(mode))
+
+
+def demand_files(visit: Visit, names: Iterable[bytes]) -> None:
+    """Have files read that were thought to be known."""
+    for name in names:
+        visit.jobs[name] = Job(join(visit.path, name), visit.signatures[name])
+    _keep_databases_whole(visit, {})
+
+
+def _keep_databases_whole(visit: Visit, known: Known) -> None:
+    """A database whose write-ahead log or journal changed is not what it was, though its own file is untouched."""
+    beside = [name for name in {*visit.signatures, *known} if name.endswith(SIDECARS) and _is_file(visit, _main(name))]
+    for name in beside:
+        has_changed = name in visit.jobs or name not in visit.signatures
+        if has_changed and not name.endswith(b"-shm"):  # which readers write, too
+            _demand(visit, _main(name), "database")
+    for name in beside:
+        if _main(name) in visit.jobs and name in visit.signatures:
+            _demand(visit, _main(name), "database")
+        if _is_file(visit, name) and (name in visit.jobs or _main(name) in visit.jobs):
+            _demand(visit, name, "sidecar")
+    visit.reused = [name for name in visit.reused if name not in visit.jobs]
+
+
+def _main(sidecar: bytes) -> bytes:
+    return sidecar.rpartition(b"-")[0]
+
+
+def _is_file(visit: Visit, name: bytes) -> bool:
+    return name in visit.signatures and stat.S_ISREG(visit.signatures[name][0])
+
+
+def _demand(visit: Visit, name: bytes, kind: Literal["database", "sidecar"]) -> None:
+    visit.jobs[name] = Job(join(visit.path, name), visit.signatures[name], kind)
+
+
+def _lists_of(before: Visit | None, record: Record | None) -> dict[bytes, bytes]:
+    lists = {digest(data): data for data in record.lists} if record is not None else {}
+    return lists if before is None else lists | before.lists
+
+
+def _name_of(mode: int) -> str:
+    if stat.S_ISSOCK(mode):
+        return "a socket"
+    return "a pipe" if stat.S_ISFIFO(mode) else "a device"

@@ -1,0 +1,260 @@
+"""Watching a root: in which of its folders something may have changed since they were captured last.
+
+A hint that is complete or not given. The kernel queues an event in the moment of the change, so what is read from the
+queue now tells of everything that was done before, and no thread has to keep up with it. Only folders that are captured
+are watched: what builds and package managers do in ignored ones costs nothing. The kernel's own interface is used, for
+libraries drop the one event that says that others were lost: of 20,001 new files watchfiles 1.3 told of 5,462, and of
+no error. Where there is no inotify, nothing is ever known, and captures look at everything.
+
+What the kernel does not tell: writes through a mapping of a file for as long as it stays mapped, writes to a file under
+another name that is not captured, what other hosts do on a network file system, and folders mounted over others.
+Whoever uses this looks at everything now and then.
+
+A queue lives for as long as a process has it open, so a watcher can go from one process to the next (`share`).
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import weakref
+from collections.abc import Callable, Collection
+from functools import cache
+from typing import Any, NamedTuple
+
+import msgspec
+
+from lastgood.files.beneath import join
+from lastgood.local.fork import renew_after_fork
+from lastgood.model.tree import is_git
+
+MAX_EVENTS = 1 << 15
+"""More than a queue holds by default: someone writes as fast as they are read, and looking at everything is quicker."""
+
+_MODIFY, _ATTRIB, _CLOSE_WRITE = 0x002, 0x004, 0x008
+_MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x040, 0x080, 0x100, 0x200
+_UNMOUNT, _OVERFLOW, _IGNORED, _IS_FOLDER, _ONLY_FOLDERS = 0x2000, 0x4000, 0x8000, 0x40000000, 0x01000000
+_COMING_AND_GOING = _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE
+# The end of writing, too: it is all that is told of a file that was written through a mapping.
+_EVERYTHING = _MODIFY | _ATTRIB | _CLOSE_WRITE | _COMING_AND_GOING | _ONLY_FOLDERS
+
+_EVENT = struct.Struct("iIII")
+_BUFFER = 1 << 16
+
+
+class Changed(NamedTuple):
+    """Paths of folders. In `folders` something may have changed, but not in the folders below them. `trees` have come
+    or gone, or are others than they were, with all that is in them."""
+
+    folders: set[bytes]
+    trees: set[bytes]
+
+
+class Knowledge(msgspec.Struct, frozen=True, array_like=True):
+    """All that a watcher knows beside what is in its queue."""
+
+    knows: bool
+    is_lost: bool
+    identity: tuple[int, int] | None
+    paths: dict[int, bytes]
+    """The watched folders, by the numbers that the queue has for them."""
+    folders: set[bytes]
+    trees: set[bytes]
+    """What has changed, as far as it was read from the queue."""
+
+
+class Watcher:
+    """Watches the folders of one root that were added. One thread at a time.
+
+    A capture takes what has changed, adds each folder before it is listed, and says in the end which folders there are:
+    from then on the watcher knows. None means that it does not: everything has to be looked at, and added.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._begin()
+        renew_after_fork(self)
+
+    def _begin(self) -> None:
+        self._queue = -1
+        self._close: Callable[[], Any] = lambda: None
+        self._has_failed = False
+        self._knows = False
+        self._identity: tuple[int, int] | None = None
+        self._paths: dict[int, bytes] = {}
+        self._numbers: dict[bytes, int] = {}
+        self._added: set[bytes] = set()
+        self._folders: set[bytes] = set()
+        self._trees: set[bytes] = set()
+        self._is_lost = False
+
+    def renew_locks(self) -> None:
+        """In a child: events that it read would be missing in the parent."""
+        self._close()
+        self._begin()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it has given up: there is no inotify, or no more of it (fs.inotify.max_user_watches)."""
+        return self._has_failed
+
+    def take(self) -> Changed | None:
+        """What may have changed since it was last asked; the next answer is None unless `settle` is called."""
+        self._open()
+        found = self.look()
+        knows, self._knows = self._knows, False
+        if self._identity is None or self._identity != _identify(self._root):
+            found = None
+        self._forget_changes()
+        self._added = set()
+        return found if knows else None
+
+    def look(self) -> Changed | None:
+        """What the next `take` will give, as far as it is known now."""
+        if self._queue >= 0:
+            self._drain()
+        return None if self._is_lost or self._has_failed else Changed(set(self._folders), set(self._trees))
+
+    def add(self, path: bytes, folder: int) -> None:
+        """Watch the folder that is open as `folder` and lies at `path`."""
+        if self._queue < 0:
+            return
+        # Through its descriptor: a path could lead elsewhere by now.
+        number = _system().inotify_add_watch(self._queue, b"/proc/self/fd/%d/." % folder, _EVERYTHING)
+        if number < 0:
+            self._fail()
+            return
+        former = self._paths.get(number)
+        if former is not None and former != path:
+            self._is_lost |= former in self._added  # mounted in two places: only one of them would be told
+            self._numbers.pop(former, None)
+        replaced = self._numbers.get(path)
+        if replaced is not None and replaced != number:
+            self._remove(path)
+        self._paths[number], self._numbers[path] = path, number
+        self._added.add(path)
+        if not path:
+            found = os.fstat(folder)
+            self._identity = found.st_dev, found.st_ino
+
+    def settle(self, folders: Collection[bytes]) -> None:
+        """These are all the folders that were captured, each as it was when, or after, it was added."""
+        for path in [path for path in self._numbers if path not in folders]:
+            self._remove(path)
+        self._knows = not self._has_failed and len(self._numbers) == len(folders)
+
+    def doubt(self) -> None:
+        """The next `take` gives None."""
+        self._knows = False
+
+    def __len__(self) -> int:
+        """How many folders are watched."""
+        return len(self._numbers)
+
+    @property
+    def queue(self) -> int:
+        """The descriptor that tells when there is something to `look` at; negative while nothing is watched."""
+        return self._queue
+
+    def share(self) -> tuple[int, Knowledge] | None:
+        """The queue, and what is known: another watcher of this root goes on with both. None when it has failed.
+
+        Of the two only one may be used from now on; this one again after it was told to `resume`.
+        """
+        self._open()
+        if self._has_failed:
+            return None
+        known = Knowledge(self._knows, self._is_lost, self._identity, self._paths, self._folders, self._trees)
+        return self._queue, known
+
+    def resume(self, known: Knowledge, queue: int | None = None) -> None:
+        """Go on where another watcher stopped; with its queue, of which this is the only owner, or with one's own."""
+        if queue is not None:
+            self.close()
+            self._own(queue)
+        self._knows, self._is_lost, self._identity = known.knows, known.is_lost, known.identity
+        self._paths, self._folders, self._trees = dict(known.paths), set(known.folders), set(known.trees)
+        self._numbers = {path: number for number, path in known.paths.items()}
+
+    def close(self) -> None:
+        """It can be used again, and knows nothing then."""
+        self._close()
+        self._begin()
+
+    def _open(self) -> None:
+        if self._queue >= 0 or self._has_failed:
+            return
+        if sys.platform != "linux":
+            self._has_failed = True
+            return
+        queue = _system().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if queue < 0:
+            self._has_failed = True
+            return
+        self._own(queue)
+
+    def _own(self, queue: int) -> None:
+        self._queue, self._close = queue, weakref.finalize(self, os.close, queue)
+
+    def _fail(self) -> None:
+        self._close()
+        self._begin()
+        self._has_failed = True
+
+    def _remove(self, path: bytes) -> None:
+        number = self._numbers.pop(path)
+        self._paths.pop(number, None)
+        _system().inotify_rm_watch(self._queue, number)  # it may be gone with its folder
+
+    def _forget_changes(self) -> None:
+        self._folders, self._trees = set(), set()
+        self._is_lost = False
+
+    def _drain(self) -> None:
+        count = 0
+        while count < MAX_EVENTS:
+            try:
+                data = os.read(self._queue, _BUFFER)
+            except BlockingIOError:
+                return
+            except OSError:
+                self._fail()
+                return
+            at = 0
+            while at < len(data):
+                number, mask, _, length = _EVENT.unpack_from(data, at)
+                at += _EVENT.size + length
+                self._note(number, mask, data[at - length : at].rstrip(b"\0"))
+                count += 1
+        self._is_lost = True
+
+    def _note(self, number: int, mask: int, name: bytes) -> None:
+        if mask & (_OVERFLOW | _UNMOUNT):
+            self._is_lost = True
+        path = self._paths.get(number)
+        if path is None or is_git(name):
+            return
+        if mask & _IGNORED:
+            del self._paths[number]
+            self._numbers.pop(path, None)
+        self._folders.add(path)
+        if mask & _IS_FOLDER and mask & _COMING_AND_GOING:
+            self._trees.add(join(path, name))
+
+
+def _identify(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+@cache
+def _system() -> Any:
+    import ctypes
+
+    system = ctypes.CDLL(None)
+    system.inotify_add_watch.argtypes = ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32
+    return system

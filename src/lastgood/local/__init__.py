@@ -1,0 +1,1 @@
+"""This machine: processes, private folders, where a store lies."""

@@ -1,0 +1,167 @@
+"""The evidence-first interface of requirements D: steps by id, each with the evidence that it was done."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import Any
+
+from lastgood.catalog.contract import Blob
+from lastgood.codec.compress import compress, decompress
+from lastgood.codec.decode import decode
+from lastgood.codec.encode import encode
+from lastgood.engine.checkpoint import Checkpoint
+from lastgood.engine.commit import Draft
+from lastgood.engine.options import Options
+from lastgood.engine.verification import Proof, proving
+from lastgood.errors import ConflictError, NotFoundError, UnstorableError
+from lastgood.local.process import this_process
+from lastgood.model.evidence import EvidencePack
+from lastgood.model.identity import check_name, check_type, new_id, now
+from lastgood.model.metadata import check_metadata
+from lastgood.model.step import OpenStep
+from lastgood.observe.log import current_correlation
+from lastgood.store import Store, open_backend, user_or_default
+from lastgood.task import Task
+
+HANDLES = 32
+"""Tasks that a manager remembers where they stand."""
+
+
+class CheckpointManager(Store):
+    """A store with steps that are begun and committed by id, in whatever process (D4).
+
+    `db_path` is a path or any store's URL; `base_path` is where relative paths of evidence begin. With
+    `auto_verify` evidence is checked when a step is committed. For the rest see `Options`.
+    """
+
+    def __init__(
+        self,
+        db_path: str | os.PathLike[str] = "store/registry.sqlite",
+        base_path: str | os.PathLike[str] | None = None,
+        auto_verify: bool = True,
+        *,
+        user: str | None = None,
+        **options: Any,
+    ) -> None:
+        settings = Options(base_path=base_path, auto_verify=auto_verify, **options)
+        self._handles: OrderedDict[str, Task] = OrderedDict()
+        super().__init__(open_backend(db_path, settings), user_or_default(user), settings)
+        self.announce_interrupted()
+
+    def begin_step(
+        self,
+        task_id: str,
+        checkpoint_type: str,
+        snapshot: Any,
+        work_item_id: str | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> str:
+        """Record that a piece of work has begun, with the state it leads to; the id to commit it by."""
+        metadata = {} if metadata is None else metadata
+        check_metadata(metadata)
+        step_id, task = new_id(), self._handle(check_name("task id", task_id))
+        step = OpenStep(
+            id=step_id,
+            owner=self.user,
+            task_id=task.task_id,
+            branch_id=task.branch_id if task.id != task.task_id else None,
+            name=step_id,
+            type=check_type("checkpoint_type", checkpoint_type),
+            began_at=now(),
+            began_by=self.user,
+            process=this_process(),
+            work_item_id=None if work_item_id is None else check_name("work_item_id", work_item_id),
+            correlation_id=current_correlation(),
+            metadata=self.options.redaction.plain(metadata),
+            has_snapshot=True,
+        )
+        self.catalog.begin_step(step, self._pack_snapshot(snapshot))
+        return step_id
+
+    def commit_step(
+        self, step_id: str, evidence_pack: EvidencePack | None, checkpoint_id: str | None = None
+    ) -> Checkpoint:
+        """Make the checkpoint of a step, on top of whatever the task's head is; `.verified` says whether it holds.
+
+        It is stored even when its evidence does not hold. The pack is left as it is; the checkpoint has its own.
+        With `checkpoint_id` committing again returns what is stored. Raises NotFoundError for an unknown step,
+        ConflictError for one that was committed before under its own id.
+        """
+        check_name("step id", step_id)
+        find = cache(lambda: self.catalog.open_step(self.user, step_id))
+        with self._proving(evidence_pack, lambda: _state_of(find())) as proof:
+            if (found := find()) is None:
+                return self._committed_before(step_id, proof, checkpoint_id)
+            step, _ = found
+            draft = Draft(
+                state=_state_of(found),
+                proof=proof,
+                type=step.type,
+                step_id=step_id,
+                work_item_id=step.work_item_id,
+                metadata=step.metadata,
+                id=checkpoint_id or step_id,
+                step=step_id,
+            )
+            return self._handle(step.branch_id or step.task_id).append_draft(draft)
+
+    def renew_locks(self) -> None:
+        super().renew_locks()
+        self._handles_lock = threading.Lock()
+
+    def _handle(self, task_id: str) -> Task:
+        with self._handles_lock:
+            handle = self._handles.get(task_id)
+            if handle is None:
+                handle = self._handles[task_id] = self.task(task_id)
+            self._handles.move_to_end(task_id)
+            if len(self._handles) > HANDLES:
+                self._handles.popitem(last=False)
+            return handle
+
+    def _proving(self, pack: EvidencePack | None, snapshot: Callable[[], Any]) -> AbstractContextManager[Proof]:
+        pack = EvidencePack() if pack is None else pack
+        verifier = self.verifier if self.options.auto_verify else None
+        return proving(pack, verifier, snapshot, self.options.redaction)
+
+    def _committed_before(self, step_id: str, again: Proof, checkpoint_id: str | None) -> Checkpoint:
+        stored = self.catalog.checkpoint(self.user, check_name("checkpoint_id", checkpoint_id or step_id))
+        earlier = None if stored is None or stored.data is None else self.wrap_intact(stored)
+        if earlier is None or earlier.step_id != step_id:
+            raise NotFoundError(f"there is no open step {step_id!r}", hint="begin_step gives the id of one")
+        if checkpoint_id is None:
+            raise ConflictError(
+                f"the step {step_id!r} was committed already",
+                hint="give its checkpoint_id to commit it again",
+                head=earlier.as_head(),
+            )
+        if earlier.record.evidence == again.claims:
+            return earlier
+        raise ConflictError(
+            f"the step {step_id!r} was committed with other evidence",
+            hint="begin a new step",
+            head=earlier.as_head(),
+        )
+
+    def _pack_snapshot(self, snapshot: Any) -> Blob:
+        from lastgood.codec.redacted import redact_state
+
+        data = encode(redact_state(snapshot, self.options.redaction.paths)[0], (None, "{}", "snapshot"))
+        if len(data) > self.options.max_state_bytes:
+            raise UnstorableError(
+                f"snapshot takes {len(data):,} bytes, more than the {self.options.max_state_bytes:,} allowed",
+                hint="keep large content in files, or raise max_state_bytes",
+                path="snapshot",
+            )
+        encoding, stored = compress(data)
+        return Blob(b"", len(data), encoding, stored)
+
+
+def _state_of(found: tuple[OpenStep, Blob | None] | None) -> Any:
+    blob = found and found[1]
+    return decode(decompress(blob.encoding, blob.data, blob.size)) if blob else None

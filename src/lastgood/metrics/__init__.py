@@ -1,1 +1,0 @@
-"""A store's metrics where others collect theirs. Each module needs an extra, and loads when it is asked for."""

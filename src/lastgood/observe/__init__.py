@@ -1,0 +1,1 @@
+"""Log, metrics, alerts, spans, and exporters behind extras."""

@@ -1,0 +1,125 @@
+"""A store's metrics and spans by OpenTelemetry (the extra `lastgood[opentelemetry]`, which brings the API alone).
+
+    from lastgood.observe import opentelemetry
+
+    opentelemetry.instrument(store)     # with the providers that the program has set, or sets later
+
+Counters and gauges are read when a reader collects; durations and sizes are recorded as they happen. Each save,
+restore and verification is a span: `lastgood.save`, `lastgood.restore`, `lastgood.verify`. Of an error a span has
+its kind only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
+from functools import partial
+from types import TracebackType
+from typing import Self
+from weakref import ref
+
+from opentelemetry import metrics, trace
+from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
+from opentelemetry.trace import Status, StatusCode, Tracer, TracerProvider
+
+from lastgood import __version__
+from lastgood.errors import CheckpointError
+from lastgood.observe.snapshot import Metrics
+from lastgood.observe.table import METRICS
+from lastgood.store import Store
+
+SCOPE = "lastgood"
+
+
+def instrument(
+    store: Store,
+    *,
+    name: str = "",
+    meter_provider: MeterProvider | None = None,
+    tracer_provider: TracerProvider | None = None,
+) -> Callable[[], None]:
+    """Have `store` observed; how to end that. With a `name` all it tells has the attribute `lastgood.store`."""
+    labels = {"lastgood.store": name} if name else {}
+    readings = _Readings(store, labels)
+    meter = metrics.get_meter(SCOPE, __version__, meter_provider)
+    record: dict[str, Callable[[float], None]] = {}
+    for metric in METRICS.values():
+        told = f"{SCOPE}.{metric.name}", (partial(readings.observe, metric.name),), metric.unit, metric.help
+        if metric.kind == "counter":
+            meter.create_observable_counter(*told)
+        elif metric.kind == "gauge":
+            meter.create_observable_gauge(*told)
+        else:
+            histogram = meter.create_histogram(
+                told[0], metric.unit, metric.help, explicit_bucket_boundaries_advisory=metric.bounds
+            )
+            record[metric.name] = partial(histogram.record, attributes=labels)
+    stop_listening = store.meter.listen(lambda name, value: record[name](value))
+    store.meter.spans = spans = partial(_Span, trace.get_tracer(SCOPE, __version__, tracer_provider), labels)
+
+    def stop() -> None:
+        stop_listening()
+        readings.stop()
+        if store.meter.spans is spans:
+            store.meter.spans = None
+
+    return stop
+
+
+class _Readings:
+    """One snapshot for all instruments of one collection: a new one is taken when one of them asks again."""
+
+    def __init__(self, store: Store, labels: dict[str, str]) -> None:
+        self._store = ref(store)
+        self._labels = labels
+        self._taken: Metrics | None = None
+        self._asked: set[str] = set()
+        self._stopped = False
+
+    def observe(self, name: str, _: CallbackOptions) -> Iterable[Observation]:
+        store = self._store()
+        if store is None or self._stopped:
+            return ()
+        taken = self._taken
+        if taken is None or name in self._asked:
+            taken = self._taken = store.metrics()
+            self._asked = set()
+        self._asked.add(name)
+        samples = (sample for family in taken.families if family.name == name for sample in family.samples)
+        return [Observation(sample.value, {**sample.labels, **self._labels}) for sample in samples]
+
+    def stop(self) -> None:
+        self._stopped, self._taken = True, None
+
+
+class _Span(AbstractContextManager["_Span"]):
+    """Whatever tracing does, the operation inside neither fails by it nor is told otherwise than it ended."""
+
+    def __init__(self, tracer: Tracer, labels: Mapping[str, str], name: str, about: Mapping[str, str]) -> None:
+        self._manager = tracer.start_as_current_span(f"{SCOPE}.{name}", attributes={**about, **labels})
+        self._span: trace.Span | None = None
+
+    def __enter__(self) -> Self:
+        with suppress(Exception):
+            self._span = self._manager.__enter__()
+        return self
+
+    def set_attribute(self, key: str, value: str | bool) -> None:
+        with suppress(Exception):
+            if self._span is not None:
+                self._span.set_attribute(key, value)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._span is None:
+            return
+        with suppress(Exception):
+            if error is not None:
+                self.set_attribute("error.type", error.code if isinstance(error, CheckpointError) else _name(error))
+                self._span.set_status(Status(StatusCode.ERROR))
+            self._manager.__exit__(None, None, None)  # which would put the words of the error into the span
+
+
+def _name(error: BaseException) -> str:
+    return type(error).__name__

@@ -1,0 +1,1 @@
+"""Garbage collection, limits, disk usage, check and repair."""

@@ -1,0 +1,347 @@
+"""Garbage collection: condemn what nobody needs, wait out the grace period, remove; then give the room back.
+
+Saves go on meanwhile, in any process. Three things keep their content safe. A commit acquits what it names and neither
+brings nor has from its parent, in its own transaction. What was committed after the marks were made is looked at once
+more after the last blob was condemned. And what is removed must still be condemned in the transaction that removes it.
+A pack is announced before it is stored, so one that nobody speaks of belongs to nobody.
+
+Killed at any moment, the next run finishes: rows go before bytes, and bytes that no row speaks of are strays.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+import msgspec
+
+from lastgood.catalog.contract import Flight, Indexed, Sliced
+from lastgood.codec.pack import ENTRY_SIZE, FRAME_SIZE
+from lastgood.errors import BusyError, IntegrityError, InvalidError, LostCommitsError, UnavailableError
+from lastgood.local.private import make_private
+from lastgood.local.process import is_alive, this_process
+from lastgood.model.identity import now
+from lastgood.upkeep.marking import Marks
+from lastgood.upkeep.repack import repack
+
+if TYPE_CHECKING:
+    from lastgood.store import Store
+
+T = TypeVar("T")
+
+GRACE_SECONDS = 3600
+AT_ONCE = 200
+"""Rows that one transaction changes: others wait for no longer than that."""
+SHRINK_BYTES = 256 << 10
+WASTE = 0.3
+"""A pack is rewritten when more of it than this share is garbage."""
+DAY_MICROSECONDS = 86_400_000_000
+MAX_SECONDS = 1 << 32
+
+Phase = Literal["purge", "mark", "condemn", "remove", "repack", "sweep", "shrink"]
+Progress = Callable[[Phase, int, int], None]
+"""What is done, how much of it, and of how much (0: not known)."""
+
+
+class Collected(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run came to; of a dry run, what one with the same grace period would come to.
+
+    `freed` are bytes of content and packs; what the database gives back comes on top. `condemned` wait for a later run:
+    so many blobs, so many bytes. `was_busy`: someone else is collecting, nothing was done.
+    """
+
+    purged: int = 0
+    removed: int = 0
+    freed: int = 0
+    condemned: int = 0
+    condemned_bytes: int = 0
+    packs_removed: int = 0
+    packs_rewritten: int = 0
+    strays: int = 0
+    dry_run: bool = False
+    was_busy: bool = False
+
+
+def collect(
+    store: Store,
+    *,
+    grace: float = GRACE_SECONDS,
+    keep_deleted: float | None = None,
+    waste: float = WASTE,
+    dry_run: bool = False,
+    wait: bool = True,
+    progress: Progress | None = None,
+) -> Collected:
+    """As `Store.collect`. Without `wait` it gives up when someone else is collecting. `keep_deleted`: a grace period of
+    their own for deleted checkpoints. `waste`: the share of garbage in a pack that is worth rewriting it."""
+    kept = grace if keep_deleted is None else keep_deleted
+    for name, seconds in (("grace", grace), ("keep_deleted", kept)):
+        _check_seconds(name, seconds)
+    with _alone(store, wait=wait) as is_alone:
+        if not is_alone:
+            return Collected(was_busy=True)
+        periods = int(grace * 1_000_000), int(kept * 1_000_000)
+        return _Run(store, periods, waste, dry_run, progress or _tell_nobody).run()
+
+
+class _Run:
+    def __init__(self, store: Store, periods: tuple[int, int], waste: float, dry_run: bool, progress: Progress) -> None:
+        self._store = store
+        self._catalog = store.catalog
+        self._files = store.filing.blobs
+        self._objects = store.filing.objects
+        self._grace, self._keep_deleted = periods
+        self._waste = waste
+        self._dry_run = dry_run
+        self._progress = progress
+        self._found = Collected(dry_run=dry_run)
+
+    def run(self) -> Collected:
+        limit = now() - self._keep_deleted
+        doomed = self._doomed(limit)
+        marks = Marks(self._catalog, self._files, without=set(doomed))
+        self._progress("mark", 0, 0)
+        self._mark(marks)
+        used: defaultdict[str, int] = defaultdict(int)
+        garbage = list(self._unneeded(marks, used))
+        if self._dry_run:
+            return self._foresee(garbage, len(doomed))
+        self._purge(doomed, limit)
+        slices = list(self._slices())
+        self._condemn(garbage)
+        marks.without = ()  # who is left of them was undeleted
+        if self._mark(marks):  # committed before the last blob was condemned; later ones acquit by themselves
+            self._acquit(marks)
+        self._remove_slices([part for part in slices if not marks.has_part(part)])
+        self._remove([blob for blob in garbage if not marks.has(blob.partition, blob.digest)])
+        if self._objects is not None:
+            self._repack(used)
+            self._sweep()
+        self._shrink()
+        return self._found
+
+    # --- checkpoints that were deleted
+
+    def _doomed(self, limit: int) -> list[tuple[str, str]]:
+        """Deleted checkpoints whose time is up, but for those that a restore under way may go back to."""
+        journals = self._catalog.journals(this_process().host)
+        spared = {checkpoint_id for journal in journals for checkpoint_id in (journal.before, journal.chosen)}
+        deleted = self._catalog.deleted_before(limit)
+        return [(owner, checkpoint_id) for owner, checkpoint_id in deleted if checkpoint_id not in spared]
+
+    def _purge(self, doomed: Sequence[tuple[str, str]], limit: int) -> None:
+        for some in _chunks(doomed):
+            purged = self._catalog.purge_all(some, self._store.actor(), deleted_before=limit)
+            self._note(purged=self._found.purged + len(purged))
+            self._progress("purge", self._found.purged, len(doomed))
+
+    def _mark(self, marks: Marks) -> int:
+        try:
+            return marks.mark_all()
+        except LostCommitsError:
+            raise
+        except IntegrityError as error:
+            raise IntegrityError(
+                f"nothing was collected, because it is not known what is needed: {error}",
+                hint="`lastgood check` names all damage; `lastgood repair` mends what can be",
+                **error.details,
+            ) from error
+
+    # --- blobs
+
+    def _unneeded(self, marks: Marks, used: defaultdict[str, int]) -> Iterator[Indexed]:
+        """Also counts the bytes of each pack that are needed, into `used`; and acquits those that are needed and were
+        condemned by a run that did not come to its end."""
+        wronged: list[Indexed] = []
+        page = self._catalog.indexed()
+        while page:
+            for blob in page:
+                if not marks.has(blob.partition, blob.digest):
+                    yield blob
+                    continue
+                if blob.condemned is not None:
+                    wronged.append(blob)
+                if blob.pack is not None:
+                    used[blob.pack] += ENTRY_SIZE + blob.length
+            page = self._catalog.indexed(page[-1].number)
+        for partition, digests in _batches([] if self._dry_run else wronged):
+            self._catalog.acquit(partition, digests)
+
+    def _condemn(self, garbage: Sequence[Indexed]) -> None:
+        at, done = now(), 0
+        for partition, digests in _batches(blob for blob in garbage if blob.condemned is None):
+            self._catalog.condemn(partition, digests, at)
+            done += len(digests)
+            self._progress("condemn", done, len(garbage))
+
+    def _acquit(self, marks: Marks) -> None:
+        needed = (blob for blob in self._condemned() if marks.has(blob.partition, blob.digest))
+        for partition, digests in _batches(needed):
+            self._catalog.acquit(partition, digests)
+
+    def _condemned(self) -> Iterator[Indexed]:
+        page = self._catalog.indexed()
+        while page:
+            yield from (blob for blob in page if blob.condemned is not None)
+            page = self._catalog.indexed(page[-1].number)
+
+    def _slices(self) -> Iterator[Sliced]:
+        page = self._catalog.sliced()
+        while page:
+            yield from page
+            page = self._catalog.sliced(page[-1])
+
+    def _remove_slices(self, unneeded: Sequence[Sliced]) -> None:
+        for partition, digests in _batches(unneeded):
+            self._catalog.remove_slices(partition, digests)
+
+    def _remove(self, garbage: Sequence[Indexed]) -> None:
+        due = self._due(garbage)
+        inline = {(blob.partition, blob.digest): blob.length for blob in due if blob.pack is None}
+        for partition, digests in _batches(due):
+            removed = self._catalog.remove_blobs(partition, digests, now() - self._grace)
+            freed = sum(inline.get((partition, digest), 0) for digest in digests) if removed == len(digests) else 0
+            self._note(removed=self._found.removed + removed, freed=self._found.freed + freed)
+            self._progress("remove", self._found.removed, len(due))
+
+    # --- packs
+
+    def _repack(self, used: Mapping[str, int]) -> None:
+        """Packs in which nothing lies go first; then those with much waste are rewritten, one new pack at a time.
+
+        `used`: what was needed of each when that was looked at. What came later is in packs that came later.
+        """
+        packs = {pack.name: pack.size for pack in self._catalog.packs()}
+        self._remove_packs([name for name in packs if name not in used], packs)
+        lying = {
+            name: self._catalog.lying_in(name)
+            for name, size in packs.items()
+            if name in used and FRAME_SIZE + used[name] < size * (1 - self._waste)
+        }
+        if any(blob.condemned is not None for blobs in lying.values() for blob in blobs):
+            lying = {name: blobs for name, blobs in lying.items() if not _is_waiting(blobs, packs[name], self._waste)}
+        for done, (emptied, size) in enumerate(repack(self._store, lying), 1):
+            self._remove_packs(emptied, packs)
+            self._note(packs_rewritten=self._found.packs_rewritten + len(emptied), freed=self._found.freed - size)
+            self._progress("repack", done, len(lying))
+
+    def _remove_packs(self, names: Sequence[str], sizes: dict[str, int]) -> None:
+        assert self._objects is not None
+        for some in _chunks(names):
+            for name in self._catalog.remove_packs(some):
+                self._objects.delete(name)
+                self._note(packs_removed=self._found.packs_removed + 1, freed=self._found.freed + sizes[name])
+                self._progress("remove", self._found.packs_removed, len(names))
+
+    def _sweep(self) -> None:
+        """Objects that no row speaks of and nobody has announced. Those are listed first: what is listed was announced
+        before, so that whoever it belongs to is seen. What was announced by someone who seems to be gone is withdrawn
+        before it is deleted: if they are not, because they only look so from here, their commit is refused."""
+        assert self._objects is not None
+        listed = {each.name: each.size for each in self._objects.list("packs/")}
+        flights = self._catalog.flights()
+        gone = [flight.name for flight in flights if _is_over(flight)]
+        announced = {flight.name for flight in flights} - set(gone)
+        if gone:
+            self._catalog.withdraw(gone)
+        known = {pack.name for pack in self._catalog.packs()}
+        for name in listed.keys() - known - announced:
+            self._objects.delete(name)
+            self._note(strays=self._found.strays + 1, freed=self._found.freed + listed[name])
+        self._note(freed=self._found.freed + self._objects.sweep())
+
+    def _shrink(self) -> None:
+        whole = free = self._catalog.free_bytes()
+        while (left := self._catalog.shrink(SHRINK_BYTES)) and left < free:
+            self._progress("shrink", whole - left, whole)
+            free = left
+
+    # --- what would happen
+
+    def _foresee(self, garbage: Sequence[Indexed], purged: int) -> Collected:
+        due = self._due(garbage)
+        self._note(purged=purged, removed=len(due), freed=sum(blob.length for blob in due))
+        return self._found
+
+    def _due(self, garbage: Sequence[Indexed]) -> list[Indexed]:
+        """Those whose time is up; the others are counted."""
+        limit = now() - self._grace
+        due = [blob for blob in garbage if self._grace == 0 or (blob.condemned or limit + 1) <= limit]
+        waiting = sum(blob.length for blob in garbage) - sum(blob.length for blob in due)
+        self._note(condemned=len(garbage) - len(due), condemned_bytes=waiting)
+        return due
+
+    def _note(self, **figures: int) -> None:
+        self._found = msgspec.structs.replace(self._found, **figures)
+
+
+def _batches(blobs: Iterable[Indexed | Sliced]) -> Iterator[tuple[int, list[bytes]]]:
+    """By partition, few enough for one transaction."""
+    waiting: defaultdict[int, list[bytes]] = defaultdict(list)
+    for blob in blobs:
+        digests = waiting[blob.partition]
+        digests.append(blob.digest)
+        if len(digests) >= AT_ONCE:
+            yield blob.partition, digests
+            waiting[blob.partition] = []
+    yield from ((partition, digests) for partition, digests in waiting.items() if digests)
+
+
+def _is_waiting(blobs: Sequence[Indexed], size: int, waste: float) -> bool:
+    """Whether most of what is not needed in a pack lies there still, for its grace period."""
+    return FRAME_SIZE + sum(ENTRY_SIZE + blob.length for blob in blobs) >= size * (1 - waste)
+
+
+def _chunks(things: Sequence[T]) -> Iterator[list[T]]:
+    rest = iter(things)
+    while some := list(islice(rest, AT_ONCE)):
+        yield some
+
+
+def _is_over(flight: Flight) -> bool:
+    """Whether whoever announced it will not commit it any more; of another host's, after a day."""
+    alive = is_alive(flight.process)
+    return not alive if alive is not None else flight.at < now() - DAY_MICROSECONDS
+
+
+def _check_seconds(field: str, seconds: object) -> None:
+    if type(seconds) not in (int, float) or not 0 <= seconds <= MAX_SECONDS:  # type: ignore[operator]
+        raise InvalidError(f"{field} is not a number of seconds from 0", field=field)
+
+
+def _tell_nobody(phase: Phase, done: int, of: int) -> None: ...
+
+
+@contextmanager
+def _alone(store: Store, *, wait: bool) -> Iterator[bool]:
+    """Whether nobody else collects this store, for as long as the block runs."""
+    folder = store.filing.folder()
+    try:
+        make_private(folder)
+        descriptor = os.open(folder / "collect.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise UnavailableError("the store's folder cannot be written to", hint="look at its permissions") from error
+    try:
+        yield _lock(descriptor, seconds=30 if wait else 0)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError as error:
+            if not seconds:
+                return False
+            if time.monotonic() > deadline:
+                raise BusyError("someone else is collecting this store", hint="try again later") from error
+        time.sleep(0.05)

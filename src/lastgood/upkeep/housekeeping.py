@@ -1,0 +1,128 @@
+"""Collecting by itself: now and then a save looks whether the store has grown, and a thread does what is to be done."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lastgood.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from lastgood.store import Store
+
+EVERY = 256
+"""Of a task's checkpoints, each so many: whoever makes it looks, however many processes there are."""
+MANY_BYTES = 64 << 20
+GROWTH = 1.5
+LEAST_BYTES = 64 << 20
+CLOSE_SECONDS = 10.0
+
+
+class Housekeeping:
+    """Of one store in one process. Collects when the store is half as large again as it was after the last time, and
+    brings it below its limit when it has one. What goes wrong is an alert, and nobody waits for it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._new_bytes = 0
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.start: Callable[[Store], None] = lambda _: self._start()
+        """How what is to be done is begun."""
+
+    def note(self, sequence: int, new_bytes: int) -> None:
+        """A checkpoint was stored, and brought so many bytes."""
+        self._new_bytes += new_bytes
+        if sequence % EVERY == 0 or self._new_bytes >= MANY_BYTES:
+            self._new_bytes = 0
+            self.start(self._store)
+
+    def _start(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self.work, name="lastgood housekeeping", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """What is under way stops at its next step; the next run goes on."""
+        self._stop.set()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread() and thread.is_alive():
+            thread.join(CLOSE_SECONDS)  # one that an interrupt kept from starting cannot be waited for
+
+    def work(self) -> None:
+        """Collect, or keep to the limit, if the store has grown so much."""
+        from lastgood.upkeep.collect import collect
+        from lastgood.upkeep.limit import limit
+
+        store = self._store
+        try:
+            size, most = store.size(), store.options.max_bytes
+            store.alarms.look_at_store(size)
+            if most is not None and size > most:
+                limit(store, most, wait=False, progress=self._go_on)
+            elif size > max(LEAST_BYTES, GROWTH * self._last_size()):
+                collect(store, wait=False, progress=self._go_on)
+            else:
+                return
+            self._remember(store.size())
+        except _Stopped:
+            return
+        except CheckpointError as error:
+            if not self._stop.is_set():
+                store.alert(f"the store could not be collected: {error}", error=error, code="collect_failed")
+
+    def _go_on(self, phase: str, done: int, of: int) -> None:
+        if self._stop.is_set():
+            raise _Stopped
+
+    def _last_size(self) -> int:
+        """After the last time, whoever did it; what cannot be read is not known."""
+        try:
+            return int(self._note().read_text())
+        except (OSError, ValueError):
+            return 0
+
+    def _remember(self, size: int) -> None:
+        with suppress(OSError):
+            self._note().write_text(str(size))
+
+    def _note(self) -> Path:
+        return self._store.filing.folder() / "collected"
+
+
+def start_apart(store: Store) -> None:
+    """In a process of its own, which goes on when this one has ended."""
+    import subprocess
+
+    options = store.options
+    said = [str(store.catalog.file), store.user, "" if options.max_bytes is None else str(options.max_bytes)]
+    code = "from lastgood.upkeep.housekeeping import work_apart; work_apart()"
+    nothing = subprocess.DEVNULL
+    with suppress(OSError):  # the next one tries again
+        subprocess.Popen(  # noqa: S603
+            [sys.executable, "-P", "-c", code, *said],
+            stdin=nothing,
+            stdout=nothing,
+            stderr=nothing,
+            start_new_session=True,
+            cwd="/",
+        )
+
+
+def work_apart() -> None:
+    """In that process."""
+    from lastgood.store import open_store
+
+    file, user, max_bytes = sys.argv[1:]
+    os.nice(10)
+    with open_store(file, user=user, max_bytes=int(max_bytes) if max_bytes else None) as store:
+        Housekeeping(store).work()
+
+
+class _Stopped(Exception):  # noqa: N818
+    """The store is being closed."""

@@ -1,0 +1,178 @@
+"""A limit for the bytes that a store takes: the oldest checkpoints that nobody protects go, as few as it takes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from lastgood.catalog.contract import MAX_PAGE, Catalog, Line, StoredCheckpoint
+from lastgood.local.process import this_process
+from lastgood.model.identity import check_number, moment
+from lastgood.upkeep.collect import GRACE_SECONDS, Progress, collect
+from lastgood.upkeep.reach import Holder, Reached, read_reached
+from lastgood.upkeep.shares import added
+
+if TYPE_CHECKING:
+    from lastgood.store import Store
+
+ROUNDS = 6
+WASTE = 0.02
+TOMBSTONE = 512
+"""Bytes that a purged checkpoint leaves in the database, about: its tombstone and its place in the log."""
+
+
+class Evicted(NamedTuple):
+    """A checkpoint that goes, and the bytes that become free with it, once those before it are gone."""
+
+    id: str
+    task_id: str
+    owner: str
+    sequence: int
+    created_at: datetime | None
+    frees: int
+
+
+class Limited(msgspec.Struct, frozen=True, kw_only=True):
+    """What it took; of a dry run, what it would take. Bytes on disk `before` and `after`, which a dry run reckons.
+
+    `checkpoints` in the order in which they went; `kept` is how many stay. Not `met`: `reason` says why.
+    """
+
+    max_bytes: int
+    before: int
+    after: int
+    met: bool
+    reason: str = ""
+    checkpoints: tuple[Evicted, ...] = ()
+    kept: int = 0
+    dry_run: bool = False
+
+
+def limit(
+    store: Store, max_bytes: int, *, dry_run: bool = False, wait: bool = True, progress: Progress | None = None
+) -> Limited:
+    """As `Store.limit`. Without `wait` nothing is done when someone else is collecting."""
+    check_number("max_bytes", max_bytes)
+    before = size = store.size()
+    if dry_run:
+        tidied = _tidied(store, size)
+        plan = _plan(store, tidied - max_bytes)
+        size = max(0, tidied - plan.garbage - sum(each.frees for each in plan.evicted))
+        return _tell(max_bytes, before, size, plan.evicted, plan.kept, dry_run=True)
+    gone: list[Evicted] = []
+    kept = 0
+    for _ in range(ROUNDS):  # what becomes free on disk is known only afterwards
+        found = collect(store, grace=0, keep_deleted=GRACE_SECONDS, waste=WASTE, wait=wait, progress=progress)
+        size = store.size()
+        tidied = _tidied(store, size)
+        if found.was_busy or tidied <= max_bytes:
+            break
+        plan = _plan(store, tidied - max_bytes)
+        evicted = _purge(store, plan.evicted)
+        gone, kept = gone + evicted, plan.kept
+        if not evicted:
+            break
+    result = _tell(max_bytes, before, size, gone, kept, dry_run=False)
+    if not result.met:
+        told = f"the store takes {result.after:,} bytes, more than the {max_bytes:,} allowed: {result.reason}"
+        store.alert(told, code="quota_exceeded")
+    return result
+
+
+def _tidied(store: Store, size: int) -> int:
+    """What the store needs. What the disk would not give back yet is no reason to let a checkpoint go."""
+    return size - store.catalog.size() + store.catalog.used_bytes()
+
+
+class _Plan(NamedTuple):
+    """Bytes that nobody needs as it is, who goes, and how many stay."""
+
+    garbage: int
+    evicted: list[Evicted]
+    kept: int
+
+
+def _plan(store: Store, too_much: int) -> _Plan:
+    """Which ones go so that so many bytes become free. Deleted ones are the first, then the oldest."""
+    found = read_reached(store.catalog, store.filing.blobs)
+    spared = _protected(store.catalog)
+    protected = [holder for holder in found.holders if holder.stored.id in spared or holder.facts is None]
+    others = [holder for holder in found.holders if not (holder.stored.id in spared or holder.facts is None)]
+    others.sort(key=lambda holder: (not holder.stored.deleted, holder.facts.created_at if holder.facts else 0))
+    frees = _frees(found, protected, others)
+    garbage = sum(found.graph.stored) - sum(frees.values()) - _needed(found, protected)
+    left, evicted = too_much - garbage, []
+    for holder in others:
+        if left <= 0:
+            break
+        net = frees[holder.node] - TOMBSTONE
+        if net > 0:  # history that frees nothing stays
+            evicted.append(_describe(holder.stored, holder, frees[holder.node]))
+            left -= net
+    return _Plan(garbage, evicted, len(found.holders) - len(evicted))
+
+
+def _frees(found: Reached, protected: list[Holder], others: list[Holder]) -> dict[int, int]:
+    """By node: what is free when it is gone and all that come before it in `others` are, too."""
+    nodes = [holder.node for holder in (*protected, *reversed(others))]
+    brought = added(found.graph.below, found.graph.stored, nodes)
+    return dict(zip(nodes[len(protected) :], brought[len(protected) :], strict=True))
+
+
+def _needed(found: Reached, protected: list[Holder]) -> int:
+    return sum(added(found.graph.below, found.graph.stored, [holder.node for holder in protected]))
+
+
+def _protected(catalog: Catalog) -> set[str]:
+    """Ids of what never goes: heads of active branches, tagged ones, the last verified, and what restores under way
+    go back to."""
+    spared = {each for journal in catalog.journals(this_process().host) for each in (journal.before, journal.chosen)}
+    page = catalog.tasks(None, limit=MAX_PAGE)
+    while page:
+        for task in page:
+            active = catalog.branch(task.owner, task.active_branch_id)
+            if active is not None and active.head is not None:
+                spared.add(active.head.id)
+            spared.update(head.id for head in catalog.tags(task).values())
+            for line in (Line(task), Line(task, active)):
+                verified = catalog.last_verified(line)
+                if verified is not None:
+                    spared.add(verified.id)
+        page = catalog.tasks(None, page[-1].number, MAX_PAGE)
+    return spared
+
+
+def _purge(store: Store, evicted: list[Evicted]) -> list[Evicted]:
+    """Those that could be: one that was tagged meanwhile, or became a head, stays."""
+    gone: set[str] = set()
+    for start in range(0, len(evicted), 100):
+        some = [(each.owner, each.id) for each in evicted[start : start + 100]]
+        gone.update(store.catalog.purge_all(some, store.actor(), spare_tagged=True))
+    return [each for each in evicted if each.id in gone]
+
+
+def _describe(stored: StoredCheckpoint, holder: Holder, frees: int) -> Evicted:
+    created_at = moment(holder.facts.created_at) if holder.facts else None
+    return Evicted(stored.id, stored.task_id, stored.owner, stored.placement.sequence, created_at, frees)
+
+
+def _tell(max_bytes: int, before: int, after: int, evicted: list[Evicted], kept: int, *, dry_run: bool) -> Limited:
+    met = after <= max_bytes
+    reason = (
+        f"{kept} checkpoint(s) stay: heads of active branches, tagged ones, the last verified, and those that would "
+        "free nothing"
+        if kept
+        else "the disk did not give back all that is free; the next run tries again"
+    )
+    return Limited(
+        max_bytes=max_bytes,
+        before=before,
+        after=after,
+        met=met,
+        reason="" if met else reason,
+        checkpoints=tuple(evicted),
+        kept=kept,
+        dry_run=dry_run,
+    )

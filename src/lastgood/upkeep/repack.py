@@ -1,0 +1,105 @@
+"""Rewriting packs: what is still needed of several wasteful ones goes into a new one, and they can go.
+
+The new pack is durable before a row points to it. Rows move a few at a time; until then, and after a crash, each blob
+is found where its row says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from lastgood.catalog.contract import Indexed
+from lastgood.codec.compress import decompress
+from lastgood.codec.pack import HEAD_SIZE
+from lastgood.engine.blobs import PACK_BYTES
+from lastgood.engine.draft import PackDraft
+from lastgood.errors import IntegrityError
+from lastgood.model.digest import digest
+
+if TYPE_CHECKING:
+    from lastgood.store import Store
+
+AT_ONCE = 200
+WINDOW = 4 << 20
+
+
+def repack(store: Store, packs: Mapping[str, Sequence[Indexed]]) -> Iterator[tuple[list[str], int]]:
+    """Rewrite packs, given by name with the blobs that lie in them; the names of some that nothing lies in any more,
+    and the size of the new one, each time that one is done.
+
+    A pack that holds something damaged stays as it is, and is told of.
+    """
+    group: dict[str, Sequence[Indexed]] = {}
+    size = 0
+    for name, blobs in packs.items():
+        needed = sum(HEAD_SIZE + blob.length for blob in blobs)
+        if group and size + needed > PACK_BYTES:
+            yield _rewrite(store, group)
+            group, size = {}, 0
+        group[name] = blobs
+        size += needed
+    if group:
+        yield _rewrite(store, group)
+
+
+def _rewrite(store: Store, group: Mapping[str, Sequence[Indexed]]) -> tuple[list[str], int]:
+    objects = store.filing.objects
+    assert objects is not None
+    draft = PackDraft(objects.draft())
+    emptied: list[str] = []
+    try:
+        for name, blobs in group.items():
+            try:
+                for blob, stored in _read(store, name, blobs):
+                    draft.copy(blob.digest, blob.size, blob.encoding, stored)
+            except (IntegrityError, LookupError):
+                told = f"the pack {name} is damaged and was not rewritten; `lastgood check` tells more"
+                store.alert(told, code="pack_damaged")
+            else:
+                emptied.append(name)
+        new = draft.finish()
+    except BaseException:
+        draft.discard()
+        raise
+    if not emptied:
+        draft.discard()
+        return [], 0
+    store.filing.blobs.adopt(new.name, draft.path)
+    places = {entry.digest: entry for entry in new.entries}
+    for name in emptied:
+        moving = [places[blob.digest] for blob in group[name]]
+        for start in range(0, len(moving), AT_ONCE):
+            store.catalog.move_blobs(new._replace(entries=moving[start : start + AT_ONCE]), name)
+    return emptied, new.size
+
+
+def _read(store: Store, name: str, blobs: Sequence[Indexed]) -> Iterator[tuple[Indexed, bytes]]:
+    """Each blob as it is stored, checked; neighbours are read at once."""
+    objects = store.filing.objects
+    assert objects is not None
+    run: list[Indexed] = []
+    for blob in sorted(blobs, key=lambda blob: blob.position or 0):
+        if run and _end(blob) - _start(run[0]) > WINDOW:
+            yield from _check(run, objects.get(name, _start(run[0]), _end(run[-1]) - _start(run[0])))
+            run = []
+        run.append(blob)
+    if run:
+        yield from _check(run, objects.get(name, _start(run[0]), _end(run[-1]) - _start(run[0])))
+
+
+def _check(run: Sequence[Indexed], data: bytes) -> Iterator[tuple[Indexed, bytes]]:
+    for blob in run:
+        stored = data[_start(blob) - _start(run[0]) : _end(blob) - _start(run[0])]
+        if digest(decompress(blob.encoding, stored, blob.size)) != blob.digest:
+            raise IntegrityError("stored content is damaged")
+        yield blob, stored
+
+
+def _start(blob: Indexed) -> int:
+    assert blob.position is not None
+    return blob.position
+
+
+def _end(blob: Indexed) -> int:
+    return _start(blob) + blob.length

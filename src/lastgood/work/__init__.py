@@ -1,0 +1,1 @@
+"""Live work: sessions and their leases, requests, automatic saving, pipelines."""

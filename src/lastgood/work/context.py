@@ -1,0 +1,224 @@
+"""What a stage gets: the state to change, where it stands, and all that it may do on the way."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from lastgood.codec.decode import decode
+from lastgood.codec.encode import encode
+from lastgood.engine.commit import KEPT
+from lastgood.model.digest import digest
+from lastgood.model.evidence import Evidence
+from lastgood.model.identity import check_name, new_id
+from lastgood.work.clock import POLL_SECONDS
+from lastgood.work.steering import next_version
+
+if TYPE_CHECKING:
+    from lastgood.engine.step import Step
+    from lastgood.task import Task
+    from lastgood.work.progress import Progress
+    from lastgood.work.risky import Risky
+    from lastgood.work.session import Session
+    from lastgood.work.timeout import Limit
+
+T = TypeVar("T")
+
+
+class Made(NamedTuple):
+    """What stages made: the state (KEPT: none of them changed it), and artifacts by their names."""
+
+    state: Any = KEPT
+    artifacts: Mapping[str, dict[str, Any]] = MappingProxyType({})
+
+
+class StageContext:
+    """Of one attempt at one stage. `attempt` counts from 1, over failures and over the ends of processes: a stage that
+    was in flight when its process died is run again, and knows it. `key` is the same in all of them, and another one in
+    another round, on another branch, or when the pipeline was begun anew: for services that do a thing once for each.
+
+    A stage is all or nothing: what it makes of `state` is stored when it has ended, and not before. Checkpoints that
+    are made in its midst have the state from before it.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        step: Step,
+        limit: Limit,
+        check_place: Callable[[], None],
+        progress: Progress,
+        index: int,
+        attempt: int,
+        unsaved: Made,
+    ) -> None:
+        """`check_place` raises when the work was led elsewhere meanwhile; `unsaved` is not in the head yet."""
+        self._session = session
+        self._step = step
+        self._limit = limit
+        self._check_place = check_place
+        self._state: Any = KEPT
+        self._unsaved = unsaved.state
+        self._artifacts = dict(unsaved.artifacts)
+        self.stage = step.name
+        self.index = index
+        self.round = progress.round
+        self.attempt = attempt
+        place = (session.task.branch_id or "", progress.run, str(progress.round), step.type, step.name)
+        self.key = digest("\0".join(place).encode()).hex()[:32]
+
+    @property
+    def state(self) -> Any:
+        """A private copy of the state as the stage before left it. Change it, or set it."""
+        if self._state is KEPT and self._unsaved is not KEPT:
+            self._state = decode(encode(self._unsaved))
+        elif self._state is KEPT:
+            head = self._session.task.head
+            self._state = {} if head is None else head.fresh_state()
+        return self._state
+
+    @state.setter
+    def state(self, value: Any) -> None:
+        self._state = value
+
+    @property
+    def session(self) -> Session:
+        return self._session
+
+    @property
+    def task(self) -> Task:
+        return self._session.task
+
+    @property
+    def guidance(self) -> list[Any]:
+        """All that people told the work, oldest first."""
+        return self._session.guidance
+
+    @property
+    def decisions(self) -> list[Any]:
+        return self._session.decisions
+
+    # --- people --------------------------------------------------------------------------------------------
+
+    def boundary(self) -> None:
+        """Do what people asked for; blocks while the work is paused. See `Session.boundary`."""
+        self._attend(self._session.boundary)
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass; what people ask for is done meanwhile. Unlike a sleep, a timeout cuts it short."""
+        clock, never = self._limit.clock, threading.Event()
+        until = clock.now() + seconds
+        while True:
+            self.boundary()
+            if (left := until - clock.now()) <= 0:
+                return
+            clock.wait(never, min(left, POLL_SECONDS))
+
+    def ask(self, question: str, *, choices: Sequence[str] | None = None, key: str | None = None) -> str:
+        """Ask a person, and wait. See `Session.ask`."""
+        return self._attend(lambda: self._session.ask(question, choices=choices, key=key))
+
+    async def boundary_async(self) -> None:
+        """As `boundary`, without holding the loop."""
+        await self._attend_async(self._session.boundary)
+
+    async def wait_async(self, seconds: float) -> None:
+        """As `wait`, without holding the loop."""
+        import asyncio
+
+        clock = self._limit.clock
+        until = clock.now() + seconds
+        while True:
+            await self.boundary_async()
+            if (left := until - clock.now()) <= 0:
+                return
+            await asyncio.sleep(min(left, POLL_SECONDS))
+
+    async def ask_async(self, question: str, *, choices: Sequence[str] | None = None, key: str | None = None) -> str:
+        """As `ask`, without holding the loop."""
+        return await self._attend_async(lambda: self._session.ask(question, choices=choices, key=key))
+
+    def before_risky(self, name: str) -> Risky:
+        """Save before something that may go wrong: `with ctx.before_risky("deploy"): …`."""
+        return self._session.before_risky(name)
+
+    # --- products ------------------------------------------------------------------------------------------
+
+    @property
+    def artifacts(self) -> list[dict[str, Any]]:
+        """As they are now, with what people edited and what this stage has set."""
+        found = [dict(one) for one in self._session.artifacts if isinstance(one, dict)]
+        for name, given in self._artifacts.items():
+            place = next((at for at, one in enumerate(found) if one.get("name") == name), None)
+            if place is None:
+                found.append({"name": name, "version": 1, **given})
+            else:
+                before = found[place]
+                known = {"id": before.get("id"), "version": next_version(before)}
+                found[place] = {**before, **given, **known}
+        return found
+
+    def artifact(self, name: str) -> Any:
+        """The content of one, by its name; None: there is none."""
+        return next((one.get("content") for one in self.artifacts if one.get("name") == name), None)
+
+    def set_artifact(self, name: str, content: Any, *, type: str = "text", format: str = "plain") -> None:
+        """A named product that people can edit; a new version of it, if there is one. Stored with the stage."""
+        product = {"id": new_id(), "content": content, "type": type, "format": format}
+        self._artifacts[check_name("artifact", name)] = product
+
+    # --- evidence ------------------------------------------------------------------------------------------
+
+    def expect(self, *evidence: Evidence) -> None:
+        """Claim something; it is checked when the stage has ended. See `Step.expect`."""
+        self._step.expect(*evidence)
+
+    def expect_file(self, path: str | os.PathLike[str], description: str | None = None) -> None:
+        """Claim that a file is as it is now. See `Step.expect_file`."""
+        self._step.expect_file(path, description)
+
+    def run(
+        self, command: Sequence[str | os.PathLike[str]], *, expect: int = 0, check: bool = False, **options: Any
+    ) -> subprocess.CompletedProcess[Any]:
+        """Run a command; that it ended with the code `expect` is evidence. See `Step.run`. A timeout kills it."""
+        return self._step.run(command, expect=expect, check=check, **options)
+
+    # --- for the pipeline ----------------------------------------------------------------------------------
+
+    def hand_over(self, fields: dict[str, Any]) -> Made:
+        """What this stage made, to its step; and to whoever has to keep it, if that is not stored."""
+        state = self._unsaved if self._state is KEPT else self._state
+        if state is not KEPT:
+            self._step.put(state)
+        if self._artifacts:
+            fields["artifacts"] = self.artifacts
+        return Made(state, self._artifacts)
+
+    def _attend(self, work: Callable[[], T]) -> T:
+        with self._limit.suspended():
+            done = work()
+            self._check_place()
+        return done
+
+    async def _attend_async(self, work: Callable[[], T]) -> T:
+        """In a thread, to its end: also when it is cancelled meanwhile, as one thread works in a session at a time."""
+        import asyncio
+        from contextvars import copy_context
+
+        cancelled: asyncio.CancelledError | None = None
+        with self._limit.suspended():
+            future = asyncio.get_running_loop().run_in_executor(None, copy_context().run, work)
+            while not future.done():
+                try:
+                    await asyncio.wait({future})
+                except asyncio.CancelledError as error:
+                    cancelled = error
+            if cancelled is not None:
+                raise cancelled from future.exception()
+            done = future.result()
+            self._check_place()
+        return done

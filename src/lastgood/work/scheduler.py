@@ -1,0 +1,58 @@
+"""A thread for what a session does by itself at certain times."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from lastgood.observe.log import log_error
+from lastgood.work.clock import Clock
+
+CLOSE_SECONDS = 10.0
+
+
+class Scheduler:
+    """Calls each job again and again, so many seconds apart. One that raises is called again all the same."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._jobs: list[tuple[float, Callable[[], None]]] = []
+        self._end = threading.Event()
+        self._working = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def every(self, seconds: float, job: Callable[[], None]) -> None:
+        """Before `start`."""
+        self._jobs.append((seconds, job))
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="lastgood session", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Afterwards no job runs, unless one takes longer than anybody would wait. The thread ends by itself:
+        nobody waits until it is given a processor once more."""
+        self._end.set()
+        thread = self._thread
+        if thread is None or thread is threading.current_thread() or not thread.is_alive():
+            return
+        if self._working.acquire(timeout=CLOSE_SECONDS):
+            self._working.release()
+
+    def _run(self) -> None:
+        begun = self._clock.now()
+        due = [begun + seconds for seconds, _ in self._jobs]
+        while not self._clock.wait(self._end, max(0.0, min(due) - self._clock.now())):
+            for number, (seconds, job) in enumerate(self._jobs):
+                if due[number] <= self._clock.now():
+                    self._work(job)
+                    due[number] = self._clock.now() + seconds
+
+    def _work(self, job: Callable[[], None]) -> None:
+        with self._working:
+            if self._end.is_set():
+                return
+            try:
+                job()
+            except Exception as error:
+                log_error(f"what a session does by itself has failed: {error}", task_id=None)

@@ -1,0 +1,68 @@
+"""A restore of files that was killed half-way, and what others do before somebody opens that workspace again (A16)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.dying import let_die
+
+import lastgood
+from lastgood.local.process import this_process
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[lastgood.Store]:
+    with lastgood.open(tmp_path / "store", user="ada", collect="never") as opened:
+        yield opened
+
+
+def save(task: lastgood.Task, work: Path, text: str) -> lastgood.Checkpoint:
+    for name in ("a", "b"):
+        (work / name).write_text(text)
+    return task.save({"is": text})
+
+
+def restore_and_die(store: lastgood.Store, work: Path, checkpoint: lastgood.Checkpoint) -> None:
+    """In another process, which ends as if it was killed when the files are there and nothing is recorded."""
+    let_die(
+        "rewind.Rewind._look_again = lambda *_: os._exit(9)\n"
+        "store = lastgood.open(sys.argv[1], user='ada', collect='never')\n"
+        "store.task('t', workspace=sys.argv[2]).restore(sys.argv[3])\n",
+        work.parent / "store",
+        work,
+        checkpoint.id,
+    )
+    assert (work / "a").read_text() == "old"
+
+
+def test_what_it_is_taken_back_to_cannot_be_purged(store: lastgood.Store, work: Path) -> None:
+    task = store.task("t", workspace=work)
+    old, before = save(task, work, "old"), save(task, work, "before")
+    restore_and_die(store, work, old)
+    task.refresh()
+    store.task("t").save({"is": "a state, from elsewhere"})
+    for needed in (old, before):
+        with pytest.raises(lastgood.ConflictError, match="interrupted"):
+            store.purge_checkpoint(needed.id)
+    store.task("t", workspace=work)
+    assert (work / "a").read_text() == "before"
+    for needed in (old, before):
+        store.purge_checkpoint(needed.id)
+
+
+def test_a_deleted_task_begins_anew(store: lastgood.Store, work: Path) -> None:
+    task = store.task("t", workspace=work)
+    old, _ = save(task, work, "old"), save(task, work, "before")
+    restore_and_die(store, work, old)
+    store.delete_task("t")
+    assert store.catalog.journals(this_process().host) == []
+    save(store.task("t", workspace=work), work, "new")

@@ -1,0 +1,253 @@
+"""A limit for what a store takes: who goes, who never does, and collecting by itself."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lastgood
+from lastgood.errors import InvalidError
+from lastgood.upkeep import housekeeping
+
+
+@pytest.fixture
+def alerts() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def store(tmp_path: Path, alerts: list[str]) -> Iterator[lastgood.Store]:
+    with lastgood.open(tmp_path / "store", on_alert=lambda alert: alerts.append(alert.message)) as opened:
+        yield opened
+
+
+class Work:
+    """A folder whose files change from save to save, by content that does not compress."""
+
+    def __init__(self, store: lastgood.Store, folder: Path, task: str = "t") -> None:
+        folder.mkdir(exist_ok=True)
+        self.store, self._folder = store, folder
+        self.task = store.task(task, workspace=folder)
+        self._dice = random.Random(task)
+        self.contents: dict[str, dict[str, bytes]] = {}
+
+    def save(self, count: int = 1, size: int = 60_000) -> list[lastgood.Checkpoint]:
+        made = []
+        for _ in range(count):
+            for name in self._dice.sample("abcdefgh", 3):
+                (self._folder / name).write_bytes(self._dice.randbytes(size))
+            made.append(self.task.save({"of": len(self.contents)}))
+            self.contents[made[-1].id] = {path.name: path.read_bytes() for path in self._folder.iterdir()}
+        return made
+
+    def is_whole(self, checkpoint: lastgood.Checkpoint) -> bool:
+        expected = self.contents[checkpoint.id]
+        return {name: self.store.read_file(checkpoint.id, name) for name in expected} == expected
+
+
+def remaining(work: Work) -> list[str]:
+    return [each.id for each in work.store.list_checkpoints(work.task.task_id, limit=1000)][::-1]
+
+
+def test_the_oldest_go_and_the_limit_is_met_closely(store: lastgood.Store, tmp_path: Path) -> None:
+    work = Work(store, tmp_path / "work")
+    made = work.save(60)
+    half = store.size() // 2
+    done = store.limit(half)
+    assert done.met
+    assert half * 0.95 <= done.after == store.size() <= half
+    gone = [each.id for each in done.checkpoints]
+    assert gone == [each.id for each in made[: len(gone)]]
+    assert remaining(work) == [each.id for each in made[len(gone) :]]
+    assert all(work.is_whole(each) for each in made[len(gone) :])
+    assert store.check(read_data=True).ok
+
+
+def test_a_dry_run_says_what_goes_and_changes_nothing(store: lastgood.Store, tmp_path: Path) -> None:
+    work = Work(store, tmp_path / "work")
+    made = work.save(40)
+    half = store.size() // 2
+    planned = store.limit(half, dry_run=True)
+    assert planned.dry_run
+    assert remaining(work) == [each.id for each in made]
+    done = store.limit(half)
+    gone = [each.id for each in done.checkpoints]
+    foreseen = [each.id for each in planned.checkpoints]
+    assert abs(len(foreseen) - len(gone)) <= 2
+    assert foreseen[: len(gone)] == gone[: len(foreseen)]
+    assert all(each.frees > 0 for each in planned.checkpoints)
+
+
+def test_heads_tagged_ones_and_the_last_verified_never_go(
+    store: lastgood.Store, tmp_path: Path, alerts: list[str]
+) -> None:
+    """A14, B6"""
+    work = Work(store, tmp_path / "work")
+    made = work.save(10)
+    store.tag(made[2].id, "release")
+    with work.task.step("checked") as step:
+        (tmp_path / "work/a").write_bytes(random.Random(1).randbytes(60_000))
+        step.run(["true"])
+    verified = step.checkpoint
+    assert verified is not None
+    assert verified.verified
+    made += work.save(10)
+    other = Work(store, tmp_path / "other", "other").save()[0]
+    done = store.limit(1)
+    assert not done.met
+    assert "heads of active branches" in done.reason
+    assert len(alerts) == 1
+    assert {*remaining(work)} == {made[2].id, verified.id, made[-1].id}
+    assert store.get_checkpoint(other.id).id == other.id
+    assert work.is_whole(made[2])
+    work.save(3)
+    assert store.check(read_data=True).ok
+
+
+def test_history_that_frees_nothing_stays(store: lastgood.Store, tmp_path: Path) -> None:
+    work = Work(store, tmp_path / "work")
+    work.save()
+    same = [work.task.save({"of": number}) for number in range(20)]
+    done = store.limit(1)
+    assert not done.met
+    assert {each.id for each in same} <= {*remaining(work)}
+
+
+def test_deleted_checkpoints_are_the_first_to_go(store: lastgood.Store, tmp_path: Path) -> None:
+    work = Work(store, tmp_path / "work")
+    made = work.save(30)
+    for each in made[20:25]:
+        store.delete_checkpoint(each.id)
+    done = store.limit(int(store.catalog.used_bytes() + 0.95 * (store.size() - store.catalog.size())))
+    assert done.met
+    assert {each.id for each in done.checkpoints} <= {each.id for each in made[20:25]}
+    assert {each.id for each in made[:20]} <= {*remaining(work)}
+
+
+def test_a_limit_must_be_a_number(store: lastgood.Store) -> None:
+    with pytest.raises(InvalidError):
+        store.limit(-1)
+    for wrong in ({"max_bytes": -1}, {"max_bytes": "1G"}, {"collect": "often"}):
+        with pytest.raises(InvalidError):
+            lastgood.open(":memory:", **wrong)
+
+
+# --- by itself
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks after every fourth checkpoint, however small the store is."""
+    monkeypatch.setattr(housekeeping, "EVERY", 4)
+    monkeypatch.setattr(housekeeping, "LEAST_BYTES", 0)
+
+
+def tidied(store: lastgood.Store) -> None:
+    """Whatever it was doing is done."""
+    assert store.housekeeping is not None
+    if store.housekeeping._thread is not None:
+        store.housekeeping._thread.join()
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_store_with_a_limit_keeps_to_it_while_it_grows(tmp_path: Path, alerts: list[str]) -> None:
+    most = 6_000_000
+    with lastgood.open(
+        tmp_path / "store", max_bytes=most, on_alert=lambda alert: alerts.append(alert.message)
+    ) as store:
+        work = Work(store, tmp_path / "work")
+        for _ in range(12):
+            work.save(4)
+            tidied(store)
+            assert store.size() <= most
+        assert not alerts
+        assert len(remaining(work)) >= 5
+        assert store.check(read_data=True).ok
+
+
+@pytest.mark.usefixtures("eager")
+def test_what_nobody_needs_is_condemned_by_itself_when_the_store_has_grown(tmp_path: Path) -> None:
+    with lastgood.open(tmp_path / "store") as store:
+        work = Work(store, tmp_path / "work")
+        for each in work.save(7)[:-1]:
+            store.purge_checkpoint(each.id)
+        tidied(store)
+        work.save(5)
+        tidied(store)
+        assert any(blob.condemned for blob in store.catalog.indexed())
+        condemned = store.collect(dry_run=True)
+        assert condemned.removed == 0, "the grace period has just begun"
+
+
+@pytest.mark.usefixtures("eager")
+def test_never_means_never(tmp_path: Path) -> None:
+    with lastgood.open(tmp_path / "store", collect="never", max_bytes=1) as store:
+        Work(store, tmp_path / "work").save(8)
+        assert store.housekeeping is None
+        assert store.size() > 1
+
+
+@pytest.mark.usefixtures("eager")
+def test_closing_does_not_wait_for_all_that_is_to_be_done(tmp_path: Path) -> None:
+    with lastgood.open(tmp_path / "store", max_bytes=1) as store:
+        work = Work(store, tmp_path / "work")
+        made = work.save(8)
+    with lastgood.open(tmp_path / "store", collect="never") as store:
+        assert store.check(read_data=True).ok
+        assert store.task("t").head is not None
+        assert store.task("t").head.id == made[-1].id  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("grace", [-1, float("nan"), float("inf"), 1e300, "1h", None])
+def test_a_grace_period_must_be_one(store: lastgood.Store, grace: object) -> None:
+    with pytest.raises(InvalidError, match="grace"):
+        store.collect(grace=grace)  # type: ignore[arg-type]
+
+
+class Awaited(subprocess.Popen[bytes]):
+    """A process whose end whoever starts it waits for."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.wait()
+
+
+def test_a_command_leaves_the_work_to_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", Awaited)
+    with lastgood.open(tmp_path / "store", collect="never") as store:
+        Work(store, tmp_path / "work").save(20)
+        size = store.size()
+    with lastgood.open(tmp_path / "store", max_bytes=size // 2) as store:
+        assert store.housekeeping is not None
+        store.housekeeping.start = housekeeping.start_apart
+        store.housekeeping.note(housekeeping.EVERY, 0)
+        assert store.size() <= size // 2
+        assert store.check(read_data=True).ok
+
+
+def test_the_config_says_how_small_its_store_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = tmp_path / "lastgood.toml"
+    config.write_text('store = "here"\ncollect = "never"\nmax_bytes = 5_000_000\n')
+    with lastgood.open() as store:
+        assert (store.options.collect, store.options.max_bytes) == ("never", 5_000_000)
+    with lastgood.open(max_bytes=7) as store:
+        assert store.options.max_bytes == 7
+    with lastgood.open(tmp_path / "other") as store:
+        assert (store.options.collect, store.options.max_bytes) == ("auto", None)
+    wrong_numbers = (
+        "max_bytes = -1",
+        'max_bytes = "5 MB"',
+        "max_bytes = true",
+        "spool_bytes = -1",
+        'spool_bytes = "5"',
+    )
+    for wrong in ('collect = "often"', "max_size = 3", "spool = 3", *wrong_numbers):
+        config.write_text(f'store = "here"\n{wrong}\n')
+        with pytest.raises(InvalidError):
+            lastgood.open()

@@ -1,0 +1,606 @@
+"""How much of a store everything takes: exactly what full walks would find, without walking."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import apsw
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.usage_model import Walked, alone, together, total, walk_store
+
+import lastgood
+from lastgood import AppendList, CheckpointError, ConflictError, NotFoundError, Store, Task, aio
+from lastgood.catalog.contract import FILES, Blob
+from lastgood.engine.blobs import FileBlobs
+from lastgood.engine.browse import walk_files
+from lastgood.model.digest import digest
+from lastgood.model.tree import Folder
+from lastgood.upkeep.measurement import measure
+from lastgood.upkeep.shares import Circles, added, reached
+from lastgood.upkeep.shares import alone as alone_in
+from lastgood.upkeep.usage import (
+    DAY,
+    HOUR,
+    MAX_PERIODS,
+    MINUTE,
+    BranchUsage,
+    CheckpointUsage,
+    Share,
+    TaskUsage,
+    Usage,
+)
+
+LARGE = random.Random(0).randbytes(700_000)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with lastgood.open(tmp_path / "store", user="ada") as store:
+        yield store
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    (folder / "deep" / "er").mkdir(parents=True)
+    (folder / "one").write_text("one\n" * 300)
+    (folder / "deep" / "er" / "two").write_text("two\n" * 300)
+    return folder
+
+
+# --- the same as full walks ---------------------------------------------------------------------------------------
+
+
+def check_against_walks(store: Store) -> Usage:
+    everything = walk_store(store)
+    usage = store.usage()
+    assert usage.unreadable == 0
+    assert len(usage.checkpoints) == len(everything)
+    for found, walked in zip(usage.checkpoints, everything, strict=True):
+        assert (found.id, found.sequence) == (walked.checkpoint.id, walked.checkpoint.placement.sequence)
+        assert found.deleted == walked.checkpoint.deleted
+        check_share(found, [walked], everything)
+    for task in usage.tasks:
+        mine = [one for one in everything if (one.checkpoint.owner, one.checkpoint.task_id) == (task.owner, task.id)]
+        assert task.checkpoints == len(mine)
+        check_share(task, mine, everything)
+    for branch in usage.branches:
+        mine = [one for one in everything if one.checkpoint.placement.branch_id == branch.id]
+        deleted = sum(one.checkpoint.deleted for one in mine)
+        assert (branch.checkpoints, branch.deleted_checkpoints) == (len(mine), deleted)
+        check_share(branch, mine, everything)
+    check_share(usage.total, everything, everything)
+    seen: dict[Any, Any] = {}
+    added = {one.id: one.added for one in usage.checkpoints}
+    for walked in sorted(everything, key=lambda one: one.record.created_at):
+        fresh = {key: kept for key, kept in walked.needs.items() if key not in seen}
+        assert added[walked.checkpoint.id] == total(fresh).stored
+        seen |= fresh
+    rows = store.catalog._database  # type: ignore[attr-defined]
+    lengths = "SELECT sum(coalesce(length, length(data))) FROM blobs"
+    kept = rows.read(lambda connection: connection.execute(lengths).get) or 0
+    blobs = {key: one for key, one in together(everything).items() if isinstance(key[0], int)}
+    assert usage.unreferenced_bytes == kept - total(blobs).stored
+    return usage
+
+
+def check_share(found: Share, mine: Sequence[Walked], everything: Sequence[Walked]) -> None:
+    assert found.logical == sum(one.logical for one in mine)
+    assert (found.stored, found.content) == total(together(mine))
+    assert found.unique == alone(mine, everything)
+    assert found.shared == found.stored - found.unique
+
+
+STATES: list[Any] = [
+    {},
+    {"n": 1},
+    {"messages": [{"role": "user", "content": f"{n} " * 200} for n in range(60)]},
+    {"messages": [{"role": "user", "content": f"{n} " * 200} for n in range(61)]},
+    {"large": [["x" * 20_000, n] for n in range(4)], "text": "line\n" * 5000},
+    {"map": {str(n): "y" * 300 for n in range(90)}},
+]
+CONTENT: list[bytes] = [b"", b"a\n", b"b\n" * 600, b"c" * 3000, LARGE, LARGE[:600_000] + b"another end" * 9000]
+NAMES = ["a", "b", "deep/a", "deep/b", "deep/er/a", "other/a"]
+
+
+class Work:
+    """Two tasks of two owners on one store, and whatever may happen to them."""
+
+    def __init__(self, place: Path, dice: random.Random) -> None:
+        self._dice = dice
+        self.store = lastgood.open(place / "store", user="ada")
+        self._folders = {name: place / name for name in ("one", "two")}
+        for folder in self._folders.values():
+            folder.mkdir()
+        self._tasks = {name: self._open(name) for name in self._folders}
+        self._lists = {name: AppendList() for name in self._folders}
+
+    def _open(self, name: str) -> Task:
+        return self.store.task(name, workspace=self._folders[name], owner="ben" if name == "two" else None)
+
+    def act(self) -> None:
+        name = self._dice.choice(sorted(self._tasks))
+        acts = [self._save, self._save, self._save, self._restore, self._fork, self._delete, self._purge, self._prune]
+        with suppress(CheckpointError):  # heads stay, branches that were deleted stay deleted, and so on
+            self._dice.choice(acts)(name)
+        if self._dice.random() < 0.1:
+            self._tasks[name] = self._open(name)
+
+    def _save(self, name: str) -> None:
+        dice, folder = self._dice, self._folders[name]
+        for path in dice.sample(NAMES, dice.randrange(3)):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(dice.choice(CONTENT))
+        if dice.random() < 0.1:
+            for number in range(70):  # too many to lie in the catalog: they become a pack
+                (folder / f"many {number}").write_text(f"{dice.randrange(100)} {number}")
+        if dice.random() < 0.2:
+            (folder / dice.choice(NAMES)).unlink(missing_ok=True)
+        log = self._lists[name]
+        log.extend(f"{dice.random()} was said " * 50 for _ in range(dice.randrange(20)))
+        state = {**dice.choice(STATES), "log": log} if dice.random() < 0.5 else dice.choice(STATES)
+        companions: dict[str, Any] = (
+            {"artifacts": [{"name": "a", "content": "z" * 4000}]} if dice.random() < 0.3 else {}
+        )
+        self._tasks[name].save(state, **companions)
+
+    def _any(self, name: str) -> str:
+        task = self._tasks[name]
+        found = self.store.list_checkpoints(name, owner=task.owner)
+        return self._dice.choice(found).id
+
+    def _restore(self, name: str) -> None:
+        self._tasks[name].restore(self._any(name))
+
+    def _fork(self, name: str) -> None:
+        self._tasks[name].fork(self._any(name), name=f"branch {self._dice.random()}")
+
+    def _delete(self, name: str) -> None:
+        self.store.delete_checkpoint(self._any(name), owner=self._tasks[name].owner)
+
+    def _purge(self, name: str) -> None:
+        self.store.purge_checkpoint(self._any(name), owner=self._tasks[name].owner)
+
+    def _prune(self, name: str) -> None:
+        owner = self._tasks[name].owner
+        self.store.delete_branch(self._dice.choice(self.store.branches(name, owner=owner)).id, owner=owner)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 1 << 32), st.integers(1, 25))
+def test_every_figure_is_what_full_walks_find(seed: int, length: int) -> None:
+    """B1, B6: tasks, branches and checkpoints, alone and shared, deleted ones included and purged ones not."""
+    with TemporaryDirectory() as place:
+        work = Work(Path(place), random.Random(seed))
+        with work.store:
+            for _ in range(length):
+                work.act()
+            check_against_walks(work.store)
+
+
+def test_the_figures_hold_where_there_are_packs_chunks_slices_and_deleted_branches(tmp_path: Path) -> None:
+    """One history that surely has all of them."""
+    work = Work(tmp_path, random.Random(7))
+    with work.store as store:
+        for _ in range(60):
+            work.act()
+        usage = check_against_walks(store)
+        assert usage.packs > 0
+        assert store.catalog.sliced()
+        assert usage.unreferenced_bytes > 0
+        assert any(one.deleted for one in usage.checkpoints)
+        assert len(usage.branches) > 3
+
+
+def test_a_file_that_has_the_bytes_of_a_tree_is_a_file(store: Store, tmp_path: Path) -> None:
+    """It shares the blob with the tree, and nothing of what the tree leads to."""
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder in (one, other):
+        folder.mkdir()
+    (one / "file").write_text("content " * 100)
+    saved = store.task("one", workspace=one).save({})
+    tree = (saved.record.files or ())[0].tree
+    (other / "looks like one").write_bytes(store.filing.blobs.read(tree))
+    store.task("other", workspace=other).save({})
+    usage = check_against_walks(store)
+    assert {task.id: task.shared for task in usage.tasks} == {
+        "one": len(store.filing.blobs.read(tree)),
+        "other": len(store.filing.blobs.read(tree)),
+    }
+
+
+# --- what deleting frees ------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 1 << 32))
+def test_purging_frees_what_was_said(seed: int) -> None:
+    """B6: of a checkpoint, of a branch, of a task; content becomes unreferenced, records and roots are gone."""
+    with TemporaryDirectory() as place:
+        work = Work(Path(place), dice := random.Random(seed))
+        with work.store as store:
+            for _ in range(20):
+                work.act()
+            before = store.usage()
+            for what in dice.sample(_all(before), 3):
+                before = store.usage()
+                share = next((one for one in _all(before) if (type(one), one.id) == (type(what), what.id)), None)
+                if share is None:
+                    continue
+                with suppress(CheckpointError):
+                    _remove(store, share)
+                    after = store.usage()
+                    assert before.total.stored - after.total.stored == share.unique
+                    assert sum(one.unique for one in _all(after) if one.id == share.id) == 0
+
+
+def _all(usage: Usage) -> list[CheckpointUsage | BranchUsage | TaskUsage]:
+    return [*usage.checkpoints, *usage.branches, *usage.tasks]
+
+
+def _remove(store: Store, what: CheckpointUsage | BranchUsage | TaskUsage) -> None:
+    if isinstance(what, TaskUsage):
+        store.delete_task(what.id, owner=what.owner)
+    elif isinstance(what, CheckpointUsage):
+        store.purge_checkpoint(what.id, owner=what.owner)
+    else:
+        line = store.line(what.task_id, what.owner)
+        if what.id == line.task.active_branch_id:
+            raise ConflictError("the head stays")
+        for one in store.usage().checkpoints:
+            if one.branch_id == what.id:
+                store.purge_checkpoint(one.id, owner=one.owner)
+
+
+def test_a_deleted_checkpoint_still_holds_its_content(store: Store, folder: Path) -> None:
+    task = store.task("t", workspace=folder)
+    first = task.save({"n": "x" * 5000})
+    (folder / "one").write_text("another")
+    task.save({})
+    before = store.usage()
+    store.delete_checkpoint(first.id)
+    after = store.usage()
+    assert after.checkpoints[0].deleted
+    assert after.tasks[0].deleted_checkpoints == 1
+    assert after.total == before.total
+    store.purge_checkpoint(first.id)
+    assert len(store.usage().checkpoints) == 1
+    assert store.usage().unreferenced_bytes > 0
+
+
+# --- the store itself ---------------------------------------------------------------------------------------------
+
+
+def test_an_empty_store_has_nothing_and_says_so(store: Store) -> None:
+    usage = store.usage()
+    assert usage.total == Share(logical=0, content=0, stored=0, unique=0)
+    assert (usage.total.deduplication, usage.total.compression) == (1.0, 1.0)
+    assert (usage.tasks, usage.branches, usage.checkpoints, usage.growth()) == ((), (), (), [])
+    assert usage.disk_bytes == usage.catalog_bytes == store.size()
+
+
+def test_packs_are_counted_and_those_that_nobody_knows_are_told(store: Store, folder: Path, tmp_path: Path) -> None:
+    for number in range(100):
+        (folder / str(number)).write_text(f"{number}\n" * 900)
+    store.task("t", workspace=folder).save({})
+    objects = store.filing.blobs.objects
+    assert objects is not None
+    objects.put("packs/aa/left-over", [b"x" * 1000])
+    usage = store.usage()
+    files = [file for file in (tmp_path / "store" / "objects" / "packs").rglob("*") if file.is_file()]
+    assert usage.packs == len(files) == 2
+    assert usage.pack_bytes == sum(file.stat().st_size for file in files)
+    assert usage.stray_bytes == 1000
+
+
+def test_what_the_catalog_has_free_is_told(store: Store) -> None:
+    dice = random.Random(1)
+    store.task("t").save({"large": [dice.randbytes(20_000) for _ in range(20)]})
+    before = store.usage().free_bytes
+    store.delete_task("t")
+    assert store.usage().free_bytes > before + 300_000
+
+
+def test_a_store_in_memory_has_no_packs(folder: Path) -> None:
+    with lastgood.open(":memory:") as store:
+        for number in range(100):
+            (folder / str(number)).write_text(f"{number}\n" * 900)
+        store.task("t", workspace=folder).save({})
+        usage = store.usage()
+        assert (usage.packs, usage.pack_bytes, usage.stray_bytes) == (0, 0, 0)
+        assert usage.total.stored > 0
+
+
+def test_ratios_tell_deduplication_from_compression(store: Store, folder: Path) -> None:
+    (folder / "text").write_text("the same line again and again\n" * 20_000)
+    task = store.task("t", workspace=folder)
+    for number in range(10):
+        task.save({"n": number})
+    total = store.usage().total
+    assert 9 < total.deduplication < 10
+    assert total.compression > 20
+
+
+# --- what is asked for --------------------------------------------------------------------------------------------
+
+
+def test_one_task_one_branch_or_one_owner_can_be_asked_for(store: Store) -> None:
+    task = store.task("t")
+    first = task.save({"n": 1})
+    side = task.fork(first, name="side")
+    side.save({"n": 2})
+    store.task("another").save({})
+    store.task("theirs", owner="ben").save({})
+    everything = store.usage()
+    assert {one.id for one in everything.tasks} == {"t", "another", "theirs"}
+    whole = store.usage("t")
+    assert [one.id for one in whole.tasks] == ["t"]
+    assert [one.name for one in whole.branches] == ["main", "side"]
+    assert len(whole.checkpoints) == 3
+    assert whole.total == everything.total
+    branch = store.usage(whole.branches[1].id)
+    assert [one.name for one in branch.branches] == ["side"]
+    assert {one.branch_id for one in branch.checkpoints} == {branch.branches[0].id}
+    assert [one.id for one in store.usage(owner="ben").tasks] == ["theirs"]
+    assert [one.owner for one in store.usage("theirs", owner="ben").checkpoints] == ["ben"]
+    for wrong in ("theirs", "no such task"):
+        with pytest.raises(NotFoundError, match="no task"):
+            store.usage(wrong)
+
+
+def test_a_deleted_branch_is_told_while_it_holds_something(store: Store) -> None:
+    task = store.task("t")
+    side = task.fork(task.save({"n": 1}), name="side")
+    saved = side.save({"n": 2})
+    store.delete_branch(saved.branch_id or "")
+    told = store.usage("t").branches[1]
+    assert (told.name, told.deleted, told.checkpoints, told.deleted_checkpoints) == ("side", True, 2, 2)
+
+
+def test_the_loop_goes_on_meanwhile(tmp_path: Path) -> None:
+    """B1: every operation also has a non-blocking form."""
+
+    async def measured() -> Usage:
+        async with aio.open(tmp_path / "store", user="ada") as store:
+            await (await store.task("t")).save({"n": 1})
+            return await store.usage("t")
+
+    assert asyncio.run(measured()).tasks[0].checkpoints == 1
+
+
+# --- damage -------------------------------------------------------------------------------------------------------
+
+
+def _change(store: Store, sql: str, *bindings: Any) -> None:
+    def work(connection: apsw.Connection) -> None:
+        connection.execute(sql, bindings)
+        assert connection.changes() == 1
+
+    store.catalog._database.write(work)  # type: ignore[attr-defined]
+
+
+def test_damage_is_told_and_hides_nothing_else(store: Store, folder: Path) -> None:
+    """A tree is gone, a part of a state is not what it was, a record is damaged: the rest is still measured."""
+    lost = store.task("lost", workspace=folder).save({"n": 1})
+    whole = store.task("whole").save({"n": "x" * 5000})
+    other = store.task("other").save({"list": [["y" * 20_000, n] for n in range(9)]})
+    assert store.usage().unreadable == 0
+    tree = (lost.record.files or ())[0].tree
+    _change(store, "DELETE FROM blobs WHERE partition = 0 AND digest = ?", tree)
+    assert store.usage().unreadable == 1
+    assert store.usage().unreferenced_bytes > 0
+    _change(store, "UPDATE checkpoints SET root = zeroblob(length(root)) WHERE id = ?", other.id)
+    assert store.usage().unreadable == 2
+    _change(store, "UPDATE checkpoints SET record = zeroblob(5) WHERE id = ?", lost.id)
+    usage = store.usage()
+    assert usage.unreadable == 2
+    assert [one.created_at for one in usage.checkpoints if one.id == lost.id] == [None]
+    sound = next(one for one in usage.tasks if one.id == "whole")
+    assert (sound.logical, sound.unique) == (whole.state_size, sound.stored)
+    assert sum(period.checkpoints for period in usage.growth()) == 2
+
+
+def test_one_damaged_tree_does_not_hide_its_neighbours(store: Store, folder: Path) -> None:
+    for name in ("a", "b", "c"):
+        (folder / name).mkdir()
+        (folder / name / "file").write_text(f"{name}\n" * 500)
+    saved = store.task("t", workspace=folder).save({})
+    trees = {entry.name: entry for entry in store.filing.blobs.read_tree((saved.record.files or ())[0].tree)}
+    before = store.usage()
+    middle = trees[b"b"]
+    assert isinstance(middle, Folder)
+    _change(store, "UPDATE blobs SET data = zeroblob(length(data)) WHERE digest = ?", middle.tree)
+    store.filing.blobs._small.clear()
+    after = store.usage()
+    hidden = store.catalog.blobs(FILES, [digest(b"b\n" * 500)]).popitem()[1]
+    assert (before.unreadable, after.unreadable) == (0, 1)
+    assert after.unreferenced_bytes == before.total.stored - after.total.stored == len(hidden.data)
+
+
+# --- others who write meanwhile -------------------------------------------------------------------------------------
+
+
+def test_saves_meanwhile_are_no_damage(store: Store, folder: Path) -> None:
+    """Pieces of a list become parts of others, trees and packs come: whoever measures finds what he has seen begun."""
+
+    def work() -> None:
+        task = store.task("t", workspace=folder)
+        log = AppendList()
+        for number in range(60):
+            log.extend(f"{number} {line} " * 60 for line in range(9))
+            (folder / "one").write_text(f"{number}")
+            task.save({"log": log})
+
+    store.task("another").save({})
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(work)
+        while not working.done():
+            assert store.usage().unreadable == 0
+        working.result()
+    assert store.catalog.sliced()
+    check_against_walks(store)
+
+
+# --- cost ---------------------------------------------------------------------------------------------------------
+
+
+class Counting(FileBlobs):
+    """Remembers what it was asked for."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store.catalog, store.filing.blobs.objects)
+        self.asked: list[bytes] = []
+
+    def read_all(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        wanted = list(keys)
+        self.asked += wanted
+        return super().read_all(wanted)
+
+
+def test_every_tree_is_read_once_however_many_checkpoints_share_it(store: Store, folder: Path) -> None:
+    for number in range(40):
+        (folder / f"folder {number}").mkdir()
+        (folder / f"folder {number}" / "file").write_text(f"{number}")
+    task = store.task("t", workspace=folder)
+    trees = set()
+    for number in range(30):
+        (folder / "folder 3" / "file").write_text(f"changed {number}")
+        saved = task.save({})
+        for root in saved.record.files or ():
+            below = (entry.tree for _, entry in walk_files(store.filing.blobs, root) if isinstance(entry, Folder))
+            trees |= {root.tree, *below}
+    counting = Counting(store)
+    usage = measure(store.catalog, counting)
+    assert len(usage.checkpoints) == 30
+    assert len(trees) == 41 + 2 * 30  # what is there from the start, and two for each change
+    assert sorted(counting.asked) == sorted(trees)
+
+
+def test_parts_of_a_state_are_read_once_and_plain_ones_never(store: Store) -> None:
+    task = store.task("t")
+    messages: list[Any] = []
+    for number in range(40):
+        messages.append({"role": "user", "content": f"{number} " * 700})
+        task.save({"messages": messages})
+    asked: list[bytes] = []
+    blobs = store.catalog.blobs
+
+    def counted(partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
+        wanted = list(digests)
+        asked.extend(wanted)
+        return blobs(partition, wanted)
+
+    store.catalog.blobs = counted  # type: ignore[method-assign]
+    store.usage()
+    assert len(asked) == len(set(asked)) <= 3  # the nodes above some runs; runs and pieces are not even looked at
+
+
+class Edges(list[tuple[int, ...]]):
+    """Counts the edges that are gone along."""
+
+    gone = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        below = super().__getitem__(index)
+        self.gone += len(below)
+        return below
+
+
+def _shared_tree(checkpoints: int, files: int) -> tuple[Edges, list[int]]:
+    """Checkpoints that share one tree of many files, and have a changed one each."""
+    shared = files
+    nodes: list[tuple[int, ...]] = [() for _ in range(files)]
+    nodes.append(tuple(range(files)))
+    roots = []
+    for _ in range(checkpoints):
+        nodes.append(())
+        nodes.append((shared, len(nodes) - 1))
+        roots.append(len(nodes) - 1)
+    return Edges(nodes), roots
+
+
+@pytest.mark.parametrize("files", [10, 1000])
+@pytest.mark.parametrize("checkpoints", [2, 300])
+def test_the_shared_is_gone_along_as_often_for_two_as_for_many(checkpoints: int, files: int) -> None:
+    below, roots = _shared_tree(checkpoints, files)
+    ones = [1] * len(below)
+    amounts = reached(below, ones, ones, [[root] for root in roots])
+    assert {amount.stored for amount in amounts} == {files + 3}
+    assert below.gone <= files + 4 * checkpoints
+    below.gone = 0
+    assert sum(added(below, ones, roots)) == files + 1 + 2 * checkpoints
+    assert below.gone <= files + 2 * checkpoints
+    below.gone = 0
+    circles = Circles()
+    task = circles.add(0)
+    branch = circles.add(task)
+    places = [(root, circles.add(branch)) for root in roots]
+    assert alone_in(below, ones, circles, places)[branch + 1 :] == [2] * checkpoints
+    assert below.gone <= 2 * files + 2 * checkpoints
+
+
+def test_a_circle_has_what_only_those_inside_it_reach() -> None:
+    circles = Circles()
+    one, two = circles.add(0), circles.add(0)
+    a, b, c = circles.add(one), circles.add(one), circles.add(two)
+    below = [(3, 4), (4, 5), (5, 6), (), (), (), ()]
+    sizes = [0, 0, 0, 1, 10, 100, 1000]
+    found = alone_in(below, sizes, circles, [(0, a), (1, b), (2, c)])
+    assert found == [1111, 11, 1000, 1, 0, 1000]
+
+
+# --- growth -------------------------------------------------------------------------------------------------------
+
+
+def _usage(made: Iterable[tuple[datetime | None, int]]) -> Usage:
+    share = {"logical": 0, "content": 0, "stored": 0, "unique": 0}
+    about = {"id": "i", "task_id": "t", "owner": "o", "branch_id": "b", "sequence": 1, "deleted": False}
+    checkpoints = [CheckpointUsage(**share, **about, created_at=at, added=size) for at, size in made]  # type: ignore[arg-type]
+    return Usage(
+        **dict.fromkeys(Usage.__struct_fields__[:7], 0),
+        total=Share(**share),
+        tasks=(),
+        branches=(),
+        checkpoints=tuple(checkpoints),
+    )
+
+
+NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
+
+
+def test_growth_is_told_in_the_order_of_time_with_totals() -> None:
+    made = [(NOON + timedelta(minutes=90), 5), (NOON, 100), (NOON + timedelta(seconds=30), 20), (None, 7)]
+    told = _usage(made).growth()
+    assert [(one.since, one.checkpoints, one.added, one.total) for one in told] == [
+        (NOON, 2, 120, 120),
+        (NOON + timedelta(hours=1), 1, 5, 125),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("span", "period"),
+    [(0, MINUTE), (20 * MINUTE, MINUTE), (2 * HOUR, HOUR), (20 * HOUR, HOUR), (10 * DAY, DAY), (100 * DAY, 7 * DAY)],
+)
+def test_periods_are_as_long_as_people_think_of_them(span: int, period: int) -> None:
+    told = _usage([(NOON, 1), (NOON + timedelta(seconds=span), 1)]).growth()
+    assert {one.seconds for one in told} == {period}
+
+
+@given(st.lists(st.tuples(st.integers(0, 1 << 32), st.integers(0, 99)), max_size=60))
+def test_there_are_never_too_many_periods_and_nothing_is_lost(made: list[tuple[int, int]]) -> None:
+    told = _usage((datetime.fromtimestamp(at, UTC), size) for at, size in made).growth()
+    assert len(told) <= MAX_PERIODS
+    assert sum(one.added for one in told) == sum(size for _, size in made)
+    assert sum(one.checkpoints for one in told) == len(made)
+    assert [one.since for one in told] == sorted({one.since for one in told})
+    assert not told or told[-1].total == sum(size for _, size in made)

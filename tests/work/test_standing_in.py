@@ -1,0 +1,93 @@
+"""What is asked of work that nobody runs (any more), and of work that somebody else takes over (A11, A15)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.steered import Meanwhile, Program
+
+from lastgood import LeaseError, Store
+from lastgood.work.control import Control
+from lastgood.work.holding import Hold
+from lastgood.work.steering import content_digest, find_artifact
+
+
+@pytest.fixture
+def outside(store: Store) -> Callable[[], Control]:
+    return lambda: store.task("work").control
+
+
+def test_what_a_session_did_not_come_to_is_done_when_it_is_asked_again(
+    store: Store, outside: Callable[[], Control]
+) -> None:
+    """A15: the same request twice is harmless, and the second time nobody has to wait for a session that is gone."""
+    with store.task("work").session():
+        asked = outside().guide("shorter", id="said")
+        assert (asked.met, asked.alive) == (False, True)
+    again = outside().guide("shorter", id="said")
+    assert (again.met, again.alive) == (True, False)
+
+
+def test_what_cannot_be_done_any_more_is_refused_when_it_is_asked_again(
+    store: Store, outside: Callable[[], Control]
+) -> None:
+    with store.task("work").session():
+        outside().pause(id="mine")
+    assert outside().state == "completed"
+    again = outside().pause(id="mine")
+    assert (again.met, again.request and again.request.status) == (False, "refused")
+    assert "completed cannot be paused" in again.note
+    assert outside().requests() == []
+
+
+def test_to_pause_work_that_waits_for_an_answer_is_kept_until_it_is_given(
+    store: Store, outside: Callable[[], Control]
+) -> None:
+    task = store.task("work")
+    task.save({}, control_state="running")
+    task.save({}, control_state="waiting_for_input", metadata={"question": {"id": "q", "key": "q", "text": "Go?"}})
+    asked = outside().pause()
+    assert (asked.met, asked.request and asked.request.status) == (False, "open")
+
+
+def test_an_edit_of_what_was_not_looked_at_is_refused(store: Store, outside: Callable[[], Control]) -> None:
+    with store.task("work").session() as session:
+        session.save(artifacts=[{"id": "a", "name": "prompt", "version": 1, "content": "old"}])
+        seen = content_digest(find_artifact(session.artifacts, "prompt"))
+        outside().edit("prompt", "mine", over=seen, id="first")
+        outside().edit("prompt", "yours", over=seen, id="second")
+        session.boundary()
+        assert session.artifacts[0]["content"] == "mine"
+    found = outside().follow("second")
+    assert found is not None
+    assert (found.status, found.outcome["reason"]) == ("refused", "the artifact was changed meanwhile")
+
+
+def test_a_lease_is_taken_from_who_lives_only_by_its_token(store: Store) -> None:
+    """C6: who had it is refused."""
+    task = store.task("work")
+    branch_id = task.save({}).branch_id or ""
+    program, person = Hold(store, "tester", "a program", 30), Hold(store, "tester", "a person", 30)
+    lease = program.take(branch_id)
+    with pytest.raises(LeaseError):
+        person.take(branch_id, over=lease.token + 1)
+    assert person.take(branch_id, over=lease.token).executor == "a person"
+    program.renew()
+    assert program.lost is not None
+    task.take_lease(lambda: lease.token)
+    with pytest.raises(LeaseError):
+        task.save({"n": 1})
+    person.release()
+
+
+def test_to_pause_work_takes_back_that_it_was_resumed(store: Store, program: Program, person: Control) -> None:
+    """What is wanted last is what is done, also while nobody runs it."""
+    person.pause()
+    resumed = person.resume()
+    assert not resumed.met
+    person.pause()
+    clock = Meanwhile(lambda: person.stop())
+    with program.session(clock=clock) as session:
+        session.boundary()
+    assert (session.stopped, clock.is_over()) == ("stopped", True)
