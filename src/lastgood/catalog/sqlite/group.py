@@ -12,12 +12,10 @@ assignment (`Batch.settled`), which no interrupt divides.
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from types import FrameType
 from typing import Any, Generic, TypeVar
 
 import apsw
@@ -51,14 +49,19 @@ class Batch:
 
 
 class Write(Generic[T]):
-    """One thread's part of a transaction, and what became of it."""
+    """One thread's part of a transaction, and what became of it.
 
-    __slots__ = ("_value", "_woken", "batch", "durable", "error", "thread", "work")
+    `entered` is locked while its thread is inside `Group.write` with it. A lock that a `with` takes is released
+    whatever raises: both happen inside one instruction each, which no signal divides.
+    """
+
+    __slots__ = ("_value", "_woken", "batch", "durable", "entered", "error", "thread", "work")
 
     def __init__(self, work: Work[T], *, durable: bool = True) -> None:
         self.work = work
         self.durable = durable
         self.thread = threading.get_ident()
+        self.entered = threading.Lock()
         self.batch: Batch | None = None
         self.error: BaseException | None = None
         self._value: Any = None
@@ -111,14 +114,15 @@ class Group:
 
     def write(self, write: Write[T]) -> T:
         for other in [other for other in self._line if other.thread == write.thread]:
-            if threading.main_thread().ident == write.thread and _is_nested():  # signal handlers run there alone
+            if other.entered.locked():  # a signal handler writes while its thread does: it would wait for itself
                 raise nested_write()
             self._remove(other)  # an interrupt has left it there
-        try:
-            self._line.append(write)
-            self._see_through(write)
-        finally:
-            self._remove(write)
+        with write.entered:
+            try:
+                self._line.append(write)
+                self._see_through(write)
+            finally:
+                self._remove(write)
         return write.outcome()
 
     def _see_through(self, write: Write[Any]) -> None:
@@ -128,7 +132,7 @@ class Group:
             if self._line[:1] == [write]:
                 self._lead(write)
             elif not write.wait(LOOK_SECONDS):
-                for other in [other for other in self._line if not _is_under_way(other)]:
+                for other in [other for other in self._line if not other.entered.locked()]:
                     self._remove(other)
 
     def _lead(self, write: Write[Any]) -> None:
@@ -149,10 +153,9 @@ class Group:
                 self._dismiss(batch.writes[1:])
 
     def _others(self, write: Write[Any]) -> list[Write[Any]]:
-        """Who comes along. Not one whose caller was told of an interrupt; those are raised in the main thread alone."""
-        main = threading.main_thread().ident
+        """The writes to take along: not one whose caller was interrupted and has gone."""
         waiting = [other for other in self._line if other is not write and not other.settled]
-        return [other for other in waiting if other.thread != main or _is_under_way(other)][: MAX_GROUP - 1]
+        return [other for other in waiting if other.entered.locked()][: MAX_GROUP - 1]
 
     def _dismiss(self, writes: Sequence[Write[Any]]) -> None:
         for write in writes:
@@ -179,26 +182,3 @@ def nested_write() -> BusyError:
         hint="in a signal handler only set a flag, and save when the work looks at it",
         nested=True,
     )
-
-
-def _is_nested() -> bool:
-    """Whether a signal handler writes while its own thread is writing: it would wait for itself."""
-    return _leads_through_write(sys._getframe(1).f_back)
-
-
-def _leads_through_write(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code is Group.write.__code__:
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _is_under_way(write: Write[Any]) -> bool:
-    """Whether its thread is still inside `Group.write` with it."""
-    frame = sys._current_frames().get(write.thread)
-    while frame is not None:
-        if frame.f_code is Group.write.__code__ and frame.f_locals.get("write") is write:
-            return True
-        frame = frame.f_back
-    return False
