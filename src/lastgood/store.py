@@ -530,7 +530,6 @@ class Store:
         if verifier is not None:
             verifier.close()
         self.filing.close()
-        self.alarms.close()
         self.catalog.close()
 
     def __enter__(self) -> Self:

@@ -27,7 +27,7 @@ class Run(Protocol):
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder called `work`, with nothing in the environment that points elsewhere."""
-    for name in ("LASTGOOD_STORE", "LASTGOOD_NETWORK", "LASTGOOD_ALERT_WEBHOOK", "NO_COLOR"):
+    for name in ("LASTGOOD_STORE", "LASTGOOD_NETWORK", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     place = tmp_path / "work"

@@ -15,7 +15,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.servers import OK, serving
 
 from lastgood.cli.bar import Bar, Lines, span, tick
 
@@ -93,17 +92,6 @@ class Here:
 number = 3
 '''
 
-SMALL = """
-import lastgood
-
-
-def shrink(ctx):
-    ctx.task._store.limit(1000)
-
-
-pipeline = lastgood.Pipeline([shrink])
-"""
-
 
 @pytest.fixture
 def jobs(run: Run, folder: Path) -> Path:
@@ -134,15 +122,6 @@ def test_a_pipeline_is_run_to_its_end(process: Run, data: Run, jobs: Path) -> No
         "stage 2 of 2: fetch: done in 0.2 s",
     ]
     assert data("status")["control_state"] == "completed"
-
-
-def test_alerts_of_a_worker_reach_the_webhook_that_its_environment_names(process: Run, jobs: Path) -> None:
-    """A8: here, that the store cannot be made as small as a stage wants it."""
-    (jobs / "small.py").write_text(SMALL)
-    with serving(OK) as server:
-        done = process("run", "small:pipeline", LASTGOOD_ALERT_WEBHOOK=f"{server.url}/hook", NO_PROXY="*", no_proxy="*")
-    assert done.returncode == 0
-    assert [request.split(b"\r\n")[0] for request in server.requests] == [b"POST /hook HTTP/1.1"]
 
 
 @pytest.mark.parametrize("target", ["jobs:make", "jobs:Here.pipeline"])

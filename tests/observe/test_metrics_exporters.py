@@ -44,7 +44,7 @@ def work(store: Store) -> None:
     store.alert("something", code="quota")
     store.meter.count("lease_takeovers")
     store.meter.count("requests_met", {"kind": "pause"})
-    store.meter.count("alert_deliveries", {"outcome": "sent"})
+    store.meter.count("restores", {"what": "both"})
     for name in ("spool_checkpoints", "spool_bytes", "spool_oldest_seconds"):
         store.meter.register_gauge(name, "", lambda: 3.5)
 

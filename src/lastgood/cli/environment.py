@@ -8,7 +8,7 @@ from typing import Any
 
 from lastgood.errors import InvalidError
 
-VARIABLES = {"network": "LASTGOOD_NETWORK", "alert_webhook": "LASTGOOD_ALERT_WEBHOOK"}
+VARIABLES = {"network": "LASTGOOD_NETWORK"}
 
 
 def options_from_environment() -> dict[str, Any]:

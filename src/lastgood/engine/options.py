@@ -31,8 +31,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     `spool` is the folder in which checkpoints wait that the store could not take: None means in memory alone, not
     given means the user's state directory. It holds at most `spool_bytes`.
 
-    Alerts go to the log, to `on_alert`, which is called in the thread that saves, and
-    as JSON to `alert_webhook`, a URL; `thresholds` says from where on some of them are sent.
+    Alerts go to the log and to `on_alert`, which is called in the thread that saves; `thresholds` says from where on
+    some of them are sent.
     """
 
     on_failure: OnFailure = "spool"
@@ -48,7 +48,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     collect: Literal["auto", "never"] = "auto"
     max_bytes: int | None = None
     thresholds: Thresholds = Thresholds()
-    alert_webhook: str | None = None
     spool: str | os.PathLike[str] | msgspec.UnsetType | None = msgspec.UNSET
     spool_bytes: int = 256 * MEBIBYTE
 
@@ -74,10 +73,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         if not isinstance(self.thresholds, Thresholds):
             hint = "as in Thresholds(save_failures=5)"
             raise InvalidError("thresholds is not a Thresholds", hint=hint, field="thresholds")
-        if self.alert_webhook is not None:
-            from lastgood.observe.webhook import check_webhook
-
-            check_webhook(self.alert_webhook)
 
 
 def _is_path(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""Where alerts go: the log, the program's own function, a webhook. And the thresholds that raise some of them."""
+"""Where alerts go: the log and the program's own function. And the thresholds that raise some of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from lastgood.observe.log import current_correlation, log_error
 if TYPE_CHECKING:
     from lastgood.engine.options import Options
     from lastgood.observe.meter import Meter
-    from lastgood.observe.webhook import Webhook
 
 LEFT = 0.9
 """A threshold is left at this share of it: what goes up and down around it is one alert, not many."""
@@ -40,7 +39,6 @@ class Alarms:
     def __init__(self, options: Options, meter: Meter) -> None:
         self._options = options
         self._meter = meter
-        self._webhook: Webhook | None = None
         self._telling = threading.local()
         wanted, most = options.thresholds, options.max_bytes
         self._failures = Watermark(None if wanted.save_failures is None else wanted.save_failures - 1)
@@ -63,7 +61,6 @@ class Alarms:
         log_error(message, task_id=task_id, correlation_id=alert.correlation_id, code=code, severity=severity)
         self._meter.count("alerts", {"code": code})
         self._call(alert)
-        self._post(alert)
 
     # --- thresholds ----------------------------------------------------------------------------------------
 
@@ -112,20 +109,3 @@ class Alarms:
             log_error(f"on_alert raised {type(error).__name__} for an alert", code=alert.code)
         finally:
             self._telling.now = False
-
-    def _post(self, alert: Alert) -> None:
-        if (url := self._options.alert_webhook) is None:
-            return
-        from lastgood.observe.webhook import Webhook, body_of
-
-        with self._lock:
-            if self._webhook is None:
-                self._webhook = Webhook(
-                    url, lambda outcome: self._meter.count("alert_deliveries", {"outcome": outcome})
-                )
-        self._webhook.put(body_of(alert, self._options.redaction))
-
-    def close(self) -> None:
-        """What waits for the webhook is tried once more, within a deadline."""
-        if self._webhook is not None:
-            self._webhook.close()

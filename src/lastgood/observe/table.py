@@ -84,12 +84,6 @@ _METRICS = (
     Metric("lease_takeovers", "counter", "Branches whose lease was taken over from somebody who had let it expire."),
     Metric("requests_met", "counter", "Requests to running work that a session has met, by their kind.", ("kind",)),
     Metric("alerts", "counter", "Alerts that were raised, by their code.", ("code",)),
-    Metric(
-        "alert_deliveries",
-        "counter",
-        "What became of alerts for the webhook (sent, failed; dropped: others came before there was time).",
-        ("outcome",),
-    ),
 )
 
 METRICS = {metric.name: metric for metric in _METRICS}
