@@ -16,20 +16,12 @@ from lastgood.model.tree import File, Folder, decode_chunks
 Key = tuple[object, ...]
 
 
-class Kept(NamedTuple):
-    """Something that takes bytes: as it is stored, and before compression."""
-
-    stored: int
-    content: int
-
-
 class Walked(NamedTuple):
-    """One checkpoint: all that it needs, by what it is, and how many bytes were saved."""
+    """One checkpoint, and the bytes on disk of all that it needs, by what it is."""
 
     checkpoint: StoredCheckpoint
     record: Record
-    needs: Mapping[Key, Kept]
-    logical: int
+    needs: Mapping[Key, int]
 
 
 def walk_store(store: Store) -> list[Walked]:
@@ -45,10 +37,9 @@ def _walk(store: Store, stored: StoredCheckpoint) -> Walked:
     assert stored.data is not None
     record = decode_record(stored.data, stored.checksum, "it")
     root = store.catalog.root(stored)
-    own = Kept(len(stored.data), len(stored.data))
-    needs: dict[Key, Kept] = {("record", stored.id): own}
+    needs: dict[Key, int] = {("record", stored.id): len(stored.data)}
     if root is not None:
-        needs["root", stored.id] = Kept(len(root.data), root.size)
+        needs["root", stored.id] = len(root.data)
     task = stored.task_number
     for name in VALUES:
         if (ref := getattr(record, name)) is None:
@@ -67,8 +58,7 @@ def _walk(store: Store, stored: StoredCheckpoint) -> Walked:
     for file_root in record.files or ():
         for key in _keys_of_files(store, file_root.tree, walk_files(store.filing.blobs, file_root)):
             needs |= _row(store, FILES, key)
-    sizes = [ref.size for ref in (getattr(record, name) for name in VALUES) if ref]
-    return Walked(stored, record, needs, sum(sizes) + sum(each.total_size for each in record.files or ()))
+    return Walked(stored, record, needs)
 
 
 def _keys_of_files(store: Store, tree: bytes, entries: Iterable[tuple[bytes, object]]) -> Iterable[bytes]:
@@ -91,24 +81,19 @@ def _bytes_of_part(store: Store, task: int, key: bytes) -> bytes:
     return whole[blob.whole.position : blob.whole.position + blob.size]
 
 
-def _row(store: Store, partition: int, key: bytes) -> dict[Key, Kept]:
+def _row(store: Store, partition: int, key: bytes) -> dict[Key, int]:
     """The row that has the bytes: of a part, that of its whole."""
     blob = store.catalog.blobs(partition, [key])[key]
     if blob.whole is not None:
-        return {(partition, blob.whole.digest): Kept(len(blob.data), blob.whole.size)}
-    return {(partition, key): Kept(blob.place.length if blob.place else len(blob.data), blob.size)}
+        return {(partition, blob.whole.digest): len(blob.data)}
+    return {(partition, key): blob.place.length if blob.place else len(blob.data)}
 
 
-def total(needs: Mapping[Key, Kept]) -> Kept:
-    return Kept(sum(one.stored for one in needs.values()), sum(one.content for one in needs.values()))
+def together(walked: Iterable[Walked]) -> dict[Key, int]:
+    return {key: size for one in walked for key, size in one.needs.items()}
 
 
-def together(walked: Iterable[Walked]) -> dict[Key, Kept]:
-    return {key: kept for one in walked for key, kept in one.needs.items()}
-
-
-def alone(mine: Sequence[Walked], everybody: Sequence[Walked]) -> int:
-    """The bytes that nobody but `mine` needs."""
-    ids = {(one.checkpoint.owner, one.checkpoint.id) for one in mine}
-    others = together(one for one in everybody if (one.checkpoint.owner, one.checkpoint.id) not in ids)
-    return sum(kept.stored for key, kept in together(mine).items() if key not in others)
+def alone(mine: Walked, everybody: Sequence[Walked]) -> int:
+    """The bytes that no other checkpoint needs."""
+    others = together(one for one in everybody if one is not mine)
+    return sum(size for key, size in mine.needs.items() if key not in others)

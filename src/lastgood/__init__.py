@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from lastgood.upkeep.collect import Collected
     from lastgood.upkeep.limit import Evicted, Limited
     from lastgood.upkeep.repairing.report import RepairReport
-    from lastgood.upkeep.usage import BranchUsage, CheckpointUsage, Growth, Share, TaskUsage, Usage
+    from lastgood.upkeep.usage import CheckpointUsage, TaskUsage, Usage
     from lastgood.work.autosave import Autosave
     from lastgood.work.context import StageContext
     from lastgood.work.control import Asked, Control
@@ -81,7 +81,6 @@ __all__ = [
     "Autosave",
     "Backoff",
     "BranchInfo",
-    "BranchUsage",
     "BusyError",
     "CheckReport",
     "Checkpoint",
@@ -110,7 +109,6 @@ __all__ = [
     "Finding",
     "ForbiddenError",
     "FormatError",
-    "Growth",
     "IntegrityError",
     "InvalidError",
     "Lease",
@@ -135,7 +133,6 @@ __all__ = [
     "Restored",
     "Session",
     "SetAside",
-    "Share",
     "Skipped",
     "SpoolFigures",
     "Stage",
@@ -187,7 +184,6 @@ _HOMES = {
     "stage": "lastgood.work.stage",
     "AppendList": "lastgood.codec.append_list",
     "BranchInfo": "lastgood.model.task",
-    "BranchUsage": "lastgood.upkeep.usage",
     "BusyError": "lastgood.errors",
     "CheckReport": "lastgood.upkeep.checking.report",
     "Checkpoint": "lastgood.engine.checkpoint",
@@ -215,7 +211,6 @@ _HOMES = {
     "Finding": "lastgood.upkeep.checking.report",
     "ForbiddenError": "lastgood.errors",
     "FormatError": "lastgood.errors",
-    "Growth": "lastgood.upkeep.usage",
     "IntegrityError": "lastgood.errors",
     "InvalidError": "lastgood.errors",
     "LostCommitsError": "lastgood.errors",
@@ -231,7 +226,6 @@ _HOMES = {
     "Replayed": "lastgood.spool.replay",
     "Restored": "lastgood.engine.restore",
     "SetAside": "lastgood.spool.replay",
-    "Share": "lastgood.upkeep.usage",
     "Skipped": "lastgood.engine.checkpoint",
     "SpoolFigures": "lastgood.spool.spool",
     "StageError": "lastgood.errors",

@@ -434,12 +434,12 @@ class Store:
         return self.catalog.size() + sum(pack.size for pack in packs)
 
     def usage(self, task_id: str | None = None, *, owner: str | None = None) -> Usage:
-        """How many bytes the store takes, and what each task, branch and checkpoint has of them, alone and shared.
+        """How many bytes the store takes, what each task has of them, and what each checkpoint adds and frees.
 
         Everybody's, or only an owner's; of a task, or by a branch's id of that branch. Costs time and memory by what is
         stored, not by how often it is shared; what is in files is not read.
         """
-        from lastgood.upkeep.measurement import measure
+        from lastgood.upkeep.usage import measure
 
         if task_id is None:
             found = measure(self.catalog, self.filing.blobs)

@@ -29,57 +29,49 @@ def test_the_store_is_told_with_its_tasks_the_largest_first(data: Run, two: Path
     assert said["store"] == str(two / ".lastgood" / "catalog.sqlite")
     assert said["disk_bytes"] == said["catalog_bytes"] + said["pack_bytes"]
     assert [(task["id"], task["checkpoints"]) for task in said["tasks"]] == [("work", 5), ("another", 1)]
-    assert said["tasks"][0]["shared"] == said["tasks"][1]["shared"] > 0
-    assert said["total"]["stored"] == said["total"]["unique"]
-    assert sum(period["added"] for period in said["growth"]) == said["total"]["stored"]
+    assert said["stored_bytes"] < said["tasks"][0]["stored"] + said["tasks"][1]["stored"]  # they share a file
     assert said["unreadable"] == 0
-    assert "branches" not in said
     assert "checkpoints" not in said
 
 
 def test_people_read_tables(run: Run, two: Path) -> None:
     lines = run("du").stdout.splitlines()
     assert lines[0].split() == ["store", str(two / ".lastgood" / "catalog.sqlite")]
-    assert {"on disk", "saved", "content", "stored"} <= {line[:12].strip() for line in lines}
+    assert {"on disk", "stored"} <= {line[:12].strip() for line in lines}
     head = next(index for index, line in enumerate(lines) if line.startswith("task "))
-    assert lines[head].split()[:5] == ["task", "owner", "checkpoints", "saved", "stored"]
-    assert lines[head].split()[5:] == ["alone", "shared", "dedup", "compr"]
+    assert lines[head].split() == ["task", "owner", "checkpoints", "stored"]
     assert [line.split()[0] for line in lines[head + 1 :]] == ["work", "another"]
     assert len({len(line) for line in lines[head:]}) == 1  # numbers end below each other
 
 
-def test_a_task_is_told_by_branch(run: Run, data: Run, two: Path) -> None:
-    for asked in (("work",), ("--task", "work"), ("work", "--branches")):
+def test_a_task_is_told_by_checkpoint(run: Run, data: Run, two: Path) -> None:
+    for asked in (("work",), ("--task", "work"), ("work", "--checkpoints")):
         said = data("du", *asked)
         assert [task["id"] for task in said["tasks"]] == ["work"]
-        assert [(branch["name"], branch["checkpoints"]) for branch in said["branches"]] == [("main", 4), ("side", 1)]
+        assert [one["sequence"] for one in said["checkpoints"]] == [1, 2, 3, 4, 5]
     lines = run("du", "work").stdout.splitlines()
     assert lines[0].split() == ["task", "work"]
-    assert "that would become free without it" in "\n".join(lines)
-    assert [line.split()[0] for line in lines[-2:]] == ["main", "side"]
+    assert lines[-6].split() == ["checkpoint", "id", "adds", "frees"]
+    assert [line.split()[:2] for line in lines[-5:]] == [["work", f"@{n}"] for n in range(1, 6)]
 
 
 def test_a_branch_is_told_by_its_id(data: Run, two: Path) -> None:
-    side = data("du", "work")["branches"][1]["id"]
-    said = data("du", side, "--checkpoints")
+    side = data("du", "work")["checkpoints"][-1]["branch_id"]
+    said = data("du", side)
     assert [(one["branch_id"], one["sequence"]) for one in said["checkpoints"]] == [(side, 5)]
 
 
-def test_checkpoints_are_told_with_what_they_added(run: Run, data: Run, two: Path) -> None:
+def test_checkpoints_are_told_with_what_they_add_and_free(run: Run, data: Run, two: Path) -> None:
     run("rm", "@2")
     said = data("du", "work", "--checkpoints")["checkpoints"]
     assert [(one["sequence"], one["deleted"]) for one in said] == [(n, n == 2) for n in range(1, 6)]
-    brought = {one["sequence"]: one["added"] for one in said}
-    assert max(brought, key=lambda sequence: brought[sequence]) == 4
+    adds = {one["sequence"]: one["adds"] for one in said}
+    assert max(adds, key=lambda sequence: adds[sequence]) == 4
+    assert said[3]["frees"] < said[3]["adds"]  # the branch and the other task need its files, too
     lines = run("du", "--checkpoints").stdout.splitlines()
     assert any(line.startswith("work @2 (deleted) ") for line in lines)
     assert data("du")["tasks"][0]["deleted_checkpoints"] == 1
     assert "5, 1 of them deleted" in run("du", "work").stdout
-
-
-def test_all_branches_of_all_tasks_can_be_listed(data: Run, two: Path) -> None:
-    said = data("du", "--branches")["branches"]
-    assert [(one["task_id"], one["name"]) for one in said] == [("work", "main"), ("work", "side"), ("another", "main")]
 
 
 def test_owners_are_told_apart(run: Run, data: Run, three: Path) -> None:
@@ -89,9 +81,8 @@ def test_owners_are_told_apart(run: Run, data: Run, three: Path) -> None:
     assert [task["owner"] for task in data("du", "hers", "--owner", "ann")["tasks"]] == ["ann"]
 
 
-@pytest.mark.parametrize("wrong", [["--branches", "--checkpoints"], ["work", "--task", "work"]])
-def test_what_contradicts_itself_is_refused(run: Run, three: Path, wrong: list[str]) -> None:
-    assert "not both" in run("du", *wrong, code=2).stderr
+def test_two_tasks_are_refused(run: Run, three: Path) -> None:
+    assert "not both" in run("du", "work", "--task", "work", code=2).stderr
 
 
 def test_a_task_that_is_not_there_is_told(run: Run, three: Path) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,29 +15,17 @@ import apsw
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.usage_model import Walked, alone, together, total, walk_store
+from tests.usage_model import alone, together, walk_store
 
 import lastgood
-from lastgood import AppendList, CheckpointError, ConflictError, NotFoundError, Store, Task, aio
+from lastgood import AppendList, CheckpointError, NotFoundError, Store, Task, aio
 from lastgood.catalog.contract import FILES, Blob
 from lastgood.engine.blobs import FileBlobs
 from lastgood.engine.browse import walk_files
 from lastgood.model.digest import digest
 from lastgood.model.tree import Folder
-from lastgood.upkeep.measurement import measure
-from lastgood.upkeep.shares import Circles, added, reached
-from lastgood.upkeep.shares import alone as alone_in
-from lastgood.upkeep.usage import (
-    DAY,
-    HOUR,
-    MAX_PERIODS,
-    MINUTE,
-    BranchUsage,
-    CheckpointUsage,
-    Share,
-    TaskUsage,
-    Usage,
-)
+from lastgood.upkeep.reach import Graph
+from lastgood.upkeep.usage import Usage, measure
 
 LARGE = random.Random(0).randbytes(700_000)
 
@@ -69,36 +56,25 @@ def check_against_walks(store: Store) -> Usage:
     for found, walked in zip(usage.checkpoints, everything, strict=True):
         assert (found.id, found.sequence) == (walked.checkpoint.id, walked.checkpoint.placement.sequence)
         assert found.deleted == walked.checkpoint.deleted
-        check_share(found, [walked], everything)
+        assert found.frees == alone(walked, everything)
     for task in usage.tasks:
         mine = [one for one in everything if (one.checkpoint.owner, one.checkpoint.task_id) == (task.owner, task.id)]
-        assert task.checkpoints == len(mine)
-        check_share(task, mine, everything)
-    for branch in usage.branches:
-        mine = [one for one in everything if one.checkpoint.placement.branch_id == branch.id]
         deleted = sum(one.checkpoint.deleted for one in mine)
-        assert (branch.checkpoints, branch.deleted_checkpoints) == (len(mine), deleted)
-        check_share(branch, mine, everything)
-    check_share(usage.total, everything, everything)
+        assert (task.checkpoints, task.deleted_checkpoints) == (len(mine), deleted)
+        assert task.stored == sum(together(mine).values())
+    assert usage.stored_bytes == sum(together(everything).values())
     seen: dict[Any, Any] = {}
-    added = {one.id: one.added for one in usage.checkpoints}
+    adds = {one.id: one.adds for one in usage.checkpoints}
     for walked in sorted(everything, key=lambda one: one.record.created_at):
-        fresh = {key: kept for key, kept in walked.needs.items() if key not in seen}
-        assert added[walked.checkpoint.id] == total(fresh).stored
+        fresh = {key: size for key, size in walked.needs.items() if key not in seen}
+        assert adds[walked.checkpoint.id] == sum(fresh.values())
         seen |= fresh
     rows = store.catalog._database  # type: ignore[attr-defined]
     lengths = "SELECT sum(coalesce(length, length(data))) FROM blobs"
     kept = rows.read(lambda connection: connection.execute(lengths).get) or 0
     blobs = {key: one for key, one in together(everything).items() if isinstance(key[0], int)}
-    assert usage.unreferenced_bytes == kept - total(blobs).stored
+    assert usage.unreferenced_bytes == kept - sum(blobs.values())
     return usage
-
-
-def check_share(found: Share, mine: Sequence[Walked], everything: Sequence[Walked]) -> None:
-    assert found.logical == sum(one.logical for one in mine)
-    assert (found.stored, found.content) == total(together(mine))
-    assert found.unique == alone(mine, everything)
-    assert found.shared == found.stored - found.unique
 
 
 STATES: list[Any] = [
@@ -179,7 +155,7 @@ class Work:
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 1 << 32), st.integers(1, 25))
 def test_every_figure_is_what_full_walks_find(seed: int, length: int) -> None:
-    """B1, B6: tasks, branches and checkpoints, alone and shared, deleted ones included and purged ones not."""
+    """B1, B6: tasks and checkpoints, deleted ones included and purged ones not."""
     with TemporaryDirectory() as place:
         work = Work(Path(place), random.Random(seed))
         with work.store:
@@ -199,7 +175,7 @@ def test_the_figures_hold_where_there_are_packs_chunks_slices_and_deleted_branch
         assert store.catalog.sliced()
         assert usage.unreferenced_bytes > 0
         assert any(one.deleted for one in usage.checkpoints)
-        assert len(usage.branches) > 3
+        assert len({one.branch_id for one in usage.checkpoints}) > 3
 
 
 def test_a_file_that_has_the_bytes_of_a_tree_is_a_file(store: Store, tmp_path: Path) -> None:
@@ -213,10 +189,7 @@ def test_a_file_that_has_the_bytes_of_a_tree_is_a_file(store: Store, tmp_path: P
     (other / "looks like one").write_bytes(store.filing.blobs.read(tree))
     store.task("other", workspace=other).save({})
     usage = check_against_walks(store)
-    assert {task.id: task.shared for task in usage.tasks} == {
-        "one": len(store.filing.blobs.read(tree)),
-        "other": len(store.filing.blobs.read(tree)),
-    }
+    assert sum(task.stored for task in usage.tasks) - usage.stored_bytes == len(store.filing.blobs.read(tree))
 
 
 # --- what deleting frees ------------------------------------------------------------------------------------------
@@ -225,41 +198,20 @@ def test_a_file_that_has_the_bytes_of_a_tree_is_a_file(store: Store, tmp_path: P
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 1 << 32))
 def test_purging_frees_what_was_said(seed: int) -> None:
-    """B6: of a checkpoint, of a branch, of a task; content becomes unreferenced, records and roots are gone."""
+    """B6: content becomes unreferenced, the record and the root are gone."""
     with TemporaryDirectory() as place:
         work = Work(Path(place), dice := random.Random(seed))
         with work.store as store:
             for _ in range(20):
                 work.act()
-            before = store.usage()
-            for what in dice.sample(_all(before), 3):
+            for chosen in dice.sample(store.usage().checkpoints, min(3, len(store.usage().checkpoints))):
                 before = store.usage()
-                share = next((one for one in _all(before) if (type(one), one.id) == (type(what), what.id)), None)
-                if share is None:
-                    continue
+                found = next(one for one in before.checkpoints if one.id == chosen.id)
                 with suppress(CheckpointError):
-                    _remove(store, share)
+                    store.purge_checkpoint(found.id, owner=found.owner)
                     after = store.usage()
-                    assert before.total.stored - after.total.stored == share.unique
-                    assert sum(one.unique for one in _all(after) if one.id == share.id) == 0
-
-
-def _all(usage: Usage) -> list[CheckpointUsage | BranchUsage | TaskUsage]:
-    return [*usage.checkpoints, *usage.branches, *usage.tasks]
-
-
-def _remove(store: Store, what: CheckpointUsage | BranchUsage | TaskUsage) -> None:
-    if isinstance(what, TaskUsage):
-        store.delete_task(what.id, owner=what.owner)
-    elif isinstance(what, CheckpointUsage):
-        store.purge_checkpoint(what.id, owner=what.owner)
-    else:
-        line = store.line(what.task_id, what.owner)
-        if what.id == line.task.active_branch_id:
-            raise ConflictError("the head stays")
-        for one in store.usage().checkpoints:
-            if one.branch_id == what.id:
-                store.purge_checkpoint(one.id, owner=one.owner)
+                    assert before.stored_bytes - after.stored_bytes == found.frees
+                    assert found.id not in {one.id for one in after.checkpoints}
 
 
 def test_a_deleted_checkpoint_still_holds_its_content(store: Store, folder: Path) -> None:
@@ -272,7 +224,7 @@ def test_a_deleted_checkpoint_still_holds_its_content(store: Store, folder: Path
     after = store.usage()
     assert after.checkpoints[0].deleted
     assert after.tasks[0].deleted_checkpoints == 1
-    assert after.total == before.total
+    assert after.stored_bytes == before.stored_bytes
     store.purge_checkpoint(first.id)
     assert len(store.usage().checkpoints) == 1
     assert store.usage().unreferenced_bytes > 0
@@ -283,9 +235,7 @@ def test_a_deleted_checkpoint_still_holds_its_content(store: Store, folder: Path
 
 def test_an_empty_store_has_nothing_and_says_so(store: Store) -> None:
     usage = store.usage()
-    assert usage.total == Share(logical=0, content=0, stored=0, unique=0)
-    assert (usage.total.deduplication, usage.total.compression) == (1.0, 1.0)
-    assert (usage.tasks, usage.branches, usage.checkpoints, usage.growth()) == ((), (), (), [])
+    assert (usage.stored_bytes, usage.tasks, usage.checkpoints) == (0, (), ())
     assert usage.disk_bytes == usage.catalog_bytes == store.size()
 
 
@@ -318,17 +268,7 @@ def test_a_store_in_memory_has_no_packs(folder: Path) -> None:
         store.task("t", workspace=folder).save({})
         usage = store.usage()
         assert (usage.packs, usage.pack_bytes, usage.stray_bytes) == (0, 0, 0)
-        assert usage.total.stored > 0
-
-
-def test_ratios_tell_deduplication_from_compression(store: Store, folder: Path) -> None:
-    (folder / "text").write_text("the same line again and again\n" * 20_000)
-    task = store.task("t", workspace=folder)
-    for number in range(10):
-        task.save({"n": number})
-    total = store.usage().total
-    assert 9 < total.deduplication < 10
-    assert total.compression > 20
+        assert usage.stored_bytes > 0
 
 
 # --- what is asked for --------------------------------------------------------------------------------------------
@@ -345,26 +285,15 @@ def test_one_task_one_branch_or_one_owner_can_be_asked_for(store: Store) -> None
     assert {one.id for one in everything.tasks} == {"t", "another", "theirs"}
     whole = store.usage("t")
     assert [one.id for one in whole.tasks] == ["t"]
-    assert [one.name for one in whole.branches] == ["main", "side"]
     assert len(whole.checkpoints) == 3
-    assert whole.total == everything.total
-    branch = store.usage(whole.branches[1].id)
-    assert [one.name for one in branch.branches] == ["side"]
-    assert {one.branch_id for one in branch.checkpoints} == {branch.branches[0].id}
+    assert whole.stored_bytes == everything.stored_bytes
+    branch = whole.checkpoints[2].branch_id
+    assert {one.branch_id for one in store.usage(branch).checkpoints} == {branch}
     assert [one.id for one in store.usage(owner="ben").tasks] == ["theirs"]
     assert [one.owner for one in store.usage("theirs", owner="ben").checkpoints] == ["ben"]
     for wrong in ("theirs", "no such task"):
         with pytest.raises(NotFoundError, match="no task"):
             store.usage(wrong)
-
-
-def test_a_deleted_branch_is_told_while_it_holds_something(store: Store) -> None:
-    task = store.task("t")
-    side = task.fork(task.save({"n": 1}), name="side")
-    saved = side.save({"n": 2})
-    store.delete_branch(saved.branch_id or "")
-    told = store.usage("t").branches[1]
-    assert (told.name, told.deleted, told.checkpoints, told.deleted_checkpoints) == ("side", True, 2, 2)
 
 
 def test_the_loop_goes_on_meanwhile(tmp_path: Path) -> None:
@@ -392,7 +321,7 @@ def _change(store: Store, sql: str, *bindings: Any) -> None:
 def test_damage_is_told_and_hides_nothing_else(store: Store, folder: Path) -> None:
     """A tree is gone, a part of a state is not what it was, a record is damaged: the rest is still measured."""
     lost = store.task("lost", workspace=folder).save({"n": 1})
-    whole = store.task("whole").save({"n": "x" * 5000})
+    store.task("whole").save({"n": "x" * 5000})
     other = store.task("other").save({"list": [["y" * 20_000, n] for n in range(9)]})
     assert store.usage().unreadable == 0
     tree = (lost.record.files or ())[0].tree
@@ -406,8 +335,7 @@ def test_damage_is_told_and_hides_nothing_else(store: Store, folder: Path) -> No
     assert usage.unreadable == 2
     assert [one.created_at for one in usage.checkpoints if one.id == lost.id] == [None]
     sound = next(one for one in usage.tasks if one.id == "whole")
-    assert (sound.logical, sound.unique) == (whole.state_size, sound.stored)
-    assert sum(period.checkpoints for period in usage.growth()) == 2
+    assert [one.frees for one in usage.checkpoints if one.task_id == "whole"] == [sound.stored]
 
 
 def test_one_damaged_tree_does_not_hide_its_neighbours(store: Store, folder: Path) -> None:
@@ -424,7 +352,7 @@ def test_one_damaged_tree_does_not_hide_its_neighbours(store: Store, folder: Pat
     after = store.usage()
     hidden = store.catalog.blobs(FILES, [digest(b"b\n" * 500)]).popitem()[1]
     assert (before.unreadable, after.unreadable) == (0, 1)
-    assert after.unreferenced_bytes == before.total.stored - after.total.stored == len(hidden.data)
+    assert after.unreferenced_bytes == before.stored_bytes - after.stored_bytes == len(hidden.data)
 
 
 # --- others who write meanwhile -------------------------------------------------------------------------------------
@@ -516,91 +444,22 @@ class Edges(list[tuple[int, ...]]):
         return below
 
 
-def _shared_tree(checkpoints: int, files: int) -> tuple[Edges, list[int]]:
-    """Checkpoints that share one tree of many files, and have a changed one each."""
-    shared = files
-    nodes: list[tuple[int, ...]] = [() for _ in range(files)]
-    nodes.append(tuple(range(files)))
-    roots = []
-    for _ in range(checkpoints):
-        nodes.append(())
-        nodes.append((shared, len(nodes) - 1))
-        roots.append(len(nodes) - 1)
-    return Edges(nodes), roots
+def _shared_tree(checkpoints: int, files: int) -> tuple[Graph, Edges, list[int]]:
+    """Checkpoints that share one tree of many files, and have a changed one each; one byte everywhere."""
+    graph = Graph()
+    shared = graph.add(1, tuple(graph.add(1) for _ in range(files)))
+    roots = [graph.add(1, (shared, graph.add(1))) for _ in range(checkpoints)]
+    edges = Edges(graph.below)
+    graph.below = edges
+    return graph, edges, roots
 
 
 @pytest.mark.parametrize("files", [10, 1000])
 @pytest.mark.parametrize("checkpoints", [2, 300])
 def test_the_shared_is_gone_along_as_often_for_two_as_for_many(checkpoints: int, files: int) -> None:
-    below, roots = _shared_tree(checkpoints, files)
-    ones = [1] * len(below)
-    amounts = reached(below, ones, ones, [[root] for root in roots])
-    assert {amount.stored for amount in amounts} == {files + 3}
-    assert below.gone <= files + 4 * checkpoints
-    below.gone = 0
-    assert sum(added(below, ones, roots)) == files + 1 + 2 * checkpoints
-    assert below.gone <= files + 2 * checkpoints
-    below.gone = 0
-    circles = Circles()
-    task = circles.add(0)
-    branch = circles.add(task)
-    places = [(root, circles.add(branch)) for root in roots]
-    assert alone_in(below, ones, circles, places)[branch + 1 :] == [2] * checkpoints
-    assert below.gone <= 2 * files + 2 * checkpoints
-
-
-def test_a_circle_has_what_only_those_inside_it_reach() -> None:
-    circles = Circles()
-    one, two = circles.add(0), circles.add(0)
-    a, b, c = circles.add(one), circles.add(one), circles.add(two)
-    below = [(3, 4), (4, 5), (5, 6), (), (), (), ()]
-    sizes = [0, 0, 0, 1, 10, 100, 1000]
-    found = alone_in(below, sizes, circles, [(0, a), (1, b), (2, c)])
-    assert found == [1111, 11, 1000, 1, 0, 1000]
-
-
-# --- growth -------------------------------------------------------------------------------------------------------
-
-
-def _usage(made: Iterable[tuple[datetime | None, int]]) -> Usage:
-    share = {"logical": 0, "content": 0, "stored": 0, "unique": 0}
-    about = {"id": "i", "task_id": "t", "owner": "o", "branch_id": "b", "sequence": 1, "deleted": False}
-    checkpoints = [CheckpointUsage(**share, **about, created_at=at, added=size) for at, size in made]  # type: ignore[arg-type]
-    return Usage(
-        **dict.fromkeys(Usage.__struct_fields__[:7], 0),
-        total=Share(**share),
-        tasks=(),
-        branches=(),
-        checkpoints=tuple(checkpoints),
-    )
-
-
-NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
-
-
-def test_growth_is_told_in_the_order_of_time_with_totals() -> None:
-    made = [(NOON + timedelta(minutes=90), 5), (NOON, 100), (NOON + timedelta(seconds=30), 20), (None, 7)]
-    told = _usage(made).growth()
-    assert [(one.since, one.checkpoints, one.added, one.total) for one in told] == [
-        (NOON, 2, 120, 120),
-        (NOON + timedelta(hours=1), 1, 5, 125),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("span", "period"),
-    [(0, MINUTE), (20 * MINUTE, MINUTE), (2 * HOUR, HOUR), (20 * HOUR, HOUR), (10 * DAY, DAY), (100 * DAY, 7 * DAY)],
-)
-def test_periods_are_as_long_as_people_think_of_them(span: int, period: int) -> None:
-    told = _usage([(NOON, 1), (NOON + timedelta(seconds=span), 1)]).growth()
-    assert {one.seconds for one in told} == {period}
-
-
-@given(st.lists(st.tuples(st.integers(0, 1 << 32), st.integers(0, 99)), max_size=60))
-def test_there_are_never_too_many_periods_and_nothing_is_lost(made: list[tuple[int, int]]) -> None:
-    told = _usage((datetime.fromtimestamp(at, UTC), size) for at, size in made).growth()
-    assert len(told) <= MAX_PERIODS
-    assert sum(one.added for one in told) == sum(size for _, size in made)
-    assert sum(one.checkpoints for one in told) == len(made)
-    assert [one.since for one in told] == sorted({one.since for one in told})
-    assert not told or told[-1].total == sum(size for _, size in made)
+    graph, edges, roots = _shared_tree(checkpoints, files)
+    assert sum(graph.added(roots).values()) == files + 1 + 2 * checkpoints
+    assert edges.gone <= files + 2 * checkpoints
+    edges.gone = 0
+    assert graph.exclusive(roots) == dict.fromkeys(roots, 2)
+    assert edges.gone <= 2 * files + 2 * checkpoints

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from lastgood.catalog.contract import MAX_PAGE, Catalog, Line, StoredCheckpoint
+from lastgood.catalog.contract import MAX_PAGE, Catalog, Line
 from lastgood.local.process import this_process
 from lastgood.model.identity import check_number, moment
 from lastgood.upkeep.collect import GRACE_SECONDS, Progress, collect
-from lastgood.upkeep.reach import Holder, Reached, read_reached
-from lastgood.upkeep.shares import added
+from lastgood.upkeep.reach import Holder, read_reached
 
 if TYPE_CHECKING:
     from lastgood.store import Store
@@ -98,31 +97,21 @@ def _plan(store: Store, too_much: int) -> _Plan:
     """Which ones go so that so many bytes become free. Deleted ones are the first, then the oldest."""
     found = read_reached(store.catalog, store.filing.blobs)
     spared = _protected(store.catalog)
-    protected = [holder for holder in found.holders if holder.stored.id in spared or holder.facts is None]
-    others = [holder for holder in found.holders if not (holder.stored.id in spared or holder.facts is None)]
-    others.sort(key=lambda holder: (not holder.stored.deleted, holder.facts.created_at if holder.facts else 0))
-    frees = _frees(found, protected, others)
-    garbage = sum(found.graph.stored) - sum(frees.values()) - _needed(found, protected)
+    protected = [holder for holder in found.holders if holder.stored.id in spared or holder.created_at is None]
+    others = [holder for holder in found.holders if not (holder.stored.id in spared or holder.created_at is None)]
+    others.sort(key=lambda holder: (not holder.stored.deleted, holder.created_at or 0))
+    # What is free when one is gone and all that come before it in `others` are, too.
+    frees = found.graph.added([holder.node for holder in (*protected, *reversed(others))])
+    garbage = sum(found.graph.stored) - sum(frees.values())
     left, evicted = too_much - garbage, []
     for holder in others:
         if left <= 0:
             break
         net = frees[holder.node] - TOMBSTONE
         if net > 0:  # history that frees nothing stays
-            evicted.append(_describe(holder.stored, holder, frees[holder.node]))
+            evicted.append(_describe(holder, frees[holder.node]))
             left -= net
     return _Plan(garbage, evicted, len(found.holders) - len(evicted))
-
-
-def _frees(found: Reached, protected: list[Holder], others: list[Holder]) -> dict[int, int]:
-    """By node: what is free when it is gone and all that come before it in `others` are, too."""
-    nodes = [holder.node for holder in (*protected, *reversed(others))]
-    brought = added(found.graph.below, found.graph.stored, nodes)
-    return dict(zip(nodes[len(protected) :], brought[len(protected) :], strict=True))
-
-
-def _needed(found: Reached, protected: list[Holder]) -> int:
-    return sum(added(found.graph.below, found.graph.stored, [holder.node for holder in protected]))
 
 
 def _protected(catalog: Catalog) -> set[str]:
@@ -153,8 +142,9 @@ def _purge(store: Store, evicted: list[Evicted]) -> list[Evicted]:
     return [each for each in evicted if each.id in gone]
 
 
-def _describe(stored: StoredCheckpoint, holder: Holder, frees: int) -> Evicted:
-    created_at = moment(holder.facts.created_at) if holder.facts else None
+def _describe(holder: Holder, frees: int) -> Evicted:
+    stored = holder.stored
+    created_at = None if holder.created_at is None else moment(holder.created_at)
     return Evicted(stored.id, stored.task_id, stored.owner, stored.placement.sequence, created_at, frees)
 
 

@@ -29,36 +29,64 @@ CONTENT, TREE, CHUNKS = b"\0", b"\1", b"\2"
 
 
 class Graph:
-    """Nodes are numbers. Each has the bytes that are its own, as they are stored and before compression, and leads to
-    those in `below`. A blob that is a tree to one and a file to another has a node for each, above one for its bytes.
+    """Nodes are numbers. Each has the bytes on disk that are its own, and leads to those in `below`. A blob that is a
+    tree to one and a file to another has a node for each, above one for its bytes.
     """
 
     def __init__(self) -> None:
         self.below: list[tuple[int, ...]] = []
         self.stored: list[int] = []
-        self.content: list[int] = []
 
-    def add(self, stored: int, content: int, below: tuple[int, ...] = ()) -> int:
+    def add(self, stored: int, below: tuple[int, ...] = ()) -> int:
         self.below.append(below)
         self.stored.append(stored)
-        self.content.append(content)
         return len(self.below) - 1
 
+    def added(self, nodes: Iterable[int]) -> dict[int, int]:
+        """Count the bytes that each of `nodes` is the first to reach. Follows every edge once."""
+        seen = bytearray(len(self.below))
+        found = {}
+        for node in nodes:
+            total = 0
+            waiting = [node]
+            while waiting:
+                one = waiting.pop()
+                if not seen[one]:
+                    seen[one] = 1
+                    total += self.stored[one]
+                    waiting += self.below[one]
+            found[node] = total
+        return found
 
-class Facts(NamedTuple):
-    """What the record of a checkpoint says: which one it continues, when it was made, the bytes that were saved."""
-
-    parent_id: str | None
-    created_at: int
-    logical: int
+    def exclusive(self, nodes: Sequence[int]) -> dict[int, int]:
+        """Count the bytes that each of `nodes` reaches and no other of them does. Follows every edge twice at most."""
+        nobody, several = -1, -2
+        reached_by = [nobody] * len(self.below)
+        for start in nodes:
+            waiting = [start]
+            while waiting:
+                node = waiting.pop()
+                if reached_by[node] == nobody:
+                    reached_by[node] = start
+                elif reached_by[node] not in (start, several):
+                    reached_by[node] = several
+                else:
+                    continue
+                waiting += self.below[node]
+        found = dict.fromkeys(nodes, 0)
+        for node, start in enumerate(reached_by):
+            if start >= 0:
+                found[start] += self.stored[node]
+        return found
 
 
 class Holder(NamedTuple):
-    """A checkpoint in the graph, without its record. `facts` None: that is damaged, and what it names is not known."""
+    """A checkpoint in the graph, without its record. `created_at` None: that is damaged, and what it names is not
+    known."""
 
     node: int
     stored: StoredCheckpoint
-    facts: Facts | None
+    created_at: int | None
 
 
 class Reached(NamedTuple):
@@ -80,7 +108,7 @@ def read_reached(catalog: Catalog, files: FileBlobs) -> Reached:
     holders = []
     for name in named:
         below = reading.nodes(name.stored.task_number, name.parts) + reading.nodes(FILES, name.trees)
-        holders.append(Holder(reading.graph.add(*name.own, below), name.stored, name.facts))
+        holders.append(Holder(reading.graph.add(name.own_bytes, below), name.stored, name.created_at))
     reading.settle()
     damaged = sum(name.damaged for name in named)
     return Reached(reading.graph, holders, reading.unreadable + damaged)
@@ -99,8 +127,8 @@ class Named:
     def __init__(self, held: Held) -> None:
         data, root = held.stored.data or b"", held.root
         self.stored = msgspec.structs.replace(held.stored, data=None)
-        self.own = len(data) + (len(root.data) if root else 0), len(data) + (root.size if root else 0)
-        self.facts: Facts | None = None
+        self.own_bytes = len(data) + (len(root.data) if root else 0)
+        self.created_at: int | None = None
         self.parts: list[bytes] = []
         self.trees: list[bytes] = []
         self.damaged = False
@@ -111,10 +139,8 @@ class Named:
 
     def _read(self, record: Record, root: Blob | None) -> None:
         values: dict[str, ValueRef | None] = {name: getattr(record, name) for name in VALUES}
-        roots = record.files or ()
-        logical = sum(value.size for value in values.values() if value) + sum(each.total_size for each in roots)
-        self.facts = Facts(record.parent_id, record.created_at, logical)
-        self.trees = [TREE + each.tree for each in roots]
+        self.created_at = record.created_at
+        self.trees = [TREE + root.tree for root in record.files or ()]
         state = values.pop("state")
         self.parts = [ELEMENTS + value.digest for value in values.values() if value]
         if state is not None:
@@ -139,7 +165,7 @@ class _Reading:
         page = self._catalog.indexed()
         while page:
             for blob in page:
-                self._blobs[blob.partition][blob.digest] = self.graph.add(blob.length, blob.size)
+                self._blobs[blob.partition][blob.digest] = self.graph.add(blob.length)
             page = self._catalog.indexed(page[-1].number)
         parts = self._catalog.sliced()
         while parts:
@@ -159,7 +185,7 @@ class _Reading:
                 if node < 0:
                     self.unreadable += 1
                 elif not is_plain(reference):
-                    node = waiting[reference] = self.graph.add(0, 0, (node,))
+                    node = waiting[reference] = self.graph.add(0, (node,))
                 named[reference] = node
             if node >= 0:
                 found[node] = None
