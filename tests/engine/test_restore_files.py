@@ -25,6 +25,7 @@ from lastgood.files import apply as apply_module
 from lastgood.files.apply import CHANGED, FULL, Applied, apply, sweep
 from lastgood.files.beneath import is_temporary
 from lastgood.files.plan import Enter, Plan, is_announced, make_plan
+from lastgood.files.selection import Selection
 from lastgood.model.tree import Entry, File, Folder, Left, Link, encode_tree, is_git
 
 QUICK = "/dev/shm" if os.path.isdir("/dev/shm") else None
@@ -419,7 +420,7 @@ class TestSelection:
     ) -> None:
         present = start(blobs, root, NOW)
         was = dict(_list(os.fsencode(root), b""))
-        plan = make_plan(blobs.plant(THEN), present, blobs.read, only=only)
+        plan = make_plan(blobs.plant(THEN), present, blobs.read, only=Selection(only))
         applied = blobs.restore(root, plan)
         now = dict(_list(os.fsencode(root), b""))
         assert sorted(applied.restored) == [path.encode() for path in restored]
@@ -431,7 +432,7 @@ class TestSelection:
     @pytest.mark.parametrize("text", ["", "/etc/passwd", "../x", "a/../b", "a//b", "./", "a\0"])
     def test_what_cannot_be_a_path_below_is_refused(self, blobs: Blobs, text: str) -> None:
         with pytest.raises(InvalidError):
-            make_plan(None, None, blobs.read, only=[text])
+            make_plan(None, None, blobs.read, only=Selection([text]))
 
     def test_a_list_of_files_brings_back_these_and_touches_nothing_else(self, blobs: Blobs, root: Path) -> None:
         """B1: the target of an explicit list is partial."""
@@ -646,7 +647,7 @@ def _kill_everywhere(folder: Path) -> None:
     blobs = Blobs()
     target, present = blobs.plant(AFTER), blobs.plant(BEFORE)
     there, back = make_plan(target, present, blobs.read), make_plan(present, target, blobs.read)
-    few = make_plan(target, present, blobs.read, only=["edited", "fresh", "closed"])
+    few = make_plan(target, present, blobs.read, only=Selection(["edited", "fresh", "closed"]))
     points = 0
     for plan in (there, few):
         finished = plan is few and _restored(blobs, folder / "few", plan)
@@ -737,7 +738,7 @@ def _restore_without_rights(folder: Path) -> None:
         build(other, AFTER)
         assert left == dict(_list(os.fsencode(other), b""))
     (root / "closed" / "in").chmod(0o000)
-    back = make_plan(present, target, blobs.read, only=["closed"])
+    back = make_plan(present, target, blobs.read, only=Selection(["closed"]))
     assert not blobs.restore(root, back).failed
     assert stat.S_IMODE((root / "closed" / "in").stat().st_mode) == 0o555
 

@@ -34,7 +34,7 @@ class CommandWithPaths(Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own, paths = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, [])
         rest = super().parse_args(ctx, own)
-        ctx.params["paths"] = tuple(path.removeprefix("./") for path in paths)
+        ctx.params["paths"] = tuple(paths)
         return rest
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:

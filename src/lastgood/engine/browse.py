@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lastgood.engine.blobs import FileBlobs
-from lastgood.errors import InvalidError, NotFoundError
+from lastgood.errors import NotFoundError
+from lastgood.files.selection import locate, select, split_exact
 from lastgood.model.checkpoint import FileRoot
 from lastgood.model.digest import to_text
 from lastgood.model.tree import Entry, File, Folder, Left, Link
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from lastgood.compare.trees import Change
     from lastgood.engine.checkpoint import Checkpoint
 
-P = TypeVar("P", str, "str | os.PathLike[str]")
 FileKind = Literal["file", "folder", "link", "left out"]
 
 
@@ -54,7 +53,7 @@ def list_files(blobs: FileBlobs, checkpoint: Checkpoint, path: str = "") -> list
         return [FileInfo(root.name, "folder", size=root.total_size) for root in roots]
     root, inside = _locate(roots, path)
     tree = root.tree
-    for name in _parts(inside):
+    for name in split_exact(inside):
         entry = _find(blobs, tree, name)
         if not isinstance(entry, Folder):
             raise _missing(path)
@@ -80,7 +79,7 @@ def read_file(blobs: FileBlobs, checkpoint: Checkpoint, path: str) -> Iterator[b
     """The content of a file, piece by piece; of a link, where it points."""
     root, inside = _locate(require_files(checkpoint), path)
     entry, tree = None, root.tree
-    parts = _parts(inside)
+    parts = split_exact(inside)
     for index, name in enumerate(parts):
         entry = _find(blobs, tree, name)
         if isinstance(entry, Folder) and index + 1 < len(parts):
@@ -110,7 +109,7 @@ class FilesDiff:
         self._old = _by_name(old)
         self._new = _by_name(new)
         self._read = read
-        self._only = only
+        self._selected = {name: select(only, name) for name in (*self._old, *self._new)}
 
     @cached_property
     def _changes(self) -> list[tuple[str, list[Change]]]:
@@ -128,17 +127,8 @@ class FilesDiff:
             unknown += ("deleted", "uncaptured")
         before, after = (None if root is None else root.tree for root in (old, new))
         for change in compare_trees(before, after, self._read, renames=not unknown):
-            if change.kind not in unknown and self._is_wanted(name, change):
+            if change.kind not in unknown and self._selected[name].covers(change.path):
                 yield change
-
-    def _is_wanted(self, name: str, change: Change) -> bool:
-        if self._only is None:
-            return True
-        path = os.fsdecode(change.path)
-        return any(
-            path == wanted or path.startswith(wanted.rstrip("/") + "/") or fnmatchcase(path, wanted)
-            for wanted in map(os.fspath, paths_in(name, self._only))
-        )
 
     @cached_property
     def changes(self) -> list[FileChange]:
@@ -182,21 +172,6 @@ def require_files(checkpoint: Checkpoint) -> tuple[FileRoot, ...]:
     return checkpoint.record.files
 
 
-def paths_in(name: str, paths: Sequence[P]) -> list[P]:
-    """Those that are in the root of that name: `app:src` is in `app` alone, one without a name in every root."""
-    if not name:
-        return list(paths)
-    found: list[Any] = []
-    for path in paths:
-        text = os.fspath(path)
-        before, colon, inside = text.partition(":")
-        if not colon:
-            found.append(path)
-        elif before == name:
-            found.append(inside)
-    return found
-
-
 def _by_name(roots: Sequence[FileRoot]) -> dict[str, FileRoot]:
     """The whole ones, and where there is none, those that hold a list of files."""
     return {root.name: root for root in sorted(roots, key=lambda root: not root.partial)}
@@ -206,22 +181,12 @@ def _are_named(roots: Sequence[FileRoot]) -> bool:
     return any(root.name for root in roots)
 
 
-def _locate(roots: Sequence[FileRoot], path: str) -> tuple[FileRoot, bytes]:
-    """The root that a path is in, and the path in it. With several roots the path begins with a name and a colon."""
-    name, inside = "", path
-    if _are_named(roots):
-        name, _, inside = path.partition(":") if ":" in path else path.partition("/")
+def _locate(roots: Sequence[FileRoot], path: str) -> tuple[FileRoot, str]:
+    name, inside = locate(path, [root.name for root in roots])
     for root in sorted(roots, key=lambda root: root.partial):
         if root.name == name:
-            return root, os.fsencode(inside)
+            return root, inside
     raise _missing(path)
-
-
-def _parts(path: bytes) -> list[bytes]:
-    parts = [part for part in path.split(b"/") if part not in (b"", b".")]
-    if b".." in parts or b"\0" in path:
-        raise InvalidError("a path in a checkpoint has no .. in it", hint="give it as `lastgood ls` shows it")
-    return parts
 
 
 def _find(blobs: FileBlobs, tree: bytes, name: bytes) -> Entry | None:
@@ -248,9 +213,9 @@ def _change(name: str, change: Change) -> FileChange:
     return FileChange(_shown(name, change.path), change.kind, size, sha256, old)
 
 
-def _join(root: FileRoot, inside: bytes) -> str:
-    folder = os.fsdecode(b"/".join(_parts(inside)))
-    return _shown(root.name, os.fsencode(folder + "/" if folder else ""))
+def _join(root: FileRoot, inside: str) -> str:
+    folder = b"/".join(split_exact(inside))
+    return _shown(root.name, folder + b"/" if folder else b"")
 
 
 def _shown(name: str, path: bytes) -> str:

@@ -16,7 +16,7 @@ import msgspec
 
 from lastgood.catalog.contract import Note, Position
 from lastgood.engine.blobs import Gathered
-from lastgood.engine.browse import paths_in, require_files
+from lastgood.engine.browse import require_files
 from lastgood.engine.checkpoint import Skipped
 from lastgood.engine.commit import KEPT, Draft
 from lastgood.engine.cursor import is_gone
@@ -27,6 +27,7 @@ from lastgood.errors import CheckpointError, ConflictError, IntegrityError, Inva
 from lastgood.files.apply import Applied, apply, sweep
 from lastgood.files.plan import Place, Plan, make_plan
 from lastgood.files.roots import Root
+from lastgood.files.selection import select
 from lastgood.files.watch import Changed
 from lastgood.local.process import this_process
 from lastgood.model.identity import new_id, now
@@ -109,7 +110,7 @@ def plan_files(
             there,
             store.filing.blobs.read_differing(target.tree, there, present.gathered),
             partial=target.partial,
-            only=only if only is None else paths_in(target.name, only),
+            only=select(only, target.name),
             saved=by_name.get(target.name),
         )
         plans.append(RootPlan(root, plan))
@@ -413,7 +414,7 @@ def copy_files(store: Store, chosen: Checkpoint, to: str, only: Sequence[str] | 
     plans = []
     for root in roots:
         read = blobs.read_differing(root.tree, None, Gathered())
-        plans.append((root, make_plan(root.tree, None, read, only=only if only is None else paths_in(root.name, only))))
+        plans.append((root, make_plan(root.tree, None, read, only=select(only, root.name))))
     places = [Root(root.name, os.path.realpath(os.path.join(to, root.name))) for root, _ in plans]  # noqa: PTH118
     for place, (_, plan) in zip(places, plans, strict=True):
         for path in plan.restored if _is_occupied(place) else ():

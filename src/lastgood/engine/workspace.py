@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lastgood.catalog.contract import Binding
 from lastgood.engine.blobs import Batch, Gathered
-from lastgood.engine.browse import paths_in
 from lastgood.engine.captured import seen_from
 from lastgood.engine.checkpoint import Skipped
 from lastgood.errors import BusyError, UnavailableError
@@ -27,6 +26,7 @@ from lastgood.files.newest import Newest
 from lastgood.files.read import Content, Job, read_jobs
 from lastgood.files.roots import Root, git_head, open_roots
 from lastgood.files.rules.rules import Rules
+from lastgood.files.selection import paths_in
 from lastgood.files.watch import Changed, Watcher
 from lastgood.local.private import make_private
 from lastgood.local.process import this_process
@@ -161,8 +161,9 @@ class Workspace:
         try:
             with self._locked_away() if away else self._locked():
                 found = [
-                    (root, self._capture(root, trees.get(root.name), batch, files, (touched or {}).get(root.name)))
+                    (root, self._capture(root, trees.get(root.name), batch, listed, (touched or {}).get(root.name)))
                     for root in self.roots
+                    for listed in [None if files is None else list(map(os.fsencode, paths_in(root.name, files)))]
                 ]
             gathered = batch.finish()
         except BaseException:
@@ -183,7 +184,7 @@ class Workspace:
         try:
             with self._locked():
                 found = [
-                    (root, self._capture(root, None, batch, [os.fsdecode(path) for path in paths[root.name]]))
+                    (root, self._capture(root, None, batch, paths[root.name]))
                     for root in self.roots
                     if root.name in paths
                 ]
@@ -239,7 +240,7 @@ class Workspace:
         root: Root,
         trusted: bytes | None,
         batch: Batch,
-        files: Sequence[str | os.PathLike[str]] | None,
+        files: Sequence[bytes] | None,
         touched: Changed | None = None,
     ) -> Captured:
         index = self._indexes[root]
@@ -253,10 +254,9 @@ class Workspace:
         root: Root,
         trusted: bytes | None,
         batch: Batch,
-        files: Sequence[str | os.PathLike[str]] | None,
+        files: Sequence[bytes] | None,
         touched: Changed | None,
     ) -> Captured:
-        listed = None if files is None else [os.fsencode(path) for path in paths_in(root.name, files)]
         changed = followed.take() if followed is not None else touched
         ahead = _reading_ahead(root, batch)
         try:
@@ -265,7 +265,7 @@ class Workspace:
                 Rules.of(root),
                 index,
                 batch,
-                files=listed,
+                files=files,
                 leave=self._own,
                 trusted=trusted,
                 read_files=lambda _, jobs: ahead.read(jobs),

@@ -7,12 +7,11 @@ that do not tell the two apart. Folders that are equal in both trees do not occu
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from lastgood.errors import InvalidError
+from lastgood.files.selection import EVERYTHING, Selection
 from lastgood.model.tree import Entry, File, Folder, Left, Link, decode_tree
 
 Read = Callable[[bytes], bytes]
@@ -105,19 +104,19 @@ def make_plan(
     read: Read,
     *,
     partial: bool = False,
-    only: Sequence[str] | None = None,
+    only: Selection = EVERYTHING,
     saved: bytes | None = None,
 ) -> Plan:
     """How to get from the tree `present`, captured just before, to the tree `target` (None: an empty directory).
 
     Nothing goes that `present` does not hold or that `target` mentions. `partial`: `target` holds a list of files;
-    nothing else is touched. `only`: exact paths (with all that is below) or globs, `**` across folders. `saved`: the
-    partial tree of uncaptured paths that were saved by name; what it holds may be overwritten, too.
+    nothing else is touched, and nothing that `only` does not select. `saved`: the partial tree of uncaptured paths that
+    were saved by name; what it holds may be overwritten, too.
 
-    IntegrityError for a damaged tree, InvalidError for a selection that cannot be one.
+    IntegrityError for a damaged tree.
     """
-    planner = _Planner(read, partial, None if only is None else [_compile(text) for text in only])
-    root = _Visit(Enter(b"", b"", "pass"), Leave(b"", b"", None), target, present, saved, only is None, False)
+    planner = _Planner(read, partial, only)
+    root = _Visit(Enter(b"", b"", "pass"), Leave(b"", b"", None), target, present, saved, False, False)
     steps = planner.plan(root)
     places = [step for step in steps if isinstance(step, Place)]
     return Plan(
@@ -171,7 +170,7 @@ class _Visit(NamedTuple):
 
 
 class _Planner:
-    def __init__(self, read: Read, partial: bool, only: list[re.Pattern[str]] | None) -> None:
+    def __init__(self, read: Read, partial: bool, only: Selection) -> None:
         self._read = read
         self._partial = partial
         self._only = only
@@ -203,7 +202,7 @@ class _Planner:
         for name in sorted(wanted.keys() | there.keys()):
             new, old = wanted.get(name), there.get(name)
             path = visit.enter.path + b"/" + name if visit.enter.path else name
-            chosen = visit.chosen or self._is_chosen(path)
+            chosen = visit.chosen or self._only.covers(path)
             hidden = visit.hidden or isinstance(old, Left)
             if isinstance(new, Left):
                 if chosen and old is not None and not isinstance(old, Left):
@@ -252,10 +251,6 @@ class _Planner:
     def _entries(self, tree: bytes | None) -> dict[bytes, Entry]:
         return {} if tree is None else {entry.name: entry for entry in decode_tree(self._read(tree), tree)}
 
-    def _is_chosen(self, path: bytes) -> bool:
-        text = path.decode("utf-8", "surrogateescape")
-        return self._only is not None and any(pattern.fullmatch(text) for pattern in self._only)
-
 
 def _restores(step: Step) -> bool:
     return isinstance(step, Place) or (isinstance(step, Enter) and step.what in ("make", "alter"))
@@ -302,32 +297,3 @@ def _fold(name: bytes) -> str:
     from unicodedata import normalize
 
     return normalize("NFC", normalize("NFC", name.decode("utf-8", "surrogateescape")).casefold())
-
-
-def _compile(text: str) -> re.Pattern[str]:
-    """One selection: what it says literally, or what it matches as a glob."""
-    path = text.removeprefix("./").rstrip("/")
-    if not path or path.startswith("/") or "\0" in path or not {"", ".", ".."}.isdisjoint(path.split("/")):
-        raise InvalidError(
-            f"{text[:80]!r} does not name anything below the workspace",
-            hint="give paths relative to the workspace, such as src/app.py or 'docs/**'",
-        )
-    try:
-        return re.compile(f"{re.escape(path)}|{_translate(path)}", re.DOTALL)
-    except re.error:  # a range such as [z-a]
-        return re.compile(re.escape(path))
-
-
-def _translate(glob: str) -> str:
-    pieces = re.split(r"(\*\*/|\*\*|\*|\?|\[!?\]?[^\]/]*\])", glob)
-    return "".join(_PIECES.get(piece) or _to_class(piece) for piece in pieces)
-
-
-_PIECES = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-
-
-def _to_class(piece: str) -> str:
-    if not (piece.startswith("[") and piece.endswith("]") and len(piece) > 2):
-        return re.escape(piece)
-    inverted, inside = piece[1] == "!", re.sub(r"([\\\[\]^&~|])", r"\\\1", piece[1:-1])
-    return f"[^/{inside[1:]}]" if inverted else f"(?!/)[{inside}]"

@@ -1,0 +1,95 @@
+"""The language in which paths of a workspace are named, for the API and the command line alike. Pure.
+
+A path is relative to the workspace and means itself and, if it is a folder, all that is below. As a pattern, `*`, `?`
+and `[...]` match within one name and never across `/`; `**` matches across folders, and `**/` also none of them. With
+several folders `app:src` means `src` in the folder `app`, `app:` all of it, and a path without a name is meant in each.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+
+from lastgood.errors import InvalidError
+
+_SPECIAL = re.compile(r"((?:(?<=/)|^)\*\*/|\*\*|\*|\?|\[!?\]?[^\]/]*\])")
+_MEMBER = re.compile(r"(.)-(.)|(.)", re.DOTALL)
+_MEANING = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+
+
+class Selection:
+    """Paths and patterns, in one folder of a workspace; None selects everything."""
+
+    def __init__(self, texts: Iterable[str] | None = None) -> None:
+        """Raise InvalidError for a text that cannot name anything below the workspace."""
+        either = ".*" if texts is None else "|".join(map(_to_expression, texts)) or "(?!)"
+        self._expression = re.compile(f"(?:{either})(?:/.*)?", re.DOTALL)
+
+    def covers(self, path: bytes) -> bool:
+        """Return whether the path, or a folder above it, is selected."""
+        return self._expression.fullmatch(os.fsdecode(path)) is not None
+
+
+EVERYTHING = Selection()
+
+
+def select(texts: Sequence[str] | None, root: str = "") -> Selection:
+    """Return what the texts select in the root of that name; None selects everything."""
+    if texts is None or (root and f"{root}:" in texts):
+        return EVERYTHING
+    return Selection(paths_in(root, texts))
+
+
+def paths_in(root: str, texts: Iterable[str | os.PathLike[str]]) -> list[str]:
+    """Return the paths that are in the root of that name, without the name before them."""
+    paths = [os.fspath(text) for text in texts]
+    if not root:
+        return paths
+    named = [path.partition(":") for path in paths]
+    return [inside if colon else before for before, colon, inside in named if not colon or before == root]
+
+
+def locate(path: str, roots: Iterable[str]) -> tuple[str, str]:
+    """Return the name of the root that one exact path is in, and the path there; `app/src` is `app:src`, too."""
+    if not any(roots):
+        return "", path
+    name, _, inside = path.partition(":" if ":" in path else "/")
+    return name, inside
+
+
+def split_exact(path: str) -> list[bytes]:
+    """Return the names along one exact path; InvalidError when it leads elsewhere."""
+    parts = [part for part in os.fsencode(path).split(b"/") if part not in (b"", b".")]
+    if b".." in parts or "\0" in path:
+        raise InvalidError("a path in a checkpoint has no .. in it", hint="give it as `lastgood ls` shows it")
+    return parts
+
+
+def _to_expression(text: str) -> str:
+    """Return what matches the text literally or as a pattern."""
+    path = text.removeprefix("./").rstrip("/")
+    if not path or path.startswith("/") or "\0" in path or not {"", ".", ".."}.isdisjoint(path.split("/")):
+        raise InvalidError(
+            f"{text[:80]!r} does not name anything below the workspace",
+            hint="give paths relative to the workspace, such as src/app.py or 'docs/**'",
+        )
+    pattern = "".join(_MEANING.get(piece) or _to_class(piece) for piece in _SPECIAL.split(path))
+    return f"{re.escape(path)}|{pattern}"
+
+
+def _to_class(piece: str) -> str:
+    """Return an expression for `[...]` or `[!...]`, and anything else escaped. A range such as z-a holds nothing."""
+    is_inverted = piece.startswith("[!")
+    inside = piece[2:-1] if is_inverted else piece[1:-1]
+    if not (piece.startswith("[") and piece.endswith("]") and inside):
+        return re.escape(piece)
+    members = ""
+    for low, high, single in _MEMBER.findall(inside):
+        if single:
+            members += re.escape(single)
+        elif low <= high:
+            members += f"{re.escape(low)}-{re.escape(high)}"
+    if not members:
+        return "[^/]" if is_inverted else "(?!)"
+    return f"(?!/)[{'^' if is_inverted else ''}{members}]"
