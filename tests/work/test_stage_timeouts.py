@@ -1,104 +1,126 @@
-"""Stages that take too long: they fail in time, and nothing lands after they have ended."""
+"""Stages that take too long: they fail at their next call of the context, or when they have ended."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
-import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lastgood
-from lastgood import Pipeline, StageContext, StageError, StageTimeout, Store, stage
-from lastgood.work import timeout
+from lastgood import Evidence, EvidenceType, Pipeline, StageContext, StageError, StageTimeout, Store, stage
 from lastgood.work.clock import Clock
-from lastgood.work.timeout import SENDS, SENDS_APART, Limit
-
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-"""The end of a stage's time may come in a finalizer, where Python drops and tells it: then it comes again."""
+from lastgood.work.timeout import TimeLimit
 
 Ctx = StageContext
 
 
-class Expired(Clock):
-    """The time of whatever is limited is up at once; or when it is told so."""
+class Advancing(Clock):
+    """A clock that a test can advance."""
 
-    def __init__(self, gate: threading.Event | None = None, *, each_time: bool = False, hurried: bool = False) -> None:
-        self.gate = gate
-        self.each_time = each_time
-        self.hurried = hurried
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead
 
     def wait(self, until: threading.Event, seconds: float) -> bool:
-        if threading.current_thread().name != "lastgood timeout":
-            return super().wait(until, seconds)
-        if seconds == SENDS_APART and not (self.each_time or self.hurried):
-            return until.wait(0.01)
-        if self.gate is not None:
-            self.gate.wait()
-            if self.each_time:
-                self.gate.clear()
-        return until.is_set()
+        if threading.current_thread().name == "lastgood timeout":
+            seconds = min(seconds, 0.01)
+        return super().wait(until, seconds)
 
 
-def spin() -> None:
-    while True:
-        pass
+@pytest.fixture
+def clock() -> Advancing:
+    return Advancing()
 
 
 def watches() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "lastgood timeout"]
 
 
-def test_a_stage_that_never_ends_fails_in_time(store: Store) -> None:
+CALLS: dict[str, Callable[[Ctx], object]] = {
+    "boundary": lambda ctx: ctx.boundary(),
+    "wait": lambda ctx: ctx.wait(0),
+    "ask": lambda ctx: ctx.ask("Shall I?"),
+    "before_risky": lambda ctx: ctx.before_risky("deploy"),
+    "set_artifact": lambda ctx: ctx.set_artifact("report", "text"),
+    "expect": lambda ctx: ctx.expect(Evidence(EvidenceType.ARTIFACT_EXISTS, "it is there", {"path": "a"})),
+    "expect_file": lambda ctx: ctx.expect_file("a"),
+    "run": lambda ctx: ctx.run(["true"]),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_stage_whose_time_is_up_ends_at_its_next_call_of_the_context(
+    store: Store, clock: Advancing, call: str
+) -> None:
     cleaned: list[bool] = []
-    gate = threading.Event()
 
     @stage(timeout=30)
-    def endless(ctx: Ctx) -> None:
+    def slow(ctx: Ctx) -> None:
+        ctx.state["done"] = True
+        clock.ahead = 31
         try:
             while True:
-                try:
-                    gate.set()
-                    spin()
-                except Exception:  # code which goes on after errors does not go on after this
-                    continue
+                with contextlib.suppress(Exception):  # code which goes on after errors does not go on after this
+                    CALLS[call](ctx)
         finally:
             cleaned.append(True)
 
     with pytest.raises(StageError, match="it took longer than 30 seconds"):
-        Pipeline([endless]).run(store.task("work"), clock=Expired(gate))
+        Pipeline([slow]).run(store.task("work"), clock=clock)
     assert cleaned == [True]
     head = store.task("work").head
     assert head is not None
-    assert (head.type, head.control_state) == ("stage_failed", "failed")
+    assert (head.type, head.control_state, head.state) == ("stage_failed", "failed", {})
 
 
-def test_a_stage_that_swallows_it_has_failed_all_the_same(store: Store) -> None:
-    gate = threading.Event()
-    swallowed: list[bool] = []
+def test_a_stage_in_time_makes_all_of_these_calls(store: Store) -> None:
+    @stage(timeout=1e6)
+    def work(ctx: Ctx) -> None:
+        for name, call in CALLS.items():
+            if name != "ask":
+                call(ctx)
 
+    assert Pipeline([work]).run(store.task("work")).checkpoint.control_state == "completed"
+
+
+def test_a_stage_that_returns_late_has_failed(store: Store, clock: Advancing) -> None:
+    @stage(timeout=30)
+    def late(ctx: Ctx) -> None:
+        ctx.state["done"] = True
+        clock.ahead = 31
+
+    with pytest.raises(StageError, match="it took longer than 30 seconds"):
+        Pipeline([late]).run(store.task("work"), clock=clock)
+    assert store.task("work").state == {}
+
+
+def test_a_stage_that_swallows_it_has_failed_all_the_same(store: Store, clock: Advancing) -> None:
     @stage(timeout=30)
     def stubborn(ctx: Ctx) -> None:
-        ctx.state["done"] = True
-        for _ in range(SENDS):
-            try:
-                gate.set()
-                spin()
-            except BaseException:
-                swallowed.append(True)
+        clock.ahead = 31
+        with contextlib.suppress(BaseException):
+            ctx.boundary()
 
     with pytest.raises(StageError, match="longer than 30 seconds"):
-        Pipeline([stubborn]).run(store.task("work"), clock=Expired(gate, each_time=True))
-    assert len(swallowed) == SENDS
-    assert store.task("work").state == {}
+        Pipeline([stubborn]).run(store.task("work"), clock=clock)
+
+
+def test_an_error_of_a_late_stage_is_told_as_it_is(store: Store, clock: Advancing) -> None:
+    @stage(timeout=30)
+    def late(ctx: Ctx) -> None:
+        clock.ahead = 31
+        raise ValueError("out of paper")
+
+    with pytest.raises(StageError, match="out of paper"):
+        Pipeline([late]).run(store.task("work"), clock=clock)
 
 
 def test_an_asynchronous_stage_is_cancelled_in_time(store: Store) -> None:
@@ -119,6 +141,16 @@ def test_an_asynchronous_stage_is_cancelled_in_time(store: Store) -> None:
     assert cancelled == began
 
 
+def test_an_asynchronous_stage_that_holds_the_loop_for_too_long_has_failed(store: Store, clock: Advancing) -> None:
+    @stage(timeout=30)
+    async def late(ctx: Ctx) -> None:
+        clock.ahead = 31
+        ctx.set_artifact("report", "text")
+
+    with pytest.raises(StageError, match="it took longer than 30 seconds"):
+        Pipeline([late]).run(store.task("work"), clock=clock)
+
+
 def test_a_timeout_of_its_own_is_an_error_like_any_other(store: Store) -> None:
     @stage(timeout=30)
     async def own(ctx: Ctx) -> None:
@@ -128,71 +160,38 @@ def test_a_timeout_of_its_own_is_an_error_like_any_other(store: Store) -> None:
         Pipeline([own]).run(store.task("work"))
 
 
-def test_a_command_that_never_ends_is_killed(store: Store) -> None:
-    gate = threading.Event()
+@pytest.mark.parametrize("check", [False, True])
+def test_a_command_that_never_ends_is_killed(store: Store, clock: Advancing, check: bool) -> None:
+    went_on: list[bool] = []
 
     @stage(timeout=30)
     def endless(ctx: Ctx) -> None:
-        gate.set()
-        ctx.run(["sleep", "3600"])
-        spin()
+        clock.ahead = 29
+        threading.Timer(0.05, lambda: setattr(clock, "ahead", 31)).start()
+        with contextlib.suppress(subprocess.CalledProcessError):
+            ctx.run(["sleep", "3600"], check=check)
+        went_on.append(True)
 
     with pytest.raises(StageError, match="longer than 30 seconds"):
-        Pipeline([endless]).run(store.task("work"), clock=Expired(gate))
+        Pipeline([endless]).run(store.task("work"), clock=clock)
+    assert went_on == []
 
 
-@pytest.mark.parametrize("what", ["a command", "an import"])
-def test_nobody_is_interrupted_in_the_midst_of_starting_a_command_or_importing(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+def test_an_asynchronous_stage_that_takes_too_long_ends_its_commands_and_cannot_make_light_of_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A command that nobody knows of would go on running; of a module one half would be there."""
-    gate, held_back, started = threading.Event(), threading.Event(), list[int]()
-    send = timeout._send_safely
-
-    def try_to_send(*about: Any) -> bool:
-        sent = send(*about)
-        if not sent:
-            held_back.set()
-        return sent
-
-    monkeypatch.setattr(timeout, "_send_safely", try_to_send)
-
-    def reached() -> None:
-        gate.set()
-        held_back.wait(10)
-
-    monkeypatch.setattr(timeout, "reached", reached, raising=False)
-    (tmp_path / "slow_to_import.py").write_text("from lastgood.work import timeout\ntimeout.reached()\nDONE = True\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    execute = subprocess.Popen._execute_child  # type: ignore[attr-defined]
-
-    def execute_and_wait(self: Any, *about: Any) -> None:
-        execute(self, *about)
-        started.append(self.pid)
-        timeout.reached()  # type: ignore[attr-defined]
-
-    monkeypatch.setattr(subprocess.Popen, "_execute_child", execute_and_wait)
-
-    @stage(timeout=30)
-    def endless(ctx: Ctx) -> None:
-        if what == "a command":
-            ctx.run(["sleep", "3600"])
-        else:
-            importlib.import_module("slow_to_import")
-        spin()
-
-    with pytest.raises(StageError, match="longer than 30 seconds"):
-        Pipeline([endless]).run(store.task("work"), clock=Expired(gate))
-    assert held_back.is_set()
-    for pid in started:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
-    if what == "an import":
-        assert sys.modules.pop("slow_to_import").DONE
-
-
-def test_an_asynchronous_stage_that_takes_too_long_ends_its_commands_and_cannot_make_light_of_it(store: Store) -> None:
     ended: list[int] = []
+    limits: list[TimeLimit] = []
+    made, run = TimeLimit.__init__, lastgood.Step.run
+
+    def remember(self: TimeLimit, *about: Any) -> None:
+        limits.append(self)
+        made(self, *about)
+
+    def run_and_remember(self: lastgood.Step, *about: Any, **how: Any) -> Any:
+        result = run(self, *about, **how)
+        ended.append(result.returncode)
+        return result
 
     @stage(timeout=30)
     async def swallows(ctx: Ctx) -> None:
@@ -200,7 +199,7 @@ def test_an_asynchronous_stage_that_takes_too_long_ends_its_commands_and_cannot_
 
         def sleep() -> None:
             running.set()
-            ended.append(ctx.run(["sleep", "3600"]).returncode)
+            ctx.run(["sleep", "3600"])
 
         with contextlib.suppress(asyncio.CancelledError):
             work = asyncio.get_running_loop().run_in_executor(None, sleep)
@@ -208,239 +207,122 @@ def test_an_asynchronous_stage_that_takes_too_long_ends_its_commands_and_cannot_
             asyncio.get_running_loop().call_later(0, expire)
             await work
 
-    limits: list[Limit] = []
-    made = Limit.__init__
-
     def expire() -> None:
-        alarm = limits[-1]._alarm
-        assert isinstance(alarm, timeout._Cancellation)
-        alarm._reschedule(0)
+        assert limits[-1]._timeout is not None
+        limits[-1]._timeout.reschedule(0)
 
-    def remember(self: Limit, *about: Any) -> None:
-        limits.append(self)
-        made(self, *about)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Limit, "__init__", remember)
-        with pytest.raises(StageError, match="longer than 30 seconds"):
-            Pipeline([swallows]).run(store.task("work"))
+    monkeypatch.setattr(TimeLimit, "__init__", remember)
+    monkeypatch.setattr(lastgood.Step, "run", run_and_remember)
+    with pytest.raises(StageError, match="longer than 30 seconds"):
+        Pipeline([swallows]).run(store.task("work"))
     assert ended == [-signal.SIGKILL]
 
 
-def test_a_retry_after_a_timeout_has_all_of_its_time(store: Store) -> None:
-    gate = threading.Event()
+def test_a_retry_after_a_timeout_has_all_of_its_time(store: Store, clock: Advancing) -> None:
     attempts: list[int] = []
 
     @stage(timeout=30, retries=1, backoff=0)
     def slow(ctx: Ctx) -> None:
         attempts.append(ctx.attempt)
-        if ctx.attempt == 1:
-            gate.set()
-            spin()
-        assert clock.gate is not None
+        clock.ahead += 31 if ctx.attempt == 1 else 29
+        ctx.boundary()
 
-    clock = Expired(gate)
-
-    def listen(event: lastgood.ProgressEvent) -> None:
-        if event.kind == "failed":
-            clock.gate = never
-
-    never = threading.Event()
-    Pipeline([slow]).run(store.task("work"), clock=clock, on_progress=listen)
-    never.set()
+    Pipeline([slow]).run(store.task("work"), clock=clock)
     assert attempts == [1, 2]
 
 
-def test_waiting_for_people_does_not_count(store: Store) -> None:
-    """The watch is taken down while a stage waits, and set up again afterwards."""
-    watched: list[int] = []
+def test_waiting_for_people_does_not_count(store: Store, clock: Advancing, monkeypatch: pytest.MonkeyPatch) -> None:
+    boundary = lastgood.Session.boundary
 
-    @stage(timeout=1e6)
+    def wait_long(self: lastgood.Session) -> None:
+        clock.ahead += 1000
+        boundary(self)
+
+    monkeypatch.setattr(lastgood.Session, "boundary", wait_long)
+
+    went_on: list[bool] = []
+
+    @stage(timeout=30)
     def asks(ctx: Ctx) -> None:
-        watched.append(len(watches()))
+        clock.ahead += 20
         ctx.boundary()
-        watched.append(len(watches()))
+        went_on.append(False)
+        ctx.boundary()
+        clock.ahead += 20
+        ctx.boundary()
+        went_on.append(True)
 
-    class Looking(Clock):
-        pass
-
-    task = store.task("work")
-    session_boundary = lastgood.Session.boundary
-
-    def boundary(self: Any) -> None:
-        while watches():
-            threading.Event().wait(0.001)  # the one that was closed ends by itself
-        session_boundary(self)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lastgood.Session, "boundary", boundary)
-        Pipeline([asks]).run(task, clock=Looking())
-    assert watched == [1, 1]
+    with pytest.raises(StageError, match="longer than 30 seconds"):
+        Pipeline([asks]).run(store.task("work"), clock=clock)
+    assert went_on == [False]
 
 
-@pytest.mark.parametrize("bytecodes", [0, 1, 5, 30, 200])
-def test_it_never_lands_after_the_stage_has_ended(bytecodes: int) -> None:
-    """Fired as near to the end as can be, many times: in the stage, or not at all."""
-    gate = threading.Event()
+def test_no_time_passes_while_anybody_in_the_stage_waits_for_people(clock: Advancing) -> None:
+    limit = TimeLimit(30.0, clock, lambda: None)
+    asked, answered = threading.Event(), threading.Event()
 
-    def work() -> str:
-        gate.set()
-        for _ in range(bytecodes):
-            pass
-        return "done"
+    def ask() -> None:
+        with limit.suspended():
+            asked.set()
+            answered.wait()
 
-    ended = {"in time": 0, "too late": 0}
-    try:
-        for _ in range(400):
-            gate.clear()
-            limit = Limit(30.0, Expired(gate, hurried=True), lambda: None)
-            try:
-                assert limit.call(work) == "done"
-                ended["in time"] += 1
-            except TimeoutError:
-                ended["too late"] += 1
-            for _ in range(50):
-                pass
-    except StageTimeout:
-        pytest.fail(f"it landed outside, after {ended}")
-    assert sum(ended.values()) == 400
+    thread = threading.Thread(target=ask)
+    thread.start()
+    asked.wait()
+    with limit.suspended():
+        clock.ahead += 100
+    clock.ahead += 100
+    limit.check()
+    answered.set()
+    thread.join()
+    limit.check()
+    clock.ahead += 31
+    with pytest.raises(StageTimeout):
+        limit.check()
 
 
-def test_time_that_is_up_when_the_stage_has_ended_is_up_for_nobody() -> None:
-    ended = threading.Event()
-    killed: list[bool] = []
-
-    class Late(Clock):
-        def wait(self, until: threading.Event, seconds: float) -> bool:
-            return not ended.wait(60)
-
-    assert Limit(30.0, Late(), lambda: killed.append(True)).call(lambda: "done") == "done"
-    try:
-        ended.set()
-        for watch in watches():
-            watch.join(60)
-        spun = sum(1 for _ in range(1000))
-    except StageTimeout:
-        pytest.fail("it landed outside")
-    assert (spun, killed) == (1000, [])
-
-
-def test_work_that_starts_threads_is_ended_too_and_none_of_them_is_hit() -> None:
-    for _ in range(10):
-        gate = threading.Event()
-
-        def work(gate: threading.Event = gate) -> None:
-            while True:
-                thread = threading.Thread(target=gate.set)
-                thread.start()
-                thread.join()
-                for _ in range(500_000):  # longer than Python lets one thread have its turn
-                    pass
-
-        with pytest.raises(TimeoutError):
-            Limit(30.0, Expired(gate), lambda: None).call(work)
-
-
-def test_limits_within_limits_are_told_apart() -> None:
+def test_limits_within_limits_are_told_apart(clock: Advancing) -> None:
     """A stage may run a pipeline in its thread."""
-    gate = threading.Event()
-    inner = Limit(1e6, Clock(), lambda: None)
-    outer = Limit(30.0, Expired(gate), lambda: None)
-    told: list[str] = []
+    outer = TimeLimit(30.0, clock, lambda: None)
+    inner = TimeLimit(1e6, clock, lambda: None)
 
     def work() -> None:
-        try:
-            gate.set()
-            inner.call(spin)
-        except TimeoutError:
-            told.append("the inner one")
-            raise
+        clock.ahead = 31
+        inner.call(outer.check)
 
     with pytest.raises(TimeoutError, match="30 seconds"):
         outer.call(work)
-    assert told == []
 
 
-def test_the_stage_is_struck_and_not_its_thread_that_looked_what_people_want(store: Store) -> None:
-    gate, over = threading.Event(), threading.Event()
-    helpers: list[threading.Thread] = []
+def test_a_thread_of_a_stage_whose_time_is_up_learns_of_it(store: Store, clock: Advancing) -> None:
     told: list[str] = []
 
     def look(ctx: Ctx) -> None:
         try:
             ctx.boundary()
-            gate.set()
-            while not over.is_set():
-                pass
-            ctx.boundary()
         except StageTimeout:
-            told.append("it looks no more" if over.is_set() else "it was struck")
-        finally:
-            over.set()
+            told.append("the time is up")
 
     @stage(timeout=30)
     def work(ctx: Ctx) -> None:
-        helpers.append(threading.Thread(target=look, args=[ctx]))
-        helpers[0].start()
-        while not over.is_set():
-            pass
-        told.append("the stage went on")
+        clock.ahead = 31
+        helper = threading.Thread(target=look, args=[ctx])
+        helper.start()
+        helper.join()
 
     with pytest.raises(StageError, match="longer than 30 seconds"):
-        Pipeline([work]).run(store.task("work"), clock=Expired(gate))
-    over.set()
-    helpers[0].join()
-    assert told == ["it looks no more"]
+        Pipeline([work]).run(store.task("work"), clock=clock)
+    assert told == ["the time is up"]
 
 
-class Asking:
-    """A thread in which the work waits for people, from `start` to `answer`."""
-
-    def __init__(self, limit: Limit) -> None:
-        self._limit = limit
-        self._asked, self._answered = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._ask)
-
-    def start(self) -> None:
-        self._thread.start()
-        self._asked.wait()
-
-    def answer(self) -> None:
-        self._answered.set()
-        self._thread.join()
-
-    def _ask(self) -> None:
-        with self._limit.suspended():
-            self._asked.set()
-            self._answered.wait()
-
-
-def test_no_time_passes_while_anybody_in_the_stage_waits_for_people() -> None:
-    limit = Limit(1e6, Clock(), lambda: None)
-    asking = Asking(limit)
-
-    def work() -> None:
-        asking.start()
-        with limit.suspended():
-            pass
+def test_a_command_that_has_ended_is_watched_no_more(store: Store) -> None:
+    @stage(timeout=1e6)
+    def work(ctx: Ctx) -> None:
+        ctx.run(["true"])
         for watch in watches():
-            watch.join(10)  # one that was halted ends by itself
-        watched.append(len(watches()))
-        asking.answer()
-        watched.append(len(watches()))
+            watch.join(10)
 
-    watched: list[int] = []
-    limit.call(work)
-    assert watched == [0, 1]
-
-
-def test_an_answer_that_comes_when_the_stage_has_ended_sets_up_no_watch() -> None:
-    limit = Limit(1e6, Clock(), lambda: None)
-    asking = Asking(limit)
-    limit.call(asking.start)
-    for watch in watches():
-        watch.join(10)
-    asking.answer()
+    Pipeline([work]).run(store.task("work"))
     assert watches() == []
 
 

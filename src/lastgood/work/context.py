@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lastgood.work.progress import Progress
     from lastgood.work.risky import Risky
     from lastgood.work.session import Session
-    from lastgood.work.timeout import Limit
+    from lastgood.work.timeout import TimeLimit
 
 T = TypeVar("T")
 
@@ -43,13 +43,15 @@ class StageContext:
 
     A stage is all or nothing: what it makes of `state` is stored when it has ended, and not before. Checkpoints that
     are made in its midst have the state from before it.
+
+    Every call that does something (all methods but `artifact`) raises StageTimeout when the stage's time is up.
     """
 
     def __init__(
         self,
         session: Session,
         step: Step,
-        limit: Limit,
+        limit: TimeLimit,
         check_place: Callable[[], None],
         progress: Progress,
         index: int,
@@ -109,7 +111,7 @@ class StageContext:
         self._attend(self._session.boundary)
 
     def wait(self, seconds: float) -> None:
-        """Let time pass; what people ask for is done meanwhile. Unlike a sleep, a timeout cuts it short."""
+        """Let time pass; what people ask for is done meanwhile. Unlike a sleep, the stage's timeout ends it."""
         clock, never = self._limit.clock, threading.Event()
         until = clock.now() + seconds
         while True:
@@ -144,6 +146,7 @@ class StageContext:
 
     def before_risky(self, name: str) -> Risky:
         """Save before something that may go wrong: `with ctx.before_risky("deploy"): …`."""
+        self._limit.check()
         return self._session.before_risky(name)
 
     # --- products ------------------------------------------------------------------------------------------
@@ -168,6 +171,7 @@ class StageContext:
 
     def set_artifact(self, name: str, content: Any, *, type: str = "text", format: str = "plain") -> None:
         """A named product that people can edit; a new version of it, if there is one. Stored with the stage."""
+        self._limit.check()
         product = {"id": new_id(), "content": content, "type": type, "format": format}
         self._artifacts[check_name("artifact", name)] = product
 
@@ -175,17 +179,20 @@ class StageContext:
 
     def expect(self, *evidence: Evidence) -> None:
         """Claim something; it is checked when the stage has ended. See `Step.expect`."""
+        self._limit.check()
         self._step.expect(*evidence)
 
     def expect_file(self, path: str | os.PathLike[str], description: str | None = None) -> None:
         """Claim that a file is as it is now. See `Step.expect_file`."""
+        self._limit.check()
         self._step.expect_file(path, description)
 
     def run(
         self, command: Sequence[str | os.PathLike[str]], *, expect: int = 0, check: bool = False, **options: Any
     ) -> subprocess.CompletedProcess[Any]:
         """Run a command; that it ended with the code `expect` is evidence. See `Step.run`. A timeout kills it."""
-        return self._step.run(command, expect=expect, check=check, **options)
+        with self._limit.watched():
+            return self._step.run(command, expect=expect, check=check, **options)
 
     # --- for the pipeline ----------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from lastgood.engine.step import ERROR_CHARACTERS, Step, in_words
 from lastgood.errors import CheckpointError, InvalidError, LeaseError, StageError
 from lastgood.work.context import Made, StageContext
 from lastgood.work.standing import Elsewhere, Standing
-from lastgood.work.timeout import Limit
+from lastgood.work.timeout import TimeLimit
 
 if TYPE_CHECKING:
     from lastgood.work.clock import Clock
@@ -74,7 +74,7 @@ class Performer:
         standing.take_on(job, attempt)
         standing.tell("started")
         begun = self._clock.now()
-        limit = Limit(job.stage.timeout, self._clock, step.stop)
+        limit = TimeLimit(job.stage.timeout, self._clock, step.stop)
         place = standing.progress, job.index, attempt, standing.unsaved
         ctx = StageContext(self._session, step, limit, standing.check_place, *place)
         try:
