@@ -1,0 +1,1 @@
+"""Scripts for developers, run by `./dev`. Nothing in here is installed."""
