@@ -46,6 +46,8 @@ class Connection(io.RawIOBase):
         self._deadline = deadline
         self._flags = flags
         self._allowed = _MAX_BYTES
+        self.has_ended = False
+        """Whether the other side has said that nothing more comes."""
 
     def readable(self) -> bool:
         return True
@@ -53,6 +55,7 @@ class Connection(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer) -> int:
         self._socket.settimeout(self._deadline.left())
         count = self._socket.recv_into(buffer)
+        self.has_ended = not count
         self._allowed -= count
         if self._allowed < 0:
             raise InvalidError("the answer is longer than evidence reads")

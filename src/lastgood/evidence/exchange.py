@@ -1,134 +1,112 @@
-"""One HTTP/1.1 request and its answer, on a connection of its own. Nothing is taken on trust.
+"""One HTTP request and its response, on a connection of its own, read by `http.client` within bounds.
 
-Every part of an answer has a bound, and the connection has a deadline: what drips, never ends or makes no sense
-costs neither memory nor time beyond these.
+The connection keeps the deadline and bounds the bytes; what this adds is that nothing incomplete or ambiguous is taken
+for a response.
 """
 
 from __future__ import annotations
 
 import io
-import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from lastgood.errors import InvalidError
+from lastgood.errors import CheckpointError, InvalidError
 from lastgood.evidence.connection import Connection
 from lastgood.evidence.outside import NotYet
 
+if TYPE_CHECKING:
+    import socket
+    from http.client import HTTPResponse
+
 MAX_BODY = 1_000_000
-_MAX_HEAD = 64 << 10
-_STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: [^\r\n]*)?")
-_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*?)[ \t]*")
-_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?")
-_LENGTH = re.compile(r"[0-9]{1,18}")
-_BODILESS = (204, 304)
 
 
-class Answer(NamedTuple):
-    """Names of headers are in small letters. The body is empty where none was to be read."""
+class Response(NamedTuple):
+    """A status, headers with lower-case names, and a body, which is empty where none was to be read."""
 
     status: int
     headers: list[tuple[str, str]]
-    body: bytes
+    body: bytes = b""
 
     def values(self, name: str) -> list[str]:
         return [value for header, value in self.headers if header == name]
 
 
-def exchange(connection: Connection, method: str, target: str, host: str, *, read_body: bool) -> Answer:
-    """The answer to a request. NotYet when it is not a whole answer, InvalidError when it is longer than is read;
-    TimeoutError, OSError. `method`, `target` and `host` hold no blanks and no control characters."""
-    request = [f"{method} {target} HTTP/1.1", f"Host: {host}", "User-Agent: lastgood", "Accept: */*"]
-    request += ["Accept-Encoding: identity", "Connection: close", "", ""]
-    connection.send("\r\n".join(request).encode("ascii"))
-    stream = io.BufferedReader(connection)
-    head = _Lines(stream)
-    status, headers = _read_head(head)
-    while 100 <= status < 200 and status != 101:
-        status, headers = _read_head(head)
-    answer = Answer(status, headers, b"")
-    if not read_body or method == "HEAD" or status in _BODILESS or status < 200:
-        return answer
-    if any(value.lower() not in ("", "identity") for value in answer.values("content-encoding")):
-        raise InvalidError("the answer is compressed, though that was not asked for, so its content is not read")
-    return answer._replace(body=_read_body(stream, answer))
+def exchange(connection: Connection, method: str, target: str, host: str, *, read_body: bool) -> Response:
+    """Send a request and return its response; redirections are responses like others.
 
+    NotYet when it is not a complete HTTP response, InvalidError when it is longer than is read; TimeoutError, OSError.
+    """
+    from http.client import HTTPConnection, HTTPException, IncompleteRead, LineTooLong, RemoteDisconnected
 
-class _Lines:
-    """Lines of a stream, without their ends, up to a bound for all of them together."""
-
-    def __init__(self, stream: io.BufferedReader[Connection]) -> None:
-        self._stream = stream
-        self._allowed = _MAX_HEAD
-
-    def next(self) -> bytes:
-        line = self._stream.readline(self._allowed)
-        self._allowed -= len(line)
-        if line.endswith(b"\n"):
-            return line[:-1].removesuffix(b"\r")
-        if not self._allowed:
-            raise InvalidError("the head of the answer is longer than evidence reads")
-        raise _cut_off()
-
-
-def _read_head(lines: _Lines) -> tuple[int, list[tuple[str, str]]]:
-    if (found := _STATUS.fullmatch(lines.next())) is None:
-        raise _not_http()
-    headers = []
-    while line := lines.next():
-        if (field := _FIELD.fullmatch(line)) is None:
+    client = HTTPConnection(host)
+    client.sock = end = _Socket(connection)
+    headers = {"Host": host, "User-Agent": "lastgood", "Accept": "*/*", "Accept-Encoding": "identity"}
+    client.request(method, target, headers=headers | {"Connection": "close"})
+    try:
+        received = _receive_head(end, method)
+        if connection.has_ended:
+            raise _cut_off()
+        if received.headers.defects:
             raise _not_http()
-        headers.append((field[1].decode("ascii").lower(), field[2].decode("latin-1")))
-    return int(found[1]), headers
+        response = Response(received.status, [(name.lower(), value.strip()) for name, value in received.getheaders()])
+        if not read_body or received.length == 0:
+            return response
+        return response._replace(body=_read_body(received, response, connection))
+    except CheckpointError:  # some of which are a ValueError, too
+        raise
+    except (RemoteDisconnected, IncompleteRead) as error:
+        raise (_cut_off() if connection.has_ended else _not_http()) from error
+    except LineTooLong as error:
+        raise InvalidError("the head of the answer is longer than evidence reads") from error
+    except (HTTPException, ValueError) as error:
+        raise _not_http() from error
 
 
-def _read_body(stream: io.BufferedReader[Connection], answer: Answer) -> bytes:
-    if codings := answer.values("transfer-encoding"):
-        if [coding.lower() for coding in codings] != ["chunked"]:
-            raise _not_http()
-        return _read_chunks(stream)
-    lengths = set(answer.values("content-length"))
-    if not lengths:
-        body = stream.read(MAX_BODY + 1)
-        if len(body) > MAX_BODY:
-            raise _too_long()
-        return body
-    length = lengths.pop()
-    if lengths or not _LENGTH.fullmatch(length):
-        raise _not_http()
-    return _read_exactly(stream, int(length), 0)
+class _Stream(io.BufferedReader):
+    """The bytes of a connection; http.client closes its streams at will, and the connection has an owner who does."""
 
-
-def _read_chunks(stream: io.BufferedReader[Connection]) -> bytes:
-    body = bytearray()
-    while True:
-        line = stream.readline(1024)
-        if not line.endswith(b"\n"):
-            raise _cut_off() if len(line) < 1024 else _not_http()
-        found = _CHUNK.fullmatch(line[:-1].removesuffix(b"\r"))
-        if found is None:
-            raise _not_http()
-        if not (size := int(found[1], 16)):
-            break
-        body += _read_exactly(stream, size, len(body))
-        if stream.readline(3) not in (b"\r\n", b"\n"):
-            raise _not_http()
-    trailer = _Lines(stream)
-    while trailer.next():
+    def close(self) -> None:
         pass
-    return bytes(body)
 
 
-def _read_exactly(stream: io.BufferedReader[Connection], size: int, before: int) -> bytes:
-    if before + size > MAX_BODY:
-        raise _too_long()
-    data = stream.read(size)
-    if len(data) < size:
+class _Socket:
+    """What http.client uses of a socket."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.sendall = connection.send
+        self._stream = _Stream(connection)
+
+    def makefile(self, mode: str) -> _Stream:
+        return self._stream
+
+    def close(self) -> None:
+        pass
+
+
+def _receive_head(end: _Socket, method: str) -> HTTPResponse:
+    from http.client import HTTPResponse
+
+    while True:
+        received = HTTPResponse(cast("socket.socket", end), method=method)
+        received.begin()
+        if received.status == 101 or not 100 <= received.status < 200:  # those in between announce another
+            return received
+
+
+def _read_body(received: HTTPResponse, response: Response, connection: Connection) -> bytes:
+    if any(value.lower() not in ("", "identity") for value in response.values("content-encoding")):
+        raise InvalidError("the answer is compressed, though that was not asked for, so its content is not read")
+    lengths = set(response.values("content-length"))
+    if not received.chunked and (
+        response.values("transfer-encoding") or len(lengths) > 1 or (lengths and received.length is None)
+    ):
+        raise _not_http()
+    if (received.length or 0) > MAX_BODY or len(body := received.read(MAX_BODY + 1)) > MAX_BODY:
+        raise InvalidError("the answer is longer than the 1 MB that evidence reads")
+    # Where the end of the connection is not the end of the body, it came too early.
+    if connection.has_ended and (received.chunked or lengths):
         raise _cut_off()
-    return data
-
-
-def _too_long() -> InvalidError:
-    return InvalidError("the answer is longer than the 1 MB that evidence reads")
+    return body
 
 
 def _cut_off() -> NotYet:

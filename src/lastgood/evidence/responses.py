@@ -16,7 +16,7 @@ from lastgood.evidence.urls import Url, require_url
 from lastgood.model.evidence import Evidence
 
 if TYPE_CHECKING:
-    from lastgood.evidence.exchange import Answer
+    from lastgood.evidence.exchange import Response
 
 _MAX_CONDITIONS = 100
 _DIGEST = re.compile("(?:sha256:)?([0-9a-fA-F]{64})")
@@ -25,7 +25,7 @@ _INDEX = re.compile("0|[1-9][0-9]{0,8}")
 _PASSING = frozenset((408, 425, 429, 500, 502, 503, 504))
 """What servers say when it may be otherwise in a moment."""
 
-Condition = Callable[["Answer"], str | None]
+Condition = Callable[["Response"], str | None]
 """How an answer differs from what is claimed; None when it does not."""
 
 
@@ -60,7 +60,7 @@ class _Claim(NamedTuple):
     timeout: float | None
 
 
-def _ask(claim: _Claim, outside: Outside, deadline: Deadline) -> Answer:
+def _ask(claim: _Claim, outside: Outside, deadline: Deadline) -> Response:
     from lastgood.evidence.connection import connect, connect_safely, worded
     from lastgood.evidence.exchange import exchange
 
@@ -114,7 +114,7 @@ def _has_header(name: str, value: object) -> Condition:
     if value is not None and not isinstance(value, str):
         raise InvalidError(f"the claim's value for the header {show(name)} is not text")
 
-    def compare(answer: Answer) -> str | None:
+    def compare(answer: Response) -> str | None:
         values = answer.values(name.lower())
         if not values:
             return f"the answer has no header {show(name)}"
@@ -124,7 +124,7 @@ def _has_header(name: str, value: object) -> Condition:
 
 
 def _has_value(path: str, value: object) -> Condition:
-    def compare(answer: Answer) -> str | None:
+    def compare(answer: Response) -> str | None:
         import msgspec
 
         try:
@@ -155,7 +155,7 @@ def _has_digest(value: object) -> Condition:
         raise InvalidError("the claim's body_sha256 is not 64 hex digits")
     wanted = digits[1].lower()
 
-    def compare(answer: Answer) -> str | None:
+    def compare(answer: Response) -> str | None:
         found = sha256(answer.body).hexdigest()
         return None if found == wanted else f"the answer has the SHA-256 {found}"
 
