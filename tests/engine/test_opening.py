@@ -199,45 +199,46 @@ def _next(format: str, sql: str) -> tuple[Migration, ...]:
     return (*migrations(), Migration(NEXT, f"{NEXT:04}_test", format, sql))
 
 
-def test_a_store_of_the_first_format_is_migrated_to_what_a_fresh_one_is(home: Path) -> None:
-    FileDatabase(home / "old.sqlite", known=migrations()[:1]).close()
+def test_a_store_that_is_migrated_has_the_tables_of_a_fresh_one(home: Path) -> None:
+    more = _next("2.9", "CREATE TABLE added (a); ALTER TABLE checkpoints ADD COLUMN extra TEXT;")
+    FileDatabase(home / "old.sqlite").close()
     schemas: list[object] = []
     schema = "SELECT type, name, sql FROM sqlite_schema ORDER BY name"
     for name in ("old.sqlite", "new.sqlite"):
-        with lastgood.open(home / name) as store:
-            store.task("t").save({"n": 1})
-            store.catalog._database.read(lambda connection: schemas.append(connection.execute(schema).fetchall()))  # type: ignore[attr-defined]
+        database = FileDatabase(home / name, known=more)
+        schemas.append(database.read(lambda connection: connection.execute(schema).fetchall()))
+        database.close()
     assert schemas[0] == schemas[1]
 
 
 def test_a_pending_migration_is_applied_on_opening_and_only_once(home: Path) -> None:
     lastgood.open(home / "s.sqlite").close()
-    more = _next("1.9", "CREATE TABLE added (a);")
+    more = _next("2.9", "CREATE TABLE added (a);")
     for _ in range(2):
         database = FileDatabase(home / "s.sqlite", known=more)
         known = database.read(lambda connection: connection.execute("SELECT number, format FROM migrations").fetchall())
-        assert known[-1] == (NEXT, "1.9")
+        assert known[-1] == (NEXT, "2.9")
         assert database.read(lambda connection: connection.execute("SELECT count(*) FROM added").get) == 0
         database.close()
 
 
 def test_a_migration_that_fails_leaves_the_store_as_it_was(home: Path) -> None:
     lastgood.open(home / "s.sqlite").close()
-    broken = _next("1.1", "CREATE TABLE added (a); INSERT INTO nowhere VALUES (1);")
+    broken = _next("2.1", "CREATE TABLE added (a); INSERT INTO nowhere VALUES (1);")
     with pytest.raises(lastgood.CheckpointError):
         FileDatabase(home / "s.sqlite", known=broken)
     with lastgood.open(home / "s.sqlite") as store:
         assert store.info().migration == NEXT - 1
-    database = FileDatabase(home / "s.sqlite", known=_next("1.1", "CREATE TABLE added (a);"))
+    database = FileDatabase(home / "s.sqlite", known=_next("2.1", "CREATE TABLE added (a);"))
     database.close()
 
 
 def test_a_newer_minor_format_is_read_and_written(home: Path) -> None:
     with lastgood.open(home / "s.sqlite") as store:
         store.task("t").save({"n": 1})
-    FileDatabase(home / "s.sqlite", known=_next("1.9", "ALTER TABLE checkpoints ADD COLUMN extra TEXT;")).close()
+    FileDatabase(home / "s.sqlite", known=_next("2.9", "ALTER TABLE checkpoints ADD COLUMN extra TEXT;")).close()
     with lastgood.open(home / "s.sqlite") as store:
-        assert store.info().format == "1.9"
+        assert store.info().format == "2.9"
         task = store.task("t")
         assert task.state == {"n": 1}
         task.save({"n": 2})
@@ -245,9 +246,9 @@ def test_a_newer_minor_format_is_read_and_written(home: Path) -> None:
 
 def test_a_newer_major_format_is_refused_and_left_alone(home: Path) -> None:
     lastgood.open(home / "s.sqlite").close()
-    FileDatabase(home / "s.sqlite", known=_next("2.0", "CREATE TABLE future (a);")).close()
+    FileDatabase(home / "s.sqlite", known=_next("3.0", "CREATE TABLE future (a);")).close()
     before = (home / "s.sqlite").read_bytes()
-    with pytest.raises(FormatError, match=r"format 2\.0") as caught:
+    with pytest.raises(FormatError, match=r"format 3\.0") as caught:
         lastgood.open(home / "s.sqlite")
     assert caught.value.hint is not None
     assert "upgrade" in caught.value.hint

@@ -16,10 +16,13 @@ from tests.faults.world import World
 
 import lastgood
 from lastgood import CheckpointError, UnavailableError
+from lastgood.catalog.sqlite import database
+from lastgood.catalog.sqlite.migration import MAJOR, Migration, migrations
 
 USER = "actor"
 ROUNDS = 8
 """Of a second process: afterwards it waits for the end of the play."""
+KNOWN = migrations()
 LEFT_OUT = ".left"
 """How names of files end that are never captured, where a workspace says so."""
 
@@ -182,6 +185,9 @@ def left_out(lines: Sequence[str]) -> list[str]:
 
 
 def open_store(world: World, **options: Any) -> lastgood.Store:
+    if world.migration.exists():
+        made_up = Migration(len(KNOWN) + 1, "made_up", f"{MAJOR}.{len(KNOWN)}", world.migration.read_text())
+        setattr(database, "migrations", lambda: (*KNOWN, made_up))  # noqa: B010  # for the rest of this process
     return lastgood.open(world.store, user=USER, base_path=world.work, collect="never", on_failure="raise", **options)
 
 

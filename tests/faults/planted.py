@@ -63,7 +63,7 @@ BUGS = (
     Bug(
         "a migration is not one transaction",
         "kill",
-        "migrate 1.2",
+        "migrate",
         (Change("catalog/sqlite/migration.py", "        with connection:\n", "        if True:\n"),),
     ),
     Bug(
@@ -453,7 +453,7 @@ BUGS = (
     Bug(
         "an older format is not migrated as far as today's",
         "golden",
-        "1.2",
+        "2.0",
         (
             Change(
                 "catalog/sqlite/migration.py", "if migration.number > applied]", "if migration.number > applied + 1]"

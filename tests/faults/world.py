@@ -39,6 +39,11 @@ class World(NamedTuple):
         return self.folder / "curtain"
 
     @property
+    def migration(self) -> Path:
+        """A migration that whoever opens the store knows beside those of lastgood, if it is there."""
+        return self.folder / "migration.sql"
+
+    @property
     def trace(self) -> Path:
         return self.folder / "trace"
 

@@ -1,7 +1,4 @@
-"""What happens in a golden store: one chapter for each format that brought something.
-
-A chapter is told by code of its format or a later one, so that the code of an older format can tell the older chapters.
-"""
+"""What happens in a golden store, in chapters."""
 
 from __future__ import annotations
 
@@ -49,9 +46,8 @@ def tell(folder: Path, expectation: Callable[[bytes], object]) -> NoReturn:
     socket.gethostname = lambda: "golden"  # nothing of this machine stays in it
     warnings.simplefilter("ignore", lastgood.PlainDataWarning)
     story = Story(folder, written)
-    for since, chapter in CHAPTERS:
-        if _number(since) <= _number(written):
-            chapter(story)
+    for chapter in CHAPTERS:
+        chapter(story)
     expected = story.ledger.finish(story.store, story.heads)
     expectation(msgspec.json.format(msgspec.json.encode(expected), indent=1))
     story.die()
@@ -69,12 +65,10 @@ class Story:
 
     def _open(self) -> Any:
         """As much as the code of the day has to offer: hence of no type."""
-        if self.format == "1.0":
-            return lastgood.open(self.folder / "store", user=OWNER)
-        options: dict[str, Any] = {"redaction": lastgood.Redaction(state=("credentials.token",))}
-        if _number(self.format) >= (1, 3):
-            options["collect"] = "never"
-        return lastgood.CheckpointManager(self.folder / "store", self.folder, user=OWNER, **options)
+        redaction = lastgood.Redaction(state=("credentials.token",))
+        return lastgood.CheckpointManager(
+            self.folder / "store", self.folder, user=OWNER, redaction=redaction, collect="never"
+        )
 
     def note(self, saved: lastgood.Checkpoint, state: Any, *, owner: str = OWNER, **about: Any) -> str:
         """A checkpoint that goes on from the task's last one, unless `parent` says otherwise; its id."""
@@ -90,11 +84,9 @@ class Story:
 
     def die(self) -> NoReturn:
         """In the middle of a save: what it has to commit is there, and is not committed."""
-        task, state = self.store.task("values"), {"never": "acknowledged"}
-        if _number(self.format) >= (1, 3):
-            task = self.store.task("packed", workspace=self.workspace("packed", many(80, 500)))
+        task = self.store.task("packed", workspace=self.workspace("packed", many(80, 500)))
         with mock.patch.object(self.store.catalog, "commit", _kill):
-            task.save(state)
+            task.save({"never": "acknowledged"})
         raise AssertionError("nothing was committed")
 
 
@@ -291,14 +283,14 @@ def tell_of_steering(story: Story) -> None:
     store.catalog.acquire_lease(OWNER, task.branch_id, this_process(), "golden:1", 30.0, store.actor())
 
 
-CHAPTERS: list[tuple[str, Callable[[Story], None]]] = [
-    ("1.3", tell_of_packs),
-    ("1.0", tell_of_states),
-    ("1.1", tell_of_branches),
-    ("1.2", tell_of_files),
-    ("1.4", tell_of_steering),
+CHAPTERS: list[Callable[[Story], None]] = [
+    tell_of_packs,
+    tell_of_states,
+    tell_of_branches,
+    tell_of_files,
+    tell_of_steering,
 ]
-"""Each with the format that it needs. Packs come first: collecting purges what is deleted, and empties the log."""
+"""Packs come first: collecting purges what is deleted, and empties the log."""
 
 
 def _kill(*_: object) -> None:
@@ -315,7 +307,3 @@ def _settle(story: Story) -> None:
     """So that some of the store lies in the database, and some in the log alone."""
     with closing(open_connection(story.folder / "store" / "catalog.sqlite")) as connection:
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-
-
-def _number(format: str) -> tuple[int, ...]:
-    return tuple(map(int, format.split(".")))

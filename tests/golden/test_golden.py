@@ -5,7 +5,7 @@ A failure here means that what people have on their disks can no longer be read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from hashlib import sha256
 from pathlib import Path
@@ -14,16 +14,17 @@ import apsw
 import pytest
 from tests.golden import make, shelf
 from tests.golden.ledger import Expectation, ExpectedCheckpoint, ExpectedStep, fingerprint, told
-from tests.golden.shelf import VERSIONS, unpack
+from tests.golden.shelf import REFUSED, VERSIONS, extract, unpack
 from tests.trees import look
 
 import lastgood
-from lastgood import LostCommitsError, NotFoundError
+from lastgood import FormatError, LostCommitsError, NotFoundError
 from lastgood.catalog.sqlite.connection import open_connection
-from lastgood.catalog.sqlite.migration import migrations
+from lastgood.catalog.sqlite.database import FileDatabase
+from lastgood.catalog.sqlite.migration import Migration, migrations
 
 FORMATS = list(dict.fromkeys(migration.format for migration in migrations()))
-WITH_FILES = [version for version in VERSIONS if version not in ("1.0", "1.1")]
+MADE_UP = "CREATE TABLE made_up (a INTEGER) STRICT; ALTER TABLE checkpoints ADD COLUMN made_up TEXT;"
 
 
 class Golden:
@@ -50,15 +51,10 @@ class Golden:
         return self.folder / "catalog.sqlite-wal"
 
 
-@pytest.fixture
-def take(tmp_path: Path) -> Iterator[Callable[[str], Golden]]:
-    with ExitStack() as stack:
-        yield lambda version: Golden(version, tmp_path / version, stack)
-
-
 @pytest.fixture(params=VERSIONS)
-def golden(request: pytest.FixtureRequest, take: Callable[[str], Golden]) -> Golden:
-    return take(request.param)
+def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Golden]:
+    with ExitStack() as stack:
+        yield Golden(request.param, tmp_path / request.param, stack)
 
 
 def test_every_format_has_a_golden_store() -> None:
@@ -72,11 +68,21 @@ def test_the_format_that_is_documented_is_the_newest() -> None:
     assert document.read_text().startswith(f"# The format, version {FORMATS[-1]}\n")
 
 
-def test_a_golden_store_is_never_written_anew() -> None:
+def test_a_golden_store_of_a_released_format_is_never_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make, "RELEASED", VERSIONS)
     before = {version: _digest(version) for version in VERSIONS}
     with pytest.raises(SystemExit, match="stays as it is"):
         make.main()
     assert {version: _digest(version) for version in VERSIONS} == before
+
+
+def test_a_store_from_before_the_first_release_is_refused_and_left_alone(tmp_path: Path) -> None:
+    extract(REFUSED, folder := tmp_path / "store")
+    before = _files(folder)
+    with pytest.raises(FormatError, match=r"format 1\.4.*reads 2\.x") as caught:
+        lastgood.open(folder, user="golden")
+    assert "the version that wrote it" in (caught.value.hint or "")
+    assert _files(folder) == before
 
 
 @pytest.mark.parametrize("settled", [False, True], ids=["as it was killed", "as if closed"])
@@ -108,12 +114,16 @@ def test_the_log_that_the_killed_process_left_is_needed(golden: Golden) -> None:
 
 
 def test_what_was_migrated_has_the_tables_of_what_is_new(golden: Golden, tmp_path: Path) -> None:
-    golden.open().close()
-    lastgood.open(tmp_path / "new").close()
-    assert _schema(golden.catalog) == _schema(tmp_path / "new" / "catalog.sqlite")
+    """With a migration that is made up, so that there is one."""
+    newest = len(migrations()) + 1
+    known = (*migrations(), Migration(newest, f"{newest:04}_made_up", "2.99", MADE_UP))
+    for catalog in (golden.catalog, tmp_path / "new.sqlite"):
+        FileDatabase(catalog, known=known).close()
+    assert _schema(golden.catalog) == _schema(tmp_path / "new.sqlite")
     with closing(open_connection(golden.catalog)) as connection:
         applied = [tuple(row) for row in connection.execute("SELECT number, format FROM migrations ORDER BY number")]
-    assert applied == [(migration.number, migration.format) for migration in migrations()]
+    assert applied == [(migration.number, migration.format) for migration in known]
+    _require_as_written(golden.open(), golden.expected)
 
 
 def test_files_of_every_checkpoint_are_copied_into_an_empty_folder(golden: Golden, tmp_path: Path) -> None:
@@ -154,9 +164,7 @@ def test_every_checkpoint_is_restored_into_an_empty_folder(golden: Golden, tmp_p
     assert store.check(read_data=True).ok
 
 
-@pytest.mark.parametrize("version", WITH_FILES)
-def test_evidence_about_captured_files_still_holds(take: Callable[[str], Golden], version: str) -> None:
-    golden = take(version)
+def test_evidence_about_captured_files_still_holds(golden: Golden) -> None:
     store = golden.open()
     (second,) = [id_ for id_, it in golden.expected.checkpoints.items() if it.files and it.evidence]
     evidence = store.check_checkpoint(second).pack.evidence_list
@@ -307,6 +315,11 @@ def _head(expected: Expectation, line: list[str]) -> str:
 def _schema(catalog: Path) -> list[str]:
     with closing(open_connection(catalog)) as connection:
         return sorted(row[0] for row in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL"))
+
+
+def _files(folder: Path) -> dict[Path, bytes]:
+    """Without SQLite's index of the log, which whoever opens the database writes."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.suffix != ".sqlite-shm"}
 
 
 def _digest(version: str) -> str:

@@ -212,7 +212,7 @@ def test_damage_in_a_checkpoints_own_row_is_named_with_that_checkpoint(store: Pa
          "work"),
         (f"DELETE FROM events WHERE kind = 'created' AND number >> 32 = {WORK}", "event", "work"),
         ("DELETE FROM events WHERE number >> 32 = 0", "event", "store"),
-        ("UPDATE moves SET left = 999 WHERE number = 1 AND task = " + WORK, "move", "work 1"),
+        ("UPDATE moves SET from_branch = 999 WHERE number = 1 AND task = " + WORK, "move", "work 1"),
         ("UPDATE workspaces SET branch = 999 WHERE task = " + WORK, "workspace", None),
         ("UPDATE steps SET step = x'c1'", "step", None),
         ("INSERT INTO journals VALUES ('j', 'h', 'ada', 'work', 1, x'c1')", "journal", "j"),

@@ -95,7 +95,7 @@ WORK = "(SELECT task FROM tasks WHERE id = 'work' AND owner = 'ada')"
         "DELETE FROM tags",
         "INSERT INTO tags SELECT task, 'invented', number FROM tags",
         "UPDATE keys SET number = number + 1",
-        f"UPDATE moves SET left = 999 WHERE task = {WORK}",
+        f"UPDATE moves SET from_branch = 999 WHERE task = {WORK}",
         "UPDATE workspaces SET branch = 999",
         "UPDATE steps SET step = x'c1'",
         "INSERT INTO journals VALUES ('j', 'h', 'ada', 'work', 1, x'c1')",

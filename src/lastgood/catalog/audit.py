@@ -90,8 +90,8 @@ class MoveRow(NamedTuple):
 
     task: int
     number: int
-    left: int
-    entered: int
+    from_branch: int
+    to_branch: int
     before: tuple[int, int] | None
     after: tuple[int, int] | None
 

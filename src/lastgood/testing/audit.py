@@ -87,9 +87,14 @@ class AuditConformance(CatalogMeans):
             (open_step,) = audit.steps()
             assert list(audit.journals()) == []
         task = first.task_number
-        assert (files.left, files.entered) == (main.number, main.number)
+        assert (files.from_branch, files.to_branch) == (main.number, main.number)
         assert (files.before, files.after) == ((task, 1), (task, 2))
-        assert (switch.number, switch.left, switch.entered, switch.before) == (2, main.number, new.number, None)
+        assert (switch.number, switch.from_branch, switch.to_branch, switch.before) == (
+            2,
+            main.number,
+            new.number,
+            None,
+        )
         assert (folder.task, folder.host, folder.path, folder.branch) == (task, "host", "/srv", main.number)
         assert (open_step.id, open_step.snapshot, open_step.size) == ("s", b"snap", 4)
         assert second.placement.sequence == 2

@@ -111,7 +111,7 @@ class SQLiteAudit(Audit):
         return map(_name, self._read_through("tags", "SELECT task, name, number FROM tags", _NAME))
 
     def moves(self) -> Iterator[MoveRow]:
-        sql = "SELECT task, number, left, entered, before, after FROM moves"
+        sql = "SELECT task, number, from_branch, to_branch, before, after FROM moves"
         return map(_move, self._read_through("moves", sql, _MOVE))
 
     def workspaces(self) -> Iterator[WorkspaceRow]:

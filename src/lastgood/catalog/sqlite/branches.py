@@ -26,8 +26,8 @@ from lastgood.model.task import BranchInfo, TaskInfo
 
 class _Move(NamedTuple):
     number: int
-    left: int
-    entered: int
+    from_branch: int
+    to_branch: int
     undone: int | None
     before: int | None
     after: int | None
@@ -55,7 +55,7 @@ def record_move(connection: apsw.Connection, task: TaskInfo, entered: int) -> No
     """The active branch is about to become `entered`. What was undone before cannot be done again."""
     connection.execute("DELETE FROM moves WHERE task = ? AND undone IS NOT NULL", (task.number,))
     connection.execute(
-        """INSERT INTO moves (task, number, left, entered)
+        """INSERT INTO moves (task, number, from_branch, to_branch)
            SELECT task, 1 + coalesce((SELECT max(number) FROM moves m WHERE m.task = t.task), 0),
                         active_branch, ?2 FROM tasks t WHERE task = ?1""",
         (task.number, entered),
@@ -66,7 +66,7 @@ def record_files_move(connection: apsw.Connection, task: int, branch: int, befor
     """Files alone were restored, from what the checkpoint `before` has to what `after` has."""
     connection.execute("DELETE FROM moves WHERE task = ? AND undone IS NOT NULL", (task,))
     connection.execute(
-        """INSERT INTO moves (task, number, left, entered, before, after)
+        """INSERT INTO moves (task, number, from_branch, to_branch, before, after)
            SELECT ?1, 1 + coalesce(max(number), 0), ?2, ?2, ?3, ?4 FROM moves WHERE task = ?1""",
         (task, branch, before, after),
     )
@@ -75,7 +75,7 @@ def record_files_move(connection: apsw.Connection, task: int, branch: int, befor
 def keep_redo(connection: apsw.Connection, task: int, branch: int, old_version: int, new_version: int) -> None:
     """What could be redone when the branch had the old version still can."""
     connection.execute(
-        "UPDATE moves SET undone = ? WHERE task = ? AND left = ? AND undone = ?",
+        "UPDATE moves SET undone = ? WHERE task = ? AND from_branch = ? AND undone = ?",
         (new_version, task, branch, old_version),
     )
 
@@ -96,10 +96,10 @@ def undo(connection: apsw.Connection, owner: str, task_id: str, change: Change) 
     task = _require_task(connection, owner, task_id)
     left = expect_active(connection, task, change.expects)
     move = _undoable(connection, task)
-    version = _living_version(connection, move.left)
+    version = _living_version(connection, move.from_branch)
     connection.execute("UPDATE moves SET undone = ? WHERE task = ? AND number = ?", (version, task.number, move.number))
-    _go(connection, task, left, move.left, change)
-    log(connection, task.number, move.left, move.before, "undone", change.actor, {"from": task.active_branch_id})
+    _go(connection, task, left, move.from_branch, change)
+    log(connection, task.number, move.from_branch, move.before, "undone", change.actor, {"from": task.active_branch_id})
     return _position(connection, owner, task_id, move.before)
 
 
@@ -110,12 +110,12 @@ def redo(connection: apsw.Connection, owner: str, task_id: str, change: Change) 
     # Files may have changed since the undo. The head has them as they are: there the next undo goes back to.
     connection.execute(
         """UPDATE moves SET undone = NULL, before = iif(before IS NULL, NULL,
-                            (SELECT (b.task << 32) + b.head FROM branches b WHERE b.branch = moves.left))
+                            (SELECT (b.task << 32) + b.head FROM branches b WHERE b.branch = moves.from_branch))
            WHERE task = ? AND number = ?""",
         (task.number, move.number),
     )
-    _go(connection, task, left, move.entered, change)
-    log(connection, task.number, move.entered, move.after, "redone", change.actor, {"from": task.active_branch_id})
+    _go(connection, task, left, move.to_branch, change)
+    log(connection, task.number, move.to_branch, move.after, "redone", change.actor, {"from": task.active_branch_id})
     return _position(connection, owner, task_id, move.after)
 
 
@@ -125,10 +125,10 @@ def read_destination(connection: apsw.Connection, owner: str, task_id: str, way:
         return None
     if way == "undo":
         move = _undoable(connection, task)
-        branch, files = move.left, move.before
+        branch, files = move.from_branch, move.before
     else:
         move = _redoable(connection, task)
-        branch, files = move.entered, move.after
+        branch, files = move.to_branch, move.after
     head = connection.execute("SELECT (task << 32) + head FROM branches WHERE branch = ?", (branch,)).get
     number = head if files is None else files
     return None if number is None else read_checkpoint_number(connection, number)
@@ -191,21 +191,22 @@ def _undoable(connection: apsw.Connection, task: TaskInfo) -> _Move:
     move = _move(connection, task, "undone IS NULL ORDER BY number DESC")
     if move is None:
         raise ConflictError(f"there is nothing to undo in {task.id!r}", hint="undo takes back restores and switches")
-    _living_version(connection, move.left)
+    _living_version(connection, move.from_branch)
     return move
 
 
 def _redoable(connection: apsw.Connection, task: TaskInfo) -> _Move:
     """The move that was taken back last, if it can be made again."""
     move = _move(connection, task, "undone IS NOT NULL ORDER BY number")
-    if move is None or move.undone != _living_version(connection, move.left):
+    if move is None or move.undone != _living_version(connection, move.from_branch):
         raise ConflictError(f"there is nothing to redo in {task.id!r}", hint="a save after an undo ends redoing")
-    _living_version(connection, move.entered)
+    _living_version(connection, move.to_branch)
     return move
 
 
 def _move(connection: apsw.Connection, task: TaskInfo, which: str) -> _Move | None:
-    sql = f"SELECT number, left, entered, undone, before, after FROM moves WHERE task = ? AND {which} LIMIT 1"
+    sql = f"""SELECT number, from_branch, to_branch, undone, before, after
+              FROM moves WHERE task = ? AND {which} LIMIT 1"""
     row = one_row(connection, sql, (task.number,))
     return _Move(*row) if row else None
 

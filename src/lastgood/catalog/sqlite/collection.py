@@ -72,15 +72,17 @@ def remove_packs(connection: apsw.Connection, names: Sequence[str]) -> list[str]
 
 def announce(connection: apsw.Connection, names: Sequence[str], process: Process) -> None:
     who = msgspec.msgpack.encode(process)
-    connection.executemany("INSERT OR REPLACE INTO flights VALUES (?, ?, ?)", ((name, now(), who) for name in names))
+    connection.executemany(
+        "INSERT OR REPLACE INTO announced_packs VALUES (?, ?, ?)", ((name, now(), who) for name in names)
+    )
 
 
 def withdraw(connection: apsw.Connection, names: Sequence[str]) -> None:
-    connection.executemany("DELETE FROM flights WHERE name = ?", ((name,) for name in names))
+    connection.executemany("DELETE FROM announced_packs WHERE name = ?", ((name,) for name in names))
 
 
 def read_flights(connection: apsw.Connection) -> list[Flight]:
-    return [_flight(row) for row in rows(connection, "SELECT name, at, process FROM flights ORDER BY at, name")]
+    return [_flight(row) for row in rows(connection, "SELECT name, at, process FROM announced_packs ORDER BY at, name")]
 
 
 def read_deleted(connection: apsw.Connection, before: int) -> list[tuple[str, str]]:

@@ -112,7 +112,7 @@ def insert_pack_row(connection: apsw.Connection, pack: NewPack) -> int:
 
 
 def _insert_pack(connection: apsw.Connection, pack: NewPack) -> None:
-    connection.execute("DELETE FROM flights WHERE name = ?", (pack.name,))
+    connection.execute("DELETE FROM announced_packs WHERE name = ?", (pack.name,))
     if not connection.changes() and not connection.execute("SELECT 1 FROM packs WHERE name = ?", (pack.name,)).get:
         raise IntegrityError(
             "a pack that this checkpoint brings was taken for one that nobody will commit",

@@ -82,7 +82,7 @@ def _mend_blobs(connection: apsw.Connection, mending: Mending) -> None:
     )
     for pack in mending.packs:
         number = insert_pack_row(connection, pack)
-        connection.execute("DELETE FROM flights WHERE name = ?", (pack.name,))
+        connection.execute("DELETE FROM announced_packs WHERE name = ?", (pack.name,))
         connection.executemany(
             _SET_BLOB,
             (

@@ -14,7 +14,7 @@ from lastgood.catalog.sqlite.shapes import misplaced
 from lastgood.errors import FormatError
 from lastgood.model.identity import now
 
-MAJOR = 1
+MAJOR = 2
 
 
 class Migration(NamedTuple):
@@ -46,10 +46,12 @@ def pending(connection: apsw.Connection, known: Sequence[Migration]) -> Sequence
     newest = connection.execute("SELECT format FROM migrations ORDER BY number DESC LIMIT 1").get
     if type(newest) is not str or re.fullmatch(r"\d+\.\d+", newest) is None:
         raise misplaced()
-    if int(newest.partition(".")[0]) > MAJOR:
+    major = int(newest.partition(".")[0])
+    if major != MAJOR:
         raise FormatError(
-            f"this store has format {newest}, and this version of lastgood reads up to {MAJOR}.x",
-            hint="upgrade lastgood; nothing was changed",
+            f"this store has format {newest}, and this version of lastgood reads {MAJOR}.x",
+            hint=f"{'upgrade lastgood' if major > MAJOR else 'open it with the version that wrote it'}; "
+            "nothing was changed",
             format=newest,
         )
     return [migration for migration in known if migration.number > applied]

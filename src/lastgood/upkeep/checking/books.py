@@ -150,7 +150,7 @@ def _examine_moves(ledger: Ledger) -> Iterator[Finding]:
 def lost_moves(ledger: Ledger) -> Iterator[MoveRow]:
     """Those that lead to a branch or a checkpoint that is not there; none where that cannot be told."""
     for move in ledger.moves if "branches" not in ledger.unreadable else ():
-        ends = [ledger.branches.get(number) for number in (move.left, move.entered)]
+        ends = [ledger.branches.get(number) for number in (move.from_branch, move.to_branch)]
         files = [number for number in (move.before, move.after) if number is not None]
         is_lost = any(number not in ledger.checkpoints for number in files) and "checkpoints" not in ledger.unreadable
         if is_lost or any(end is None or end.task != move.task for end in ends):

@@ -1,4 +1,4 @@
--- format: 1.0
+-- format: 2.0
 -- Keys of checkpoints and events are task * 2^32 + sequence (docs/format.md).
 
 CREATE TABLE meta (
@@ -43,6 +43,7 @@ CREATE TABLE branches (
   created_at    INTEGER NOT NULL,
   created_by    TEXT NOT NULL,
   metadata      BLOB NOT NULL,
+  deleted       INTEGER NOT NULL DEFAULT 0,
   UNIQUE (owner, id),
   UNIQUE (task, name)
 ) STRICT;
@@ -121,10 +122,12 @@ CREATE TABLE blobs (
   condemned INTEGER,                                -- when garbage collection marked it
   pack      INTEGER,                                -- the pack that it lies in; NULL: it lies here
   position  INTEGER,                                -- where it begins there
+  length    INTEGER,                                -- bytes that it takes there
   data      BLOB
 ) STRICT;
 
 CREATE UNIQUE INDEX blobs_digest ON blobs (partition, digest);
+CREATE INDEX blobs_pack ON blobs (pack) WHERE pack IS NOT NULL;
 
 CREATE TABLE slices (                               -- blobs that are parts of other blobs
   partition INTEGER NOT NULL,
@@ -136,3 +139,84 @@ CREATE TABLE slices (                               -- blobs that are parts of o
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX slices_whole ON slices (whole);
+
+CREATE TABLE packs (
+  pack       INTEGER PRIMARY KEY,
+  name       TEXT NOT NULL UNIQUE,                  -- of the object
+  size       INTEGER NOT NULL,
+  created_at INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE announced_packs (                      -- packs that a process is about to commit
+  name    TEXT PRIMARY KEY,                         -- of the object
+  at      INTEGER NOT NULL,
+  process BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE steps (                                -- begun and not ended; the task may not be there yet
+  owner     TEXT NOT NULL,
+  id        TEXT NOT NULL,
+  task_id   TEXT NOT NULL,
+  began_at  INTEGER NOT NULL,
+  step      BLOB NOT NULL,                          -- what else is known of it
+  size      INTEGER,
+  encoding  INTEGER,
+  snapshot  BLOB,                                   -- the state that was given when it began, or NULL
+  PRIMARY KEY (owner, id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE moves (                                -- of a task's active branch: what undo and redo go along
+  task        INTEGER NOT NULL,
+  number      INTEGER NOT NULL,                     -- from 1, per task
+  from_branch INTEGER NOT NULL,                     -- branches.branch
+  to_branch   INTEGER NOT NULL,
+  undone      INTEGER,                              -- version of `from_branch` when the move was undone; NULL: it was not
+  before      INTEGER,                              -- files alone were restored: the checkpoint that has them as they were
+  after       INTEGER,                              -- and the one that has them as they are since
+  PRIMARY KEY (task, number)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE workspaces (                           -- which branch's files lie in a folder
+  task   INTEGER NOT NULL,
+  host   TEXT NOT NULL,
+  path   TEXT NOT NULL,
+  branch INTEGER NOT NULL,                          -- branches.branch
+  PRIMARY KEY (task, host, path)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE journals (                             -- restores of files that were begun and not ended
+  id       TEXT PRIMARY KEY,
+  host     TEXT NOT NULL,
+  owner    TEXT NOT NULL,
+  task_id  TEXT NOT NULL,
+  began_at INTEGER NOT NULL,
+  journal  BLOB NOT NULL                            -- what else is known of it
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE leases (                               -- which process works on a branch, or does what one process does at a time
+  token       INTEGER PRIMARY KEY AUTOINCREMENT,    -- never given again
+  branch      INTEGER UNIQUE,                       -- branches.branch; NULL: a lease of the store
+  name        TEXT UNIQUE,                          -- of a lease of the store; NULL: a branch's
+  process     BLOB NOT NULL,
+  executor    TEXT NOT NULL,
+  acquired_at INTEGER NOT NULL,
+  expires_at  INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE requests (                             -- what people want of work
+  number         INTEGER PRIMARY KEY,
+  branch         INTEGER NOT NULL,                  -- branches.branch
+  owner          TEXT NOT NULL,
+  id             TEXT NOT NULL,
+  kind           TEXT NOT NULL,
+  at             INTEGER NOT NULL,
+  actor          TEXT NOT NULL,
+  correlation_id TEXT,
+  data           BLOB NOT NULL,
+  status         TEXT NOT NULL,                     -- open, met, refused
+  ended_at       INTEGER,
+  outcome        BLOB,
+  UNIQUE (owner, id)
+) STRICT;
+
+CREATE INDEX requests_open ON requests (branch, number) WHERE status = 'open';
