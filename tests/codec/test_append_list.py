@@ -33,7 +33,7 @@ from lastgood.codec.append_list import AppendList
 from lastgood.codec.join import check, join
 from lastgood.codec.split import Splitter
 from lastgood.codec.typed import as_type
-from lastgood.compare.state import Change, compare, same
+from lastgood.compare.state import StateChange, compare, same
 from lastgood.errors import ConflictError, IntegrityError, UnstorableError
 from lastgood.model.digest import digest
 
@@ -286,8 +286,8 @@ def test_two_of_them_are_compared_as_lists() -> None:
     before = {"log": AppendList([{"a": 1}, "x", [1]])}
     after = {"log": AppendList([{"a": 2}, "x", [1], "new"])}
     assert compare(before, after) == [
-        Change(("log", 0, "a"), "changed", 1, 2),
-        Change(("log", 3), "added", after="new"),
+        StateChange(("log", 0, "a"), "changed", 1, 2),
+        StateChange(("log", 3), "added", after="new"),
     ]
     assert compare(before, copy.deepcopy(before)) == []
     assert same({"s": AppendList([1])}, {"s": AppendList([1])})

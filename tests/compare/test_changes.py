@@ -18,13 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lastgood.compare import align as alignment
-from lastgood.compare import hunks
+from lastgood.compare import lines as alignment
 from lastgood.compare import trees as changes_module
-from lastgood.compare.hunks import Lines
+from lastgood.compare.lines import LineCounts
 from lastgood.compare.summary import Stat, count_changes, path_text, stat_line, summarize
 from lastgood.compare.text import count_lines, quoted, section, unified
-from lastgood.compare.trees import Change, compare_trees, read_content
+from lastgood.compare.trees import TreeChange, compare_trees, read_content
 from lastgood.errors import IntegrityError
 from lastgood.model.digest import digest
 from lastgood.model.tree import Chunk, Entry, File, Folder, Left, Link, encode_chunks, encode_tree
@@ -77,7 +76,7 @@ class Blobs(dict[bytes, bytes]):
         return Folder(name, 0o755, self.tree(value))
 
 
-def compare(old: Node, new: Node, **options: bool) -> list[Change]:
+def compare(old: Node, new: Node, **options: bool) -> list[TreeChange]:
     blobs = Blobs()
     return compare_trees(blobs.tree(old), blobs.tree(new), blobs.read, **options)
 
@@ -562,7 +561,7 @@ def _lines(data: bytes) -> list[bytes]:
     return re.findall(rb"[^\n]*\n|[^\n]+\Z", data)
 
 
-def diff_of(old: bytes, new: bytes) -> tuple[bytes, Lines | None]:
+def diff_of(old: bytes, new: bytes) -> tuple[bytes, LineCounts | None]:
     blobs = Blobs()
     (change,) = compare_trees(blobs.tree({b"f": old}), blobs.tree({b"f": new}), blobs.read)
     return section(change, blobs.read), count_lines(change, blobs.read)
@@ -626,7 +625,7 @@ def test_what_both_begin_and_end_with_is_not_counted_twice() -> None:
     assert counted == (10, 0)
 
 
-@pytest.mark.parametrize(("module", "limit", "value"), [(alignment, "EFFORT", 0), (hunks, "MOST_LINES", 10)])
+@pytest.mark.parametrize(("module", "limit", "value"), [(alignment, "EFFORT", 0), (alignment, "MOST_LINES", 10)])
 def test_beyond_its_bounds_a_diff_replaces_the_whole(
     monkeypatch: pytest.MonkeyPatch, module: ModuleType, limit: str, value: int
 ) -> None:
@@ -662,19 +661,19 @@ def shuffled(lines: list[bytes]) -> list[bytes]:
 @pytest.mark.parametrize(
     ("make", "expected"),
     [
-        pytest.param(lambda: (MANY, [*MANY[:500], b"x\n", *MANY[501:]]), Lines(1, 1), id="one line of many"),
+        pytest.param(lambda: (MANY, [*MANY[:500], b"x\n", *MANY[501:]]), LineCounts(1, 1), id="one line of many"),
         pytest.param(lambda: (MANY, shuffled(MANY)), None, id="shuffled"),
         pytest.param(lambda: (MANY[:50_000] * 2, shuffled(MANY[:50_000]) * 2), None, id="shuffled, each twice"),
-        pytest.param(lambda: (MANY, [MANY[i ^ 1] for i in range(len(MANY))]), Lines(50_000, 50_000), id="swapped"),
-        pytest.param(lambda: (A * 10, [*A * 9, *A[7:]]), Lines(0, 7), id="equal lines"),
+        pytest.param(lambda: (MANY, [MANY[i ^ 1] for i in range(len(MANY))]), LineCounts(50_000, 50_000), id="swapped"),
+        pytest.param(lambda: (A * 10, [*A * 9, *A[7:]]), LineCounts(0, 7), id="equal lines"),
         pytest.param(lambda: ((A + B) * 5, shuffled((A + B) * 5)), None, id="two kinds"),
         pytest.param(lambda: (A * 10 + B * 10, B * 10 + A * 10), None, id="blocks"),
-        pytest.param(lambda: ([b"x" * 10**8], [b"x" * 10**7, b"y", b"x" * 10**8]), Lines(1, 1), id="one line"),
-        pytest.param(lambda: (A * 60, B * 60), Lines(600_000, 600_000), id="too many lines"),
+        pytest.param(lambda: ([b"x" * 10**8], [b"x" * 10**7, b"y", b"x" * 10**8]), LineCounts(1, 1), id="one line"),
+        pytest.param(lambda: (A * 60, B * 60), LineCounts(600_000, 600_000), id="too many lines"),
     ],
 )  # fmt: skip
 def test_hard_files_are_compared_within_bounds(
-    make: Callable[[], tuple[list[bytes], list[bytes]]], expected: Lines | None
+    make: Callable[[], tuple[list[bytes], list[bytes]]], expected: LineCounts | None
 ) -> None:
     """B5: a diff never hangs. The effort is counted, not timed; difflib takes 40 s on 20,000 swapped lines."""
     old, new = (b"".join(lines) for lines in make())
@@ -763,6 +762,10 @@ def test_a_new_binary_file_has_no_lines() -> None:
 def test_a_summary_stays_readable_whatever_the_names_are() -> None:
     assert path_text(b"new\nline") == '"new\\nline"'
     assert path_text("größe 1".encode()) == "größe 1"
-    stats = [Stat("x" * 500, "added", Lines(1, 0)), Stat('"\\n/a"', "deleted", None), Stat('"\\n/b"', "deleted", None)]
+    stats = [
+        Stat("x" * 500, "added", LineCounts(1, 0)),
+        Stat('"\\n/a"', "deleted", None),
+        Stat('"\\n/b"', "deleted", None),
+    ]
     assert len(summarize(stats)) < 150
     assert summarize(stats[1:]) == "2 files deleted."

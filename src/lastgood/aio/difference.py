@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lastgood.aio.checkpoint import Checkpoint, if_any
 from lastgood.aio.handle import Fetched, Handle, Plain, bridged
-from lastgood.compare.state import Change
+from lastgood.compare.state import StateChange
 from lastgood.compare.summary import Stat
 from lastgood.engine import browse
 from lastgood.engine import difference as engine
@@ -30,5 +30,5 @@ class Difference(Handle[engine.Difference]):
     before = Plain(Checkpoint)
     after = Plain(if_any)
     files = Plain(FilesDiff)
-    state = Fetched[list[Change]]()
+    state = Fetched[list[StateChange]]()
     summary = Fetched[str]()

@@ -26,7 +26,7 @@ from lastgood.cli.output import (
 )
 from lastgood.cli.progress import counting
 from lastgood.cli.summary import place_text
-from lastgood.compare.state import Change, compare
+from lastgood.compare.state import StateChange, compare
 
 if TYPE_CHECKING:
     from lastgood.engine.browse import FilesDiff
@@ -41,7 +41,7 @@ class _Compared(NamedTuple):
 
     old: Checkpoint
     new: Checkpoint | None
-    state: list[Change] | None
+    state: list[StateChange] | None
     files: FilesDiff | None
 
 
@@ -93,7 +93,9 @@ def command(
         _say_sameness(call, found)
 
 
-def _compare_states(store: Store, call: Invocation, old: Checkpoint, new: Checkpoint | None) -> list[Change] | None:
+def _compare_states(
+    store: Store, call: Invocation, old: Checkpoint, new: Checkpoint | None
+) -> list[StateChange] | None:
     """The disk has no state: the head's stands for it, unless that is what is compared with the disk."""
     newer = new or store.find_checkpoint("HEAD", call.task_id(), owner=call.owner)
     return None if new is None and newer.id == old.id else compare(old.state, newer.state)
@@ -198,7 +200,7 @@ def path_text(path: tuple[Any, ...]) -> str:
     return text or "(all of it)"
 
 
-def _described(change: Change) -> dict[str, Any]:
+def _described(change: StateChange) -> dict[str, Any]:
     shown: dict[str, Any] = {"kind": change.kind, "path": list(change.path), "text": path_text(change.path)}
     if change.kind != "added":
         shown["before"] = change.before
@@ -207,7 +209,7 @@ def _described(change: Change) -> dict[str, Any]:
     return shown
 
 
-def _for_people(change: Change) -> list[str]:
+def _for_people(change: StateChange) -> list[str]:
     path = printable(path_text(change.path))
     lines = []
     if change.kind != "added":

@@ -15,8 +15,8 @@ Trail = tuple["Trail", Any] | None
 _EXACT = (str, int, bool, bytes, bytearray, type(None))
 
 
-class Change(NamedTuple):
-    """One difference. `path` leads to it: keys of maps, indexes of lists, AppendLists and tuples.
+class StateChange(NamedTuple):
+    """A difference. `path` leads to it: keys of maps, indexes of lists, AppendLists and tuples.
 
     The index of something removed is its place in the value before; of something added, in the value after.
     """
@@ -27,18 +27,18 @@ class Change(NamedTuple):
     after: Any = None
 
 
-def compare(before: Any, after: Any) -> list[Change]:
-    """What turns `before` into `after`, in the order of the values; empty when they are the same.
+def compare(before: Any, after: Any) -> list[StateChange]:
+    """Return what turns `before` into `after`, in the order of the values; empty when they are the same.
 
     Values of different types differ (1, True and 1.0 do), NaN is the same as NaN, the order of a map's keys does
     not matter. Lists are aligned by what they have in common at the beginning and at the end. Time grows with
     the size of the values times their depth, never with the square of a list's length.
     """
-    changes: list[Change] = []
-    todo: list[Change | tuple[Trail, Any, Any]] = [(None, before, after)]
+    changes: list[StateChange] = []
+    todo: list[StateChange | tuple[Trail, Any, Any]] = [(None, before, after)]
     while todo:
         step = todo.pop()
-        if isinstance(step, Change):
+        if isinstance(step, StateChange):
             changes.append(step)
             continue
         trail, old, new = step
@@ -49,12 +49,12 @@ def compare(before: Any, after: Any) -> list[Change]:
         elif type(old) is type(new) and type(old) in (list, tuple):
             todo.extend(reversed(_compare_lists(trail, old, new)))
         elif not same(old, new):
-            changes.append(Change(_path(trail), "changed", old, new))
+            changes.append(StateChange(_path(trail), "changed", old, new))
     return changes
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether both are the same value, down to their types."""
+    """Return whether both are the same value, down to their types."""
     todo = [(one, other)]
     while todo:
         one, other = todo.pop()
@@ -83,7 +83,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def _compare_maps(trail: Trail, old: dict[Any, Any], new: dict[Any, Any]) -> list[Any] | None:
-    """None when keys cannot be told apart (several NaN)."""
+    """Compare by key; None when keys cannot be told apart (several NaN)."""
     olds, news = _by_mark(old), _by_mark(new)
     if olds is None or news is None:
         return None
@@ -92,8 +92,10 @@ def _compare_maps(trail: Trail, old: dict[Any, Any], new: dict[Any, Any]) -> lis
         if mark in news:
             parts.append(((trail, key), old[key], new[news[mark]]))
         else:
-            parts.append(Change(_path((trail, key)), "removed", before=old[key]))
-    parts += [Change(_path((trail, key)), "added", after=new[key]) for mark, key in news.items() if mark not in olds]
+            parts.append(StateChange(_path((trail, key)), "removed", before=old[key]))
+    parts += [
+        StateChange(_path((trail, key)), "added", after=new[key]) for mark, key in news.items() if mark not in olds
+    ]
     return parts
 
 
@@ -107,13 +109,13 @@ def _compare_lists(trail: Trail, old: Any, new: Any) -> list[Any]:
         end += 1
     paired = shorter - end
     parts: list[Any] = [((trail, index), old[index], new[index]) for index in range(start, paired)]
-    parts += [Change(_path((trail, i)), "removed", before=old[i]) for i in range(paired, len(old) - end)]
-    parts += [Change(_path((trail, i)), "added", after=new[i]) for i in range(paired, len(new) - end)]
+    parts += [StateChange(_path((trail, i)), "removed", before=old[i]) for i in range(paired, len(old) - end)]
+    parts += [StateChange(_path((trail, i)), "added", after=new[i]) for i in range(paired, len(new) - end)]
     return parts
 
 
 def _pairs(one: dict[Any, Any], other: dict[Any, Any]) -> Iterator[tuple[Any, Any]] | None:
-    """The values of both by key; a pair of different types where a key is missing. None: see `_compare_maps`."""
+    """Pair the values of both by key; a pair of different types where a key is missing. None: see `_compare_maps`."""
     ones, others = _by_mark(one), _by_mark(other)
     if ones is None or others is None:
         return None
@@ -130,7 +132,7 @@ def _by_mark(value: dict[Any, Any]) -> dict[Any, Any] | None:
 
 
 def _mark(value: Any) -> Any:
-    """Something hashable that is equal for the same values, and only for them."""
+    """Return something hashable that is equal for the same values, and only for them."""
     kind = type(value)
     if kind is str:
         return value

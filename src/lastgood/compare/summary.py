@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from posixpath import commonpath, dirname
 from typing import Literal, NamedTuple
 
-from lastgood.compare.hunks import Lines
+from lastgood.compare.lines import LineCounts
 from lastgood.compare.text import count_lines, quoted
-from lastgood.compare.trees import Change, Kind, Read
+from lastgood.compare.trees import Kind, Read, TreeChange
 from lastgood.model.tree import Entry, File, Folder
 
 MOST_READ = 64 << 20
@@ -19,18 +19,18 @@ Note = Literal["", "binary", "not counted"]
 
 
 class Stat(NamedTuple):
-    """One changed path, fit to be printed. `lines` is None where there are none; `note` says why if it was a file."""
+    """A changed path, fit to be printed. `lines` is None where there are none; `note` says why if it was a file."""
 
     path: str
     kind: Kind
-    lines: Lines | None
+    lines: LineCounts | None
     note: Note = ""
     old_path: str | None = None
     is_folder: bool = False
 
 
-def count_changes(changes: Sequence[Change], read: Read, *, max_read: int = MOST_READ) -> list[Stat]:
-    """The lines that each change adds and removes, in the order given."""
+def count_changes(changes: Sequence[TreeChange], read: Read, *, max_read: int = MOST_READ) -> list[Stat]:
+    """Count the lines that each change adds and removes, in the order given."""
     stats = []
     for change in changes:
         size = _size_to_read(change)
@@ -47,7 +47,7 @@ def count_changes(changes: Sequence[Change], read: Read, *, max_read: int = MOST
 
 
 def stat_line(stat: Stat) -> str:
-    """`src/lexer.py +100 -2`; a path without lines is followed by what happened to it."""
+    """Return a line such as `src/lexer.py +100 -2`; a path without lines is followed by what happened to it."""
     name = f"{stat.old_path} => {stat.path}" if stat.old_path is not None else stat.path
     if stat.is_folder:
         name += "/"
@@ -59,7 +59,7 @@ def stat_line(stat: Stat) -> str:
 
 
 def summarize(stats: Sequence[Stat]) -> str:
-    """One paragraph: how many paths, of which kinds and where; how many lines; the largest change."""
+    """Return one paragraph: how many paths, of which kinds and where; how many lines; the largest change."""
     if not stats:
         return "Nothing changed."
     groups = []
@@ -76,7 +76,7 @@ def summarize(stats: Sequence[Stat]) -> str:
 
 
 def path_text(path: bytes) -> str:
-    """A path as people read it; quoted as in a diff where it holds what cannot be printed."""
+    """Return a path as people read it; quoted as in a diff where it holds what cannot be printed."""
     try:
         text = path.decode()
     except UnicodeDecodeError:
@@ -96,7 +96,7 @@ _WORDS: dict[Kind, str] = {
 }
 
 
-def _size_to_read(change: Change) -> int:
+def _size_to_read(change: TreeChange) -> int:
     if change.kind in ("mode", "captured", "uncaptured") or change.similarity == 100:
         return 0
     return _size(change.old) + _size(change.new)

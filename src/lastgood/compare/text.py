@@ -1,7 +1,7 @@
 """The unified diff of changed files, as `git apply` and `patch -p1` take it, on bytes.
 
 It is made in bounded time: beyond that it gets coarser (more is removed and added than need be) and stays right. Which
-lines belong together is the matter of `alignment`.
+lines belong together is the matter of `lines`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from hashlib import sha1
 from typing import NamedTuple
 
-from lastgood.compare.hunks import Aligned, Lines, line_count
-from lastgood.compare.trees import Change, Read, is_binary, read_content
+from lastgood.compare.lines import Aligned, LineCounts, line_count
+from lastgood.compare.trees import Read, TreeChange, is_binary, read_content
 from lastgood.errors import IntegrityError
 from lastgood.model.tree import Entry, File, Folder, Link
 
@@ -20,14 +20,14 @@ LARGEST_TEXT = 128 << 20
 
 
 class Unified(NamedTuple):
-    """`left_out`: how many of the changes are not, or not wholly, in `text`."""
+    """A unified diff. `left_out`: how many of the changes are not, or not wholly, in `text`."""
 
     text: bytes
     left_out: int
 
 
-def unified(changes: Sequence[Change], read: Read, *, max_bytes: int | None = None) -> Unified:
-    """The whole diff. One longer than `max_bytes` is cut at the end of a line, and a last line says so.
+def unified(changes: Sequence[TreeChange], read: Read, *, max_bytes: int | None = None) -> Unified:
+    """Return the whole diff. One longer than `max_bytes` is cut at the end of a line, and a last line says so.
 
     That line begins like a hunk, so that git refuses to apply what is not whole.
     """
@@ -44,8 +44,8 @@ def unified(changes: Sequence[Change], read: Read, *, max_bytes: int | None = No
     return Unified(b"".join(parts), 0)
 
 
-def section(change: Change, read: Read) -> bytes:
-    """The diff of one change; IntegrityError when its content cannot be had.
+def section(change: TreeChange, read: Read) -> bytes:
+    """Return the diff of one change; IntegrityError when its content cannot be had.
 
     What no patch can say (an empty folder, a folder's mode, what only one side captured) is one line that both
     programs pass over.
@@ -62,22 +62,24 @@ def section(change: Change, read: Read) -> bytes:
     return _file_section(change, old, new, read)
 
 
-def count_lines(change: Change, read: Read) -> Lines | None:
-    """How many lines the diff adds and removes, without making it. None where no text would be compared."""
+def count_lines(change: TreeChange, read: Read) -> LineCounts | None:
+    """Count the lines that the diff adds and removes, without making it. None where no text would be compared."""
     old, new = _files(change)
     if change.kind in ("captured", "uncaptured") or (old is None and new is None) or _is_large(old, new):
         return None
     if _has_same_content(old, new):
-        return Lines(0, 0)
+        return LineCounts(0, 0)
     before, after = _read_side(change, old, read), _read_side(change, new, read)
     if is_binary(before) or is_binary(after):
         return None
-    return Lines(line_count(after), line_count(before)) if change.kind == "type" else Aligned(before, after).lines
+    return LineCounts(line_count(after), line_count(before)) if change.kind == "type" else Aligned(before, after).lines
 
 
 def quoted(name: bytes) -> bytes:
-    """A path as git writes it in a diff, in C's quotes where it would be misread. One with a space is quoted, too:
-    `patch` takes no other in the lines that have no content after them."""
+    """Return a path as git writes it in a diff, in C's quotes where it would be misread.
+
+    One with a space is quoted, too: `patch` takes no other in the lines that have no content after them.
+    """
     try:
         plain = name.decode().isprintable()
     except UnicodeDecodeError:
@@ -92,19 +94,19 @@ for _byte, _letter in zip(b'\a\b\t\n\v\f\r"\\', b'abtnvfr"\\', strict=True):
     _ESCAPES[_byte] = b"\\" + bytes([_letter])
 
 
-def _folder_line(change: Change) -> bytes:
+def _folder_line(change: TreeChange) -> bytes:
     name = quoted(change.path)
     if isinstance(change.old, Folder) and isinstance(change.new, Folder):
         return b"Folder %s: mode %04o became %04o\n" % (name, change.old.mode, change.new.mode)
     return b"Empty folder %s was %s\n" % (name, change.kind.encode())
 
 
-def _files(change: Change) -> tuple[File | Link | None, File | Link | None]:
+def _files(change: TreeChange) -> tuple[File | Link | None, File | Link | None]:
     old = change.old if isinstance(change.old, File | Link) else None
     return old, change.new if isinstance(change.new, File | Link) else None
 
 
-def _file_section(change: Change, old: File | Link | None, new: File | Link | None, read: Read) -> bytes:
+def _file_section(change: TreeChange, old: File | Link | None, new: File | Link | None, read: Read) -> bytes:
     old_path = change.path if change.old_path is None else change.old_path
     a, b = quoted(b"a/" + old_path), quoted(b"b/" + change.path)
     head = [b"diff --git %s %s\n" % (a, b), *_mode_lines(old, new)]
@@ -127,7 +129,7 @@ def _file_section(change: Change, old: File | Link | None, new: File | Link | No
     return b"".join([*head, *Aligned(before, after).hunks()])
 
 
-def _read_side(change: Change, entry: File | Link | None, read: Read) -> bytes:
+def _read_side(change: TreeChange, entry: File | Link | None, read: Read) -> bytes:
     if entry is None:
         return b""
     try:
@@ -148,7 +150,7 @@ def _has_same_content(old: Entry | None, new: Entry | None) -> bool:
 
 
 def _mode_lines(old: File | Link | None, new: File | Link | None) -> list[bytes]:
-    """In git's words where git has some; a change between modes that are one to git, with all digits."""
+    """Return modes in git's words where it has some; a change between modes that are one to git, with all digits."""
     if old is None:
         return [b"new file mode %o\n" % _git_mode(new)]
     if new is None:
@@ -166,8 +168,10 @@ def _git_mode(entry: Entry | None) -> int:
 
 
 def _index_line(old: File | Link | None, new: File | Link | None, before: bytes, after: bytes) -> bytes:
-    """With git's own ids, in full: `git apply` finds binary content and three-way bases by them, and `patch` learns
-    from them that a file is empty or a link."""
+    """Return the line with git's own ids, in full.
+
+    `git apply` finds binary content and three-way bases by them, `patch` learns that a file is empty or a link.
+    """
     ids = (_git_id(data) if entry else b"0" * 40 for entry, data in ((old, before), (new, after)))
     mode = b" %o" % _git_mode(old) if old and new and _git_mode(old) == _git_mode(new) else b""
     return b"index %s..%s%s\n" % (*ids, mode)

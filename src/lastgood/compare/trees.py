@@ -28,8 +28,8 @@ _MOST_HITS = 1_000_000  # shared lines that are counted: 250 files in families o
 _CLOSEST = 4  # candidates that are looked at closely, for each new file
 
 
-class Change(NamedTuple):
-    """One path that differs.
+class TreeChange(NamedTuple):
+    """A path that differs.
 
     A folder stands here only if its mode changed, if it takes the place of something else or makes place for it, or
     if it was added or deleted and holds nothing. `captured` and `uncaptured`: the path was there on both sides, and
@@ -45,8 +45,8 @@ class Change(NamedTuple):
     similarity: int = 0
 
 
-def compare_trees(old: bytes | None, new: bytes | None, read: Read, *, renames: bool = True) -> list[Change]:
-    """What turns the tree `old` into the tree `new`, in the order of the paths; None is an empty tree.
+def compare_trees(old: bytes | None, new: bytes | None, read: Read, *, renames: bool = True) -> list[TreeChange]:
+    """Return what turns the tree `old` into the tree `new`, in the order of the paths; None is an empty tree.
 
     What lay in a folder that a file or link replaces is deleted before that. Without `renames` no content is read
     and a renamed file is one that was deleted and one that was added.
@@ -58,7 +58,7 @@ def compare_trees(old: bytes | None, new: bytes | None, read: Read, *, renames: 
 def fetch_differing(
     one: bytes | None, other: bytes | None, read_all: Callable[[set[bytes]], dict[bytes, bytes]]
 ) -> dict[bytes, bytes]:
-    """Every tree, by its id, that a walk along what differs between two trees comes to; a level at a time."""
+    """Read every tree that a walk along what differs between two trees comes to, a level at a time; by their ids."""
     found: dict[bytes, bytes] = {}
     level = [(one, other)] if one != other else []
     while level:
@@ -81,7 +81,7 @@ def _folders_in(data: bytes, tree: bytes) -> dict[bytes, bytes]:
 
 
 def read_content(entry: File | Link, read: Read) -> bytes:
-    """The bytes of a file, or where a link points."""
+    """Read the bytes of a file, or where a link points."""
     if isinstance(entry, Link):
         return entry.target
     if entry.chunks is None:
@@ -98,14 +98,14 @@ class _Pair(NamedTuple):
     path: bytes
     old: bytes | None
     new: bytes | None
-    whole: Change | None = None
+    whole: TreeChange | None = None
 
 
-def _walk(old: bytes | None, new: bytes | None, read: Read) -> Iterator[Change]:
-    todo: list[_Pair | Change] = [_Pair(b"", old, new)]
+def _walk(old: bytes | None, new: bytes | None, read: Read) -> Iterator[TreeChange]:
+    todo: list[_Pair | TreeChange] = [_Pair(b"", old, new)]
     while todo:
         step = todo.pop()
-        if isinstance(step, Change):
+        if isinstance(step, TreeChange):
             yield step
         elif step.old != step.new:
             olds, news = (decode_tree(read(tree), tree) if tree is not None else () for tree in (step.old, step.new))
@@ -116,7 +116,7 @@ def _walk(old: bytes | None, new: bytes | None, read: Read) -> Iterator[Change]:
 
 
 def _pairs(olds: Tree, news: Tree) -> Iterator[tuple[Entry | None, Entry | None]]:
-    """The entries that differ, by name."""
+    """Yield the entries that differ, by name."""
     i = j = 0
     while i < len(olds) and j < len(news):
         one, other = olds[i], news[j]
@@ -136,7 +136,7 @@ def _pairs(olds: Tree, news: Tree) -> Iterator[tuple[Entry | None, Entry | None]
         yield None, entry
 
 
-def _compare(folder: bytes, old: Entry | None, new: Entry | None) -> list[_Pair | Change]:
+def _compare(folder: bytes, old: Entry | None, new: Entry | None) -> list[_Pair | TreeChange]:
     entry = old or new
     assert entry is not None
     path = folder + b"/" + entry.name if folder else entry.name
@@ -144,40 +144,40 @@ def _compare(folder: bytes, old: Entry | None, new: Entry | None) -> list[_Pair 
         case (Left() | None, Left() | None):
             return []
         case _, Left():
-            return [Change(path, "uncaptured", old, new)]
+            return [TreeChange(path, "uncaptured", old, new)]
         case Left(), _:
-            return [Change(path, "captured", old, new)]
+            return [TreeChange(path, "captured", old, new)]
         case None, Folder():
-            return [_Pair(path, None, new.tree, Change(path, "added", None, new))]
+            return [_Pair(path, None, new.tree, TreeChange(path, "added", None, new))]
         case Folder(), None:
-            return [_Pair(path, old.tree, None, Change(path, "deleted", old, None))]
+            return [_Pair(path, old.tree, None, TreeChange(path, "deleted", old, None))]
         case None, _:
-            return [Change(path, "added", None, new)]
+            return [TreeChange(path, "added", None, new)]
         case _, None:
-            return [Change(path, "deleted", old, None)]
+            return [TreeChange(path, "deleted", old, None)]
         case _:
             return _compare_both(path, old, new)
 
 
-def _compare_both(path: bytes, old: Entry, new: Entry) -> list[_Pair | Change]:
+def _compare_both(path: bytes, old: Entry, new: Entry) -> list[_Pair | TreeChange]:
     match old, new:
         case Folder(), Folder():
             below = _Pair(path, old.tree, new.tree)
-            return [Change(path, "mode", old, new), below] if old.mode != new.mode else [below]
+            return [TreeChange(path, "mode", old, new), below] if old.mode != new.mode else [below]
         case File(), File():
             if old.digest != new.digest:
-                return [Change(path, "modified", old, new)]
-            return [Change(path, "mode", old, new)] if old.mode != new.mode else []
+                return [TreeChange(path, "modified", old, new)]
+            return [TreeChange(path, "mode", old, new)] if old.mode != new.mode else []
         case Link(), Link():
-            return [Change(path, "modified", old, new)]
+            return [TreeChange(path, "modified", old, new)]
         case Folder(), _:
-            return [_Pair(path, old.tree, None), Change(path, "type", old, new)]
+            return [_Pair(path, old.tree, None), TreeChange(path, "type", old, new)]
         case _, Folder():
-            return [Change(path, "type", old, new), _Pair(path, None, new.tree)]
-    return [Change(path, "type", old, new)]
+            return [TreeChange(path, "type", old, new), _Pair(path, None, new.tree)]
+    return [TreeChange(path, "type", old, new)]
 
 
-def _find_renames(changes: list[Change], read: Read) -> list[Change]:
+def _find_renames(changes: list[TreeChange], read: Read) -> list[TreeChange]:
     gone = [change for change in changes if change.kind == "deleted" and _has_content(change.old)]
     come = [change for change in changes if change.kind == "added" and _has_content(change.new)]
     renamed = _same_content(gone, come)
@@ -194,22 +194,25 @@ def _find_renames(changes: list[Change], read: Read) -> list[Change]:
 
 
 def _has_content(entry: Entry | None) -> bool:
-    """Empty files are alike for no reason."""
+    """Return whether it can be recognized by its content: empty files are alike for no reason."""
     return isinstance(entry, Link) or (isinstance(entry, File) and entry.size > 0)
 
 
-def _renamed(gone: Change, come: Change, similarity: int) -> Change:
-    return Change(come.path, "renamed", gone.old, come.new, gone.path, similarity)
+def _renamed(gone: TreeChange, come: TreeChange, similarity: int) -> TreeChange:
+    return TreeChange(come.path, "renamed", gone.old, come.new, gone.path, similarity)
 
 
-def _same_content(gone: Sequence[Change], come: Sequence[Change]) -> dict[bytes, Change]:
-    """By new path. Of several with the same content those with the same name belong together, then in order."""
-    sources: dict[object, dict[bytes, Change]] = defaultdict(dict)
-    named: dict[object, list[Change]] = defaultdict(list)
+def _same_content(gone: Sequence[TreeChange], come: Sequence[TreeChange]) -> dict[bytes, TreeChange]:
+    """Find files that only moved, by new path.
+
+    Of several with the same content those with the same name belong together, then in order.
+    """
+    sources: dict[object, dict[bytes, TreeChange]] = defaultdict(dict)
+    named: dict[object, list[TreeChange]] = defaultdict(list)
     for change in gone:
         sources[_identity(change.old)][change.path] = change
         named[_identity(change.old), _base(change.path)].append(change)
-    renamed: dict[bytes, Change] = {}
+    renamed: dict[bytes, TreeChange] = {}
     for change in come:
         if namesakes := named.get((_identity(change.new), _base(change.path))):
             source = namesakes.pop(0)
@@ -229,8 +232,8 @@ def _base(path: bytes) -> bytes:
     return path.rpartition(b"/")[2]
 
 
-def _similar_content(gone: Sequence[Change], come: Sequence[Change], read: Read) -> dict[bytes, Change]:
-    """Text files that share at least half of their bytes in whole lines, the most similar first.
+def _similar_content(gone: Sequence[TreeChange], come: Sequence[TreeChange], read: Read) -> dict[bytes, TreeChange]:
+    """Find text files that share at least half of their bytes in whole lines, the most similar first.
 
     Time grows with the content, not with the number of pairs: candidates are found by the lines that few files have,
     and only a few of them are compared.
@@ -252,7 +255,7 @@ def _similar_content(gone: Sequence[Change], come: Sequence[Change], read: Read)
         for j, candidates in _candidates(gone, come, olds, news)
         for i in candidates
     ]
-    renamed: dict[bytes, Change] = {}
+    renamed: dict[bytes, TreeChange] = {}
     taken = set()
     for score, j, i in sorted(scores, key=lambda scored: (-scored[0], *scored[1:])):
         if score >= LEAST_SIMILARITY and i not in taken and come[j].path not in renamed:
@@ -262,7 +265,7 @@ def _similar_content(gone: Sequence[Change], come: Sequence[Change], read: Read)
 
 
 def _counted_lines(file: File, read: Read) -> Counter[bytes] | None:
-    """None for what is not text, and for what is damaged: that is no reason not to say which paths changed."""
+    """Count the lines; None for what is not text, and for damaged content, which is no reason to fail."""
     try:
         data = read(file.digest)
     except IntegrityError:
@@ -271,14 +274,17 @@ def _counted_lines(file: File, read: Read) -> Counter[bytes] | None:
 
 
 def is_binary(data: bytes) -> bool:
-    """As git decides it: a NUL near the beginning."""
+    """Decide as git does: by a NUL near the beginning."""
     return b"\0" in data[:8000]
 
 
 def _candidates(
-    gone: Sequence[Change], come: Sequence[Change], olds: dict[int, Counter[bytes]], news: dict[int, Counter[bytes]]
+    gone: Sequence[TreeChange],
+    come: Sequence[TreeChange],
+    olds: dict[int, Counter[bytes]],
+    news: dict[int, Counter[bytes]],
 ) -> Iterator[tuple[int, Iterable[int]]]:
-    """For each new file the old ones that have its name, and those that share most of its telling lines."""
+    """Yield for each new file the old ones that have its name, and those that share most of its telling lines."""
     by_line: dict[bytes, list[int]] = defaultdict(list)
     by_name: dict[bytes, list[int]] = defaultdict(list)
     for i, counted in olds.items():
@@ -299,7 +305,7 @@ def _candidates(
 
 
 def _similarity(old: Counter[bytes], new: Counter[bytes]) -> int:
-    """How much of the larger one both share, in percent; never 100, which is for what is the same."""
+    """Return how much of the larger one both share, in percent; never 100, which is for what is the same."""
     if len(new) < len(old):
         old, new = new, old
     shared = sum((len(line) + 1) * min(count, new[line]) for line, count in old.items() if line in new)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lastgood.compare.summary import Stat
-    from lastgood.compare.trees import Change
+    from lastgood.compare.trees import TreeChange
     from lastgood.engine.checkpoint import Checkpoint
 
 FileKind = Literal["file", "folder", "link", "left out"]
@@ -112,10 +112,10 @@ class FilesDiff:
         self._selected = {name: select(only, name) for name in (*self._old, *self._new)}
 
     @cached_property
-    def _changes(self) -> list[tuple[str, list[Change]]]:
+    def _changes(self) -> list[tuple[str, list[TreeChange]]]:
         return [(name, list(self._compare(name))) for name in dict.fromkeys((*self._old, *self._new))]
 
-    def _compare(self, name: str) -> Iterator[Change]:
+    def _compare(self, name: str) -> Iterator[TreeChange]:
         """Of a list of files nothing is known but these."""
         from lastgood.compare.trees import compare_trees
 
@@ -206,7 +206,7 @@ def _info(folder: str, entry: Entry) -> FileInfo:
             return FileInfo(path, "left out", why=entry.why)
 
 
-def _change(name: str, change: Change) -> FileChange:
+def _change(name: str, change: TreeChange) -> FileChange:
     entry = change.new if isinstance(change.new, File) else change.old
     size, sha256 = (entry.size, to_text(entry.digest)) if isinstance(entry, File) else (None, None)
     old = None if change.old_path is None else _shown(name, change.old_path)

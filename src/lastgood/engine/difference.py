@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lastgood.compare.state import Change, compare
+from lastgood.compare.state import StateChange, compare
 
 if TYPE_CHECKING:
     from lastgood.engine.browse import FilesDiff
@@ -21,7 +21,7 @@ class Difference:
         self.files = files
 
     @cached_property
-    def state(self) -> list[Change]:
+    def state(self) -> list[StateChange]:
         """Which parts of the state were added, removed or changed."""
         return [] if self.after is None else compare(self.before.state, self.after.state)
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lastgood.compare.state import Change, compare, same
+from lastgood.compare.state import StateChange, compare, same
 
 NAN = float("nan")
 leaves = (
@@ -33,15 +33,15 @@ values = st.recursive(
 )
 
 
-def apply(before: Any, changes: list[Change]) -> Any:
+def apply(before: Any, changes: list[StateChange]) -> Any:
     """`before` with the changes made: one level at a time, what is deeper first."""
     here = [change for change in changes if not change.path]
     if here:
         return here[0].after
     if not changes:
         return before
-    below: dict[int, tuple[Any, list[Change]]] = {}
-    direct: list[Change] = []
+    below: dict[int, tuple[Any, list[StateChange]]] = {}
+    direct: list[StateChange] = []
     for change in changes:
         if len(change.path) == 1 and change.kind != "changed":
             direct.append(change)
@@ -51,7 +51,7 @@ def apply(before: Any, changes: list[Change]) -> Any:
     return _rebuilt(before, list(below.values()), direct)
 
 
-def _shifted(change: Change) -> Change:
+def _shifted(change: StateChange) -> StateChange:
     return change._replace(path=change.path[1:])
 
 
@@ -62,7 +62,7 @@ def _own(before: Any, step: Any) -> Any:
     return next(key for key in before if same(key, step))
 
 
-def _rebuilt(before: Any, below: list[tuple[Any, list[Change]]], direct: list[Change]) -> Any:
+def _rebuilt(before: Any, below: list[tuple[Any, list[StateChange]]], direct: list[StateChange]) -> Any:
     removed = [change.path[0] for change in direct if change.kind == "removed"]
     added = [(change.path[0], change.after) for change in direct if change.kind == "added"]
     if type(before) is dict:
@@ -77,7 +77,7 @@ def _rebuilt(before: Any, below: list[tuple[Any, list[Change]]], direct: list[Ch
     return type(before)(items)
 
 
-def _for(below: list[tuple[Any, list[Change]]], step: Any) -> list[Change]:
+def _for(below: list[tuple[Any, list[StateChange]]], step: Any) -> list[StateChange]:
     return [change for own, changes in below if same(own, step) for change in changes]
 
 
@@ -116,7 +116,7 @@ def test_there_are_changes_exactly_where_values_are_not_the_same(before: Any, af
     ],
 )
 def test_values_that_python_takes_for_equal_differ_when_their_types_do(before: Any, after: Any) -> None:
-    assert compare({"a": before}, {"a": after}) == [Change(("a",), "changed", before, after)]
+    assert compare({"a": before}, {"a": after}) == [StateChange(("a",), "changed", before, after)]
 
 
 @pytest.mark.parametrize("value", [NAN, [NAN], (NAN,), {"a": NAN}, {NAN}, {NAN: 1}, complex(NAN, 1), Decimal("NaN")])
@@ -128,29 +128,29 @@ def test_nan_is_the_same_as_nan(value: Any) -> None:
 def test_maps_are_compared_by_key_whatever_their_order() -> None:
     assert compare({"a": 1, "b": 2}, {"b": 2, "a": 1}) == []
     assert compare({"a": 1, "b": 2}, {"b": 3, "c": 4}) == [
-        Change(("a",), "removed", before=1),
-        Change(("b",), "changed", 2, 3),
-        Change(("c",), "added", after=4),
+        StateChange(("a",), "removed", before=1),
+        StateChange(("b",), "changed", 2, 3),
+        StateChange(("c",), "added", after=4),
     ]
 
 
 def test_an_insertion_is_one_change_not_a_shift_of_all_that_follows() -> None:
-    assert compare([1, 2, 3], [1, 9, 2, 3]) == [Change((1,), "added", after=9)]
-    assert compare([1, 2, 3], [2, 3]) == [Change((0,), "removed", before=1)]
-    assert compare([1, 1], [1, 1, 1]) == [Change((2,), "added", after=1)]
+    assert compare([1, 2, 3], [1, 9, 2, 3]) == [StateChange((1,), "added", after=9)]
+    assert compare([1, 2, 3], [2, 3]) == [StateChange((0,), "removed", before=1)]
+    assert compare([1, 1], [1, 1, 1]) == [StateChange((2,), "added", after=1)]
 
 
 def test_a_change_deep_inside_is_named_by_its_path() -> None:
     before = {"messages": [{"role": "user"}, {"role": "user", "parts": (1, 2)}]}
     after = {"messages": [{"role": "user"}, {"role": "user", "parts": (1, 3)}]}
-    assert compare(before, after) == [Change(("messages", 1, "parts", 1), "changed", 2, 3)]
+    assert compare(before, after) == [StateChange(("messages", 1, "parts", 1), "changed", 2, 3)]
 
 
 def test_keys_that_cannot_be_told_apart_make_the_whole_map_one_value() -> None:
     before: Any = {float("nan"): 1, float("nan"): 2}
     assert compare(before, {float("nan"): 2, float("nan"): 1}) == []
     after: Any = {float("nan"): 1, float("nan"): 3}
-    assert compare(before, after) == [Change((), "changed", before, after)]
+    assert compare(before, after) == [StateChange((), "changed", before, after)]
 
 
 def test_the_work_grows_with_the_size_not_with_its_square(monkeypatch: pytest.MonkeyPatch) -> None:
