@@ -24,6 +24,11 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("here")
 
+HERE = Path(__file__).parent
+ONCE = [HERE / "faults", HERE / "tools", HERE / "upkeep"]
+"""Folders whose tests do not depend on the Python, as those marked `once` elsewhere: about failing disks, killed
+processes, garbage and repair."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """The workers of one run draw the same sample of faults. Programs that tests start hear signals, also when the
@@ -34,6 +39,12 @@ def pytest_configure(config: pytest.Config) -> None:
     state = tempfile.TemporaryDirectory(prefix="lastgood-state-")
     os.environ["XDG_STATE_HOME"] = state.name  # what is spooled by tests is nobody's
     config.add_cleanup(state.cleanup)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if any(item.path.is_relative_to(folder) for folder in ONCE):
+            item.add_marker(pytest.mark.once)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

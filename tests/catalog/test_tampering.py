@@ -1,20 +1,32 @@
-"""Rows changed behind the store's back, with page checksums that fit: digests alone can tell (A4, I3)."""
+"""Rows changed behind the store's back, with page checksums that fit: digests alone can tell (A4, I3).
+
+What damages bytes of a file is tried by the campaign `damage` of tests/faults.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
+from pathlib import Path
 from typing import Any
 
 import apsw
 import msgspec
 import pytest
+from tests.damage import CATALOG, tamper
 from zstandard import ZstdCompressor
 
 import lastgood
 from lastgood import IntegrityError
 from lastgood.codec import compress as compression
+from lastgood.errors import FormatError, LostCommitsError
 from lastgood.model.checkpoint import encode_record
 from lastgood.model.digest import digest
 
+pytestmark = pytest.mark.once
+
+DAMAGE = (IntegrityError, FormatError)
 LARGE = {"messages": [f"message {n} " * 60 for n in range(80)]}
 
 
@@ -75,3 +87,162 @@ def test_a_frame_that_promises_more_than_was_recorded_is_not_opened(monkeypatch:
     monkeypatch.setattr(compression._tools, "decompress", open_frame)
     with pytest.raises(IntegrityError):
         compression.decompress(compression.ZSTD, bomb, 10)
+
+
+def _one_checkpoint(tmp_path: Path) -> tuple[Path, str]:
+    folder = tmp_path / "store"
+    with lastgood.open(folder, user="tester") as store:
+        task = store.task("t")
+        task.save({"n": 0})
+        saved = task.save({"n": 1, "text": "x" * 5000}, message="secret", metadata={"a": 1})
+        store.tag(saved.id, "good")
+        return folder, saved.id
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE checkpoints SET record = CAST(substr(record, 1, length(record) - 1) || x'00' AS BLOB) WHERE id = ?",
+        "UPDATE checkpoints SET record = x'' WHERE id = ?",
+        "UPDATE checkpoints SET checksum = zeroblob(32) WHERE id = ?",
+        "UPDATE checkpoints SET placement = zeroblob(32) WHERE id = ?",
+        "UPDATE checkpoints SET version = 77 WHERE id = ?",
+        "UPDATE checkpoints SET record = (SELECT record FROM checkpoints WHERE number & 255 = 1) WHERE id = ?",
+    ],
+)
+def test_a_row_that_was_tampered_with_is_never_returned_as_data(tmp_path: Path, sql: str) -> None:
+    """A4, I3: not by get, state, load or verify; the list says which it is."""
+    folder, id_ = _one_checkpoint(tmp_path)
+    tamper(folder, sql, id_)
+    with lastgood.open(folder, user="tester") as store:
+        with pytest.raises(IntegrityError):
+            store.get_checkpoint(id_)
+        assert store.examine_checkpoint(id_)
+        listed = store.list_checkpoints("t")
+        assert [one.integrity_ok for one in listed] == [False, True]
+        with pytest.raises(IntegrityError):
+            _ = listed[0].state
+        assert listed[1].state == {"n": 0}
+
+
+@pytest.mark.parametrize("into", [dict, object, type(None), list])
+def test_a_damaged_checkpoint_is_not_loaded_as_a_type(tmp_path: Path, into: type) -> None:
+    """I3: `load` refuses damage as `state` does."""
+    folder, id_ = _one_checkpoint(tmp_path)
+    tamper(folder, "UPDATE checkpoints SET checksum = zeroblob(32) WHERE id = ?", id_)
+    with lastgood.open(folder, user="tester") as store, pytest.raises(IntegrityError):
+        store.list_checkpoints("t")[0].load(into)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM blobs",
+        "UPDATE blobs SET data = zeroblob(length(data))",
+        "UPDATE blobs SET size = size + 1",
+        "UPDATE blobs SET size = 0",
+        "UPDATE blobs SET size = -1",
+        "UPDATE blobs SET size = 1 << 40",
+        "UPDATE blobs SET encoding = 1 - encoding",
+        "UPDATE blobs SET encoding = 9",
+        "UPDATE blobs SET data = NULL",
+    ],
+)
+def test_a_blob_that_was_tampered_with_is_refused_and_named(tmp_path: Path, sql: str) -> None:
+    """B9, I3: which checkpoint, which blob; nothing comes back. A frame's own promise of a size is not believed."""
+    folder = tmp_path / "store"
+    with lastgood.open(folder, user="tester") as store:
+        id_ = store.task("t").save({"log": [f"entry {n} " * 20 for n in range(500)]}).id
+    tamper(folder, sql)
+    with lastgood.open(folder, user="tester") as store:
+        with pytest.raises(IntegrityError) as caught:
+            _ = store.get_checkpoint(id_).state
+        assert caught.value.details["checkpoint_id"] == id_
+        assert caught.value.details["blob"].startswith("sha256:")
+        assert store.examine_checkpoint(id_)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE attestations SET data = x'81a16101'",
+        "UPDATE attestations SET actor = 'someone else'",
+        "UPDATE attestations SET kind = 'verification'",
+        "UPDATE attestations SET data = x'c1'",
+        "UPDATE checkpoints SET branch = 99",
+    ],
+)
+def test_verifying_notices_tampered_attestations_and_places(tmp_path: Path, sql: str) -> None:
+    """A4: what changes later has digests of its own. Verification says no, or says that there is damage."""
+    folder, id_ = _one_checkpoint(tmp_path)
+    tamper(folder, sql)
+    with lastgood.open(folder, user="tester") as store, contextlib.suppress(IntegrityError, lastgood.NotFoundError):
+        assert store.examine_checkpoint(id_) != []
+
+
+def test_a_checkpoint_with_the_wrong_parent_does_not_verify(tmp_path: Path) -> None:
+    """A4: lineage is hash-linked."""
+    folder, id_ = _one_checkpoint(tmp_path)
+    with lastgood.open(folder, user="tester") as store:
+        first = store.list_checkpoints("t")[1].id
+    tamper(folder, "DELETE FROM checkpoints WHERE id = ?", first)
+    with lastgood.open(folder, user="tester") as store:
+        assert store.examine_checkpoint(id_)
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"SQLite format 3\0", os.urandom(8192), b"\0" * 8192], ids=len)
+def test_a_file_that_is_not_a_store_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
+    """I4: opened by mistake, it is refused and not a byte of it changes."""
+    file = tmp_path / "some.sqlite"
+    file.write_bytes(content)
+    with pytest.raises(DAMAGE):
+        lastgood.open(file)
+    assert file.read_bytes() == content
+
+
+def test_a_foreign_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    """I4."""
+    file = tmp_path / "other.db"
+    with contextlib.closing(apsw.Connection(str(file))) as connection:
+        connection.execute("CREATE TABLE t (x)")
+    before = file.read_bytes()
+    with pytest.raises(FormatError):
+        lastgood.open(file)
+    assert file.read_bytes() == before
+
+
+def test_a_list_with_holes_is_refused_and_the_pages_beside_them_are_not(store: lastgood.Store) -> None:
+    """I3: never silently fewer rows. A row that is gone leaves its sequence and its count behind."""
+    task = store.task("t")
+    made = [task.save({"n": n}) for n in range(30)]
+    database = store.catalog._database  # type: ignore[attr-defined]
+    database.write(lambda c: c.execute("DELETE FROM checkpoints WHERE id = ?", (made[14].id,)))
+    for listed in ("t", str(made[0].branch_id)):
+        with pytest.raises(IntegrityError, match="holes"):
+            store.list_checkpoints(listed)
+    assert len(store.list_checkpoints("t", 10)) == 10
+    assert len(store.list_checkpoints("t", 10, before=15)) == 10
+    with pytest.raises(IntegrityError):
+        store.list_checkpoints("t", 10, before=20)
+
+
+@pytest.mark.parametrize("keep", [0, 0.5])
+def test_a_log_that_was_cut_off_is_detected_and_its_loss_can_be_accepted(tmp_path: Path, keep: float) -> None:
+    """I3, G6: truncation loses acknowledged commits; every read says so, and accepting it is a deliberate act."""
+    folder, copy = tmp_path / "store", tmp_path / "copy"
+    with lastgood.open(folder, user="tester") as store:
+        for n in range(50):
+            store.task("t").save({"n": n, "text": f"entry {n} " * 100})
+        shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("*-shm"))
+    log = copy / f"{CATALOG}-wal"
+    os.truncate(log, int(keep * log.stat().st_size))
+    with lastgood.open(copy, user="tester") as store:
+        with pytest.raises(LostCommitsError):
+            store.tasks()
+        with pytest.raises(LostCommitsError):
+            store.task("third")
+        assert store.catalog.accept_loss() > 0
+        for info in store.tasks():
+            for one in store.list_checkpoints(info.id):
+                assert store.examine_checkpoint(one.id) == []
+        store.task("third").save({"after": "loss"})

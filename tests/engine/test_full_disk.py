@@ -12,6 +12,8 @@ import pytest
 import lastgood
 from lastgood import DiskFullError
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:

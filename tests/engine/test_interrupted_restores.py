@@ -11,6 +11,8 @@ from tests.dying import let_die
 import lastgood
 from lastgood.local.process import this_process
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:

@@ -15,6 +15,8 @@ from tests.faults.volume import Volume, mounted, no_volume
 import lastgood
 from lastgood import UnavailableError
 
+pytestmark = pytest.mark.once
+
 LARGE = bytes(range(256)) * 8192
 
 

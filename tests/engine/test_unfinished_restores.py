@@ -15,6 +15,8 @@ from lastgood.engine import rewind
 from lastgood.files.apply import apply
 from lastgood.local.process import this_process
 
+pytestmark = pytest.mark.once
+
 FIRST, SECOND = {"n": 1}, {"n": 2}
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-PAGE, FRAME_HEAD, LOG_HEAD = 4096, 24, 32
+PAGE, DATABASE_HEAD, FRAME_HEAD, LOG_HEAD = 4096, 100, 24, 32
 END = 1 << 62
 _PACK_HEAD, _ENTRY_HEAD, _ENTRY_MARK, _LENGTH = 28, 49, b"LGPE", slice(40, 44)
 
@@ -86,6 +86,16 @@ def flip(place: Place, dice: random.Random) -> Damage:
         _edit(store / place.file, at, lambda old: bytes([old[0] ^ mask]), 1)
 
     return Damage(f"{place.file}: bits {mask:02x} of byte {at} flipped", [(place.file, at, at + 1)], do)
+
+
+def flip_head(place: Place, dice: random.Random) -> Damage:
+    """One bit of the header of a database or a log, which says how all the rest is read."""
+    at, bit = dice.randrange(LOG_HEAD if place.file.endswith("-wal") else DATABASE_HEAD), 1 << dice.randrange(8)
+
+    def do(store: Path) -> None:
+        _edit(store / place.file, at, lambda old: bytes([old[0] ^ bit]), 1)
+
+    return Damage(f"{place.file}: bit {bit:02x} of byte {at} of its header flipped", [(place.file, at, at + 1)], do)
 
 
 def zero(place: Place, dice: random.Random) -> Damage:

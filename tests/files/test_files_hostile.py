@@ -38,6 +38,8 @@ from lastgood.files.lock import locked
 from lastgood.files.roots import open_roots
 from lastgood.local.process import this_process
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def place() -> Iterator[Bench]:

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 from tests.faults import shim
 
-pytestmark = pytest.mark.skipif(shim.no_compiler() is not None, reason=f"NOT TESTED, crashes: {shim.no_compiler()}")
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.skipif(shim.no_compiler() is not None, reason=f"NOT TESTED, crashes: {shim.no_compiler()}"),
+]
 
 
 @pytest.mark.parametrize("kind", ["kill", "tear"])

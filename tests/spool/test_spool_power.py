@@ -24,6 +24,8 @@ from lastgood.spool.database import SpoolDatabase
 from lastgood.spool.log import Log
 from lastgood.spool.place import NAME
 
+pytestmark = pytest.mark.once
+
 needs_shim = pytest.mark.skipif(shim.no_compiler() is not None, reason=f"NOT TESTED, syncs: {shim.no_compiler()}")
 
 UNSYNCED = Bug(

@@ -21,6 +21,8 @@ from tests.steered import Program, another_host
 import lastgood
 from lastgood import ConflictError, LeaseError, Store
 
+pytestmark = pytest.mark.once
+
 FULL = bool(os.environ.get("LASTGOOD_FULL"))
 ROOT = Path(__file__).parents[2]
 

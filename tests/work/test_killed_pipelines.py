@@ -17,6 +17,8 @@ from tests.killing import STAGES
 
 import lastgood
 
+pytestmark = pytest.mark.once
+
 FULL = bool(os.environ.get("LASTGOOD_FULL"))
 KILLS = 200 if FULL else 15
 

@@ -70,7 +70,18 @@ def _times(count: int) -> dict[Kind, int]:
 PARTS: dict[str, tuple[str, Sequence[Aim]]] = {
     "database": (
         "closed",
-        [Aim(_database, {**_times(3300), damages.exchange: 900, damages.age: 200, damages.restore_all_old: 1})],
+        [
+            Aim(
+                _database,
+                {
+                    **_times(3300),
+                    damages.flip_head: 300,
+                    damages.exchange: 900,
+                    damages.age: 200,
+                    damages.restore_all_old: 1,
+                },
+            )
+        ],
     ),
     "packs": (
         "closed",
@@ -79,7 +90,7 @@ PARTS: dict[str, tuple[str, Sequence[Aim]]] = {
     "log": (
         "killed",
         [
-            Aim(_log, {**_times(1400), damages.age: 100, damages.restore_all_old: 1}),
+            Aim(_log, {**_times(1400), damages.flip_head: 100, damages.age: 100, damages.restore_all_old: 1}),
             Aim(_database, {**_times(500), damages.exchange: 200, damages.age: 50}),
             Aim(_file("catalog.sqlite-shm"), _times(200)),
             Aim(_file("catalog.sqlite-lock"), _times(250)),
