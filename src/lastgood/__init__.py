@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from lastgood.model.request import Request
     from lastgood.model.step import OpenStep
     from lastgood.model.task import BranchInfo, TaskInfo
-    from lastgood.observe.alert import Alert, Thresholds
+    from lastgood.observe.alerts import Alert, Thresholds
     from lastgood.observe.log import correlation, reporting
-    from lastgood.observe.snapshot import Metrics
+    from lastgood.observe.metrics import Metrics
     from lastgood.secrets.redaction import Redaction
     from lastgood.spool.replay import Diverged, Replayed, SetAside
     from lastgood.spool.spool import SpoolFigures
@@ -180,7 +180,7 @@ _HOMES = {
     "Stopped": "lastgood.work.session",
     "before_risky": "lastgood.work.risky",
     "current_session": "lastgood.work.session",
-    "Alert": "lastgood.observe.alert",
+    "Alert": "lastgood.observe.alerts",
     "stage": "lastgood.work.stage",
     "AppendList": "lastgood.codec.append_list",
     "BranchInfo": "lastgood.model.task",
@@ -214,7 +214,7 @@ _HOMES = {
     "IntegrityError": "lastgood.errors",
     "InvalidError": "lastgood.errors",
     "LostCommitsError": "lastgood.errors",
-    "Metrics": "lastgood.observe.snapshot",
+    "Metrics": "lastgood.observe.metrics",
     "NotFoundError": "lastgood.errors",
     "OpenStep": "lastgood.model.step",
     "Options": "lastgood.engine.options",
@@ -234,7 +234,7 @@ _HOMES = {
     "Task": "lastgood.task",
     "TaskInfo": "lastgood.model.task",
     "TaskUsage": "lastgood.upkeep.usage",
-    "Thresholds": "lastgood.observe.alert",
+    "Thresholds": "lastgood.observe.alerts",
     "UnavailableError": "lastgood.errors",
     "UnstorableError": "lastgood.errors",
     "Usage": "lastgood.upkeep.usage",

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from lastgood.engine.workspace import Folders
     from lastgood.evidence.verifier import EvidenceVerifier
     from lastgood.model.evidence import EvidencePack
-    from lastgood.observe.alert import Severity
-    from lastgood.observe.snapshot import Metrics
+    from lastgood.observe.alerts import Severity
+    from lastgood.observe.metrics import Metrics
     from lastgood.spool.replay import Replayed
     from lastgood.spool.spool import Spool, SpoolFigures
     from lastgood.task import Task
@@ -134,8 +134,15 @@ class Store:
         self.user = user
         self.options = options or Options()
         self.meter = Meter()
-        self.alarms = Alarms(self.options, self.meter)
-        self._cache = CheckpointCache(self.options.cache_checkpoints, self.alarms.look_at_cache)
+        self.alarms = Alarms(
+            self.meter,
+            self.options.thresholds,
+            on_alert=self.options.on_alert,
+            redact=self.options.redaction.text,
+            cache_bytes=self.options.cache_alert_bytes,
+            max_bytes=self.options.max_bytes,
+        )
+        self._cache = CheckpointCache(self.options.cache_checkpoints, self.alarms.check_cache)
         self.spool = self._open_spool(catalog)
         self.catalog = catalog if self.spool is None else self.spool.catalog
         self._verifier: EvidenceVerifier | None = None
@@ -423,9 +430,16 @@ class Store:
     def metrics(self) -> Metrics:
         """What this process has counted of the store since it was opened here: saves, restores, verifications, cache,
         spool, size. `.to_prometheus()` and `.to_dict()` tell it to others."""
-        from lastgood.observe.snapshot import take
-
-        return take(self)
+        figures = self.cache_figures()
+        names = ("entries", "bytes", "hits", "misses", "evictions")
+        values: dict[str, float | None] = {f"cache_{name}": getattr(figures, name) for name in names}
+        values["store_max_bytes"] = self.options.max_bytes
+        with suppress(CheckpointError, OSError):  # the backend is away, or the store is closed: nobody knows its size
+            size = values["store_bytes"] = self.meter.remember_size(self.size)
+            self.alarms.check_size(int(size))
+        found = self.meter.snapshot(values)
+        self.alarms.check_spool(int(found.value("spool_checkpoints")), int(found.value("spool_bytes")))
+        return found
 
     def size(self) -> int:
         """Bytes on disk, of the catalog and the packs."""

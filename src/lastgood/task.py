@@ -28,7 +28,7 @@ from lastgood.local.process import this_process
 from lastgood.model.checkpoint import COMPANIONS
 from lastgood.model.identity import check_flag
 from lastgood.model.task import BranchInfo
-from lastgood.observe.spans import spanned
+from lastgood.observe.log import spanned
 
 if TYPE_CHECKING:
     from lastgood.catalog.contract import Met, Position, StoredCheckpoint
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 NOT_GIVEN: Any = object()
 
-_spanned = partial(spanned, store_of=lambda task: task._store, about=lambda task, *_: {"task_id": task.task_id})
+_spanned = partial(spanned, meter_of=lambda task: task._store.meter, about=lambda task, *_: {"task_id": task.task_id})
 
 
 class Task:

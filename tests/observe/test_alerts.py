@@ -12,8 +12,7 @@ import pytest
 
 import lastgood
 from lastgood import Alert, InvalidError, Store, Thresholds, UnavailableError
-from lastgood.observe.alert import CODES
-from lastgood.observe.alerts import Watermark
+from lastgood.observe.alerts import CODES, Watermark
 
 
 @pytest.fixture
@@ -190,9 +189,9 @@ def test_what_waits_in_the_spool_is_told_by_number_and_by_bytes(
     """A8: by whoever keeps the spool, and whenever metrics are read."""
     figures = {"spool_checkpoints": 0, "spool_bytes": 0}
     with opened(thresholds=Thresholds(spool_checkpoints=10, spool_bytes=1000)) as store:
-        store.alarms.look_at_spool(11, 500)
-        store.alarms.look_at_spool(12, 1001)
-        store.alarms.look_at_spool(13, 2000)
+        store.alarms.check_spool(11, 500)
+        store.alarms.check_spool(12, 1001)
+        store.alarms.check_spool(13, 2000)
         assert codes(alerts) == ["spool_depth", "spool_bytes"]
         for name in figures:
             store.meter.register_gauge(name, "", lambda name=name: figures[name])  # type: ignore[misc]
@@ -231,8 +230,8 @@ def test_a_share_of_the_quota_is_told_when_somebody_looks(opened: Callable[..., 
         store.task("t").save({})
         store.metrics()
         assert alerts == []
-        store.alarms.look_at_store(600 << 20)
-        store.alarms.look_at_store(700 << 20)
+        store.alarms.check_size(600 << 20)
+        store.alarms.check_size(700 << 20)
     assert codes(alerts) == ["quota"]
     assert alerts[0].message == "the store takes 629,145,600 bytes of the 1,073,741,824 allowed"
 

@@ -36,6 +36,7 @@ from lastgood.observe.log import is_logging, log_operation, log_warning
 if TYPE_CHECKING:
     from lastgood.engine.verification import Proof
     from lastgood.model.evidence import EvidencePack
+    from lastgood.observe.meter import Meter
     from lastgood.store import Store
 
 
@@ -133,9 +134,9 @@ class Cursor:
                 told = f"a checkpoint of {self.task_id!r} was not saved: {error}"
                 self.store.alert(told, self.task_id, error, code="save_failed")
                 if (policy or self.store.options.on_failure) == "continue":
-                    self.store.meter.save("lost", draft)
+                    self.store.meter.count_save("lost", draft.type)
                     return self._lost(draft)
-                self.store.meter.save("failed", draft)
+                self.store.meter.count_save("failed", draft.type)
                 raise
             if committed.repeated:
                 saved = self.store.wrap(committed.stored)
@@ -215,7 +216,7 @@ class Cursor:
             if spool is None or policy == "raise" or not spool.takes(error):
                 raise
             taken = spool.take(self._ground(), self.head, draft, self._spool_splitters, error)
-            self.store.meter.save("spooled", draft)
+            self.store.meter.count_save("spooled", draft.type)
             return taken
 
     def _leans_on_store(self, draft: Draft, error: CheckpointError) -> bool:
@@ -252,7 +253,10 @@ class Cursor:
             store.housekeeping.note(committed.stored.placement.sequence, sum(pack.size for pack in packs))
         if not committed.repeated and self._splitters.roots:
             store.remember(committed.stored, self._splitters.roots)
-        store.meter.save("repeated" if committed.repeated else "stored", draft, record, self._splitters.new_bytes)
+        if committed.repeated:
+            store.meter.count_save("repeated", draft.type)
+        else:
+            _count_stored(store.meter, draft, record, self._splitters.new_bytes)
         return record, committed
 
     def _ground(self) -> Ground:
@@ -330,3 +334,16 @@ class _NeverStored:
 
     def verification(self) -> None:
         return None
+
+
+def _count_stored(meter: Meter, draft: Draft, record: Record, new_bytes: int) -> None:
+    """Count a checkpoint that was stored, what its evidence gave, and the restore or fork that it records."""
+    files = sum(root.file_count for root in draft.files.roots) if isinstance(draft.files, tuple) else 0
+    meter.count_stored(draft.type, draft.began, record.state.size if record.state is not None else 0, new_bytes, files)
+    if draft.proof is not None and draft.proof.finish() is not None:
+        meter.count_verification(draft.proof.pack)
+    for note in draft.notes:
+        if note.data.get("by") == "fork":
+            meter.count("forks")
+        else:
+            meter.count("restores", {"what": note.data.get("what", "state")})

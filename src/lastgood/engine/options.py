@@ -10,7 +10,7 @@ import msgspec
 
 from lastgood.errors import InvalidError
 from lastgood.model.identity import check_flag, check_number
-from lastgood.observe.alert import Alert, Thresholds
+from lastgood.observe.alerts import Alert, Thresholds
 from lastgood.secrets.redaction import Redaction
 
 OnFailure = Literal["spool", "raise", "continue"]

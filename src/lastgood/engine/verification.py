@@ -16,7 +16,7 @@ from lastgood.errors import CheckpointError, InvalidError
 from lastgood.model.checkpoint import Attestation, encode_plain
 from lastgood.model.evidence import Evidence, EvidencePack
 from lastgood.model.identity import MAX_TEXT_BYTES, is_text, moment
-from lastgood.observe.spans import spanned
+from lastgood.observe.log import spanned
 from lastgood.secrets.redaction import MASK, Redaction
 
 if TYPE_CHECKING:
@@ -124,7 +124,9 @@ def proving(
 
 
 @spanned(
-    "verify", lambda store: store, lambda _, stored, *more: {"task_id": stored.task_id, "checkpoint_id": stored.id}
+    "verify",
+    lambda store: store.meter,
+    lambda _, stored, *more: {"task_id": stored.task_id, "checkpoint_id": stored.id},
 )
 def verify_stored(
     store: Store, stored: StoredCheckpoint, record: Recording = "always", *, files: bool = False, live: bool = False
@@ -146,7 +148,7 @@ def verify_stored(
         with suppress(CheckpointError):  # what was found is said all the same, in a store that takes no more, too
             if record == "always" or not _is_recorded(store, stored, result):
                 store.catalog.attest(stored.owner, [stored.id], "verification", data, store.actor())
-    store.meter.verification(pack, intact=result.intact)
+    store.meter.count_verification(pack, intact=result.intact)
     store.log("verify", stored.task_id, checkpoint_id=stored.id, verified=result.verified, intact=result.intact)
     return result
 

@@ -1,30 +1,94 @@
-"""Where alerts go: the log and the program's own function. And the thresholds that raise some of them."""
+"""Alerts: what a person should know now, where it goes, and the thresholds that raise some of them."""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
+from lastgood.errors import InvalidError
 from lastgood.local.fork import renew_after_fork
-from lastgood.observe.alert import Alert, Severity
+from lastgood.model.identity import check_number, moment, now
 from lastgood.observe.log import current_correlation, log_error
 
 if TYPE_CHECKING:
-    from lastgood.engine.options import Options
     from lastgood.observe.meter import Meter
 
+Severity = Literal["warning", "error", "critical"]
+MEBIBYTE = 1 << 20
 LEFT = 0.9
 """A threshold is left at this share of it: what goes up and down around it is one alert, not many."""
 
+CODES = {
+    "save_failed": "a checkpoint was not stored",
+    "saves_failing": "so many in a row were not stored (`save_failures`)",
+    "spool_depth": "so many checkpoints wait in the spool (`spool_checkpoints`)",
+    "spool_bytes": "so many bytes wait in the spool (`spool_bytes`)",
+    "store_away": "the store does not answer; checkpoints go into the spool until it does",
+    "spool_nearly_full": "the spool has taken most of what it may (`spool_bytes` when opening)",
+    "spool_lost": "checkpoints were in memory alone, and are gone with the process",
+    "spool": "what is spooled cannot be brought into the store, or the spool itself is damaged or has no room",
+    "cache_memory": "checkpoints in memory take so many bytes (`cache_bytes`, or `cache_alert_bytes`)",
+    "quota": "the store takes so much of `max_bytes` (`quota_share`)",
+    "quota_exceeded": "it takes more than it may, and nothing more can go by itself",
+    "collect_failed": "what nobody needs could not be removed",
+    "pack_damaged": "a pack could not be rewritten, because it is damaged",
+    "restore_interrupted": "a restore of files had been interrupted; it was finished or taken back",
+    "restore_incomplete": "files could not be put back",
+    "step_unsettled": "a failed step was not recorded as failed, or its files were not put back",
+    "session": "a session could not renew its lease, save by itself, or record how it ended",
+    "watch_lost": "a folder cannot be watched any more; saves look at all of it",
+    "alert": "anything else",
+}
+
+
+class Alert(msgspec.Struct, frozen=True):
+    """A message that a person should read now. `code` is stable and for programs; docs/metrics.md lists them."""
+
+    message: str
+    task_id: str | None = None
+    error: Exception | None = None
+    code: str = "alert"
+    severity: Severity = "error"
+    correlation_id: str | None = None
+    at: datetime = msgspec.field(default_factory=lambda: moment(now()))
+
+
+class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits from which on an alert is sent: once when one is crossed, and again only after it was left. None: never.
+
+    `save_failures` in a row; `spool_checkpoints` and `spool_bytes` that wait for the backend; `cache_bytes` in memory
+    (None: the option `cache_alert_bytes` says); `quota_share` of `max_bytes`, which none is set for, because a store
+    that keeps to its limit by itself is always near it.
+    """
+
+    save_failures: int | None = 3
+    spool_checkpoints: int | None = 100
+    spool_bytes: int | None = 64 * MEBIBYTE
+    cache_bytes: int | None = None
+    quota_share: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("save_failures", "spool_checkpoints", "spool_bytes", "cache_bytes"):
+            if (value := getattr(self, name)) is not None:
+                check_number(name, value, low=1 if name == "save_failures" else 0)
+        share: object = self.quota_share
+        if share is not None and not (isinstance(share, int | float) and type(share) is not bool and 0 < share <= 1):
+            raise InvalidError("quota_share is no share", hint="give a number above 0, up to 1", field="quota_share")
+
 
 class Watermark:
-    """Tells when a value has come above `limit`, and again only after it was left. None: there is no limit."""
+    """A limit that a value crosses once, and again only after it has left it. None: there is no limit."""
 
     def __init__(self, limit: float | None) -> None:
         self.limit = limit
         self.is_above = False
 
     def crosses(self, value: float) -> bool:
+        """Say whether `value` has just come above the limit."""
         if self.limit is None:
             return False
         crossed = value > self.limit and not self.is_above
@@ -34,19 +98,33 @@ class Watermark:
 
 
 class Alarms:
-    """Of one store. Nothing that a hook does reaches whoever raises an alert, except the time that `on_alert` takes."""
+    """A store's alerts: sent to the log and to `on_alert`, and raised when a threshold is crossed.
 
-    def __init__(self, options: Options, meter: Meter) -> None:
-        self._options = options
+    What `on_alert` raises is logged. It takes the time of the thread that raises the alert.
+    """
+
+    def __init__(
+        self,
+        meter: Meter,
+        thresholds: Thresholds,
+        *,
+        on_alert: Callable[[Alert], None] | None,
+        redact: Callable[[str], str],
+        cache_bytes: int,
+        max_bytes: int | None,
+    ) -> None:
         self._meter = meter
-        self._telling = threading.local()
-        wanted, most = options.thresholds, options.max_bytes
-        self._failures = Watermark(None if wanted.save_failures is None else wanted.save_failures - 1)
-        self._depth = Watermark(wanted.spool_checkpoints)
-        self._bytes = Watermark(wanted.spool_bytes)
-        self._cache = Watermark(options.cache_alert_bytes if wanted.cache_bytes is None else wanted.cache_bytes)
-        self._quota = Watermark(None if most is None or wanted.quota_share is None else most * wanted.quota_share)
-        meter.on_failure = self._look_at_failures
+        self._on_alert = on_alert
+        self._redact = redact
+        self._max_bytes = max_bytes
+        self._calling = threading.local()
+        most, share = thresholds.save_failures, thresholds.quota_share
+        self._failures = Watermark(None if most is None else most - 1)
+        self._depth = Watermark(thresholds.spool_checkpoints)
+        self._bytes = Watermark(thresholds.spool_bytes)
+        self._cache = Watermark(cache_bytes if thresholds.cache_bytes is None else thresholds.cache_bytes)
+        self._quota = Watermark(None if max_bytes is None or share is None else max_bytes * share)
+        meter.on_failure = self._check_failures
         self.renew_locks()
         renew_after_fork(self)
 
@@ -56,7 +134,8 @@ class Alarms:
     def send(
         self, message: str, task_id: str | None, error: Exception | None, code: str, severity: Severity = "error"
     ) -> None:
-        message = self._options.redaction.text(message)
+        """Log an alert, count it, and call `on_alert` with it."""
+        message = self._redact(message)
         alert = Alert(message, task_id, error, code, severity, current_correlation())
         log_error(message, task_id=task_id, correlation_id=alert.correlation_id, code=code, severity=severity)
         self._meter.count("alerts", {"code": code})
@@ -64,32 +143,32 @@ class Alarms:
 
     # --- thresholds ----------------------------------------------------------------------------------------
 
-    def look_at_spool(self, checkpoints: int, size: int) -> None:
-        """So many checkpoints, and bytes, wait for the backend."""
+    def check_spool(self, checkpoints: int, size: int) -> None:
+        """Alert if too many checkpoints, or bytes, wait for the backend."""
         if self._crosses(self._depth, checkpoints):
             self.send(f"{checkpoints:,} checkpoints wait in the spool for the backend", None, None, "spool_depth")
         if self._crosses(self._bytes, size):
             self.send(f"{size:,} bytes wait in the spool for the backend", None, None, "spool_bytes")
 
-    def look_at_cache(self, size: int) -> None:
-        """Checkpoints in memory take so many bytes."""
+    def check_cache(self, size: int) -> None:
+        """Alert if checkpoints in memory take too many bytes."""
         if self._crosses(self._cache, size):
             limit = self._cache.limit
-            told = f"{size:,} bytes of checkpoints are held in memory, more than {limit:,}"
-            self.send(told, None, None, "cache_memory", "warning")
+            message = f"{size:,} bytes of checkpoints are held in memory, more than {limit:,}"
+            self.send(message, None, None, "cache_memory", "warning")
 
-    def look_at_store(self, size: int) -> None:
-        """The store takes so many bytes on disk."""
+    def check_size(self, size: int) -> None:
+        """Alert if the store takes too many bytes on disk."""
         if self._crosses(self._quota, size):
-            told = f"the store takes {size:,} bytes of the {self._options.max_bytes:,} allowed"
-            self.send(told, None, None, "quota", "warning")
+            message = f"the store takes {size:,} bytes of the {self._max_bytes:,} allowed"
+            self.send(message, None, None, "quota", "warning")
 
-    def _look_at_failures(self, failing: int) -> None:
+    def _check_failures(self, failing: int) -> None:
         if failing == 1:  # one was stored before it
             self._failures.is_above = False
         if self._crosses(self._failures, failing):
-            told = f"{failing} checkpoints in a row were not stored"
-            self.send(told, None, None, "saves_failing", "critical")
+            message = f"{failing} checkpoints in a row were not stored"
+            self.send(message, None, None, "saves_failing", "critical")
 
     def _crosses(self, mark: Watermark, value: float) -> bool:
         with self._lock:
@@ -98,14 +177,13 @@ class Alarms:
     # --- hooks ---------------------------------------------------------------------------------------------
 
     def _call(self, alert: Alert) -> None:
-        """The program's own function, in this thread; not for an alert that the function itself gives rise to."""
-        call = self._options.on_alert
-        if call is None or getattr(self._telling, "now", False):
+        """Call `on_alert` in this thread, unless the alert was raised inside it."""
+        if self._on_alert is None or getattr(self._calling, "now", False):
             return
-        self._telling.now = True
+        self._calling.now = True
         try:
-            call(alert)
+            self._on_alert(alert)
         except Exception as error:
             log_error(f"on_alert raised {type(error).__name__} for an alert", code=alert.code)
         finally:
-            self._telling.now = False
+            self._calling.now = False

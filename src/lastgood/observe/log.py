@@ -1,4 +1,4 @@
-"""Who acts and in which correlation, and the log line that each operation leaves (A7).
+"""The correlation of operations, and what each leaves behind: a log line (A7), and a span if spans are wanted.
 
 `logging` is imported when there is something to say: a program that has not imported it does not listen.
 """
@@ -8,12 +8,15 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from lastgood.model.identity import check_name, new_id
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 LOGGER, INFO = "lastgood", 20
 
@@ -25,7 +28,7 @@ _report: ContextVar[Report | None] = ContextVar("lastgood_report", default=None)
 
 @contextmanager
 def correlation(id: str | None = None) -> Iterator[str]:
-    """Everything inside belongs together: events, records and log lines carry this id (default: a new one)."""
+    """Mark all that is done inside: events, records and log lines carry this id (default: a new one)."""
     value = new_id() if id is None else check_name("correlation id", id)
     token = _correlation.set(value)
     try:
@@ -36,8 +39,8 @@ def correlation(id: str | None = None) -> Iterator[str]:
 
 @contextmanager
 def reporting(report: Report) -> Iterator[None]:
-    """Inside, `report` is called now and then by work that takes long: what is done, how much of it, and of how much
-    (0: not known). In this thread alone; what it raises ends the work."""
+    """Have `report` called by long work inside, now and then: what is done, how much of it, and of how much (0: not
+    known). In this thread alone; what it raises ends the work."""
     token = _report.set(report)
     try:
         yield
@@ -46,8 +49,9 @@ def reporting(report: Report) -> Iterator[None]:
 
 
 def report(doing: str, done: int, of: int) -> None:
-    if (told := _report.get()) is not None:
-        told(doing, done, of)
+    """Report progress to the function that `reporting` has set, if any."""
+    if (call := _report.get()) is not None:
+        call(doing, done, of)
 
 
 def current_correlation() -> str | None:
@@ -66,29 +70,29 @@ def operating_system_user() -> str:
 
 @functools.cache
 def _logger() -> Any:
-    """Asked for once: `getLogger` takes a lock that an interrupt may leave held, and then nobody could save."""
-    import logging  # waits for whoever is importing it just now
+    """Return the logger, asked for once: `getLogger` takes a lock that an interrupt may leave held."""
+    import logging  # waits for a thread that is importing it just now
 
     return logging.getLogger(LOGGER)
 
 
 _listeners: list[Callable[[Any], None]] = []
-"""Who is to be attached to the logger before it says something."""
+"""Functions that attach a handler to the logger, called before its next warning or error."""
 
 
 @contextmanager
 def listening(hear: Callable[[Any], None]) -> Iterator[None]:
-    """Inside, `hear` gets the records of warnings and errors. `logging` is imported when there is one."""
+    """Have `hear` called with the records of warnings and errors. `logging` is imported when there is one."""
     attached: list[Any] = []
 
     def attach(logger: Any) -> None:
         import logging
 
-        class Hearing(logging.Handler):
+        class Handler(logging.Handler):
             def emit(self, record: logging.LogRecord) -> None:
                 hear(record)
 
-        attached.append(Hearing(logging.WARNING))
+        attached.append(Handler(logging.WARNING))
         logger.addHandler(attached[-1])
 
     _listeners.append(attach)
@@ -101,7 +105,8 @@ def listening(hear: Callable[[Any], None]) -> Iterator[None]:
             _logger().removeHandler(handler)
 
 
-def _heard_logger() -> Any:
+def _attached_logger() -> Any:
+    """Return the logger with the handlers of all who listen."""
     logger = _logger()
     while _listeners:
         with suppress(IndexError):  # another thread was faster
@@ -114,11 +119,11 @@ def is_logging() -> bool:
 
 
 def log_error(message: str, **fields: object) -> None:
-    _heard_logger().error("%s", message, extra={"lastgood": fields})
+    _attached_logger().error("%s", message, extra={"lastgood": fields})
 
 
 def log_warning(message: str, **fields: object) -> None:
-    _heard_logger().warning("%s", message, extra={"lastgood": fields})
+    _attached_logger().warning("%s", message, extra={"lastgood": fields})
 
 
 def log_operation(
@@ -133,7 +138,7 @@ def log_operation(
     at: int = 0,
     **more: object,
 ) -> None:
-    """One line a machine can read. The states are control states, the previous one as the store had it."""
+    """Log an operation, with fields for programs. The states are control states, the previous one as stored."""
     fields = {
         "correlation_id": correlation_id,
         "user_id": user,
@@ -146,3 +151,61 @@ def log_operation(
         **more,
     }
     _logger().info("%s %s", action, task_id, extra={"lastgood": fields})
+
+
+# --- spans ---
+
+
+class Span(Protocol):
+    """A span of a trace."""
+
+    def set_attribute(self, key: str, value: str | bool) -> None: ...
+
+
+Spans = Callable[[str, Mapping[str, str]], AbstractContextManager[Span]]
+"""Begins a span by its name and attributes."""
+
+
+class Tracing(Protocol):
+    """A meter, as operations see it: with `spans` when they are wanted."""
+
+    spans: Spans | None
+
+
+def spanned(
+    name: str, meter_of: Callable[[Any], Tracing], about: Callable[..., Mapping[str, str]]
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Run the decorated operation inside a span if its meter has `spans`; else as it is, for 0.2 us.
+
+    `meter_of` gets the operation's first argument, `about` all that are given by position.
+    """
+
+    def decorate(operation: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(operation)
+        def inside(*args: P.args, **kwargs: P.kwargs) -> R:
+            spans = meter_of(args[0]).spans
+            if spans is None:
+                return operation(*args, **kwargs)
+            with spans(name, _named(about(*args))) as span:
+                result = operation(*args, **kwargs)
+                _describe(span, result)
+                return result
+
+        return inside
+
+    return decorate
+
+
+def _named(about: Mapping[str, str]) -> dict[str, str]:
+    named = {f"lastgood.{name}": value for name, value in about.items()}
+    if (correlation_id := current_correlation()) is not None:
+        named["lastgood.correlation_id"] = correlation_id
+    return named
+
+
+def _describe(span: Span, result: object) -> None:
+    """Copy the attributes of a checkpoint, or of the result of checking one."""
+    made = getattr(result, "checkpoint", result)
+    for name in ("checkpoint_id", "status", "verified"):
+        if (value := getattr(made, name, None)) is not None:
+            span.set_attribute(f"lastgood.{name}", value)

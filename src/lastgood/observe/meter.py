@@ -1,44 +1,45 @@
-"""What a store counts while it works.
-
-Counting must not hold up a save, whatever happens to whom in its middle: a note is put at the end of a deque, which
-takes no lock. Whoever finds many of them there, or reads, adds them up; a lock that an interrupt left behind costs
-figures, and nobody waits for it.
-"""
+"""What a store counts while it works."""
 
 from __future__ import annotations
 
 import math
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from lastgood.errors import InvalidError
 from lastgood.local.fork import renew_after_fork
-from lastgood.model.identity import now
-from lastgood.observe.table import METRICS
-from lastgood.observe.tally import Tally
+from lastgood.model.identity import moment, now
+from lastgood.observe.metrics import METRICS, Family, Histogram, Metric, Metrics, Sample
 
 if TYPE_CHECKING:
-    from lastgood.engine.commit import Draft
-    from lastgood.model.checkpoint import Record
     from lastgood.model.evidence import EvidencePack
-    from lastgood.observe.spans import Spans
+    from lastgood.observe.log import Spans
 
 Outcome = Literal["stored", "repeated", "spooled", "lost", "failed"]
 Listener = Callable[[str, float], None]
 
-BATCH = 32
-MOST_NOTES = 1 << 16
-"""As many are kept when nobody can add them up: then the oldest go uncounted."""
-READ_SECONDS = 1.0
+MAX_VALUES = 50
+"""Of one label. Types of checkpoints and evidence are an open set, and every value costs memory wherever it is kept."""
+MAX_CHARACTERS = 64
+OTHER = "other"
+RATE_SECONDS = 60.0
 FRESH_SECONDS = 60.0
 
 
+class Measured(Protocol):
+    """A store, as exporters of metrics see it."""
+
+    meter: Meter
+
+    def metrics(self) -> Metrics: ...
+
+
 class Meter:
-    """Of one store in one process; a forked child begins at nothing. Safe for threads.
+    """A store's counters in one process; a forked child begins at nothing. Safe for threads and signal handlers.
 
     `failing` is how many saves in a row were not stored; `on_failure` is called with it after each of them. `spans`, if
     set, is entered around each operation that `spanned` marks.
@@ -54,11 +55,13 @@ class Meter:
         renew_after_fork(self)
 
     def renew_locks(self) -> None:
-        """What was counted before a fork() is the parent's to tell."""
+        """Start at nothing: what was counted before a fork() is the parent's."""
         self._lock = threading.RLock()
-        self._notes: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque(maxlen=MOST_NOTES)
-        self._tally = Tally()
-        self._add, self._add_stored = self._tally.add, self._tally.add_stored
+        self._counters: dict[tuple[str, tuple[str, ...]], float] = {}
+        self._known: dict[tuple[str, int], set[str]] = {}
+        self._buckets = {name: [0] * (len(one.bounds) + 1) for name, one in METRICS.items() if one.bounds}
+        self._sums: dict[str, float] = dict.fromkeys(self._buckets, 0)
+        self._rate, self._rated_at = 0.0, self._clock()
         self._size: tuple[float, float] | None = None
         self.since = now()
         self.failing = 0
@@ -66,10 +69,10 @@ class Meter:
     # --- counting ------------------------------------------------------------------------------------------
 
     def count(self, name: str, labels: Mapping[str, str] | None = None, amount: float = 1) -> None:
-        """Add to a counter of `table.py`. InvalidError when it has no such one, or it has other labels."""
+        """Add to a counter of `METRICS`. InvalidError when there is none of that name, or it has other labels."""
         metric = METRICS.get(name)
         if metric is None or metric.kind != "counter":
-            raise InvalidError(f"there is no counter {name!r}", hint="declare it in observe/table.py")
+            raise InvalidError(f"there is no counter {name!r}", hint="declare it in observe/metrics.py")
         given = labels or {}
         try:
             values = tuple([str(given[label]) for label in metric.labels])
@@ -77,34 +80,41 @@ class Meter:
             values = ()
         if not len(values) == len(given) == len(metric.labels):
             raise InvalidError(f"the counter {name!r} has the labels {metric.labels}", hint="give each of them")
-        self._note(self._add, (name, values, amount))
+        with self._lock:
+            self._add(name, values, amount)
 
-    def save(self, outcome: Outcome, draft: Draft, record: Record | None = None, new_bytes: int = 0) -> None:
-        """A checkpoint that was to be saved, and what became of it; its record if it was stored."""
-        if outcome != "stored" or record is None:
-            self._note(self._add, ("saves", (outcome, draft.type), 1))
-            self.failing = self.failing + 1 if outcome in ("lost", "failed") else 0
-            if self.failing:
-                self.on_failure(self.failing)
-            return
+    def count_save(self, outcome: Outcome, type: str) -> None:
+        """Count a checkpoint that was to be saved, and was not stored now."""
+        with self._lock:
+            self._add("saves", (outcome, type), 1)
+        self.failing = self.failing + 1 if outcome in ("lost", "failed") else 0
+        if self.failing:
+            self.on_failure(self.failing)
+
+    def count_stored(self, type: str, began: float, state_bytes: int, new_bytes: int, files: int = 0) -> None:
+        """Count a checkpoint that was stored just now; saving it `began` then, by the monotonic clock."""
         self.failing = 0
         at = self._clock()
-        seconds, state = at - draft.began, record.state
-        size = state.size if state is not None else 0
-        files = sum(root.file_count for root in draft.files.roots) if isinstance(draft.files, tuple) else 0
-        self._note(self._add_stored, (draft.type, at, seconds, size, new_bytes, files))
-        if self._listeners:
-            self._tell(save_duration_seconds=seconds, save_state_bytes=size, save_new_bytes=new_bytes)
-        if draft.proof is not None and draft.proof.finish() is not None:
-            self.verification(draft.proof.pack)
-        for note in draft.notes:
-            if note.data.get("by") == "fork":
-                self.count("forks")
-            else:
-                self.count("restores", {"what": note.data.get("what", "state")})
+        values = (
+            ("save_duration_seconds", at - began),
+            ("save_state_bytes", state_bytes),
+            ("save_new_bytes", new_bytes),
+        )
+        with self._lock:
+            self._add("saves", ("stored", type), 1)
+            for name, value in values:
+                self._buckets[name][bisect_left(METRICS[name].bounds, value)] += 1
+                self._sums[name] += value
+            if files:
+                self._add("files_captured", (), files)
+            self._rate, self._rated_at = self._rate_at(at) + 1, at
+        for listener in self._listeners:
+            for name, value in values:
+                with suppress(Exception):  # a save that is stored does not fail by its listeners
+                    listener(name, value)
 
-    def verification(self, pack: EvidencePack, *, intact: bool = True) -> None:
-        """A checkpoint was checked, and this is what its evidence gave."""
+    def count_verification(self, pack: EvidencePack, *, intact: bool = True) -> None:
+        """Count a checkpoint that was checked, by what its evidence gave."""
         unknown = pack.is_undecided or not pack.evidence_list
         result = "verified" if pack.is_verified else "unverified" if unknown else "failed"
         self.count("verifications", {"result": result if intact else "damaged"})
@@ -112,11 +122,32 @@ class Meter:
             if evidence.verification_status == "failed":
                 self.count("evidence_failures", {"type": evidence.evidence_type})
 
-    # --- asking --------------------------------------------------------------------------------------------
+    def _add(self, name: str, values: tuple[str, ...], amount: float) -> None:
+        try:
+            self._counters[name, values] += amount
+        except KeyError:
+            key = name, tuple(self._bound(name, index, value) for index, value in enumerate(values))
+            self._counters[key] = self._counters.get(key, 0) + amount
+
+    def _bound(self, name: str, index: int, value: str) -> str:
+        """Return the label's value, or `OTHER` when there are too many."""
+        value = value[:MAX_CHARACTERS]
+        known = self._known.setdefault((name, index), set())
+        if value not in known:
+            if len(known) >= MAX_VALUES:
+                return OTHER
+            known.add(value)
+        return value
+
+    def _rate_at(self, at: float) -> float:
+        """Return the saves of about a minute: each weighs 1 at first, and 1/e after a minute."""
+        return self._rate * math.exp((self._rated_at - at) / RATE_SECONDS)
+
+    # --- gauges and listeners ------------------------------------------------------------------------------
 
     def register_gauge(self, name: str, help: str, ask: Callable[[], float | None]) -> None:
         """Have `ask` called whenever metrics are read. What raises, or gives no finite number, is left out. A second
-        one replaces the first; the help of a gauge that table.py has is the one there."""
+        one replaces the first; the help of a gauge that `METRICS` has is the one there."""
         if not name.isidentifier() or not name.isascii():
             raise InvalidError(f"{name!r} is no name of a gauge", hint="letters, digits and _, as in queue_depth")
         metric = METRICS.get(name)
@@ -125,7 +156,7 @@ class Meter:
         self._gauges[name] = (help if metric is None else metric.help), ask
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Have `listener` called with each value of a histogram, in the thread that saves. How to end that."""
+        """Have `listener` called with each value of a histogram, in the thread that saves. Returns how to end that."""
         self._listeners = (*self._listeners, listener)
 
         def stop() -> None:
@@ -135,52 +166,70 @@ class Meter:
 
     # --- reading -------------------------------------------------------------------------------------------
 
-    def read(self) -> tuple[Tally, int]:
-        """All that was counted, and how much of it was stored in the last minute."""
-        locked = self._lock.acquire(timeout=READ_SECONDS)
-        try:
-            if locked:
-                self._add_up()
-            tally = self._tally.copy()
-        finally:
-            if locked:
-                self._lock.release()
-        return tally, tally.saves_since(int(self._clock()) - 60)
-
-    def read_gauges(self) -> dict[str, tuple[str, float]]:
-        """The help and the value of each gauge that was registered and answers."""
-        found = {}
-        for name, (told, ask) in list(self._gauges.items()):
-            with suppress(Exception):  # whatever others have registered
+    def snapshot(self, values: Mapping[str, float | None] | None = None) -> Metrics:
+        """Return all that was counted, with the registered gauges and these `values` of gauges and of counters that
+        have no labels. None is left out."""
+        with self._lock:
+            counters = dict(self._counters)
+            histograms = {name: _histogram(name, counts, self._sums[name]) for name, counts in self._buckets.items()}
+            rate = self._rate_at(self._clock())
+        share = _success_rate(counters)
+        given = {"saves_per_minute": rate, "verification_success_ratio": share, **(values or {})}
+        extra = []
+        for name, (text, ask) in list(self._gauges.items()):
+            with suppress(Exception):  # whatever a registered function may raise
                 if (value := ask()) is not None and math.isfinite(value):
-                    found[name] = told, float(value)
-        return found
+                    given[name] = float(value)
+                    if name not in METRICS:
+                        extra.append(Metric(name, "gauge", text))
+        for name, value in given.items():
+            if value is not None:
+                counters[name, ()] = float(value)
+        return Metrics(
+            at=moment(now()),
+            since=moment(self.since),
+            saves_per_minute=rate,
+            verification_success_rate=share,
+            families=tuple(_families((*METRICS.values(), *extra), counters, histograms)),
+        )
 
     def remember_size(self, ask: Callable[[], float]) -> float:
-        """What `ask` gives, or gave within the last minute: it lists all packs."""
+        """Return what `ask` gives, or gave within the last minute: it lists all packs."""
         at = self._clock()
         if self._size is None or at - self._size[0] >= FRESH_SECONDS:
             self._size = at, float(ask())
         return self._size[1]
 
-    def _note(self, add: Callable[..., None], what: tuple[Any, ...]) -> None:
-        notes = self._notes
-        notes.append((add, what))
-        if len(notes) >= BATCH and self._lock.acquire(blocking=False):
-            try:
-                self._add_up()
-            finally:
-                self._lock.release()
 
-    def _add_up(self) -> None:
-        notes = self._notes
-        with suppress(IndexError):  # a signal's handler that saves may have taken the last one
-            while notes:
-                add, what = notes.popleft()
-                add(*what)
+def _success_rate(counters: Mapping[tuple[str, tuple[str, ...]], float]) -> float | None:
+    verified, failed, damaged = (
+        counters.get(("verifications", (result,)), 0) for result in ("verified", "failed", "damaged")
+    )
+    total = verified + failed + damaged
+    return verified / total if total else None
 
-    def _tell(self, **values: float) -> None:
-        for listener in self._listeners:
-            for name, value in values.items():
-                with suppress(Exception):  # a save that is stored is not made a failed one by who watches it
-                    listener(name, value)
+
+def _families(
+    metrics: tuple[Metric, ...],
+    counters: Mapping[tuple[str, tuple[str, ...]], float],
+    histograms: Mapping[str, Histogram],
+) -> Iterator[Family]:
+    """Pair each metric with its values; those without any are left out."""
+    labels = {metric.name: metric.labels for metric in metrics}
+    samples: dict[str, list[Sample]] = {}
+    for (name, values), count in sorted(counters.items()):
+        samples.setdefault(name, []).append(Sample(count, dict(zip(labels[name], values, strict=True))))
+    for metric in metrics:
+        found, histogram = tuple(samples.get(metric.name, ())), histograms.get(metric.name)
+        if metric.kind == "counter" and not metric.labels and not found:
+            found = (Sample(0.0),)
+        if found or histogram is not None:
+            yield Family(metric.name, metric.exposed, metric.kind, metric.help, metric.unit, found, histogram)
+
+
+def _histogram(name: str, counts: list[int], total: float) -> Histogram:
+    buckets, count = [], 0
+    for bound, new in zip(METRICS[name].bounds, counts, strict=False):
+        count += new
+        buckets.append((bound, count))
+    return Histogram(tuple(buckets), total, count + counts[-1])

@@ -24,34 +24,33 @@ from opentelemetry.trace import Status, StatusCode, Tracer, TracerProvider
 
 from lastgood import __version__
 from lastgood.errors import CheckpointError
-from lastgood.observe.snapshot import Metrics
-from lastgood.observe.table import METRICS
-from lastgood.store import Store
+from lastgood.observe.meter import Measured
+from lastgood.observe.metrics import METRICS, Metrics
 
 SCOPE = "lastgood"
 
 
 def instrument(
-    store: Store,
+    store: Measured,
     *,
     name: str = "",
     meter_provider: MeterProvider | None = None,
     tracer_provider: TracerProvider | None = None,
 ) -> Callable[[], None]:
-    """Have `store` observed; how to end that. With a `name` all it tells has the attribute `lastgood.store`."""
+    """Have `store` observed. Returns how to end that. With a `name`, all of it has the attribute `lastgood.store`."""
     labels = {"lastgood.store": name} if name else {}
     readings = _Readings(store, labels)
     meter = metrics.get_meter(SCOPE, __version__, meter_provider)
     record: dict[str, Callable[[float], None]] = {}
     for metric in METRICS.values():
-        told = f"{SCOPE}.{metric.name}", (partial(readings.observe, metric.name),), metric.unit, metric.help
+        described = f"{SCOPE}.{metric.name}", (partial(readings.observe, metric.name),), metric.unit, metric.help
         if metric.kind == "counter":
-            meter.create_observable_counter(*told)
+            meter.create_observable_counter(*described)
         elif metric.kind == "gauge":
-            meter.create_observable_gauge(*told)
+            meter.create_observable_gauge(*described)
         else:
             histogram = meter.create_histogram(
-                told[0], metric.unit, metric.help, explicit_bucket_boundaries_advisory=metric.bounds
+                described[0], metric.unit, metric.help, explicit_bucket_boundaries_advisory=metric.bounds
             )
             record[metric.name] = partial(histogram.record, attributes=labels)
     stop_listening = store.meter.listen(lambda name, value: record[name](value))
@@ -67,9 +66,9 @@ def instrument(
 
 
 class _Readings:
-    """One snapshot for all instruments of one collection: a new one is taken when one of them asks again."""
+    """A snapshot for all instruments of one collection: a new one is taken when one of them asks again."""
 
-    def __init__(self, store: Store, labels: dict[str, str]) -> None:
+    def __init__(self, store: Measured, labels: dict[str, str]) -> None:
         self._store = ref(store)
         self._labels = labels
         self._taken: Metrics | None = None
@@ -93,7 +92,7 @@ class _Readings:
 
 
 class _Span(AbstractContextManager["_Span"]):
-    """Whatever tracing does, the operation inside neither fails by it nor is told otherwise than it ended."""
+    """A span around an operation, which neither fails by tracing nor ends otherwise than without it."""
 
     def __init__(self, tracer: Tracer, labels: Mapping[str, str], name: str, about: Mapping[str, str]) -> None:
         self._manager = tracer.start_as_current_span(f"{SCOPE}.{name}", attributes={**about, **labels})

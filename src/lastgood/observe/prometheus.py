@@ -18,16 +18,14 @@ from prometheus_client.core import REGISTRY, CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
 from lastgood.errors import InvalidError
-from lastgood.observe.exposition import number
-from lastgood.observe.snapshot import Family, Histogram
-from lastgood.observe.table import METRICS
-from lastgood.store import Store
+from lastgood.observe.meter import Measured
+from lastgood.observe.metrics import METRICS, Family, Histogram, number
 
 _stores_of: WeakKeyDictionary[CollectorRegistry, Stores] = WeakKeyDictionary()
 
 
-def register(store: Store, *, name: str = "", registry: CollectorRegistry = REGISTRY) -> Callable[[], None]:
-    """Have `store` read whenever `registry` is; how to end that. A store that is gone is not read any more.
+def register(store: Measured, *, name: str = "", registry: CollectorRegistry = REGISTRY) -> Callable[[], None]:
+    """Have `store` read whenever `registry` is. Returns how to end that. A store that is gone is not read any more.
 
     InvalidError when another one has that name there.
     """
@@ -39,12 +37,12 @@ def register(store: Store, *, name: str = "", registry: CollectorRegistry = REGI
 
 
 class Stores(Collector):
-    """All stores of one registry, which must have each metric from one place only."""
+    """A collector of all stores of one registry, which must have each metric from one collector only."""
 
     def __init__(self) -> None:
-        self._stores: dict[str, ref[Store]] = {}
+        self._stores: dict[str, ref[Measured]] = {}
 
-    def add(self, name: str, store: Store) -> Callable[[], None]:
+    def add(self, name: str, store: Measured) -> Callable[[], None]:
         held = self._stores.get(name)
         if held is not None and held() not in (None, store):
             raise InvalidError(f"another store is registered as {name!r}", hint="give each a name of its own")
@@ -66,8 +64,8 @@ class Stores(Collector):
                 labels = {"store": name} if name else {}
                 for family in store.metrics().families:
                     base = _base(family.exposed)
-                    told = found.setdefault(base, Metric(base, family.help, family.kind))
-                    _add(told, family, labels)
+                    metric = found.setdefault(base, Metric(base, family.help, family.kind))
+                    _add(metric, family, labels)
         return iter(found.values())
 
 
@@ -75,15 +73,15 @@ def _base(exposed: str) -> str:
     return exposed.removesuffix("_total")
 
 
-def _add(told: Metric, family: Family, labels: dict[str, str]) -> None:
+def _add(metric: Metric, family: Family, labels: dict[str, str]) -> None:
     for sample in family.samples:
-        told.add_sample(family.exposed, {**sample.labels, **labels}, sample.value)
+        metric.add_sample(family.exposed, {**sample.labels, **labels}, sample.value)
     if family.histogram is not None:
-        _add_histogram(told, family.exposed, family.histogram, labels)
+        _add_histogram(metric, family.exposed, family.histogram, labels)
 
 
-def _add_histogram(told: Metric, name: str, histogram: Histogram, labels: dict[str, str]) -> None:
+def _add_histogram(metric: Metric, name: str, histogram: Histogram, labels: dict[str, str]) -> None:
     for bound, count in (*histogram.buckets, (math.inf, histogram.count)):
-        told.add_sample(f"{name}_bucket", {**labels, "le": number(bound)}, count)
-    told.add_sample(f"{name}_sum", labels, histogram.sum)
-    told.add_sample(f"{name}_count", labels, histogram.count)
+        metric.add_sample(f"{name}_bucket", {**labels, "le": number(bound)}, count)
+    metric.add_sample(f"{name}_sum", labels, histogram.sum)
+    metric.add_sample(f"{name}_count", labels, histogram.count)

@@ -234,7 +234,7 @@ class Spool:
         if commit.step is not None:
             self.file.end_step(commit.owner, commit.step)
         self._warn_of_bound(used)
-        self._store.alarms.look_at_spool(self.file.depth(), used)
+        self._store.alarms.check_spool(self.file.depth(), used)
         return Committed(Entry(waiting, body).stored(), commit.record.control_state)
 
     def _find_earlier(self, commit: Commit) -> Waiting | None:

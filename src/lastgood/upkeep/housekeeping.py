@@ -62,7 +62,7 @@ class Housekeeping:
         store = self._store
         try:
             size, most = store.size(), store.options.max_bytes
-            store.alarms.look_at_store(size)
+            store.alarms.check_size(size)
             if most is not None and size > most:
                 limit(store, most, wait=False, progress=self._go_on)
             elif size > max(LEAST_BYTES, GROWTH * self._last_size()):
