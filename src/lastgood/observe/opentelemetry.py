@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from functools import partial
+from importlib.metadata import version
 from types import TracebackType
 from typing import Self
 from weakref import ref
@@ -22,7 +23,6 @@ from opentelemetry import metrics, trace
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 from opentelemetry.trace import Status, StatusCode, Tracer, TracerProvider
 
-from lastgood import __version__
 from lastgood.errors import CheckpointError
 from lastgood.observe.meter import Measured
 from lastgood.observe.metrics import METRICS, Metrics
@@ -40,7 +40,7 @@ def instrument(
     """Have `store` observed. Returns how to end that. With a `name`, all of it has the attribute `lastgood.store`."""
     labels = {"lastgood.store": name} if name else {}
     readings = _Readings(store, labels)
-    meter = metrics.get_meter(SCOPE, __version__, meter_provider)
+    meter = metrics.get_meter(SCOPE, version("lastgood"), meter_provider)
     record: dict[str, Callable[[float], None]] = {}
     for metric in METRICS.values():
         described = f"{SCOPE}.{metric.name}", (partial(readings.observe, metric.name),), metric.unit, metric.help
@@ -54,7 +54,8 @@ def instrument(
             )
             record[metric.name] = partial(histogram.record, attributes=labels)
     stop_listening = store.meter.listen(lambda name, value: record[name](value))
-    store.meter.spans = spans = partial(_Span, trace.get_tracer(SCOPE, __version__, tracer_provider), labels)
+    tracer = trace.get_tracer(SCOPE, version("lastgood"), tracer_provider)
+    store.meter.spans = spans = partial(_Span, tracer, labels)
 
     def stop() -> None:
         stop_listening()
