@@ -16,9 +16,10 @@ from typing import Any, cast
 import apsw
 
 from benchmarks.measure import say
-from lastgood.catalog.contract import Actor, Catalog, Commit, Committed, NewBranch
+from lastgood.catalog.contract import Catalog
 from lastgood.catalog.sqlite import attestations, commits
 from lastgood.catalog.sqlite.database import FileDatabase
+from lastgood.catalog.values import Actor, Commit, Committed, NewBranch
 from lastgood.engine.commit import Draft, Ground, Splitters, write_checkpoint
 from lastgood.engine.options import Options
 from lastgood.local.location import locate, make_folder

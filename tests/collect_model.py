@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import lastgood
-from lastgood.catalog.contract import MAX_PAGE, StoredCheckpoint
+from lastgood.catalog.values import MAX_PAGE, StoredCheckpoint
 from lastgood.errors import ConflictError, InvalidError, NotFoundError
 from lastgood.task import Task
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from lastgood import Store
-from lastgood.catalog.contract import FILES, StoredCheckpoint
+from lastgood.catalog.values import FILES, StoredCheckpoint
 from lastgood.codec.compress import decompress
 from lastgood.codec.join import check
 from lastgood.engine.browse import walk_files

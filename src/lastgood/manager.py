@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
-from lastgood.catalog.contract import Blob
+from lastgood.catalog.values import Blob
 from lastgood.codec.compress import compress, decompress
 from lastgood.codec.decode import decode
 from lastgood.codec.encode import encode

@@ -12,7 +12,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from lastgood.catalog.contract import Actor, Catalog, Line, StoredCheckpoint, StoreInfo
+from lastgood.catalog.contract import Catalog
+from lastgood.catalog.values import Actor, HistoryRange, StoredCheckpoint, StoreInfo
 from lastgood.engine.cache import CacheFigures, CheckpointCache
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.filing import Filing
@@ -559,12 +560,12 @@ class Store:
     def actor(self) -> Actor:
         return Actor(self.user, current_correlation())
 
-    def line(self, id: str, owner: str, *, active: bool = False) -> Line:
+    def line(self, id: str, owner: str, *, active: bool = False) -> HistoryRange:
         """What a task's or a branch's id stands for. With `active`, a task stands for its active branch."""
         position = self.catalog.position(owner, check_name("task id", id))
         if position is None:
             raise NotFoundError(f"there is no task {id!r}", hint="`lastgood tasks` lists them")
-        return Line(position.task, position.branch if active or position.by_branch else None)
+        return HistoryRange(position.task, position.branch if active or position.by_branch else None)
 
     def wrap_intact(self, stored: StoredCheckpoint) -> Checkpoint:
         checkpoint = self.wrap(stored)

@@ -31,7 +31,7 @@ from lastgood.model.task import BranchInfo
 from lastgood.observe.log import spanned
 
 if TYPE_CHECKING:
-    from lastgood.catalog.contract import Met, Position, StoredCheckpoint
+    from lastgood.catalog.values import FulfilledRequest, Position, StoredCheckpoint
     from lastgood.engine.difference import Difference
     from lastgood.engine.history import Entry
     from lastgood.engine.recovery import Recovery
@@ -546,7 +546,7 @@ class Task:
         branch_id = self.branch_id
         return [] if branch_id is None else self._store.catalog.open_requests(self.owner, branch_id)
 
-    def end_request(self, ended: Met, status: Literal["met", "refused"]) -> None:
+    def end_request(self, ended: FulfilledRequest, status: Literal["met", "refused"]) -> None:
         """Through the handle of a session: only as long as that holds its lease."""
         self._store.catalog.end_request(self.owner, ended, status, self._store.actor(), lease=self._cursor.lease)
 

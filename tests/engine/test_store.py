@@ -11,7 +11,7 @@ import pytest
 
 import lastgood
 from lastgood import Alert, ConflictError, InvalidError, NotFoundError, Store, UnavailableError
-from lastgood.catalog.contract import Actor, Commit, NewBranch
+from lastgood.catalog.values import Actor, Commit, NewBranch
 from lastgood.model.checkpoint import Record, encode_record
 from lastgood.model.digest import digest, from_text
 

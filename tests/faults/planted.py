@@ -53,7 +53,7 @@ _TWICE = Change(
         replace = msgspec.structs.replace
         record = replace(record, id=new_id(), parent_id=record.id, parent_checksum=commit.checksum, key=None)
         data = encode_record(record)
-        commit = replace(commit, record=record, data=data, checksum=digest(data), met=(), notes=(), begins=None)
+        commit = replace(commit, record=record, data=data, checksum=digest(data), fulfilled=(), notes=(), begins=None)
         commit = replace(commit, packs=(), file_blobs=(), relies_on=())
         committed = catalog.commit(commit, Actor(user, correlation_id))
 """,
@@ -124,9 +124,9 @@ BUGS = (
                 "        return self._database.write(lambda connection: "
                 "commits.commit(connection, commit, actor, self._clock()))\n",
                 "        import msgspec\n\n"
-                "        apart = msgspec.structs.replace(commit, met=())\n"
+                "        apart = msgspec.structs.replace(commit, fulfilled=())\n"
                 "        done = self._database.write(lambda c: commits.commit(c, apart, actor, self._clock()))\n"
-                "        self._database.write(lambda c: requests.meet(c, commit.owner, commit.met))\n"
+                "        self._database.write(lambda c: requests.meet(c, commit.owner, commit.fulfilled))\n"
                 "        return done\n",
             ),
         ),

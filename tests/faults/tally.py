@@ -12,7 +12,7 @@ from tests.faults.ledger import Account, Content, read_account, state_digest, tr
 from tests.faults.writer import open_store
 
 import lastgood
-from lastgood.catalog.contract import StoredCheckpoint
+from lastgood.catalog.values import StoredCheckpoint
 from lastgood.local.process import this_process
 from lastgood.model.checkpoint import decode_record
 from lastgood.model.task import TaskInfo

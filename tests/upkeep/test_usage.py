@@ -19,7 +19,7 @@ from tests.usage_model import alone, together, walk_store
 
 import lastgood
 from lastgood import AppendList, CheckpointError, NotFoundError, Store, Task, aio
-from lastgood.catalog.contract import FILES, Blob
+from lastgood.catalog.values import FILES, Blob
 from lastgood.engine.blobs import FileBlobs
 from lastgood.engine.browse import walk_files
 from lastgood.model.digest import digest

@@ -17,285 +17,35 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal
 
-import msgspec
-
-from lastgood.model.checkpoint import Attestation, Head, Placement, Record
+from lastgood.catalog.upkeep import Audit, Corrections
+from lastgood.catalog.values import (
+    MAX_PAGE,
+    Actor,
+    AnnouncedPack,
+    Binding,
+    Blob,
+    CheckpointRoot,
+    Commit,
+    Committed,
+    FulfilledRequest,
+    HistoryRange,
+    IndexedBlob,
+    KnownPack,
+    NewPack,
+    Position,
+    SlicedBlob,
+    StoredCheckpoint,
+    StoreInfo,
+)
+from lastgood.model.checkpoint import Attestation, Head
 from lastgood.model.event import Event, EventKind
 from lastgood.model.journal import Journal
 from lastgood.model.lease import Lease
 from lastgood.model.request import Request
 from lastgood.model.step import OpenStep, Process
 from lastgood.model.task import BranchInfo, TaskInfo
-
-if TYPE_CHECKING:
-    from lastgood.catalog.audit import Audit
-    from lastgood.catalog.mending import Mending
-
-MAX_PAGE = 1000
-
-
-FILES = 0
-"""The partition of what belongs to no task: the content of files is the store's."""
-
-
-class Blob(NamedTuple):
-    """Bytes as they are stored: digest and size are those of the bytes before `encoding`.
-
-    With `whole`, encoding and data are those of that blob, and this one is `size` bytes of it. With `place` the
-    data are not here but in a pack.
-    """
-
-    digest: bytes
-    size: int
-    encoding: int
-    data: bytes
-    whole: Whole | None = None
-    place: Place | None = None
-
-
-class Place(NamedTuple):
-    """Where a blob's bytes lie: the object's name, and which of its bytes."""
-
-    pack: str
-    position: int
-    length: int
-
-
-class Packed(NamedTuple):
-    """A blob in a new pack."""
-
-    digest: bytes
-    position: int
-    length: int
-    size: int
-    encoding: int
-
-
-class NewPack(NamedTuple):
-    """An object that is durably stored, and the blobs in it."""
-
-    name: str
-    size: int
-    entries: Sequence[Packed]
-
-
-class Binding(NamedTuple):
-    """Folders that a commit says something about. With `takes_over` their files are those of its branch from now on;
-    else they must be, or nobody's of this task."""
-
-    host: str
-    paths: Sequence[str]
-    takes_over: bool = False
-
-
-class Whole(NamedTuple):
-    """The blob that another one is a part of: its digest and size, and where the part begins."""
-
-    digest: bytes
-    size: int
-    position: int
-
-
-class SliceOf(NamedTuple):
-    """A stored blob, the blob it is a part of, and where it begins there."""
-
-    digest: bytes
-    whole: bytes
-    position: int
-
-
-class Actor(NamedTuple):
-    """Who acts, and in which correlation."""
-
-    user: str
-    correlation_id: str | None = None
-
-
-class Met(NamedTuple):
-    """A request that has come to its end, and what came of it."""
-
-    id: str
-    outcome: dict[str, Any]
-
-
-class NewBranch(msgspec.Struct, frozen=True):
-    """A branch to be made by a commit. The commit's parent is its origin; without one it begins the task.
-
-    With `may_rename` a name that is taken gets a number behind it. An `active` one becomes the task's active
-    branch; then `expects` is the head of the branch that was active as the writer saw it (None: whatever it is).
-    With `is_apart`, one that has no origin may begin beside the branches of a task that is there; it is not active.
-    """
-
-    id: str
-    name: str
-    description: str = ""
-    metadata: dict[str, Any] = {}
-    active: bool = True
-    may_rename: bool = False
-    expects: str | None = None
-    is_apart: bool = False
-
-
-class Note(NamedTuple):
-    """An entry for the log that comes with a commit: about a branch, and a checkpoint of the task."""
-
-    kind: EventKind
-    branch_id: str
-    checkpoint_id: str | None
-    data: dict[str, Any]
-
-
-class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """One checkpoint and all that must become visible with it.
-
-    `may_repeat`: its id or its key was given by a caller, who may have committed it before; `inherited`:
-    the fields that do not count then, because the caller left them as they were. `root`: the root of
-    its state, which lies with the checkpoint, because it is small and hardly ever the same twice; `keep_root`: it
-    is the parent's, because the state is. `slices`: blobs
-    of the task that are parts of others now; their own bytes may go, they are read as before. `step`: the open
-    step that ends with this commit. `notes` stand in the log before the checkpoint itself.
-
-    `file_blobs` and `packs` bring content of files, which is the store's; `relies_on` names what it needs of it beyond
-    that and what its parent has, or the checkpoint `base`, which must not be purged. `binding`: the folders that were
-    captured. `journal`: the restore of files that ends with this commit. `files_move`: files alone were restored; the
-    parent has them as they were, and undo goes back to those (on the active branch: else the task has not moved).
-    `keeps_redo`: it was not the user who saved, so what was undone can still be redone.
-
-    `lease`: the token of who works on the branch; on a new branch, of who goes on there from the branch that the lease
-    is of. `met`: requests that this commit meets. `begins`: a step that begins with it, unless a request to the branch
-    is open: then the commit is made without.
-    """
-
-    owner: str
-    record: Record
-    data: bytes
-    checksum: bytes
-    branch: str | NewBranch
-    only_if_active: bool = False
-    may_repeat: bool = True
-    inherited: Sequence[str] = ()
-    root: Blob | None = None
-    keep_root: bool = False
-    blobs: Sequence[Blob] = ()
-    slices: Sequence[SliceOf] = ()
-    attestations: Sequence[tuple[str, dict[str, Any]]] = ()
-    step: str | None = None
-    notes: Sequence[Note] = ()
-    file_blobs: Sequence[Blob] = ()
-    packs: Sequence[NewPack] = ()
-    relies_on: Sequence[bytes] = ()
-    base: str | None = None
-    binding: Binding | None = None
-    journal: str | None = None
-    files_move: bool = False
-    keeps_redo: bool = False
-    lease: int | None = None
-    met: Sequence[Met] = ()
-    begins: OpenStep | None = None
-
-
-class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint as it lies in the catalog. `data` is None once it is purged."""
-
-    id: str
-    owner: str
-    task_id: str
-    task_number: int
-    data: bytes | None
-    checksum: bytes
-    placement: Placement
-    placement_digest: bytes
-    verified: bool
-    verified_at: int | None
-    deleted: bool
-    tags: tuple[str, ...]
-
-
-class Held(NamedTuple):
-    """A checkpoint that holds content, and the root of its state, its digest left empty."""
-
-    stored: StoredCheckpoint
-    root: Blob | None
-
-
-class Indexed(NamedTuple):
-    """A blob as the index has it, without its bytes. `length` of them are stored: in `pack` at `position`, or here.
-    `condemned`: since when garbage collection thinks that nobody needs it."""
-
-    number: int
-    partition: int
-    digest: bytes
-    size: int
-    length: int
-    pack: str | None
-    position: int | None = None
-    encoding: int = 0
-    condemned: int | None = None
-
-
-class Sliced(NamedTuple):
-    """A blob that is a part of another one, which has its bytes."""
-
-    partition: int
-    digest: bytes
-    whole: bytes
-
-
-class Flight(NamedTuple):
-    """A pack that a process is about to commit, or was: since when, and who."""
-
-    name: str
-    at: int
-    process: Process
-
-
-class KnownPack(NamedTuple):
-    """An object that blobs lie in, and how many bytes it has."""
-
-    name: str
-    size: int
-
-
-class Committed(msgspec.Struct, frozen=True):
-    """What a commit came to. `repeated`: it had been stored before, under the same key or id; nothing begins then.
-    `begun`: the step that was to begin with it has."""
-
-    stored: StoredCheckpoint
-    previous_control_state: str
-    repeated: bool = False
-    begun: bool = False
-
-
-class Line(msgspec.Struct, frozen=True):
-    """What is listed: all of a task's checkpoints, or with `branch` that branch's ancestors and its own."""
-
-    task: TaskInfo
-    branch: BranchInfo | None = None
-
-
-class Position(msgspec.Struct, frozen=True):
-    """Where a task is: the branch that an id stands for (a task's: its active one), and its head.
-
-    After an undo or redo of a restore of files alone, `files` is the checkpoint that has them.
-    """
-
-    task: TaskInfo
-    branch: BranchInfo
-    head: StoredCheckpoint
-    by_branch: bool
-    files: str | None = None
-
-
-class StoreInfo(msgspec.Struct, frozen=True):
-    """What was fixed when the store was created, and its format as it is now."""
-
-    id: str
-    created_at: int
-    format: str
-    blob_id: str
-    migration: int
 
 
 class Catalog(ABC):
@@ -459,7 +209,13 @@ class Catalog(ABC):
 
     @abstractmethod
     def end_request(
-        self, owner: str, ended: Met, status: Literal["met", "refused"], actor: Actor, *, lease: int | None = None
+        self,
+        owner: str,
+        ended: FulfilledRequest,
+        status: Literal["met", "refused"],
+        actor: Actor,
+        *,
+        lease: int | None = None,
     ) -> None:
         """It is met already, or will not be; logs `request_met`, `request_refused`. ConflictError when it is not open
         any more; LeaseError when whoever ends it with that token does not hold it any more."""
@@ -484,7 +240,7 @@ class Catalog(ABC):
     @abstractmethod
     def checkpoints(
         self,
-        line: Line,
+        line: HistoryRange,
         *,
         before: int | None = None,
         limit: int = 100,
@@ -493,11 +249,11 @@ class Catalog(ABC):
         """Newest first, those with a sequence below `before`, neither deleted nor purged."""
 
     @abstractmethod
-    def last_verified(self, line: Line, type: str | None = None) -> StoredCheckpoint | None:
+    def last_verified(self, line: HistoryRange, type: str | None = None) -> StoredCheckpoint | None:
         """The newest of `checkpoints` whose last recorded verification held."""
 
     @abstractmethod
-    def count(self, line: Line, type: str | None = None) -> int:
+    def count(self, line: HistoryRange, type: str | None = None) -> int:
         """How many `checkpoints` would give without a limit."""
 
     @abstractmethod
@@ -554,7 +310,7 @@ class Catalog(ABC):
         """Oldest first, those with a sequence above `after`."""
 
     @abstractmethod
-    def history(self, line: Line, *, before: int | None = None, limit: int = 100) -> list[Event]:
+    def history(self, line: HistoryRange, *, before: int | None = None, limit: int = 100) -> list[Event]:
         """Newest first, those with a sequence below `before`.
 
         Of a branch: what its ancestors' logs said when it began, and its own.
@@ -591,7 +347,7 @@ class Catalog(ABC):
     # --- all that there is, whoever owns it: page by page, each page in a transaction of its own --------------------
 
     @abstractmethod
-    def held(self, after: StoredCheckpoint | None = None, limit: int = MAX_PAGE) -> list[Held]:
+    def held(self, after: StoredCheckpoint | None = None, limit: int = MAX_PAGE) -> list[CheckpointRoot]:
         """Every checkpoint but those that are purged, deleted ones included: by task, then by sequence."""
 
     @abstractmethod
@@ -599,11 +355,11 @@ class Catalog(ABC):
         """Oldest first, deleted ones included, whatever is left of them."""
 
     @abstractmethod
-    def indexed(self, after: int = 0, limit: int = MAX_PAGE) -> list[Indexed]:
+    def indexed(self, after: int = 0, limit: int = MAX_PAGE) -> list[IndexedBlob]:
         """Every blob, by the number that it has in the index."""
 
     @abstractmethod
-    def sliced(self, after: Sliced | None = None, limit: int = MAX_PAGE) -> list[Sliced]:
+    def sliced(self, after: SlicedBlob | None = None, limit: int = MAX_PAGE) -> list[SlicedBlob]:
         """Every blob that is a part of another one, by partition and digest.
 
         Who reads `indexed` first and this afterwards misses none: blobs only ever become parts.
@@ -664,7 +420,7 @@ class Catalog(ABC):
         """Those of the entries that lie in the pack `origin` lie in this one now, which is not announced any more."""
 
     @abstractmethod
-    def lying_in(self, pack: str) -> list[Indexed]:
+    def lying_in(self, pack: str) -> list[IndexedBlob]:
         """The blobs in a pack, in the order of their places."""
 
     @abstractmethod
@@ -682,7 +438,7 @@ class Catalog(ABC):
     def withdraw(self, names: Sequence[str]) -> None: ...
 
     @abstractmethod
-    def flights(self) -> list[Flight]:
+    def flights(self) -> list[AnnouncedPack]:
         """What is announced, oldest first."""
 
     @abstractmethod
@@ -697,7 +453,7 @@ class Catalog(ABC):
         """Everything as it lies there, in one snapshot, also where acknowledged commits are gone."""
 
     @abstractmethod
-    def mend(self, mending: Mending, actor: Actor) -> None:
+    def mend(self, mending: Corrections, actor: Actor) -> None:
         """Set all of it right at once; logs `repaired` in the store's own log."""
 
     @abstractmethod

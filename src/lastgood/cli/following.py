@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from lastgood.catalog.contract import MAX_PAGE, StoredCheckpoint
+from lastgood.catalog.values import MAX_PAGE, StoredCheckpoint
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import fitted, json_text, printable, say
 from lastgood.cli.summary import row, summary
@@ -19,7 +19,7 @@ from lastgood.spool.entry import is_provisional
 from lastgood.spool.known import is_there
 
 if TYPE_CHECKING:
-    from lastgood.catalog.contract import Line
+    from lastgood.catalog.values import HistoryRange
     from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.history import Entry
     from lastgood.store import Store
@@ -35,7 +35,7 @@ class _Feed(Protocol):
 
     last: int | None
 
-    def show(self, line: Line, waiting: Set[str], limit: int | None) -> None:
+    def show(self, line: HistoryRange, waiting: Set[str], limit: int | None) -> None:
         """Print those after `last`, oldest first; the last `limit` of them. `waiting`: the ids of spooled ones."""
 
 
@@ -107,7 +107,7 @@ class _Checkpoints:
         self._spooled: Set[str] = frozenset()
         self.last: int | None = None
 
-    def show(self, line: Line, waiting: Set[str], limit: int | None) -> None:
+    def show(self, line: HistoryRange, waiting: Set[str], limit: int | None) -> None:
         def page(before: int | None, size: int) -> list[StoredCheckpoint]:
             return self._store.catalog.checkpoints(line, before=before, limit=size, type=self._type)
 
@@ -120,7 +120,7 @@ class _Checkpoints:
         if _is_stored(line):
             self.last = max([self.last or 0, line.task.last_sequence, *(one.placement.sequence for one in stored)])
 
-    def _print(self, line: Line, found: list[Checkpoint]) -> None:
+    def _print(self, line: HistoryRange, found: list[Checkpoint]) -> None:
         if not found:
             return
         branches = self._store.catalog.branches(line.task) if _is_stored(line) else []
@@ -145,7 +145,7 @@ class _Entries:
         self._types = None if type_ is None else [type_]
         self.last: int | None = None
 
-    def show(self, line: Line, waiting: Set[str], limit: int | None) -> None:
+    def show(self, line: HistoryRange, waiting: Set[str], limit: int | None) -> None:
         def page(before: int | None, size: int) -> list[Entry]:
             name, owner = self._call.task_id(), self._call.owner
             return self._store.history(name, before=before, limit=size, owner=owner, types=self._types)
@@ -169,7 +169,7 @@ class _Entries:
             click.echo(fitted(f"{number:>6} {when} {kind:<15} {by:<10} {about}".rstrip()))
 
 
-def _is_stored(line: Line) -> bool:
+def _is_stored(line: HistoryRange) -> bool:
     """Whether the store has the task, and says where it stands."""
     return line.task.number >= 0
 

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import click
 
-from lastgood.catalog.contract import MAX_PAGE
+from lastgood.catalog.values import MAX_PAGE
 from lastgood.cli.command import subcommand
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, fitted, local_time, printable, say, short_id, table

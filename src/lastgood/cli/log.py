@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from lastgood.catalog.contract import MAX_PAGE
+from lastgood.catalog.values import MAX_PAGE
 from lastgood.cli.command import subcommand
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, fitted, printable, say, table

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from lastgood.catalog.contract import StoredCheckpoint
+from lastgood.catalog.values import StoredCheckpoint
 from lastgood.cli.command import subcommand
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, printable, say, short_id

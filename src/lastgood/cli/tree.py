@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from lastgood.catalog.contract import MAX_PAGE, Line, StoredCheckpoint
+from lastgood.catalog.values import MAX_PAGE, HistoryRange, StoredCheckpoint
 from lastgood.model.task import BranchInfo, TaskInfo
 from lastgood.store import Store
 
@@ -100,7 +100,7 @@ class _Growth:
         self._drawn: dict[str, int] = {}  # of each branch, up to which version it lies on a line
         tags = sorted(store.catalog.tags(task).values(), key=lambda head: head.sequence, reverse=True)
         self._tagged = {head.id for head in tags[:TAGS]}
-        page = store.catalog.checkpoints(Line(task), limit=MAX_PAGE)
+        page = store.catalog.checkpoints(HistoryRange(task), limit=MAX_PAGE)
         self._read_from = page[-1].placement.sequence if len(page) == MAX_PAGE else 0
         self._known = {stored.id: stored for stored in page}
         heads = {branch.head.id for branch in branches if branch.head and not branch.deleted}

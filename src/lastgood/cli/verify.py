@@ -8,7 +8,7 @@ from typing import Any, Literal
 import click
 import msgspec
 
-from lastgood.catalog.contract import StoredCheckpoint
+from lastgood.catalog.values import StoredCheckpoint
 from lastgood.cli.command import subcommand
 from lastgood.cli.evidence import described, said
 from lastgood.cli.invocation import Invocation

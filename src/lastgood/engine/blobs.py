@@ -12,7 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from lastgood.catalog.contract import FILES, Blob, Catalog, NewPack, Place
+from lastgood.catalog.contract import Catalog
+from lastgood.catalog.values import FILES, Blob, NewPack, PackRange
 from lastgood.codec.compress import compress, decompress
 from lastgood.compare.trees import fetch_differing
 from lastgood.engine.draft import PackDraft, discard
@@ -45,7 +46,7 @@ class Gathered(NamedTuple):
         found = {blob.digest: blob for blob in self.blobs}
         for pack in self.packs:
             for entry in pack.entries:
-                place = Place(pack.name, entry.position, entry.length)
+                place = PackRange(pack.name, entry.position, entry.length)
                 found[entry.digest] = Blob(entry.digest, entry.size, entry.encoding, b"", None, place)
         return found
 

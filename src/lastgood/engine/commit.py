@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lastgood.catalog.contract import (
+from lastgood.catalog.contract import Catalog
+from lastgood.catalog.values import (
     Actor,
     Blob,
-    Catalog,
     Commit,
     Committed,
-    Met,
+    FulfilledRequest,
     NewBranch,
-    Note,
-    SliceOf,
+    NewEvent,
+    NewSlice,
     StoredCheckpoint,
 )
 from lastgood.codec.compress import compress
@@ -75,12 +75,12 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     journal: str | None = None
     files_move: bool = False
     keeps_redo: bool = False
-    met: tuple[Met, ...] = ()
+    met: tuple[FulfilledRequest, ...] = ()
     lineage: Lineage | None = None
     proof: Proof | None = None
     step: str | None = None
     begins: Step | None = None
-    notes: tuple[Note, ...] = ()
+    notes: tuple[NewEvent, ...] = ()
     companions: Mapping[str, list[Any]] = {}
     message: str = ""
     type: str = "manual"
@@ -180,14 +180,14 @@ def write_checkpoint(
         root=_blob(splits["state"].ref.digest, splits["state"].root) if "state" in splits else None,
         keep_root="state" not in splits,
         blobs=[_blob(key, content) for key, content in _contents(splits)],
-        slices=[SliceOf(*part) for split in splits.values() for part in split.slices],
+        slices=[NewSlice(*part) for split in splits.values() for part in split.slices],
         step=draft.step,
         notes=draft.notes,
         journal=draft.journal,
         files_move=draft.files_move,
         keeps_redo=draft.keeps_redo,
         lease=ground.lease,
-        met=draft.met,
+        fulfilled=draft.met,
         begins=draft.begins.as_open() if draft.begins else None,
         **_file_content(draft.files),
         attestations=_attested(draft.proof),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from lastgood.catalog.contract import Committed, NewBranch, Position
+from lastgood.catalog.values import Committed, NewBranch, Position
 from lastgood.codec.decode import decode
 from lastgood.codec.encode import encode
 from lastgood.codec.redacted import redact_state

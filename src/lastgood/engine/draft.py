@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from lastgood.catalog.contract import NewPack, Packed
+from lastgood.catalog.values import NewPack, PackedBlob
 from lastgood.codec.pack import PackWriter, pack_name
 from lastgood.errors import DiskFullError, UnavailableError
 
@@ -51,7 +51,7 @@ class PackDraft:
             self.discard()
             raise disk_error(error) from error
         assert index.digest is not None
-        return NewPack(pack_name(index.digest), index.size, [Packed(*entry) for entry in index.entries])
+        return NewPack(pack_name(index.digest), index.size, [PackedBlob(*entry) for entry in index.entries])
 
     def discard(self) -> None:
         with suppress(OSError):  # it tries to write what it could not

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from lastgood.catalog.contract import MAX_PAGE, Catalog, Line
+from lastgood.catalog.contract import Catalog
+from lastgood.catalog.values import MAX_PAGE, HistoryRange
 from lastgood.errors import InvalidError
 from lastgood.model.event import Event
 from lastgood.model.identity import check_number, moment
@@ -76,7 +77,7 @@ def filter_of(wanted: dict[str, Any]) -> Filter:
 
 
 def read_history(
-    catalog: Catalog, line: Line, wanted: Filter, *, before: int | None = None, limit: int = 100
+    catalog: Catalog, line: HistoryRange, wanted: Filter, *, before: int | None = None, limit: int = 100
 ) -> list[Entry]:
     """Newest first, at most `limit` (and 1,000) of those that `wanted` admits, with a sequence below `before`."""
     limit = min(check_number("limit", limit, low=1), MAX_PAGE)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from lastgood.catalog.contract import MAX_PAGE, Line, Position, StoredCheckpoint
+from lastgood.catalog.values import MAX_PAGE, HistoryRange, Position, StoredCheckpoint
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.errors import UnavailableError
 from lastgood.local.process import is_alive, this_process
@@ -49,7 +49,7 @@ class Recovery(msgspec.Struct, frozen=True):
 
 def find_last_good(
     store: Store,
-    line: Line,
+    line: HistoryRange,
     *,
     verified: bool,
     type: str | None = None,
@@ -91,7 +91,7 @@ def examine_task(store: Store, task_id: str, owner: str) -> Recovery:
     gone = interrupted_steps(steps)
     running = [step for step in steps if step not in gone]
     head = store.wrap(position.head) if position else None
-    line = Line(position.task, position.branch) if position else None
+    line = HistoryRange(position.task, position.branch) if position else None
     refused: list[Verification] = []
     good = find_last_good(store, line, verified=False, record="never", on_refused=refused.append) if line else None
     restores = interrupted_restores(store, position.task.id, owner) if position else []

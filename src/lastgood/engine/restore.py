@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
-from lastgood.catalog.contract import Met, NewBranch, Note
+from lastgood.catalog.values import FulfilledRequest, NewBranch, NewEvent
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, Draft
 from lastgood.engine.verify import examine
@@ -151,14 +151,14 @@ def draft_restored(
         iteration=chosen.iteration,
         iteration_state=chosen.iteration_state,
         work_item_id=chosen.work_item_id,
-        notes=(Note("restored", left, chosen.id, about),),
+        notes=(NewEvent("restored", left, chosen.id, about),),
         **fields,
     )
 
 
-def meets(request: str | None, branch_id: str) -> tuple[Met, ...]:
+def meets(request: str | None, branch_id: str) -> tuple[FulfilledRequest, ...]:
     """What a restore meets that somebody asked for: it says where the work is now."""
-    return () if request is None else (Met(request, {"branch": branch_id}),)
+    return () if request is None else (FulfilledRequest(request, {"branch": branch_id}),)
 
 
 def _name_after(name: str, at: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from lastgood.catalog.contract import Catalog, StoredCheckpoint
+from lastgood.catalog.contract import Catalog
+from lastgood.catalog.values import StoredCheckpoint
 from lastgood.errors import InvalidError, NotFoundError
 from lastgood.model.checkpoint import decode_record
 from lastgood.model.identity import check_name

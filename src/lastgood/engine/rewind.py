@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from lastgood.catalog.contract import Note, Position
+from lastgood.catalog.values import NewEvent, Position
 from lastgood.engine.blobs import Gathered
 from lastgood.engine.browse import require_files
 from lastgood.engine.checkpoint import Skipped
@@ -324,7 +324,7 @@ class Rewind:
             lineage="restored",
             message=message,
             met=meets(request, branch_id),
-            notes=(Note("restored", branch_id, chosen.id, {"by": "restore", "what": "files"}),),
+            notes=(NewEvent("restored", branch_id, chosen.id, {"by": "restore", "what": "files"}),),
         )
         return cursor.save(draft, policy="raise")
 

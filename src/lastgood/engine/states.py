@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lastgood.catalog.contract import Blob, Catalog, StoredCheckpoint
+from lastgood.catalog.contract import Catalog
+from lastgood.catalog.values import Blob, StoredCheckpoint
 from lastgood.codec.compress import decompress
 from lastgood.codec.join import check, join
 from lastgood.engine.cache import CheckpointCache

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from lastgood.catalog.contract import StoredCheckpoint
+from lastgood.catalog.values import StoredCheckpoint
 from lastgood.engine.verify import examine
 from lastgood.errors import CheckpointError, InvalidError
 from lastgood.model.checkpoint import Attestation, encode_plain

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from lastgood.catalog.contract import Catalog, StoredCheckpoint
+from lastgood.catalog.contract import Catalog
+from lastgood.catalog.values import StoredCheckpoint
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import VALUES, Record, decode_record
 from lastgood.model.tree import File

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from lastgood.catalog.contract import FILES
+from lastgood.catalog.values import FILES
 from lastgood.codec.pack import PackWriter
 from lastgood.engine.apart import read_apart
 from lastgood.engine.blobs import GROUP_BLOBS, GROUP_BYTES, PACK_BYTES

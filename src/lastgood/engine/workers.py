@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lastgood.catalog.contract import NewPack, Packed
+from lastgood.catalog.values import NewPack, PackedBlob
 from lastgood.codec.pack import pack_name
 from lastgood.engine.ahead import processors
 from lastgood.engine.draft import discard
@@ -105,7 +105,7 @@ class Readers:
 
     def _adopt(self, answer: Answer) -> None:
         for pack in answer.packs:
-            packed = [Packed(*entry) for entry in pack.entries]
+            packed = [PackedBlob(*entry) for entry in pack.entries]
             self._batch.adopt(NewPack(pack_name(pack.digest), pack.size, packed), Path(os.fsdecode(pack.path)))
         self._batch.rely_on(answer.relied)
 

@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from lastgood.catalog.contract import Binding
+from lastgood.catalog.values import Binding
 from lastgood.engine.blobs import Batch, Gathered
 from lastgood.engine.captured import seen_from
 from lastgood.engine.checkpoint import Skipped

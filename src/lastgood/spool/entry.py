@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from lastgood.catalog.contract import Actor, Blob, Commit, NewBranch, StoredCheckpoint
+from lastgood.catalog.values import Actor, Blob, Commit, NewBranch, StoredCheckpoint
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import PROVISIONAL, Attestation, Head, Placement
 from lastgood.model.digest import digest

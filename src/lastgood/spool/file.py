@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from lastgood.catalog.contract import FILES, Blob
+from lastgood.catalog.values import FILES, Blob
 from lastgood.errors import CheckpointError, FormatError, IntegrityError
 from lastgood.model.identity import now
 from lastgood.model.step import OpenStep, decode_step, encode_step

@@ -12,17 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from lastgood.catalog.contract import (
-    FILES,
-    Actor,
-    Blob,
-    Catalog,
-    Commit,
-    Committed,
-    Line,
-    Position,
-    StoredCheckpoint,
-)
+from lastgood.catalog.contract import Catalog
+from lastgood.catalog.values import FILES, Actor, Blob, Commit, Committed, HistoryRange, Position, StoredCheckpoint
 from lastgood.errors import NotFoundError, UnavailableError
 from lastgood.model.checkpoint import Attestation, decode_record
 from lastgood.model.event import EventKind
@@ -151,7 +142,7 @@ class Overlay:
         return None if task.number < 0 else self.behind.tagged(task, tag)
 
     def checkpoints(
-        self, line: Line, *, before: int | None = None, limit: int = 100, type: str | None = None
+        self, line: HistoryRange, *, before: int | None = None, limit: int = 100, type: str | None = None
     ) -> list[StoredCheckpoint]:
         """What is spooled comes first. While the store is away a page ends with that; the next one raises."""
         spooled = [each for each in reversed(self._spooled(line)) if before is None or each.placement.sequence < before]
@@ -167,7 +158,7 @@ class Overlay:
                 raise
             return found
 
-    def count(self, line: Line, type: str | None = None) -> int:
+    def count(self, line: HistoryRange, type: str | None = None) -> int:
         spooled = [self._file.entry(each) for each in self._spooled(line)]
         mine = sum(type in (None, _type(entry)) for entry in spooled)
         return mine if mine and self._is_new(line) else mine + self.behind.count(self._line_behind(line), type)
@@ -251,7 +242,7 @@ class Overlay:
         waiting = self._file.waiting(owner, checkpoint_id)
         return None if waiting is None else self._file.entry(waiting)
 
-    def _spooled(self, line: Line) -> Sequence[Waiting]:
+    def _spooled(self, line: HistoryRange) -> Sequence[Waiting]:
         """What waits on this line, or task. What is in the store already is shown there."""
         if not self._file.has_pending():
             return []
@@ -267,18 +258,18 @@ class Overlay:
         except UnavailableError:
             return False
 
-    def _is_new(self, line: Line) -> bool:
+    def _is_new(self, line: HistoryRange) -> bool:
         """Whether the store has nothing of this task."""
         return line.task.number < 0 and self.behind.task(line.task.owner, line.task.id) is None
 
-    def _line_behind(self, line: Line) -> Line:
+    def _line_behind(self, line: HistoryRange) -> HistoryRange:
         """The line as the store knows it."""
         if line.task.number >= 0:
             return line
         found = self.behind.position(line.task.owner, line.branch.id if line.branch else line.task.id)
         if found is None:
             return line
-        return Line(found.task, found.branch if line.branch else None)
+        return HistoryRange(found.task, found.branch if line.branch else None)
 
 
 def _children(waiting: Sequence[Waiting]) -> dict[str | None, Waiting]:

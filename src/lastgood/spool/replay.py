@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from lastgood.catalog.contract import FILES, Actor, Catalog, Commit, Committed, NewBranch, Note, StoredCheckpoint
+from lastgood.catalog.contract import Catalog
+from lastgood.catalog.values import FILES, Actor, Commit, Committed, NewBranch, NewEvent, StoredCheckpoint
 from lastgood.codec.compress import decompress
 from lastgood.engine.blobs import Batch, FileBlobs, Gathered
 from lastgood.errors import (
@@ -206,10 +207,10 @@ class Replay:
         lease = (
             self._backend.lease(commit.owner, branch) if commit.lease is not None and isinstance(branch, str) else None
         )
-        asked = [(met, self._backend.request(commit.owner, met.id)) for met in commit.met]
+        asked = [(met, self._backend.request(commit.owner, met.id)) for met in commit.fulfilled]
         return {
             "lease": commit.lease if lease is not None and lease.token == commit.lease else None,
-            "met": [met for met, request in asked if request is not None and request.status == "open"],
+            "fulfilled": [met for met, request in asked if request is not None and request.status == "open"],
         }
 
     def _apart(self, commit: Commit, conflict: CheckpointError) -> Commit:
@@ -229,7 +230,7 @@ class Replay:
             is_apart=commit.record.parent_id is None,
         )
         told = {"branch": new.id, "reason": str(conflict)[:500]}
-        note = Note("diverged", origin, commit.record.parent_id, told)
+        note = NewEvent("diverged", origin, commit.record.parent_id, told)
         return msgspec.structs.replace(
             commit,
             branch=new,
@@ -238,7 +239,7 @@ class Replay:
             files_move=False,
             notes=(*commit.notes, note),
             lease=None,
-            met=(),
+            fulfilled=(),
         )
 
     def _land(self, waiting: Waiting, committed: Committed) -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from lastgood.catalog.contract import Actor, Catalog, Commit, Committed, NewBranch
+from lastgood.catalog.contract import Catalog
+from lastgood.catalog.values import Actor, Commit, Committed, NewBranch
 from lastgood.errors import (
     CheckpointError,
     ConflictError,

@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from lastgood.catalog.audit import STORE, NameRow
-from lastgood.catalog.contract import (
-    FILES,
-    Binding,
-    Blob,
-    NewBranch,
-    NewPack,
-    Packed,
-    Place,
-    SliceOf,
-)
-from lastgood.catalog.mending import Mending, NameFix, Tombstone
+from lastgood.catalog.upkeep import STORE, Corrections, NameFix, NameRow, Tombstone
+from lastgood.catalog.values import FILES, Binding, Blob, NewBranch, NewPack, NewSlice, PackedBlob, PackRange
 from lastgood.errors import ConflictError
 from lastgood.model.digest import digest
 from lastgood.model.identity import new_id
@@ -102,11 +92,11 @@ class AuditConformance(CatalogMeans):
     def test_an_audit_tells_every_blob_with_its_place(self) -> None:
         first = self.save(blobs=(b"alpha",)).stored
         whole = digest(b"alphabeta")
-        entry = Packed(digest(b"packed"), 57, 6, 60, 1)
+        entry = PackedBlob(digest(b"packed"), 57, 6, 60, 1)
         self.save(
             parent=first,
             blobs=(b"alphabeta",),
-            slices=[SliceOf(digest(b"alpha"), whole, 0)],
+            slices=[NewSlice(digest(b"alpha"), whole, 0)],
             file_blobs=[Blob(digest(b"file"), 4, 0, b"file")],
             packs=[NewPack("packs/aa/one", 200, [entry])],
         )
@@ -142,7 +132,7 @@ class AuditConformance(CatalogMeans):
         with self.catalog.audit() as audit:
             (branch,) = audit.branches()
         self.catalog.mend(
-            Mending(
+            Corrections(
                 checksums=[(task, 1, b"c" * 32)],
                 marks=[(task, 2, "other", 1, 1, 77)],
                 branches=[(branch.number, 2, 7, 5, 3)],
@@ -174,28 +164,28 @@ class AuditConformance(CatalogMeans):
         assert second.placement.branch_id == branch
         with refused(ConflictError):  # where something stands, nothing is put
             made = Tombstone(task, 1, stone.branch, ADA, "other", 1, 1, stone.checksum, stone.placement)
-            self.catalog.mend(Mending(tombstones=[made]), ACTOR)
+            self.catalog.mend(Corrections(tombstones=[made]), ACTOR)
 
     def test_mending_brings_blobs_back_and_takes_lost_ones_out_with_their_parts(self) -> None:
         first = self.save(blobs=(b"alpha", b"other")).stored
         whole, task = digest(b"alphabeta"), first.task_number
-        self.save(parent=first, blobs=(b"alphabeta",), slices=[SliceOf(digest(b"alpha"), whole, 0)])
-        inline, packed = Blob(digest(b"file"), 4, 0, b"file"), Packed(digest(b"packed"), 57, 6, 6, 0)
+        self.save(parent=first, blobs=(b"alphabeta",), slices=[NewSlice(digest(b"alpha"), whole, 0)])
+        inline, packed = Blob(digest(b"file"), 4, 0, b"file"), PackedBlob(digest(b"packed"), 57, 6, 6, 0)
         self.save("files", file_blobs=[Blob(packed.digest, 6, 0, b"damage")])
-        mending = Mending(
+        mending = Corrections(
             blobs=[(FILES, inline), (task, Blob(digest(b"other"), 5, 0, b"other"))],
             packs=[NewPack("packs/aa/one", 200, [packed])],
             lost=[(task, whole)],
         )
         self.catalog.mend(mending, ACTOR)
         assert self.catalog.blobs(FILES, [inline.digest]) == {inline.digest: inline}
-        assert self.catalog.blobs(FILES, [packed.digest])[packed.digest].place == Place("packs/aa/one", 57, 6)
+        assert self.catalog.blobs(FILES, [packed.digest])[packed.digest].place == PackRange("packs/aa/one", 57, 6)
         assert self.catalog.blobs(task, [digest(b"other"), digest(b"alpha"), whole]).keys() == {digest(b"other")}
 
     def test_a_pack_is_retired_only_when_nothing_lies_in_it(self) -> None:
-        entry = Packed(digest(b"packed"), 57, 6, 6, 0)
+        entry = PackedBlob(digest(b"packed"), 57, 6, 6, 0)
         self.save(packs=[NewPack("packs/aa/one", 200, [entry]), NewPack("packs/bb/two", 200, [])])
-        self.catalog.mend(Mending(retired=["packs/aa/one", "packs/bb/two"]), ACTOR)
+        self.catalog.mend(Corrections(retired=["packs/aa/one", "packs/bb/two"]), ACTOR)
         with self.catalog.audit() as audit:
             assert [pack.name for pack in audit.packs()] == ["packs/aa/one"]
 

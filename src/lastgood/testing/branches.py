@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lastgood.catalog.contract import NewBranch, Note
+from lastgood.catalog.values import NewBranch, NewEvent
 from lastgood.errors import ConflictError, NotFoundError
 from lastgood.model.identity import new_id
 from lastgood.testing.means import ACTOR, ADA, CatalogMeans
@@ -125,7 +125,7 @@ class BranchesConformance(CatalogMeans):
 
     def test_notes_stand_in_the_log_before_their_checkpoint(self) -> None:
         (first,) = self.chain(1)
-        note = Note("restored", first.placement.branch_id, first.id, {"by": "test"})
+        note = NewEvent("restored", first.placement.branch_id, first.id, {"by": "test"})
         new = self.save(parent=first, new=NewBranch(new_id(), "side"), notes=[note]).stored
         events = self.catalog.events(self.task())
         assert [event.kind for event in events] == ["created", "restored", "branched"]
@@ -139,7 +139,7 @@ class BranchesConformance(CatalogMeans):
 
     def test_every_note_has_a_number_of_its_own(self) -> None:
         (first,) = self.chain(1)
-        notes = [Note("restored", first.placement.branch_id, None, {"n": n}) for n in range(3)]
+        notes = [NewEvent("restored", first.placement.branch_id, None, {"n": n}) for n in range(3)]
         second = self.save(parent=first, notes=notes).stored
         events = self.catalog.events(self.task(), after=1)
         assert [(event.sequence, event.data.get("n")) for event in events] == [(2, 0), (3, 1), (4, 2), (5, None)]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from lastgood.catalog.contract import (
+from lastgood.catalog.values import (
     FILES,
     Blob,
     KnownPack,
     NewBranch,
     NewPack,
-    Packed,
-    Place,
-    Sliced,
-    SliceOf,
+    NewSlice,
+    PackedBlob,
+    PackRange,
+    SlicedBlob,
     StoredCheckpoint,
 )
 from lastgood.errors import ConflictError, IntegrityError
@@ -159,7 +159,7 @@ class CollectionConformance(CatalogMeans):
         task, whole = self._sliced()
         other, _ = self._sliced("other")
         assert self.catalog.remove_slices(other, _digests(b"alpha", b"beta")) == 2
-        assert self.catalog.sliced() == sorted(Sliced(task, digest(part), whole) for part in (b"alpha", b"beta"))
+        assert self.catalog.sliced() == sorted(SlicedBlob(task, digest(part), whole) for part in (b"alpha", b"beta"))
 
     def test_a_part_that_is_removed_and_brought_again_is_there(self) -> None:
         task, whole = self._sliced()
@@ -167,8 +167,8 @@ class CollectionConformance(CatalogMeans):
         again = self.save(parent=head, blobs=(b"alpha",)).stored
         self.catalog.remove_slices(task, _digests(b"alpha", b"beta"))
         assert self.catalog.blobs(task, [digest(b"alpha")])[digest(b"alpha")].data == b"alpha"
-        self.save(parent=again, slices=[SliceOf(digest(b"alpha"), whole, 0)])
-        assert self.catalog.sliced() == [Sliced(task, digest(b"alpha"), whole)]
+        self.save(parent=again, slices=[NewSlice(digest(b"alpha"), whole, 0)])
+        assert self.catalog.sliced() == [SlicedBlob(task, digest(b"alpha"), whole)]
 
     # --- packs ---------------------------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class CollectionConformance(CatalogMeans):
             digest(b"c"): _name("two"),
         }
         place = self.catalog.blobs(FILES, [digest(b"a")])[digest(b"a")].place
-        assert place == Place(new.name, new.entries[1].position, 1)
+        assert place == PackRange(new.name, new.entries[1].position, 1)
         assert self.catalog.flights() == []
 
     def test_blobs_that_are_condemned_move_and_stay_condemned(self) -> None:
@@ -320,7 +320,7 @@ class CollectionConformance(CatalogMeans):
         """A task whose blobs `alpha` and `beta` are parts of another; its number, and that one's digest."""
         first = self.save(task_id, blobs=(b"alpha", b"beta")).stored
         whole = digest(b"alphabeta")
-        slices = [SliceOf(digest(b"alpha"), whole, 0), SliceOf(digest(b"beta"), whole, 5)]
+        slices = [NewSlice(digest(b"alpha"), whole, 0), NewSlice(digest(b"beta"), whole, 5)]
         self.save(task_id, first, blobs=(b"alphabeta",), slices=slices)
         return first.task_number, whole
 
@@ -344,4 +344,6 @@ def _name(name: str) -> str:
 
 
 def _pack(name: str, *contents: bytes) -> NewPack:
-    return NewPack(_name(name), 90, [Packed(digest(each), 28 + at * 50, 1, 1, 0) for at, each in enumerate(contents)])
+    return NewPack(
+        _name(name), 90, [PackedBlob(digest(each), 28 + at * 50, 1, 1, 0) for at, each in enumerate(contents)]
+    )

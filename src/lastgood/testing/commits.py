@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from lastgood.catalog.contract import Blob, SliceOf, Whole
+from lastgood.catalog.values import Blob, ContainingBlob, NewSlice
 from lastgood.errors import ConflictError, NotFoundError
 from lastgood.model.checkpoint import Head
 from lastgood.model.digest import digest
@@ -32,21 +32,21 @@ class CommitsConformance(CatalogMeans):
     def test_a_slice_reads_as_before_and_names_its_whole(self) -> None:
         first = self.save(blobs=(b"alpha", b"beta")).stored
         whole = digest(b"alphabetagamma")
-        slices = [SliceOf(digest(b"alpha"), whole, 0), SliceOf(digest(b"beta"), whole, 5)]
+        slices = [NewSlice(digest(b"alpha"), whole, 0), NewSlice(digest(b"beta"), whole, 5)]
         self.save(
-            parent=first, blobs=(b"alphabetagamma",), slices=[*slices, SliceOf(digest(b"never stored"), whole, 9)]
+            parent=first, blobs=(b"alphabetagamma",), slices=[*slices, NewSlice(digest(b"never stored"), whole, 9)]
         )
         found = self.catalog.blobs(first.task_number, [digest(b"beta"), digest(b"never stored"), whole])
         assert found.keys() == {digest(b"beta"), whole}
         beta = found[digest(b"beta")]
-        assert (beta.size, beta.whole) == (4, Whole(whole, 14, 5))
+        assert (beta.size, beta.whole) == (4, ContainingBlob(whole, 14, 5))
         assert beta.data[5:9] == b"beta"
 
     def test_a_blob_that_has_slices_stays_whole(self) -> None:
         first = self.save(blobs=(b"ab",)).stored
-        second = self.save(parent=first, blobs=(b"abcd",), slices=[SliceOf(digest(b"ab"), digest(b"abcd"), 0)]).stored
+        second = self.save(parent=first, blobs=(b"abcd",), slices=[NewSlice(digest(b"ab"), digest(b"abcd"), 0)]).stored
         whole = digest(b"abcdefgh")
-        self.save(parent=second, blobs=(b"abcdefgh",), slices=[SliceOf(digest(b"abcd"), whole, 0)])
+        self.save(parent=second, blobs=(b"abcdefgh",), slices=[NewSlice(digest(b"abcd"), whole, 0)])
         found = self.catalog.blobs(first.task_number, [digest(b"ab"), digest(b"abcd"), whole])
         assert found.keys() == {digest(b"ab"), digest(b"abcd"), whole}
         assert found[digest(b"ab")].data.startswith(b"ab")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lastgood.catalog.contract import NewBranch
+from lastgood.catalog.values import NewBranch
 from lastgood.errors import ConflictError, NotFoundError
 from lastgood.model.digest import digest
 from lastgood.testing.means import ACTOR, ADA, CatalogMeans

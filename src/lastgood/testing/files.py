@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lastgood.catalog.contract import (
-    FILES,
-    Binding,
-    Blob,
-    NewBranch,
-    NewPack,
-    Packed,
-    Place,
-    StoredCheckpoint,
-)
+from lastgood.catalog.values import FILES, Binding, Blob, NewBranch, NewPack, PackedBlob, PackRange, StoredCheckpoint
 from lastgood.errors import ConflictError, IntegrityError, NotFoundError
 from lastgood.model.digest import digest, to_text
 from lastgood.model.identity import new_id
@@ -45,19 +36,19 @@ class FilesConformance(CatalogMeans):
         assert self.catalog.has_blobs(FILES, keys) == {one.digest, other.digest}
 
     def test_content_in_a_pack_is_found_by_its_place(self) -> None:
-        entries = [Packed(digest(b"a"), 8, 1, 1, 0), Packed(digest(b"b"), 9, 20, 300, 1)]
+        entries = [PackedBlob(digest(b"a"), 8, 1, 1, 0), PackedBlob(digest(b"b"), 9, 20, 300, 1)]
         self.save(packs=[NewPack("packs/aa/one", 40, entries)])
         found = self.catalog.blobs(FILES, [digest(b"b")])[digest(b"b")]
-        assert (found.size, found.encoding, found.place) == (300, 1, Place("packs/aa/one", 9, 20))
+        assert (found.size, found.encoding, found.place) == (300, 1, PackRange("packs/aa/one", 9, 20))
 
     def test_content_that_is_stored_already_stays_where_it_is(self) -> None:
         inline = _inline(b"a")
         self.save(file_blobs=[inline])
-        self.save("another", packs=[NewPack("packs/aa/one", 40, [Packed(inline.digest, 8, 1, 1, 0)])])
+        self.save("another", packs=[NewPack("packs/aa/one", 40, [PackedBlob(inline.digest, 8, 1, 1, 0)])])
         assert self.catalog.blobs(FILES, [inline.digest]) == {inline.digest: inline}
 
     def test_the_same_pack_may_come_twice(self) -> None:
-        pack = NewPack("packs/aa/one", 40, [Packed(digest(b"a"), 8, 1, 1, 0)])
+        pack = NewPack("packs/aa/one", 40, [PackedBlob(digest(b"a"), 8, 1, 1, 0)])
         self.save(packs=[pack])
         self.save("another", packs=[pack])
         assert self.catalog.has_blobs(FILES, [digest(b"a")]) == {digest(b"a")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lastgood.catalog.contract import NewBranch
+from lastgood.catalog.values import NewBranch
 from lastgood.errors import ConflictError, ControlError, LeaseError, NotFoundError
 from lastgood.model.checkpoint import Head
 from lastgood.model.identity import new_id

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lastgood.catalog.contract import (
+from lastgood.catalog.contract import Catalog
+from lastgood.catalog.values import (
     Actor,
     Blob,
-    Catalog,
     Commit,
     Committed,
-    Line,
+    HistoryRange,
     NewBranch,
-    Note,
-    SliceOf,
+    NewEvent,
+    NewSlice,
     StoredCheckpoint,
 )
 from lastgood.model.checkpoint import Record, encode_record
@@ -27,7 +27,7 @@ ADA, BEN = "ada", "ben"
 ACTOR = Actor(ADA, "correlation-1")
 SOMEBODY = Process("host", 1)
 _OF_THE_COMMIT = (
-    "file_blobs", "packs", "relies_on", "base", "binding", "journal", "files_move", "keeps_redo", "lease", "met",
+    "file_blobs", "packs", "relies_on", "base", "binding", "journal", "files_move", "keeps_redo", "lease", "fulfilled",
     "begins",
 )  # fmt: skip
 
@@ -57,12 +57,12 @@ class CatalogMeans:
         only_if_active: bool = False,
         root: bytes = b"root",
         blobs: tuple[bytes, ...] = (),
-        slices: Sequence[SliceOf] = (),
+        slices: Sequence[NewSlice] = (),
         keep_root: bool = False,
         step: str | None = None,
         attestations: Sequence[tuple[str, dict[str, Any]]] = (),
         inherited: Sequence[str] = (),
-        notes: Sequence[Note] = (),
+        notes: Sequence[NewEvent] = (),
         announces: bool = True,
         **fields: Any,
     ) -> Committed:
@@ -123,13 +123,13 @@ class CatalogMeans:
         assert task is not None
         return task
 
-    def whole(self, task_id: str = "task") -> Line:
-        return Line(self.task(task_id))
+    def whole(self, task_id: str = "task") -> HistoryRange:
+        return HistoryRange(self.task(task_id))
 
-    def along(self, branch_id: str, task_id: str = "task") -> Line:
+    def along(self, branch_id: str, task_id: str = "task") -> HistoryRange:
         branch = self.catalog.branch(ADA, branch_id)
         assert branch is not None
-        return Line(self.task(task_id), branch)
+        return HistoryRange(self.task(task_id), branch)
 
-    def listed(self, line: Line, **how: Any) -> list[str]:
+    def listed(self, line: HistoryRange, **how: Any) -> list[str]:
         return [row.id for row in self.catalog.checkpoints(line, **how)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lastgood.catalog.contract import Line, NewBranch
+from lastgood.catalog.values import HistoryRange, NewBranch
 from lastgood.errors import ConflictError, NotFoundError
 from lastgood.model.identity import new_id
 from lastgood.testing.means import ACTOR, ADA, CatalogMeans
@@ -181,7 +181,7 @@ class MovesConformance(CatalogMeans):
         side = self.save(parent=first, new=NewBranch(new_id(), "side", active=False)).stored
         self.catalog.attest(ADA, [first.id], "tag", {"name": "late"}, ACTOR)  # after the branch began
         branch = self.catalog.branch(ADA, side.placement.branch_id)
-        own = self.catalog.history(Line(self.task(), branch))
+        own = self.catalog.history(HistoryRange(self.task(), branch))
         assert [(event.kind, event.checkpoint_id) for event in own] == [("branched", side.id), ("created", first.id)]
         whole = self.catalog.history(self.whole())
         assert [(event.kind, event.checkpoint_id) for event in whole] == [

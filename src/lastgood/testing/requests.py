@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lastgood.catalog.contract import Met
+from lastgood.catalog.values import FulfilledRequest
 from lastgood.errors import ConflictError, LeaseError, NotFoundError
 from lastgood.model.identity import new_id
 from lastgood.model.request import Request
@@ -30,7 +30,7 @@ class RequestsConformance(CatalogMeans):
         assert self.catalog.open_requests(ADA, branch) == [one, two]
         assert self.catalog.open_requests(BEN, branch) == []
         assert [event.kind for event in self.catalog.events(self.task())].count("requested") == 2
-        second = self.save(parent=first, met=[Met(one.id, {"seen": 1})]).stored
+        second = self.save(parent=first, fulfilled=[FulfilledRequest(one.id, {"seen": 1})]).stored
         assert self.wanted(branch) == [two.id]
         found = self.catalog.request(ADA, one.id)
         assert found is not None
@@ -38,14 +38,14 @@ class RequestsConformance(CatalogMeans):
         assert found.ended_at is not None
         assert self.catalog.request(BEN, one.id) is None
         with refused(ConflictError):
-            self.save(parent=second, met=[Met(one.id, {})])
+            self.save(parent=second, fulfilled=[FulfilledRequest(one.id, {})])
         assert self.active() == second.id
 
     def test_a_commit_that_is_refused_meets_nothing(self) -> None:
         first, _ = self.chain(2)
         request = self.post(first.placement.branch_id)
         with refused(ConflictError):
-            self.save(parent=first, met=[Met(request.id, {})])
+            self.save(parent=first, fulfilled=[FulfilledRequest(request.id, {})])
         assert self.wanted(first.placement.branch_id) == [request.id]
 
     def test_asking_again_with_the_same_id_is_harmless(self) -> None:
@@ -56,13 +56,13 @@ class RequestsConformance(CatalogMeans):
         assert self.wanted(branch) == ["mine"]
         with refused(ConflictError):
             self.post(branch, id="mine", reason="dinner")
-        self.save(parent=first, met=[Met("mine", {})])
+        self.save(parent=first, fulfilled=[FulfilledRequest("mine", {})])
         assert self.post(branch, id="mine", reason="lunch").status == "met"
 
     def test_a_request_that_is_refused_says_why(self) -> None:
         branch = self.save().stored.placement.branch_id
         request = self.post(branch)
-        self.catalog.end_request(ADA, Met(request.id, {"reason": "it is over"}), "refused", ACTOR)
+        self.catalog.end_request(ADA, FulfilledRequest(request.id, {"reason": "it is over"}), "refused", ACTOR)
         found = self.catalog.request(ADA, request.id)
         assert found is not None
         assert (found.status, found.outcome) == ("refused", {"reason": "it is over"})
@@ -70,7 +70,7 @@ class RequestsConformance(CatalogMeans):
         last = self.catalog.events(self.task())[-1]
         assert (last.kind, last.data["reason"]) == ("request_refused", "it is over")
         with refused(ConflictError):
-            self.catalog.end_request(ADA, Met(request.id, {}), "met", ACTOR)
+            self.catalog.end_request(ADA, FulfilledRequest(request.id, {}), "met", ACTOR)
 
     def test_whoever_lost_the_branch_ends_no_request_of_it(self) -> None:
         """C6: what a zombie knows of the work is out of date."""
@@ -79,7 +79,7 @@ class RequestsConformance(CatalogMeans):
         self.catalog.acquire_lease(ADA, branch, Process("there", 2), "two", 60, ACTOR)
         request = self.post(branch)
         with refused(LeaseError):
-            self.catalog.end_request(ADA, Met(request.id, {}), "refused", ACTOR, lease=old.token)
+            self.catalog.end_request(ADA, FulfilledRequest(request.id, {}), "refused", ACTOR, lease=old.token)
         assert self.wanted(branch) == [request.id]
 
     def test_there_is_no_request_about_a_branch_that_is_not_there(self) -> None:

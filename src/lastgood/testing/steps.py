@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lastgood.catalog.contract import Blob, Met, NewBranch
+from lastgood.catalog.values import Blob, FulfilledRequest, NewBranch
 from lastgood.errors import ConflictError, NotFoundError
 from lastgood.model.identity import new_id
 from lastgood.model.request import Request
@@ -99,7 +99,9 @@ class StepsConformance(CatalogMeans):
         third = self.save(parent=second.stored, step="second", begins=self.step(id="third"))
         assert (third.begun, self.active()) == (False, third.stored.id)
         assert self.catalog.open_steps(ADA) == []
-        assert self.save(parent=third.stored, met=[Met(asked[1].id, {})], begins=self.step(id="fourth")).begun
+        assert self.save(
+            parent=third.stored, fulfilled=[FulfilledRequest(asked[1].id, {})], begins=self.step(id="fourth")
+        ).begun
 
     def test_what_is_refused_or_repeated_begins_nothing(self) -> None:
         first, second = self.chain(2)

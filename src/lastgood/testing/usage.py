@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from lastgood.catalog.contract import (
+from lastgood.catalog.values import (
     FILES,
     Blob,
-    Held,
-    Indexed,
+    CheckpointRoot,
+    IndexedBlob,
     KnownPack,
     NewBranch,
     NewPack,
-    Packed,
-    Sliced,
-    SliceOf,
+    NewSlice,
+    PackedBlob,
+    SlicedBlob,
 )
 from lastgood.model.digest import digest
 from lastgood.model.identity import new_id
@@ -29,10 +29,10 @@ class UsageConformance(CatalogMeans):
         other = self.save("theirs", owner="somebody", root=b"of somebody").stored
         without = self.save("stateless", keep_root=False, root=b"").stored
         assert self.catalog.held() == [
-            Held(first, Blob(b"", 6, 0, b"of ada")),
-            Held(second, Blob(b"", 6, 0, b"of ada")),
-            Held(other, Blob(b"", 11, 0, b"of somebody")),
-            Held(without, Blob(b"", 0, 0, b"")),
+            CheckpointRoot(first, Blob(b"", 6, 0, b"of ada")),
+            CheckpointRoot(second, Blob(b"", 6, 0, b"of ada")),
+            CheckpointRoot(other, Blob(b"", 11, 0, b"of somebody")),
+            CheckpointRoot(without, Blob(b"", 0, 0, b"")),
         ]
 
     def test_a_deleted_checkpoint_holds_its_content_and_a_purged_one_does_not(self) -> None:
@@ -67,7 +67,7 @@ class UsageConformance(CatalogMeans):
         stored = self.save(
             blobs=(b"state",),
             file_blobs=[Blob(digest(b"file"), 400, 1, b"zipped")],
-            packs=[NewPack("packs/aa/one", 90, [Packed(digest(b"packed"), 8, 20, 300, 1)])],
+            packs=[NewPack("packs/aa/one", 90, [PackedBlob(digest(b"packed"), 8, 20, 300, 1)])],
         ).stored
         told = {blob[1:6] for blob in self.catalog.indexed()}
         assert told == {
@@ -79,7 +79,7 @@ class UsageConformance(CatalogMeans):
     def test_blobs_come_page_by_page(self) -> None:
         contents = [bytes([number]) for number in range(5)]
         self.save(blobs=tuple(contents))
-        seen: list[Indexed] = []
+        seen: list[IndexedBlob] = []
         while page := self.catalog.indexed(seen[-1].number if seen else 0, limit=2):
             assert len(page) <= 2
             seen += page
@@ -88,16 +88,18 @@ class UsageConformance(CatalogMeans):
     def test_a_slice_is_told_as_a_part_of_its_whole_and_not_as_a_blob(self) -> None:
         first = self.save(blobs=(b"alpha", b"beta")).stored
         whole = digest(b"alphabeta")
-        slices = [SliceOf(digest(b"alpha"), whole, 0), SliceOf(digest(b"beta"), whole, 5)]
+        slices = [NewSlice(digest(b"alpha"), whole, 0), NewSlice(digest(b"beta"), whole, 5)]
         self.save(parent=first, blobs=(b"alphabeta",), slices=slices)
         assert [blob.digest for blob in self.catalog.indexed()] == [whole]
-        told = sorted(Sliced(first.task_number, part.digest, whole) for part in slices)
+        told = sorted(SlicedBlob(first.task_number, part.digest, whole) for part in slices)
         assert self.catalog.sliced() == told
         assert self.catalog.sliced(told[0]) == told[1:]
         assert self.catalog.sliced(limit=1) == told[:1]
 
     def test_packs_are_told_with_their_size(self) -> None:
-        packs = [NewPack(f"packs/aa/{name}", 90, [Packed(digest(name.encode()), 8, 1, 1, 0)]) for name in ("b", "a")]
+        packs = [
+            NewPack(f"packs/aa/{name}", 90, [PackedBlob(digest(name.encode()), 8, 1, 1, 0)]) for name in ("b", "a")
+        ]
         self.save(packs=packs)
         assert self.catalog.packs() == [KnownPack("packs/aa/a", 90), KnownPack("packs/aa/b", 90)]
 

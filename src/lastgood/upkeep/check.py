@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from lastgood.catalog.audit import STORE, BlobRow, PackRow
-from lastgood.catalog.contract import FILES, Catalog
+from lastgood.catalog.contract import Catalog
+from lastgood.catalog.upkeep import STORE, BlobRow, PackRow
+from lastgood.catalog.values import FILES
 from lastgood.codec.pack import Entry
 from lastgood.errors import FormatError, IntegrityError, InvalidError
 from lastgood.upkeep.checking.blame import attribute, blame_without_catalog

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
 
-from lastgood.catalog.contract import Flight, Indexed, Sliced
+from lastgood.catalog.values import AnnouncedPack, IndexedBlob, SlicedBlob
 from lastgood.codec.pack import ENTRY_SIZE, FRAME_SIZE
 from lastgood.errors import BusyError, IntegrityError, InvalidError, LostCommitsError, UnavailableError
 from lastgood.local.private import make_private
@@ -155,10 +155,10 @@ class _Run:
 
     # --- blobs
 
-    def _unneeded(self, marks: Marks, used: defaultdict[str, int]) -> Iterator[Indexed]:
+    def _unneeded(self, marks: Marks, used: defaultdict[str, int]) -> Iterator[IndexedBlob]:
         """Also counts the bytes of each pack that are needed, into `used`; and acquits those that are needed and were
         condemned by a run that did not come to its end."""
-        wronged: list[Indexed] = []
+        wronged: list[IndexedBlob] = []
         page = self._catalog.indexed()
         while page:
             for blob in page:
@@ -173,7 +173,7 @@ class _Run:
         for partition, digests in _batches([] if self._dry_run else wronged):
             self._catalog.acquit(partition, digests)
 
-    def _condemn(self, garbage: Sequence[Indexed]) -> None:
+    def _condemn(self, garbage: Sequence[IndexedBlob]) -> None:
         at, done = now(), 0
         for partition, digests in _batches(blob for blob in garbage if blob.condemned is None):
             self._catalog.condemn(partition, digests, at)
@@ -185,23 +185,23 @@ class _Run:
         for partition, digests in _batches(needed):
             self._catalog.acquit(partition, digests)
 
-    def _condemned(self) -> Iterator[Indexed]:
+    def _condemned(self) -> Iterator[IndexedBlob]:
         page = self._catalog.indexed()
         while page:
             yield from (blob for blob in page if blob.condemned is not None)
             page = self._catalog.indexed(page[-1].number)
 
-    def _slices(self) -> Iterator[Sliced]:
+    def _slices(self) -> Iterator[SlicedBlob]:
         page = self._catalog.sliced()
         while page:
             yield from page
             page = self._catalog.sliced(page[-1])
 
-    def _remove_slices(self, unneeded: Sequence[Sliced]) -> None:
+    def _remove_slices(self, unneeded: Sequence[SlicedBlob]) -> None:
         for partition, digests in _batches(unneeded):
             self._catalog.remove_slices(partition, digests)
 
-    def _remove(self, garbage: Sequence[Indexed]) -> None:
+    def _remove(self, garbage: Sequence[IndexedBlob]) -> None:
         due = self._due(garbage)
         inline = {(blob.partition, blob.digest): blob.length for blob in due if blob.pack is None}
         for partition, digests in _batches(due):
@@ -264,12 +264,12 @@ class _Run:
 
     # --- what would happen
 
-    def _foresee(self, garbage: Sequence[Indexed], purged: int) -> Collected:
+    def _foresee(self, garbage: Sequence[IndexedBlob], purged: int) -> Collected:
         due = self._due(garbage)
         self._note(purged=purged, removed=len(due), freed=sum(blob.length for blob in due))
         return self._found
 
-    def _due(self, garbage: Sequence[Indexed]) -> list[Indexed]:
+    def _due(self, garbage: Sequence[IndexedBlob]) -> list[IndexedBlob]:
         """Those whose time is up; the others are counted."""
         limit = now() - self._grace
         due = [blob for blob in garbage if self._grace == 0 or (blob.condemned or limit + 1) <= limit]
@@ -281,7 +281,7 @@ class _Run:
         self._found = msgspec.structs.replace(self._found, **figures)
 
 
-def _batches(blobs: Iterable[Indexed | Sliced]) -> Iterator[tuple[int, list[bytes]]]:
+def _batches(blobs: Iterable[IndexedBlob | SlicedBlob]) -> Iterator[tuple[int, list[bytes]]]:
     """By partition, few enough for one transaction."""
     waiting: defaultdict[int, list[bytes]] = defaultdict(list)
     for blob in blobs:
@@ -293,7 +293,7 @@ def _batches(blobs: Iterable[Indexed | Sliced]) -> Iterator[tuple[int, list[byte
     yield from ((partition, digests) for partition, digests in waiting.items() if digests)
 
 
-def _is_waiting(blobs: Sequence[Indexed], size: int, waste: float) -> bool:
+def _is_waiting(blobs: Sequence[IndexedBlob], size: int, waste: float) -> bool:
     """Whether most of what is not needed in a pack lies there still, for its grace period."""
     return FRAME_SIZE + sum(ENTRY_SIZE + blob.length for blob in blobs) >= size * (1 - waste)
 
@@ -304,7 +304,7 @@ def _chunks(things: Sequence[T]) -> Iterator[list[T]]:
         yield some
 
 
-def _is_over(flight: Flight) -> bool:
+def _is_over(flight: AnnouncedPack) -> bool:
     """Whether whoever announced it will not commit it any more; of another host's, after a day."""
     alive = is_alive(flight.process)
     return not alive if alive is not None else flight.at < now() - DAY_MICROSECONDS

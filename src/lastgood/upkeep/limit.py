@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from lastgood.catalog.contract import MAX_PAGE, Catalog, Line
+from lastgood.catalog.contract import Catalog
+from lastgood.catalog.values import MAX_PAGE, HistoryRange
 from lastgood.local.process import this_process
 from lastgood.model.identity import check_number, moment
 from lastgood.upkeep.collect import GRACE_SECONDS, Progress, collect
@@ -125,7 +126,7 @@ def _protected(catalog: Catalog) -> set[str]:
             if active is not None and active.head is not None:
                 spared.add(active.head.id)
             spared.update(head.id for head in catalog.tags(task).values())
-            for line in (Line(task), Line(task, active)):
+            for line in (HistoryRange(task), HistoryRange(task, active)):
                 verified = catalog.last_verified(line)
                 if verified is not None:
                     spared.add(verified.id)

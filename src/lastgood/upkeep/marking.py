@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from lastgood.catalog.contract import FILES, Catalog, Held, Sliced
+from lastgood.catalog.contract import Catalog
+from lastgood.catalog.values import FILES, CheckpointRoot, SlicedBlob
 from lastgood.codec.references import is_plain, references_below
 from lastgood.engine.blobs import FileBlobs
 from lastgood.errors import IntegrityError
@@ -37,7 +38,7 @@ class Marks:
     def has(self, partition: int, digest: bytes) -> bool:
         return digest in self._needed[partition]
 
-    def has_part(self, part: Sliced) -> bool:
+    def has_part(self, part: SlicedBlob) -> bool:
         """Whether it is needed as a part of its whole."""
         return self.has(part.partition, part.digest) and self.has(part.partition, part.whole)
 
@@ -127,7 +128,7 @@ class Marks:
         """A blob is needed as long as one of its parts is, unless that was brought again and has its own bytes."""
         page = self._catalog.sliced()
         while page:
-            needed: defaultdict[int, list[Sliced]] = defaultdict(list)
+            needed: defaultdict[int, list[SlicedBlob]] = defaultdict(list)
             for part in page:
                 if part.digest in self._needed[part.partition]:
                     needed[part.partition].append(part)
@@ -137,7 +138,7 @@ class Marks:
             page = self._catalog.sliced(page[-1])
 
 
-def _read(held: Held) -> Named:
+def _read(held: CheckpointRoot) -> Named:
     named = Named(held)
     if named.damaged:
         raise IntegrityError(f"the record of checkpoint {held.stored.id} is damaged")

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from lastgood.catalog.contract import FILES, Blob, Catalog, Held, StoredCheckpoint
+from lastgood.catalog.contract import Catalog
+from lastgood.catalog.values import FILES, Blob, CheckpointRoot, StoredCheckpoint
 from lastgood.codec.compress import decompress
 from lastgood.codec.references import ELEMENTS, is_plain, references_below, references_in
 from lastgood.engine.blobs import FileBlobs
@@ -114,7 +115,7 @@ def read_reached(catalog: Catalog, files: FileBlobs) -> Reached:
     return Reached(reading.graph, holders, reading.unreadable + damaged)
 
 
-def each_held(catalog: Catalog) -> Iterator[Held]:
+def each_held(catalog: Catalog) -> Iterator[CheckpointRoot]:
     page = catalog.held()
     while page:
         yield from page
@@ -124,7 +125,7 @@ def each_held(catalog: Catalog) -> Iterator[Held]:
 class Named:
     """A checkpoint and what it names itself. Its record and its root are let go: there may be many."""
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: CheckpointRoot) -> None:
         data, root = held.stored.data or b"", held.root
         self.stored = msgspec.structs.replace(held.stored, data=None)
         self.own_bytes = len(data) + (len(root.data) if root else 0)

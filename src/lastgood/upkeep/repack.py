@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lastgood.catalog.contract import Indexed
+from lastgood.catalog.values import IndexedBlob
 from lastgood.codec.compress import decompress
 from lastgood.codec.pack import HEAD_SIZE
 from lastgood.engine.blobs import PACK_BYTES
@@ -24,13 +24,13 @@ AT_ONCE = 200
 WINDOW = 4 << 20
 
 
-def repack(store: Store, packs: Mapping[str, Sequence[Indexed]]) -> Iterator[tuple[list[str], int]]:
+def repack(store: Store, packs: Mapping[str, Sequence[IndexedBlob]]) -> Iterator[tuple[list[str], int]]:
     """Rewrite packs, given by name with the blobs that lie in them; the names of some that nothing lies in any more,
     and the size of the new one, each time that one is done.
 
     A pack that holds something damaged stays as it is, and is told of.
     """
-    group: dict[str, Sequence[Indexed]] = {}
+    group: dict[str, Sequence[IndexedBlob]] = {}
     size = 0
     for name, blobs in packs.items():
         needed = sum(HEAD_SIZE + blob.length for blob in blobs)
@@ -43,7 +43,7 @@ def repack(store: Store, packs: Mapping[str, Sequence[Indexed]]) -> Iterator[tup
         yield _rewrite(store, group)
 
 
-def _rewrite(store: Store, group: Mapping[str, Sequence[Indexed]]) -> tuple[list[str], int]:
+def _rewrite(store: Store, group: Mapping[str, Sequence[IndexedBlob]]) -> tuple[list[str], int]:
     objects = store.filing.objects
     assert objects is not None
     draft = PackDraft(objects.draft())
@@ -74,11 +74,11 @@ def _rewrite(store: Store, group: Mapping[str, Sequence[Indexed]]) -> tuple[list
     return emptied, new.size
 
 
-def _read(store: Store, name: str, blobs: Sequence[Indexed]) -> Iterator[tuple[Indexed, bytes]]:
+def _read(store: Store, name: str, blobs: Sequence[IndexedBlob]) -> Iterator[tuple[IndexedBlob, bytes]]:
     """Each blob as it is stored, checked; neighbours are read at once."""
     objects = store.filing.objects
     assert objects is not None
-    run: list[Indexed] = []
+    run: list[IndexedBlob] = []
     for blob in sorted(blobs, key=lambda blob: blob.position or 0):
         if run and _end(blob) - _start(run[0]) > WINDOW:
             yield from _check(run, objects.get(name, _start(run[0]), _end(run[-1]) - _start(run[0])))
@@ -88,7 +88,7 @@ def _read(store: Store, name: str, blobs: Sequence[Indexed]) -> Iterator[tuple[I
         yield from _check(run, objects.get(name, _start(run[0]), _end(run[-1]) - _start(run[0])))
 
 
-def _check(run: Sequence[Indexed], data: bytes) -> Iterator[tuple[Indexed, bytes]]:
+def _check(run: Sequence[IndexedBlob], data: bytes) -> Iterator[tuple[IndexedBlob, bytes]]:
     for blob in run:
         stored = data[_start(blob) - _start(run[0]) : _end(blob) - _start(run[0])]
         if digest(decompress(blob.encoding, stored, blob.size)) != blob.digest:
@@ -96,10 +96,10 @@ def _check(run: Sequence[Indexed], data: bytes) -> Iterator[tuple[Indexed, bytes
         yield blob, stored
 
 
-def _start(blob: Indexed) -> int:
+def _start(blob: IndexedBlob) -> int:
     assert blob.position is not None
     return blob.position
 
 
-def _end(blob: Indexed) -> int:
+def _end(blob: IndexedBlob) -> int:
     return _start(blob) + blob.length

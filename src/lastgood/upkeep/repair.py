@@ -8,9 +8,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lastgood.catalog.audit import Audit
 from lastgood.catalog.contract import Catalog
-from lastgood.catalog.mending import Mending
+from lastgood.catalog.upkeep import Audit, Corrections
 from lastgood.errors import LostCommitsError, UnavailableError
 from lastgood.local.location import objects_beside
 from lastgood.model.digest import to_text
@@ -130,15 +129,15 @@ def _change(store: Store, search: Search, quarantine: Quarantine) -> None:
     with catalog.queue():
         with catalog.audit() as audit:
             ledger, content = _read_ledger(audit), search.plan(audit)
-        stones = Mending(tombstones=list(find_tombstones(ledger)))
-        books = Mending(**plan_books(ledger, derive(ledger)), **content)
+        stones = Corrections(tombstones=list(find_tombstones(ledger)))
+        books = Corrections(**plan_books(ledger, derive(ledger)), **content)
         if not (stones.is_empty() and books.is_empty()):
             quarantine.copy_catalog()
         if not stones.is_empty():  # with them the books can be told
             catalog.mend(stones, store.actor())
             with catalog.audit() as audit:
                 ledger = _read_ledger(audit)
-            books = Mending(**plan_books(ledger, derive(ledger)), **content)
+            books = Corrections(**plan_books(ledger, derive(ledger)), **content)
         if not books.is_empty():
             catalog.mend(books, store.actor())
         store.log("repair", "")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from lastgood.catalog.contract import MAX_PAGE, Catalog, Line
+from lastgood.catalog.contract import Catalog
+from lastgood.catalog.values import MAX_PAGE, HistoryRange
 from lastgood.model.identity import check_number
 
 
-def select_old(catalog: Catalog, line: Line, keep_count: int) -> list[str]:
+def select_old(catalog: Catalog, line: HistoryRange, keep_count: int) -> list[str]:
     """All but the newest `keep_count`, without the active head, tagged ones and the last verified (A14)."""
     check_number("keep_count", keep_count)
     active = catalog.branch(line.task.owner, line.task.active_branch_id)
     spared = {active.head.id} if active and active.head else set()
     for branch in (active, line.branch):
-        verified = catalog.last_verified(Line(line.task, branch)) if branch else None
+        verified = catalog.last_verified(HistoryRange(line.task, branch)) if branch else None
         if verified is not None:
             spared.add(verified.id)
     old: list[str] = []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from lastgood.catalog.contract import Met
+from lastgood.catalog.values import FulfilledRequest
 from lastgood.engine.commit import KEPT
 from lastgood.errors import ConflictError, EvidenceError, IntegrityError, InvalidError, LeaseError, NotFoundError
 from lastgood.local.process import is_alive
@@ -141,7 +141,7 @@ class Control:
 
     def withdraw(self, request_id: str) -> None:
         """What was asked is not wanted any more. ConflictError when it is done already."""
-        ended = Met(check_name("request id", request_id), {"reason": f"withdrawn by {self._task.user}"})
+        ended = FulfilledRequest(check_name("request id", request_id), {"reason": f"withdrawn by {self._task.user}"})
         self._task.end_request(ended, "refused")
 
     def requests(self) -> list[Request]:
@@ -203,7 +203,7 @@ class Control:
         except LeaseError:
             raise
         except (InvalidError, NotFoundError, ConflictError, IntegrityError, EvidenceError) as error:
-            self._task.end_request(Met(request.id, {"reason": str(error)}), "refused")
+            self._task.end_request(FulfilledRequest(request.id, {"reason": str(error)}), "refused")
             raise
 
     def _asked_before(self, id: str | None, kind: RequestKind, data: dict[str, Any]) -> Asked | None:
@@ -225,7 +225,7 @@ def settle(task: Task) -> None:
     What sets it going again stays open."""
     for request in task.requests():
         if request.kind == "restore":
-            ended = Met(request.id, {"reason": "the work ended before it came to that: ask again"})
+            ended = FulfilledRequest(request.id, {"reason": "the work ended before it came to that: ask again"})
             task.end_request(ended, "refused")
         elif request.kind not in _NEEDS_THE_PROGRAM:
             StandIn(task).meet(request)
@@ -250,7 +250,9 @@ class StandIn:
 
     def mark(self, type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> Checkpoint:
         """See Steered."""
-        return self.task.advance(KEPT, capture=False, type=type, met=(Met(request.id, outcome or {}),), **fields)
+        return self.task.advance(
+            KEPT, capture=False, type=type, met=(FulfilledRequest(request.id, outcome or {}),), **fields
+        )
 
     def rewind(self, request: Request) -> None:
         """See Steered; never asked of a stand-in: without a session a restore is done directly."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from lastgood.catalog.contract import Met
+from lastgood.catalog.values import FulfilledRequest
 from lastgood.engine.commit import KEPT
 from lastgood.errors import CheckpointError, ConflictError, InvalidError
 
@@ -40,13 +40,13 @@ class Saver:
         fields = self._fields({"type": "started", "control_state": "running"})
         self._task.save(first, on_failure="raise", **fields)
 
-    def save(self, type: str, *, met: Iterable[Met] = (), **fields: Any) -> Checkpoint:
+    def save(self, type: str, *, met: Iterable[FulfilledRequest] = (), **fields: Any) -> Checkpoint:
         """The present."""
         saved = self._task.advance(self.present(), type=type, met=tuple(met), **self._fields(fields))
         self.look()
         return saved
 
-    def record(self, type: str, *, met: Iterable[Met] = (), **fields: Any) -> Checkpoint:
+    def record(self, type: str, *, met: Iterable[FulfilledRequest] = (), **fields: Any) -> Checkpoint:
         """That something has happened to the work, which is as it was."""
         saved = self._task.advance(KEPT, capture=False, type=type, met=tuple(met), **self._fields(fields))
         self.look()

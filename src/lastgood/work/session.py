@@ -10,7 +10,7 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from lastgood.catalog.contract import Met
+from lastgood.catalog.values import FulfilledRequest
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT
 from lastgood.errors import (
@@ -280,7 +280,7 @@ class Session:
         if self._load is not None:
             self._load(task.state)
         if state in ("idle", "stopped", "failed", "completed"):
-            met = [Met(request.id, {}) for request in wanted if request.kind in ("resume", "retry")]
+            met = [FulfilledRequest(request.id, {}) for request in wanted if request.kind in ("resume", "retry")]
             self._saver.record("started", met=met, control_state="running")
         self._saver.look()
 
@@ -332,7 +332,7 @@ class Session:
 
     def mark(self, type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> Checkpoint:
         """See Steered."""
-        saved = self._saver.save(type, met=[Met(request.id, outcome or {})], **fields)
+        saved = self._saver.save(type, met=[FulfilledRequest(request.id, outcome or {})], **fields)
         self._note_met(request)
         if type == "answered":
             self._decided = fields["decisions"][-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from lastgood.catalog.contract import Met
+from lastgood.catalog.values import FulfilledRequest
 from lastgood.codec.encode import encode
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.errors import (
@@ -105,7 +105,7 @@ def _do(work: Steered, request: Request) -> None:
 
 def _end(work: Steered, request: Request, status: Literal["met", "refused"], outcome: dict[str, Any]) -> None:
     try:
-        work.task.end_request(Met(request.id, outcome), status)
+        work.task.end_request(FulfilledRequest(request.id, outcome), status)
     except LeaseError:
         raise
     except ConflictError:

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from lastgood.catalog.contract import Actor
 from lastgood.catalog.sqlite.files import read_needed
 from lastgood.catalog.sqlite.reading import MAX_SEQUENCE, key, one_row, read_attestations, read_creation, read_task
+from lastgood.catalog.values import Actor
 from lastgood.errors import ConflictError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import Attestation, encode_plain
 from lastgood.model.identity import now

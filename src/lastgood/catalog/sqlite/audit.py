@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 import apsw
 import msgspec
 
-from lastgood.catalog.audit import (
+from lastgood.catalog.sqlite.connection import translate
+from lastgood.catalog.sqlite.reading import MAX_SEQUENCE, SHIFT, Row, read_blobs
+from lastgood.catalog.upkeep import (
     AttestationRow,
     Audit,
     BlobRow,
@@ -24,9 +26,7 @@ from lastgood.catalog.audit import (
     TaskRow,
     WorkspaceRow,
 )
-from lastgood.catalog.contract import Blob
-from lastgood.catalog.sqlite.connection import translate
-from lastgood.catalog.sqlite.reading import MAX_SEQUENCE, SHIFT, Row, read_blobs
+from lastgood.catalog.values import Blob
 from lastgood.errors import IntegrityError
 from lastgood.model.digest import SIZE
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import apsw
 import msgspec
 
-from lastgood.catalog.contract import Actor, Position, StoredCheckpoint
 from lastgood.catalog.sqlite.attestations import attest, log
 from lastgood.catalog.sqlite.leases import carry, check_lease
 from lastgood.catalog.sqlite.reading import (
@@ -19,6 +18,7 @@ from lastgood.catalog.sqlite.reading import (
     read_task,
     rows,
 )
+from lastgood.catalog.values import Actor, Position, StoredCheckpoint
 from lastgood.errors import ConflictError, NotFoundError
 from lastgood.model.checkpoint import Head
 from lastgood.model.task import BranchInfo, TaskInfo
@@ -33,7 +33,7 @@ class _Move(NamedTuple):
     after: int | None
 
 
-class Change(NamedTuple):
+class BranchMove(NamedTuple):
     """Who moves a task to another branch: the head of the active one as it was seen, the lease of who works there."""
 
     actor: Actor
@@ -80,7 +80,7 @@ def keep_redo(connection: apsw.Connection, task: int, branch: int, old_version: 
     )
 
 
-def activate(connection: apsw.Connection, owner: str, branch_id: str, change: Change) -> Position:
+def activate(connection: apsw.Connection, owner: str, branch_id: str, change: BranchMove) -> Position:
     branch = _require_branch(connection, owner, branch_id)
     task = _require_task(connection, owner, branch.task_id)
     left = expect_active(connection, task, change.expects)
@@ -92,7 +92,7 @@ def activate(connection: apsw.Connection, owner: str, branch_id: str, change: Ch
     return _position(connection, owner, task.id)
 
 
-def undo(connection: apsw.Connection, owner: str, task_id: str, change: Change) -> Position:
+def undo(connection: apsw.Connection, owner: str, task_id: str, change: BranchMove) -> Position:
     task = _require_task(connection, owner, task_id)
     left = expect_active(connection, task, change.expects)
     move = _undoable(connection, task)
@@ -103,7 +103,7 @@ def undo(connection: apsw.Connection, owner: str, task_id: str, change: Change) 
     return _position(connection, owner, task_id, move.before)
 
 
-def redo(connection: apsw.Connection, owner: str, task_id: str, change: Change) -> Position:
+def redo(connection: apsw.Connection, owner: str, task_id: str, change: BranchMove) -> Position:
     task = _require_task(connection, owner, task_id)
     left = expect_active(connection, task, change.expects)
     move = _redoable(connection, task)
@@ -225,7 +225,7 @@ def _living_version(connection: apsw.Connection, branch: int) -> int:
     return version
 
 
-def _go(connection: apsw.Connection, task: TaskInfo, left: int, entered: int, change: Change) -> None:
+def _go(connection: apsw.Connection, task: TaskInfo, left: int, entered: int, change: BranchMove) -> None:
     check_lease(connection, left, change.lease, change.at)
     if entered != left:
         check_lease(connection, entered, None, change.at)

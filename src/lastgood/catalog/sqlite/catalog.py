@@ -9,26 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import apsw
 
-from lastgood.catalog.contract import (
-    MAX_PAGE,
-    Actor,
-    Binding,
-    Blob,
-    Catalog,
-    Commit,
-    Committed,
-    Flight,
-    Held,
-    Indexed,
-    KnownPack,
-    Line,
-    Met,
-    NewPack,
-    Position,
-    Sliced,
-    StoredCheckpoint,
-    StoreInfo,
-)
+from lastgood.catalog.contract import Catalog
 from lastgood.catalog.sqlite import (
     attestations,
     branches,
@@ -42,6 +23,25 @@ from lastgood.catalog.sqlite import (
     usage,
 )
 from lastgood.catalog.sqlite.database import Database, FileDatabase, MemoryDatabase
+from lastgood.catalog.values import (
+    MAX_PAGE,
+    Actor,
+    AnnouncedPack,
+    Binding,
+    Blob,
+    CheckpointRoot,
+    Commit,
+    Committed,
+    FulfilledRequest,
+    HistoryRange,
+    IndexedBlob,
+    KnownPack,
+    NewPack,
+    Position,
+    SlicedBlob,
+    StoredCheckpoint,
+    StoreInfo,
+)
 from lastgood.errors import NotFoundError
 from lastgood.model.checkpoint import Attestation, Head
 from lastgood.model.event import Event, EventKind
@@ -53,8 +53,7 @@ from lastgood.model.step import OpenStep, Process
 from lastgood.model.task import BranchInfo, TaskInfo
 
 if TYPE_CHECKING:
-    from lastgood.catalog.audit import Audit
-    from lastgood.catalog.mending import Mending
+    from lastgood.catalog.upkeep import Audit, Corrections
 
 
 class SQLiteCatalog(Catalog):
@@ -98,19 +97,19 @@ class SQLiteCatalog(Catalog):
     def activate(
         self, owner: str, branch_id: str, actor: Actor, *, expects: str | None = None, lease: int | None = None
     ) -> Position:
-        change = branches.Change(actor, expects, lease, self._clock())
+        change = branches.BranchMove(actor, expects, lease, self._clock())
         return self._database.write(lambda connection: branches.activate(connection, owner, branch_id, change))
 
     def undo(
         self, owner: str, task_id: str, actor: Actor, *, expects: str | None = None, lease: int | None = None
     ) -> Position:
-        change = branches.Change(actor, expects, lease, self._clock())
+        change = branches.BranchMove(actor, expects, lease, self._clock())
         return self._database.write(lambda connection: branches.undo(connection, owner, task_id, change))
 
     def redo(
         self, owner: str, task_id: str, actor: Actor, *, expects: str | None = None, lease: int | None = None
     ) -> Position:
-        change = branches.Change(actor, expects, lease, self._clock())
+        change = branches.BranchMove(actor, expects, lease, self._clock())
         return self._database.write(lambda connection: branches.redo(connection, owner, task_id, change))
 
     def destination(self, owner: str, task_id: str, way: Literal["undo", "redo"]) -> StoredCheckpoint | None:
@@ -168,7 +167,13 @@ class SQLiteCatalog(Catalog):
         return self._database.read(lambda connection: requests.read_open(connection, owner, branch_id))
 
     def end_request(
-        self, owner: str, ended: Met, status: Literal["met", "refused"], actor: Actor, *, lease: int | None = None
+        self,
+        owner: str,
+        ended: FulfilledRequest,
+        status: Literal["met", "refused"],
+        actor: Actor,
+        *,
+        lease: int | None = None,
     ) -> None:
         self._database.write(lambda connection: requests.end(connection, owner, ended, status, actor, lease))
 
@@ -190,14 +195,14 @@ class SQLiteCatalog(Catalog):
         return self._database.read(lambda connection: reading.read_tags(connection, task.number))
 
     def checkpoints(
-        self, line: Line, *, before: int | None = None, limit: int = 100, type: str | None = None
+        self, line: HistoryRange, *, before: int | None = None, limit: int = 100, type: str | None = None
     ) -> list[StoredCheckpoint]:
         return self._database.read(lambda connection: reading.read_line(connection, line, before, limit, type))
 
-    def last_verified(self, line: Line, type: str | None = None) -> StoredCheckpoint | None:
+    def last_verified(self, line: HistoryRange, type: str | None = None) -> StoredCheckpoint | None:
         return self._database.read(lambda connection: reading.read_last_verified(connection, line, type))
 
-    def count(self, line: Line, type: str | None = None) -> int:
+    def count(self, line: HistoryRange, type: str | None = None) -> int:
         return self._database.read(lambda connection: reading.count_line(connection, line, type))
 
     def root(self, stored: StoredCheckpoint) -> Blob | None:
@@ -249,7 +254,7 @@ class SQLiteCatalog(Catalog):
     def events(self, task: TaskInfo, *, after: int = 0, limit: int = 100) -> list[Event]:
         return self._database.read(lambda connection: reading.read_events(connection, task.number, after, limit))
 
-    def history(self, line: Line, *, before: int | None = None, limit: int = 100) -> list[Event]:
+    def history(self, line: HistoryRange, *, before: int | None = None, limit: int = 100) -> list[Event]:
         return self._database.read(lambda connection: reading.read_history(connection, line, before, limit))
 
     def store_events(self, *, after: int = 0, limit: int = 100) -> list[Event]:
@@ -274,16 +279,16 @@ class SQLiteCatalog(Catalog):
     def close(self) -> None:
         self._database.close()
 
-    def held(self, after: StoredCheckpoint | None = None, limit: int = MAX_PAGE) -> list[Held]:
+    def held(self, after: StoredCheckpoint | None = None, limit: int = MAX_PAGE) -> list[CheckpointRoot]:
         return self._database.read(lambda connection: usage.read_held(connection, after, limit))
 
     def all_branches(self, task: TaskInfo) -> list[BranchInfo]:
         return self._database.read(lambda connection: reading.read_all_branches(connection, task.number))
 
-    def indexed(self, after: int = 0, limit: int = MAX_PAGE) -> list[Indexed]:
+    def indexed(self, after: int = 0, limit: int = MAX_PAGE) -> list[IndexedBlob]:
         return self._database.read(lambda connection: usage.read_indexed(connection, after, limit))
 
-    def sliced(self, after: Sliced | None = None, limit: int = MAX_PAGE) -> list[Sliced]:
+    def sliced(self, after: SlicedBlob | None = None, limit: int = MAX_PAGE) -> list[SlicedBlob]:
         return self._database.read(lambda connection: usage.read_sliced(connection, after, limit))
 
     def packs(self) -> list[KnownPack]:
@@ -331,7 +336,7 @@ class SQLiteCatalog(Catalog):
     def move_blobs(self, pack: NewPack, origin: str) -> None:
         self._database.write(lambda connection: collection.move_blobs(connection, pack, origin), durable=False)
 
-    def lying_in(self, pack: str) -> list[Indexed]:
+    def lying_in(self, pack: str) -> list[IndexedBlob]:
         return self._database.read(lambda connection: usage.read_lying_in(connection, pack))
 
     def remove_packs(self, names: Sequence[str]) -> list[str]:
@@ -343,7 +348,7 @@ class SQLiteCatalog(Catalog):
     def withdraw(self, names: Sequence[str]) -> None:
         self._database.write(lambda connection: collection.withdraw(connection, names), durable=False)
 
-    def flights(self) -> list[Flight]:
+    def flights(self) -> list[AnnouncedPack]:
         return self._database.read(collection.read_flights)
 
     def shrink(self, limit: int) -> int:
@@ -356,7 +361,7 @@ class SQLiteCatalog(Catalog):
         with self._database.auditing() as (connection, lost):
             yield SQLiteAudit(connection, lost)
 
-    def mend(self, mending: Mending, actor: Actor) -> None:
+    def mend(self, mending: Corrections, actor: Actor) -> None:
         from lastgood.catalog.sqlite.mending import mend
 
         self._database.write(lambda connection: mend(connection, mending, actor))

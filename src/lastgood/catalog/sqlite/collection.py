@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import apsw
 import msgspec
 
-from lastgood.catalog.contract import FILES, Actor, Flight, NewPack
 from lastgood.catalog.sqlite.attestations import purge
 from lastgood.catalog.sqlite.files import insert_pack_row
 from lastgood.catalog.sqlite.reading import Row, rows
+from lastgood.catalog.values import FILES, Actor, AnnouncedPack, NewPack
 from lastgood.errors import ConflictError, IntegrityError, NotFoundError
 from lastgood.model.identity import now
 from lastgood.model.step import Process
@@ -81,7 +81,7 @@ def withdraw(connection: apsw.Connection, names: Sequence[str]) -> None:
     connection.executemany("DELETE FROM announced_packs WHERE name = ?", ((name,) for name in names))
 
 
-def read_flights(connection: apsw.Connection) -> list[Flight]:
+def read_flights(connection: apsw.Connection) -> list[AnnouncedPack]:
     return [_flight(row) for row in rows(connection, "SELECT name, at, process FROM announced_packs ORDER BY at, name")]
 
 
@@ -112,8 +112,8 @@ def purge_all(
     return purged
 
 
-def _flight(row: Row) -> Flight:
+def _flight(row: Row) -> AnnouncedPack:
     try:
-        return Flight(row[0], row[1], msgspec.msgpack.decode(row[2], type=Process))
+        return AnnouncedPack(row[0], row[1], msgspec.msgpack.decode(row[2], type=Process))
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise IntegrityError(f"what is known of the pack {row[0]!r} on its way is damaged") from error

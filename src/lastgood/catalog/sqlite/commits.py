@@ -8,7 +8,6 @@ from typing import NamedTuple
 import apsw
 import msgspec
 
-from lastgood.catalog.contract import Actor, Commit, Committed, NewBranch, Note, StoredCheckpoint
 from lastgood.catalog.sqlite.attestations import INSERT_EVENT, insert
 from lastgood.catalog.sqlite.branches import (
     active_head,
@@ -33,6 +32,7 @@ from lastgood.catalog.sqlite.reading import (
 )
 from lastgood.catalog.sqlite.requests import is_wanted, meet
 from lastgood.catalog.sqlite.steps import begin_step, take_step
+from lastgood.catalog.values import Actor, Commit, Committed, NewBranch, NewEvent, StoredCheckpoint
 from lastgood.errors import ConflictError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import (
     Attestation,
@@ -87,7 +87,7 @@ def commit(connection: apsw.Connection, commit: Commit, actor: Actor, at: int) -
             connection.execute("DELETE FROM steps WHERE owner = ? AND id = ?", (commit.owner, commit.step))
         return Committed(earlier, record.control_state, repeated=True)
     line = _open_line(connection, commit, at)
-    meet(connection, commit.owner, commit.met)
+    meet(connection, commit.owner, commit.fulfilled)
     if commit.step is not None:
         take_step(connection, commit.owner, commit.step)
     for index, note in enumerate(commit.notes, 1):
@@ -339,7 +339,7 @@ def _insert_branch(
     return connection.last_insert_rowid()
 
 
-def _write_note(connection: apsw.Connection, commit: Commit, note: Note, number: int, actor: Actor) -> None:
+def _write_note(connection: apsw.Connection, commit: Commit, note: NewEvent, number: int, actor: Actor) -> None:
     branch = connection.execute(
         "SELECT branch FROM branches WHERE owner = ? AND id = ?", (commit.owner, note.branch_id)
     ).get

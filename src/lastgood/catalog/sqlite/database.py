@@ -28,7 +28,7 @@ from lastgood.catalog.sqlite.connection import (
     translated_errors,
 )
 from lastgood.catalog.sqlite.creation import create_catalog, describe, remove, remove_unfinished
-from lastgood.catalog.sqlite.group import Batch, Group, Work, Write, nested_write
+from lastgood.catalog.sqlite.group import Group, SharedTransaction, Work, Write, nested_write
 from lastgood.catalog.sqlite.migration import Migration, migrate, migrations, pending
 from lastgood.catalog.sqlite.queue import Queue
 from lastgood.catalog.sqlite.shapes import counted
@@ -152,11 +152,11 @@ class FileDatabase(Database):
         if self._queue.is_held():  # what this thread has read inside must stay true: nobody else comes along
             if getattr(self._local, "connection", None) and self._local.connection.in_transaction:
                 raise nested_write()
-            self._commit(Batch(write))
+            self._commit(SharedTransaction(write))
             return write.outcome()
         return self._group.write(write)
 
-    def _commit(self, batch: Batch) -> None:
+    def _commit(self, batch: SharedTransaction) -> None:
         """All writes in one transaction, durable if one of them is; it is settled, or an interrupt raised.
 
         Only inside a turn.
@@ -217,7 +217,7 @@ class FileDatabase(Database):
             set_synced(connection, durable)
             local.is_synced = durable
 
-    def _transact(self, connection: apsw.Connection, batch: Batch, durable: bool) -> None:
+    def _transact(self, connection: apsw.Connection, batch: SharedTransaction, durable: bool) -> None:
         """An interrupt may come after any call, and then nothing is called before it is known what became of it."""
         committing = False
         try:

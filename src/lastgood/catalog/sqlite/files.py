@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 import apsw
 import msgspec
 
-from lastgood.catalog.contract import FILES, Binding, Blob, Commit, NewPack
 from lastgood.catalog.sqlite import shapes
 from lastgood.catalog.sqlite.reading import Row, one_row, rows
+from lastgood.catalog.values import FILES, Binding, Blob, Commit, NewPack
 from lastgood.errors import ConflictError, IntegrityError, NotFoundError
 from lastgood.model.digest import to_text
 from lastgood.model.identity import now

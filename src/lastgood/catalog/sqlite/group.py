@@ -7,7 +7,7 @@ most as long as their commit took, and not at all by a thread that is by itself.
 A signal may raise anywhere in here, even in what tidies up. So there is no lock that could stay taken: the line is a
 list, which is changed by single calls. Nobody waits for a leader without looking, now and then, whether it is still
 there; two that lead at once do no harm, because only one has the turn. And what became of all who are along is one
-assignment (`Batch.settled`), which no interrupt divides.
+assignment (`SharedTransaction.settled`), which no interrupt divides.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOOK_SECONDS = 1.0
 MAX_PATIENCE_SECONDS = 0.01
 
 
-class Batch:
+class SharedTransaction:
     """Writes that share a transaction. Settled: it is committed, or it failed with this error, for all of them."""
 
     __slots__ = ("error", "settled", "writes")
@@ -62,7 +62,7 @@ class Write(Generic[T]):
         self.durable = durable
         self.thread = threading.get_ident()
         self.entered = threading.Lock()
-        self.batch: Batch | None = None
+        self.batch: SharedTransaction | None = None
         self.error: BaseException | None = None
         self._value: Any = None
         self._woken = threading.Lock()
@@ -100,7 +100,9 @@ class Group:
     interrupted before anything was committed) are led by somebody else.
     """
 
-    def __init__(self, turn: Callable[[], AbstractContextManager[object]], commit: Callable[[Batch], None]) -> None:
+    def __init__(
+        self, turn: Callable[[], AbstractContextManager[object]], commit: Callable[[SharedTransaction], None]
+    ) -> None:
         self._turn = turn
         self._commit = commit
         self.renew_locks()
@@ -145,7 +147,7 @@ class Group:
                 if write.settled:
                     return
                 began = time.monotonic()
-                batch = Batch(write, *self._others(write))
+                batch = SharedTransaction(write, *self._others(write))
                 self._commit(batch)
             self._crowd, self._patience = len(batch.writes), min(MAX_PATIENCE_SECONDS, time.monotonic() - began)
         finally:

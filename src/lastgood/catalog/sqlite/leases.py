@@ -5,10 +5,10 @@ from __future__ import annotations
 import apsw
 import msgspec
 
-from lastgood.catalog.contract import Actor
 from lastgood.catalog.sqlite import shapes
 from lastgood.catalog.sqlite.attestations import log
 from lastgood.catalog.sqlite.reading import one_row
+from lastgood.catalog.values import Actor
 from lastgood.errors import IntegrityError, LeaseError, NotFoundError
 from lastgood.model.lease import Lease
 from lastgood.model.step import Process

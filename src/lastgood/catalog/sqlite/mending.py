@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import apsw
 
-from lastgood.catalog.contract import FILES, Actor
-from lastgood.catalog.mending import Mending, NameFix
 from lastgood.catalog.sqlite.attestations import INSERT_EVENT, PURGED, STORE, append, log
 from lastgood.catalog.sqlite.files import insert_pack_row
 from lastgood.catalog.sqlite.reading import key
+from lastgood.catalog.upkeep import Corrections, NameFix
+from lastgood.catalog.values import FILES, Actor
 from lastgood.model.checkpoint import encode_plain
 
 _SET_BLOB = """
@@ -18,7 +18,7 @@ _SET_BLOB = """
       length = excluded.length, data = excluded.data, condemned = NULL"""
 
 
-def mend(connection: apsw.Connection, mending: Mending, actor: Actor) -> None:
+def mend(connection: apsw.Connection, mending: Corrections, actor: Actor) -> None:
     _mend_checkpoints(connection, mending, actor)
     connection.executemany(
         "UPDATE branches SET head = ?2, version = ?3, own = ?4, inherited = ?5 WHERE branch = ?1", mending.branches
@@ -40,7 +40,7 @@ def mend(connection: apsw.Connection, mending: Mending, actor: Actor) -> None:
     log(connection, STORE, None, None, "repaired", actor, counts)
 
 
-def _mend_checkpoints(connection: apsw.Connection, mending: Mending, actor: Actor) -> None:
+def _mend_checkpoints(connection: apsw.Connection, mending: Corrections, actor: Actor) -> None:
     for stone in mending.tombstones:
         number = key(stone.task, stone.sequence)
         connection.execute(
@@ -72,7 +72,7 @@ def _mend_name(connection: apsw.Connection, table: str, column: str, fix: NameFi
         connection.execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", (fix.task, fix.name, number))
 
 
-def _mend_blobs(connection: apsw.Connection, mending: Mending) -> None:
+def _mend_blobs(connection: apsw.Connection, mending: Corrections) -> None:
     connection.executemany(
         _SET_BLOB,
         (

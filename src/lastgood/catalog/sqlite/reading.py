@@ -8,9 +8,18 @@ from typing import Any
 
 import apsw
 
-from lastgood.catalog.contract import MAX_PAGE, Blob, Line, Place, Position, StoredCheckpoint, StoreInfo, Whole
 from lastgood.catalog.sqlite import shapes
 from lastgood.catalog.sqlite.shapes import counted, misplaced, shaped
+from lastgood.catalog.values import (
+    MAX_PAGE,
+    Blob,
+    ContainingBlob,
+    HistoryRange,
+    PackRange,
+    Position,
+    StoredCheckpoint,
+    StoreInfo,
+)
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import Attestation, Head, Placement, decode_plain, decode_record
 from lastgood.model.event import Event
@@ -152,7 +161,7 @@ def find_ids(connection: apsw.Connection, owner: str, prefix: str, limit: int) -
 
 
 def read_line(
-    connection: apsw.Connection, line: Line, before: int | None, limit: int, type_: str | None
+    connection: apsw.Connection, line: HistoryRange, before: int | None, limit: int, type_: str | None
 ) -> list[StoredCheckpoint]:
     task = line.task.number
     below = key(task, MAX_SEQUENCE if before is None else max(0, min(before, MAX_SEQUENCE) - 1))
@@ -186,7 +195,7 @@ def read_line(
 
 
 def _is_complete(
-    connection: apsw.Connection, line: Line, before: int | None, found: list[StoredCheckpoint], limit: int
+    connection: apsw.Connection, line: HistoryRange, before: int | None, found: list[StoredCheckpoint], limit: int
 ) -> bool:
     """Whether what was found can be all there is: a page that the disk wrote in the wrong place fits its checksum.
 
@@ -204,7 +213,7 @@ def _is_complete(
     return bool(there == max(0, high - low + 1))
 
 
-def read_last_verified(connection: apsw.Connection, line: Line, type_: str | None) -> StoredCheckpoint | None:
+def read_last_verified(connection: apsw.Connection, line: HistoryRange, type_: str | None) -> StoredCheckpoint | None:
     sql = """SELECT max(number) FROM checkpoints
              WHERE branch = ?1 AND number <= ?2 AND verified = 1 AND deleted = 0 AND (?3 IS NULL OR type = ?3)"""
     if line.branch is None:
@@ -220,11 +229,11 @@ def read_last_verified(connection: apsw.Connection, line: Line, type_: str | Non
     return None
 
 
-def _until(line: Line, segment: tuple[int | None, int]) -> tuple[int | None, int]:
+def _until(line: HistoryRange, segment: tuple[int | None, int]) -> tuple[int | None, int]:
     return segment[0], key(line.task.number, segment[1])
 
 
-def count_line(connection: apsw.Connection, line: Line, type_: str | None) -> int:
+def count_line(connection: apsw.Connection, line: HistoryRange, type_: str | None) -> int:
     task = line.task.number
     if type_ is None and line.branch is None:
         total = connection.execute("SELECT checkpoints FROM tasks WHERE task = ?", (task,)).get
@@ -261,12 +270,12 @@ def read_blobs(connection: apsw.Connection, partition: int, digests: Iterable[by
     stored = connection.executemany(sql, ((partition, key) for key in wanted if key not in blobs)).fetchall()
     found = shaped(stored, shapes.SLICE)
     for digest, size, encoding, data, *whole in found:
-        blobs[digest] = Blob(digest, size, encoding, data, Whole(*whole))
+        blobs[digest] = Blob(digest, size, encoding, data, ContainingBlob(*whole))
     return blobs
 
 
-def _stored_at(pack: str, position: int | None, length: int | None) -> Place:
-    return Place(pack, counted(position), counted(length))
+def _stored_at(pack: str, position: int | None, length: int | None) -> PackRange:
+    return PackRange(pack, counted(position), counted(length))
 
 
 def number_of(connection: apsw.Connection, owner: str, checkpoint_id: str) -> int | None:
@@ -296,7 +305,7 @@ def read_events(connection: apsw.Connection, task: int, after: int, limit: int) 
     return sorted([*logged, *made], key=lambda event: event.sequence)[:limit]
 
 
-def read_history(connection: apsw.Connection, line: Line, before: int | None, limit: int) -> list[Event]:
+def read_history(connection: apsw.Connection, line: HistoryRange, before: int | None, limit: int) -> list[Event]:
     task, limit = line.task.number, _bounded(limit)
     below = MAX_SEQUENCE + 1 if before is None else max(1, min(before, MAX_SEQUENCE))
     found: list[Event] = []
@@ -355,7 +364,7 @@ def _first_after(connection: apsw.Connection, task: int, event: int) -> int:
     return low
 
 
-def _segments(connection: apsw.Connection, line: Line) -> Iterator[tuple[int | None, int]]:
+def _segments(connection: apsw.Connection, line: HistoryRange) -> Iterator[tuple[int | None, int]]:
     """(branch, newest sequence) from a branch back to the beginning; (None, any) for a whole task.
 
     A branch's own checkpoints are all newer than the one it began from, so segments never overlap.

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import apsw
 import msgspec
 
-from lastgood.catalog.contract import Actor, Met
 from lastgood.catalog.sqlite import shapes
 from lastgood.catalog.sqlite.attestations import log
 from lastgood.catalog.sqlite.leases import leased_branch
 from lastgood.catalog.sqlite.reading import Row, one_row, rows
+from lastgood.catalog.values import Actor, FulfilledRequest
 from lastgood.errors import ConflictError, IntegrityError, NotFoundError
 from lastgood.model.checkpoint import decode_plain, encode_plain
 from lastgood.model.identity import now
@@ -71,14 +71,19 @@ def is_wanted(connection: apsw.Connection, branch: int) -> bool:
     return connection.execute(sql, (branch,)).get is not None
 
 
-def meet(connection: apsw.Connection, owner: str, met: Sequence[Met]) -> None:
+def meet(connection: apsw.Connection, owner: str, met: Sequence[FulfilledRequest]) -> None:
     """They are met with the commit that this is a part of. ConflictError when one is not open any more."""
     for one in met:
         _end(connection, owner, one, "met")
 
 
 def end(
-    connection: apsw.Connection, owner: str, ended: Met, status: str, actor: Actor, lease: int | None = None
+    connection: apsw.Connection,
+    owner: str,
+    ended: FulfilledRequest,
+    status: str,
+    actor: Actor,
+    lease: int | None = None,
 ) -> None:
     if lease is not None:
         leased_branch(connection, lease)
@@ -91,7 +96,7 @@ def end(
     log(connection, task, branch, None, f"request_{status}", actor, about)
 
 
-def _end(connection: apsw.Connection, owner: str, ended: Met, status: str) -> None:
+def _end(connection: apsw.Connection, owner: str, ended: FulfilledRequest, status: str) -> None:
     connection.execute(
         "UPDATE requests SET status = ?, ended_at = ?, outcome = ? WHERE owner = ? AND id = ? AND status = 'open'",
         (status, now(), encode_plain(ended.outcome), owner, ended.id),

@@ -7,11 +7,11 @@ from typing import Any
 import apsw
 import msgspec
 
-from lastgood.catalog.contract import Actor, Blob
 from lastgood.catalog.sqlite import shapes
 from lastgood.catalog.sqlite.attestations import STORE, log
 from lastgood.catalog.sqlite.leases import leased_branch
 from lastgood.catalog.sqlite.reading import Row, one_row, read_task, rows
+from lastgood.catalog.values import Actor, Blob
 from lastgood.errors import ConflictError, IntegrityError
 from lastgood.model.step import OpenStep, decode_step, encode_step
 

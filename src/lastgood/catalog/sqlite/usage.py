@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import apsw
 
-from lastgood.catalog.contract import MAX_PAGE, Blob, Held, Indexed, KnownPack, Sliced, StoredCheckpoint
 from lastgood.catalog.sqlite.reading import key, read_checkpoints_after, rows
+from lastgood.catalog.values import MAX_PAGE, Blob, CheckpointRoot, IndexedBlob, KnownPack, SlicedBlob, StoredCheckpoint
 
 _ROOTS = """
   SELECT number, root_size, encoding, root FROM checkpoints
@@ -24,28 +24,28 @@ _SLICED = """
 _ROOT = list[tuple[int, int, int, bytes]]
 
 
-def read_held(connection: apsw.Connection, after: StoredCheckpoint | None, limit: int) -> list[Held]:
+def read_held(connection: apsw.Connection, after: StoredCheckpoint | None, limit: int) -> list[CheckpointRoot]:
     number = 0 if after is None else key(after.task_number, after.placement.sequence)
     found = read_checkpoints_after(connection, number, limit)
     if not found:
         return []
     last = key(found[-1].task_number, found[-1].placement.sequence)
     roots = {row[0]: Blob(b"", *row[1:]) for row in rows(connection, _ROOTS, (number + 1, last), _ROOT)}
-    return [Held(stored, roots.get(key(stored.task_number, stored.placement.sequence))) for stored in found]
+    return [CheckpointRoot(stored, roots.get(key(stored.task_number, stored.placement.sequence))) for stored in found]
 
 
-def read_indexed(connection: apsw.Connection, after: int, limit: int) -> list[Indexed]:
-    return rows(connection, _INDEXED, (after, _bounded(limit)), list[Indexed])  # type: ignore[return-value]
+def read_indexed(connection: apsw.Connection, after: int, limit: int) -> list[IndexedBlob]:
+    return rows(connection, _INDEXED, (after, _bounded(limit)), list[IndexedBlob])  # type: ignore[return-value]
 
 
-def read_lying_in(connection: apsw.Connection, pack: str) -> list[Indexed]:
-    return rows(connection, _LYING_IN, (pack,), list[Indexed])  # type: ignore[return-value]
+def read_lying_in(connection: apsw.Connection, pack: str) -> list[IndexedBlob]:
+    return rows(connection, _LYING_IN, (pack,), list[IndexedBlob])  # type: ignore[return-value]
 
 
-def read_sliced(connection: apsw.Connection, after: Sliced | None, limit: int) -> list[Sliced]:
+def read_sliced(connection: apsw.Connection, after: SlicedBlob | None, limit: int) -> list[SlicedBlob]:
     partition, digest = (-1, b"") if after is None else after[:2]
     after_that = (partition, digest, _bounded(limit))
-    return rows(connection, _SLICED, after_that, list[Sliced])  # type: ignore[return-value]
+    return rows(connection, _SLICED, after_that, list[SlicedBlob])  # type: ignore[return-value]
 
 
 def read_packs(connection: apsw.Connection) -> list[KnownPack]:

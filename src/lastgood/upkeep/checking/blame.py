@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from lastgood.catalog.audit import Audit
+from lastgood.catalog.upkeep import Audit
 from lastgood.model.digest import to_text
 from lastgood.upkeep.checking.ledger import Ledger
 from lastgood.upkeep.checking.report import Finding, Use

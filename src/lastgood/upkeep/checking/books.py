@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from lastgood.catalog.audit import STORE, MoveRow, NameRow, TaskRow, WorkspaceRow
+from lastgood.catalog.upkeep import STORE, MoveRow, NameRow, TaskRow, WorkspaceRow
 from lastgood.codec.compress import decompress
 from lastgood.errors import IntegrityError
 from lastgood.model.journal import decode_journal

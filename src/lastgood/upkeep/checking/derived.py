@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
-from lastgood.catalog.audit import STORE
+from lastgood.catalog.upkeep import STORE
 from lastgood.model.checkpoint import Attestation
 from lastgood.upkeep.checking.ledger import Known, Ledger, Number, decode_attestation
 

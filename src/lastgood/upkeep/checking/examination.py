@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from lastgood.catalog.audit import Audit
 from lastgood.catalog.contract import Catalog
+from lastgood.catalog.upkeep import Audit
 from lastgood.upkeep.checking.books import examine_books
 from lastgood.upkeep.checking.derived import derive
 from lastgood.upkeep.checking.ledger import Ledger, read_ledger

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import msgspec
 
-from lastgood.catalog.audit import (
+from lastgood.catalog.upkeep import (
     STORE,
     AttestationRow,
     Audit,

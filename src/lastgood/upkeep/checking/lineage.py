@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lastgood.catalog.audit import STORE
+from lastgood.catalog.upkeep import STORE
 from lastgood.upkeep.checking.ledger import Known, Ledger, decode_attestation
 from lastgood.upkeep.checking.report import Code, Finding, Use
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from lastgood.catalog.audit import PackRow
-from lastgood.catalog.contract import FILES
+from lastgood.catalog.upkeep import PackRow
+from lastgood.catalog.values import FILES
 from lastgood.codec.pack import Entry, read_index
 from lastgood.errors import CheckpointError, IntegrityError, NotFoundError
 from lastgood.objects.contract import ObjectStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from lastgood.catalog.audit import Audit, CheckpointRow
+from lastgood.catalog.upkeep import Audit, CheckpointRow
 from lastgood.codec.compress import decompress
 from lastgood.codec.references import Reference, is_plain, references_below, references_in
 from lastgood.errors import IntegrityError

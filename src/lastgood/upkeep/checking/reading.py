@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
-from lastgood.catalog.contract import FILES
+from lastgood.catalog.values import FILES
 from lastgood.codec.compress import RAW, decompress
 from lastgood.codec.pack import HEAD_SIZE, HEADER_SIZE, Entry, is_head, is_header
 from lastgood.errors import CheckpointError, IntegrityError

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
-from lastgood.catalog.audit import Audit, BlobRow, PackRow, SliceRow
-from lastgood.catalog.contract import FILES, Blob
+from lastgood.catalog.upkeep import Audit, BlobRow, PackRow, SliceRow
+from lastgood.catalog.values import FILES, Blob
 from lastgood.codec.compress import RAW, decompress
 from lastgood.codec.pack import Entry
 from lastgood.errors import CheckpointError, IntegrityError, NotFoundError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lastgood.catalog.audit import Audit
-from lastgood.catalog.contract import FILES
+from lastgood.catalog.upkeep import Audit
+from lastgood.catalog.values import FILES
 from lastgood.errors import IntegrityError
 from lastgood.model.tree import File, Folder, Versions, decode_chunks
 from lastgood.upkeep.checking.report import LookedAt

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from lastgood.catalog.audit import Audit, CheckpointRow
-from lastgood.catalog.contract import FILES
+from lastgood.catalog.upkeep import Audit, CheckpointRow
+from lastgood.catalog.values import FILES
 from lastgood.codec.references import Reference, is_plain, references_below, references_in
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import FileRoot

@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from lastgood.catalog.audit import STORE
-from lastgood.catalog.mending import NameFix
+from lastgood.catalog.upkeep import STORE, NameFix
 from lastgood.codec.compress import decompress
 from lastgood.errors import IntegrityError
 from lastgood.model.journal import decode_journal

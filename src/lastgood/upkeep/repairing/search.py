@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from lastgood.catalog.audit import Audit
-from lastgood.catalog.contract import FILES, Blob, NewPack, Packed
+from lastgood.catalog.upkeep import Audit
+from lastgood.catalog.values import FILES, Blob, NewPack, PackedBlob
 from lastgood.codec.compress import compress
 from lastgood.engine.draft import PackDraft
 from lastgood.local.process import this_process
@@ -66,7 +66,7 @@ class Search:
         if objects is not None:
             files = {digest for partition, digest in self.wanted if partition == FILES}
             for name, size, entries in find_in_packs(objects, files, set(self.broken)):
-                self._packs.append(NewPack(name, size, [Packed(*entry) for entry in entries]))
+                self._packs.append(NewPack(name, size, [PackedBlob(*entry) for entry in entries]))
                 self.sources |= {(FILES, entry.blob_id): f"the pack {name}" for entry in entries}
             for name in self.broken:
                 self._salvage(objects, name)

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from lastgood.catalog.audit import Audit, SliceRow
-from lastgood.catalog.contract import FILES, Blob
+from lastgood.catalog.upkeep import Audit, SliceRow
+from lastgood.catalog.values import FILES, Blob
 from lastgood.codec.compress import decompress
 from lastgood.codec.pack import Entry, read_index, rebuild_index, unpack
 from lastgood.errors import CheckpointError, IntegrityError

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from lastgood.catalog.mending import Tombstone
+from lastgood.catalog.upkeep import Tombstone
 from lastgood.model.checkpoint import Placement
 from lastgood.model.digest import SIZE
 from lastgood.upkeep.checking.ledger import Known, Ledger

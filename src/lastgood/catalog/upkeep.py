@@ -1,15 +1,18 @@
-"""What a catalog holds, row by row, for whoever checks it: nothing is joined, nothing is believed.
+"""What checks and repairs a catalog: its rows, one by one, and corrections of them.
 
-Rows are as they lie there, also where they contradict each other. What cannot be read is left out and said.
+Rows are as they lie there, not joined and not believed, also where they contradict each other. What cannot be read is
+left out and reported.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from lastgood.catalog.contract import Blob
+import msgspec
+
+from lastgood.catalog.values import Blob, NewPack
 
 STORE = 0
 """The number of the task that is the store itself: its row counts commits, its events are the store's own."""
@@ -215,3 +218,65 @@ class Audit(ABC):
     @abstractmethod
     def read(self, partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
         """As `Catalog.blobs`; those that cannot be read are not there."""
+
+
+# --- repair --------------------------------------------------------------------------------------------------------
+
+
+class NameFix(NamedTuple):
+    """A key or a tag; without a sequence it goes."""
+
+    task: int
+    name: str
+    sequence: int | None
+
+
+class Tombstone(NamedTuple):
+    """What is left of a checkpoint that is gone: its place, its id and checksum. `placement`: the place's digest."""
+
+    task: int
+    sequence: int
+    branch: int
+    owner: str
+    id: str
+    version: int
+    last_event: int
+    checksum: bytes
+    placement: bytes
+
+
+class Corrections(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows to be set right, all at once: nothing in it is new but the place of bytes that were found again.
+
+    Checkpoints are named by task and sequence, everything else by its number.
+
+    `tombstones` stand in holes from now on. `checksums`: (task, sequence, checksum).
+    `marks`: (task, sequence, type, deleted, verified, verified_at).
+    `branches`: (branch, head, version, own, inherited). `tasks`: (task, last_sequence, last_event, checkpoints).
+    `active`: (task, branch). `moves`: (task, number), `workspaces`: (task, host, path), `steps`: (owner, id) and
+    `journals`: ids, all of which go.
+
+    `blobs`: (partition, blob) whose bytes were found again and lie in the catalog from now on. `packs`: those of files
+    lie there from now on. `lost`: (partition, digest) that are nowhere any more: reading one says that it is
+    missing, and saving the same content stores it anew. `retired`: names of packs that nothing lies in any more.
+    """
+
+    tombstones: Sequence[Tombstone] = ()
+    checksums: Sequence[tuple[int, int, bytes]] = ()
+    marks: Sequence[tuple[int, int, str, int, int, int | None]] = ()
+    branches: Sequence[tuple[int, int, int, int, int]] = ()
+    tasks: Sequence[tuple[int, int, int, int]] = ()
+    active: Sequence[tuple[int, int]] = ()
+    keys: Sequence[NameFix] = ()
+    tags: Sequence[NameFix] = ()
+    moves: Sequence[tuple[int, int]] = ()
+    workspaces: Sequence[tuple[int, str, str]] = ()
+    steps: Sequence[tuple[str, str]] = ()
+    journals: Sequence[str] = ()
+    blobs: Sequence[tuple[int, Blob]] = ()
+    packs: Sequence[NewPack] = ()
+    lost: Sequence[tuple[int, bytes]] = ()
+    retired: Sequence[str] = ()
+
+    def is_empty(self) -> bool:
+        return not any(getattr(self, name) for name in self.__struct_fields__)
