@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.spooling import full, gone, locked
+from tests.support.outages import full, gone, locked
 
 import lastgood
 from benchmarks.conversation import conversation

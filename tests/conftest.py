@@ -13,7 +13,10 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from tests.steered import KilledError, Program
+from tests.support.disks import small_disk
+from tests.support.programs import KilledError, Program
+from tests.support.volume import Volume, no_volume
+from tests.support.volume import mounted as mounted_volume
 
 import lastgood
 
@@ -68,6 +71,22 @@ def person(store: lastgood.Store, program: Program) -> lastgood.Control:
     with pytest.raises(KilledError), program.session():
         raise KilledError
     return store.task("work").control
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB."""
+    with small_disk(tmp_path / "disk") as mounted:
+        yield mounted
+
+
+@pytest.fixture
+def volume() -> Iterator[Volume]:
+    """A file system that can lose its power, or become read-only."""
+    if obstacle := no_volume():
+        pytest.skip(obstacle)
+    with mounted_volume() as volume:
+        yield volume
 
 
 @pytest.fixture

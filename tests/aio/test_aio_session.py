@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ParamSpec
 
 import pytest
-from tests.steered import KilledError
+from tests.support.programs import KilledError
 
 import lastgood
 from lastgood import ControlError, LeaseError, aio

@@ -14,7 +14,7 @@ from typing import Any
 import apsw
 import msgspec
 import pytest
-from tests.damage import CATALOG, tamper
+from tests.support.damage import CATALOG, tamper
 from zstandard import ZstdCompressor
 
 import lastgood

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.damage import CATALOG, flip, pack_file, tamper
+from tests.support.damage import CATALOG, flip, pack_file, tamper
 
 
 @pytest.fixture

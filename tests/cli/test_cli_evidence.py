@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.servers import OK, serving
+from tests.support.servers import OK, serving
 
 import lastgood
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spooling import gone, open_store
+from tests.support.outages import gone, open_store
 
 import lastgood
 from lastgood.observe.log import operating_system_user

@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ormsgpack import Ext, packb
 from tests.codec.test_splitting import ANY_SIZE, HOSTILE, Blobs, damaged, fetch_from, joined, some_leaf, some_words
-from tests.exactly import exactly
+from tests.support.equality import exactly
 
 import lastgood
 from lastgood.codec import encode as values

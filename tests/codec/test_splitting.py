@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ormsgpack import Ext, packb
-from tests.exactly import exactly
+from tests.support.equality import exactly
 
 from lastgood.codec import decode as decoding
 from lastgood.codec import encode as values

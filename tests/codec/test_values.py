@@ -24,7 +24,7 @@ import pydantic.dataclasses
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.exactly import exactly
+from tests.support.equality import exactly
 
 import lastgood
 from lastgood.codec import encode as values

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from tests.exactly import exactly
+from tests.support.equality import exactly
 
 import lastgood
 from lastgood.errors import CheckpointError, InvalidError, NotFoundError, UnstorableError

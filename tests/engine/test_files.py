@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.trees import (
+from tests.support.file_trees import (
     FILES,
     NAMES,
     SPECS,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.dying import let_die
-from tests.trees import Bench, bench, files, replace
+from tests.support.crash import run_until_crash
+from tests.support.file_trees import Bench, bench, files, replace
 
 import lastgood
 from lastgood.engine import rewind
@@ -127,7 +127,7 @@ def test_what_was_edited_after_a_crash_is_not_overwritten_by_finishing_an_undo(p
     replace(place.root, files(a="second"))
     task.save({"n": 2})
     task.restore(first)
-    let_die(
+    run_until_crash(
         "store = lastgood.open(sys.argv[1], user='tester')\n"
         "store.catalog.bind = lambda *_: os._exit(9)\n"
         "store.task('t', workspace=sys.argv[2]).undo()\n",

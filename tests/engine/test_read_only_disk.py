@@ -5,12 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.faults.volume import Volume, mounted, no_volume
+from tests.support.volume import Volume
 
 import lastgood
 from lastgood import UnavailableError
@@ -18,14 +18,6 @@ from lastgood import UnavailableError
 pytestmark = pytest.mark.once
 
 LARGE = bytes(range(256)) * 8192
-
-
-@pytest.fixture
-def volume() -> Iterator[Volume]:
-    if obstacle := no_volume():
-        pytest.skip(obstacle)
-    with mounted() as volume:
-        yield volume
 
 
 _SAVE_AND_DIE = """

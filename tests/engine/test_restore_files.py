@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.disks import small_disk
 
 from lastgood.errors import IntegrityError, InvalidError, UnavailableError
 from lastgood.files import apply as apply_module
@@ -745,12 +746,7 @@ def _restore_without_rights(folder: Path) -> None:
 
 def test_a_full_disk_changes_nothing(blobs: Blobs, root: Path) -> None:
     """Found out before anything is removed or overwritten; temporary files are gone, all is reported."""
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(root)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("needs the right to mount")
-    try:
+    with small_disk(root):
         present = start(blobs, root, files(a="1", gone="1"))
         target = blobs.plant(
             {**files(a="2", b="2"), b"d": (0o755, {b"big": (0o644, b"x" * 3_000_000), **files(z="2")})}
@@ -760,8 +756,6 @@ def test_a_full_disk_changes_nothing(blobs: Blobs, root: Path) -> None:
         assert reasons(applied) == dict.fromkeys([b"a", b"b", b"d", b"d/big", b"d/z", b"gone"], FULL)
         assert (applied.restored, applied.deleted, notes.told) == ((), (), ["begin", "end"])
         assert holds(blobs, root, present)
-    finally:
-        subprocess.run(["umount", str(root)], check=True)
 
 
 def test_sweeping_removes_temporary_files_and_nothing_else(root: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.trees import QUICK
+from tests.support.file_trees import QUICK
 
 import lastgood
 from lastgood import Checkpoint, Store, Task

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.trees import Bench, bench
+from tests.support.file_trees import Bench, bench
 
 import lastgood
 from lastgood import UnavailableError

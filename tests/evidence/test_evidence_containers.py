@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.servers import falling_silent, serving, watching
+from tests.support.servers import falling_silent, serving, watching
 
 import lastgood
 from lastgood.evidence import containers

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.servers import OK, black_hole, free_port, serving, watching
+from tests.support.servers import OK, black_hole, free_port, serving, watching
 
 import lastgood
 from lastgood import Checkpoint

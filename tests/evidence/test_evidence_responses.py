@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.servers import (
+from tests.support.servers import (
     OK,
     Behave,
     black_hole,

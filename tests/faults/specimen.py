@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests import damage
 from tests.faults.ledger import state_digest, tree_digest
+from tests.support import damage
 
 import lastgood
 from lastgood import CheckpointError

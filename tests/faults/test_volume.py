@@ -6,19 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.faults.volume import Volume, mounted, no_volume
-
-
-@pytest.fixture
-def volume() -> Iterator[Volume]:
-    if obstacle := no_volume():
-        pytest.skip(obstacle)
-    with mounted() as volume:
-        yield volume
+from tests.support.volume import Volume, mounted, no_volume
 
 
 def _write(path: Path, data: bytes, *, sync: bool = False) -> None:
@@ -75,7 +66,7 @@ def test_two_can_be_used_at_once_and_nothing_is_left_of_them() -> None:
 
 _KILLED = """
 import os, signal
-from tests.faults.volume import mounted
+from tests.support.volume import mounted
 with mounted() as volume:
     print(volume.device, volume.folder, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -20,7 +20,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.trees import QUICK, Bench, Found, Spec, bench, build, copy, files, flatten, look, replace, without
+from tests.support.disks import small_disk
+from tests.support.file_trees import (
+    QUICK,
+    Bench,
+    Found,
+    Spec,
+    bench,
+    build,
+    copy,
+    files,
+    flatten,
+    look,
+    replace,
+    without,
+)
 
 import lastgood
 from lastgood.errors import (
@@ -370,18 +384,6 @@ def _open_another_task_first(folder: str) -> None:
 
 
 # --- a full disk -----------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    folder.mkdir(exist_ok=True)
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("no small file system can be mounted here: a full disk is NOT tested")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def noise(number: int, size: int) -> bytes:

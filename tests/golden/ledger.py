@@ -17,7 +17,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
-from tests.trees import Found, Spec, flatten
+from tests.support.file_trees import Found, Spec, flatten
 
 import lastgood
 

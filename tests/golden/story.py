@@ -29,7 +29,7 @@ from tests.golden.values import (
     make_evidence,
     many,
 )
-from tests.trees import Spec, replace
+from tests.support.file_trees import Spec, replace
 
 import lastgood
 from lastgood.catalog.sqlite.connection import open_connection

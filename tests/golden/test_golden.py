@@ -15,7 +15,7 @@ import pytest
 from tests.golden import make, shelf
 from tests.golden.ledger import Expectation, ExpectedCheckpoint, ExpectedStep, fingerprint, told
 from tests.golden.shelf import REFUSED, VERSIONS, extract, unpack
-from tests.trees import look
+from tests.support.file_trees import look
 
 import lastgood
 from lastgood import FormatError, LostCommitsError, NotFoundError

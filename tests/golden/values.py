@@ -16,7 +16,7 @@ from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from tests.trees import Spec, build
+from tests.support.file_trees import Spec, build
 
 import lastgood
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spooling import ask_nobody, full, gone, locked, numbers, open_store, small_disk
+from tests.support.disks import small_disk
+from tests.support.outages import ask_nobody, full, gone, locked, numbers, open_store
 
 import lastgood
 from lastgood import (

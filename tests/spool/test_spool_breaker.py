@@ -8,7 +8,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from tests.spooling import gone, numbers, open_store
+from tests.support.outages import gone, numbers, open_store
 
 import lastgood
 from lastgood import Alert, CheckpointError, UnavailableError

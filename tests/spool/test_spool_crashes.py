@@ -22,7 +22,7 @@ pytestmark = [
 def test_killed_at_any_call_it_goes_on_where_it_was(tmp_path: Path, what: str, kind: str) -> None:
     """Each fifteenth call, every one with LASTGOOD_FULL=1."""
     every = "1" if os.environ.get("LASTGOOD_FULL") else "15"
-    command = [sys.executable, "-m", "tests.spool_crashes", str(tmp_path), what, kind, every]
+    command = [sys.executable, "-m", "tests.support.spool_crashes", str(tmp_path), what, kind, every]
     environment = {**shim.environment(), "PYTHONPATH": ":".join(sys.path)}
     told = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900)
     assert told.returncode == 0, told.stderr[-3000:]

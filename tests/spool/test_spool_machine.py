@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from tests.spooling import ask_nobody
+from tests.support.outages import ask_nobody
 
 import lastgood
 from lastgood import Alert, ConflictError, UnavailableError

@@ -39,7 +39,7 @@ UNSYNCED = Bug(
 def lose_power(folder: Path, what: str, every: int, lastgood_from: Path | None = None) -> list[str]:
     """What was missing afterwards. Each so many points are tried, every one with LASTGOOD_FULL=1."""
     every = 1 if os.environ.get("LASTGOOD_FULL") else every
-    command = [sys.executable, "-m", "tests.spool_power", str(folder), what, str(every)]
+    command = [sys.executable, "-m", "tests.support.spool_power", str(folder), what, str(every)]
     path = [str(lastgood_from)] * (lastgood_from is not None) + sys.path
     environment = {**shim.environment(), "PYTHONPATH": ":".join(path)}
     told = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900)

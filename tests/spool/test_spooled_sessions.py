@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.steered import Meanwhile
+from tests.support.programs import Meanwhile
 
 import lastgood
 from lastgood.work.holding import Hold

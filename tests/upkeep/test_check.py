@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.damage import CATALOG, ask, copy, fill, flip, pack_file, tamper
+from tests.support.damage import CATALOG, ask, copy, fill, flip, pack_file, tamper
 
 import lastgood
 from lastgood import CheckReport

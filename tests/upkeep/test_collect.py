@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 import pytest
-from tests.damage import flip, tamper
+from tests.support.damage import flip, tamper
 
 import lastgood
 from lastgood.engine import blobs

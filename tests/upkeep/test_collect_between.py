@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.collect_model import Holding, read_holding
+from tests.support.collect_model import Holding, read_holding
 
 import lastgood
 from lastgood.engine import blobs

@@ -13,7 +13,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from tests.collect_model import Operation, World
+from tests.support.collect_model import Operation, World
 
 from lastgood.engine import blobs
 from lastgood.upkeep import collect, repack

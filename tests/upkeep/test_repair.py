@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.damage import CATALOG, ask, copy, fill, flip, pack_file, tamper
+from tests.support.damage import CATALOG, ask, copy, fill, flip, pack_file, tamper
 
 import lastgood
 from lastgood import IntegrityError, LostCommitsError, RepairReport, UnavailableError

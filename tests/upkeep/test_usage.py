@@ -15,7 +15,7 @@ import apsw
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.usage_model import alone, together, walk_store
+from tests.support.usage_model import alone, together, walk_store
 
 import lastgood
 from lastgood import AppendList, CheckpointError, NotFoundError, Store, Task, aio

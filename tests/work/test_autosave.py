@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.steered import Hands, Program
+from tests.support.programs import Hands, Program
 
 import lastgood
 from lastgood import Alert, Autosave, ConflictError, InvalidError, Store, UnstorableError

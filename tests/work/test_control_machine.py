@@ -20,8 +20,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.control_model import ALREADY, MET, OPEN, REFUSED, Branch, Snapshot, Wish, begin_at
-from tests.steered import KilledError
+from tests.support.control_model import ALREADY, MET, OPEN, REFUSED, Branch, Snapshot, Wish, begin_at
+from tests.support.programs import KilledError
 
 import lastgood
 from lastgood import ControlError

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fighting import HOUR, LEASE
-from tests.steered import Program, another_host
+from tests.support.competing_executor import HOUR, LEASE
+from tests.support.programs import Program, another_host
 
 import lastgood
 from lastgood import ConflictError, LeaseError, Store
@@ -31,7 +31,7 @@ def fight(folder: Path, executors: int, saves: int, pauses: int, seed: int) -> N
     """Let them fight; now and then one is stopped for longer than its lease, and goes on."""
     dice = random.Random(seed)
     skews = [0, 3 * HOUR, -3 * HOUR, HOUR, -7 * HOUR][:executors]
-    command = [sys.executable, "-m", "tests.fighting", str(folder)]
+    command = [sys.executable, "-m", "tests.support.competing_executor", str(folder)]
     processes = [
         subprocess.Popen(
             [*command, f"executor {number}", str(skew), str(seed + number), str(saves)],

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.killing import STAGES
+from tests.support.killed_pipeline import STAGES
 
 import lastgood
 
@@ -31,7 +31,15 @@ def test_killed_at_random_moments_every_stage_happens_and_none_that_was_recorded
     """C3, C6, A1: 20 stages, 200 kills in full."""
     seed = random.SystemRandom().getrandbits(32)
     ledger = tmp_path / "ledger"
-    command = [sys.executable, "-m", "tests.killing", str(tmp_path / "store"), str(ledger), str(KILLS), str(seed)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.killed_pipeline",
+        str(tmp_path / "store"),
+        str(ledger),
+        str(KILLS),
+        str(seed),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1000, check=False)
     assert done.returncode == 0, (seed, done.stderr)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.steered import Meanwhile, Program, another_host
+from tests.support.programs import Meanwhile, Program, another_host
 
 import lastgood
 from lastgood import Alert, ConflictError, LeaseError, Store, UnavailableError, UnstorableError

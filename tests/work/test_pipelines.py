@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.steered import Meanwhile
+from tests.support.programs import Meanwhile
 
 import lastgood
 from lastgood import (

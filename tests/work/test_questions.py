@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.steered import KilledError, Meanwhile, Program, die
+from tests.support.programs import KilledError, Meanwhile, Program, die
 
 import lastgood
 from lastgood import ControlError, Store

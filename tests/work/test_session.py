@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.steered import Program
+from tests.support.programs import Program
 
 import lastgood
 from lastgood import ControlError, LeaseError, Stopped, Store

@@ -8,7 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.steered import Program
+from tests.support.programs import Program
 
 import lastgood
 from lastgood import InvalidError, LeaseError, Store

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.steered import Meanwhile, Program
+from tests.support.programs import Meanwhile, Program
 
 from lastgood import LeaseError, Store
 from lastgood.work.control import Control

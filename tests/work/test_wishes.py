@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.steered import KilledError, Meanwhile, Program, another_host, die
+from tests.support.programs import KilledError, Meanwhile, Program, another_host, die
 
 import lastgood
 from lastgood import ConflictError, ControlError, NotFoundError, Store

@@ -16,7 +16,7 @@ from tests.faults.scenarios import SCENARIOS
 from tests.faults.shim import UNDISTURBED, Fault, no_compiler
 from tests.faults.stage import open_stage, tried
 from tests.faults.troupe import Outcome
-from tests.faults.volume import mounted, no_volume
+from tests.support.volume import mounted, no_volume
 
 PARTS = tuple(name for name, scenario in SCENARIOS.items() if scenario.beside is None)
 """A process beside the play may be in the middle of a sync, which the shutdown lets succeed: no disk does that."""

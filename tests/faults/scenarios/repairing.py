@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.damage import CATALOG, ask, flip, tamper
 from tests.faults.acting import Actor, write_files
 from tests.faults.ledger import state_digest
 from tests.faults.scenarios.scenario import Scenario, packs, save_some, some_state, tune
+from tests.support.damage import CATALOG, ask, flip, tamper
 
 from lastgood.catalog.sqlite import connection, database
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.faults.remains import Disk, all_lost, content_first, lay_out, names_first, remains
 from tests.faults.shim import UNDISTURBED, Arming, Fault, arm, mark, reset
 from tests.faults.trace import Call, Op, read_trace
-from tests.spooling import ask_nobody
+from tests.support.outages import ask_nobody
 
 import lastgood
 from lastgood.catalog.sqlite.log import LONG_PAGES

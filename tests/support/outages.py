@@ -78,21 +78,6 @@ def full(disk: Path) -> Iterator[None]:
         ballast.unlink()
 
 
-@contextmanager
-def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """A file system of its own; None of it when that cannot be mounted here."""
-    import pytest
-
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("NOT TESTED, a full disk: mounting needs root")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
 def numbers(store: lastgood.Store, task_id: str = "t") -> list[int]:
     """What was saved, oldest first."""
     return [checkpoint.state["n"] for checkpoint in reversed(store.list_checkpoints(task_id, limit=1000))]

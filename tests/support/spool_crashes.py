@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.shim import Arming, Fault, Kind, arm
-from tests.spooling import ask_nobody
+from tests.support.outages import ask_nobody
 
 import lastgood
 

@@ -1,6 +1,6 @@
 """A pipeline of many stages that is killed at random moments, again and again: a program that kills, and a ledger.
 
-    python -m tests.killing STORE LEDGER KILLS SEED
+    python -m tests.support.killed_pipeline STORE LEDGER KILLS SEED
 
 Each stage appends to the ledger, which lies outside the store; after each kill somebody else looks which stages the
 store has recorded as finished, and appends that. When a task is done the next one begins, until enough were killed.

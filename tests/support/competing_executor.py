@@ -1,4 +1,4 @@
-"""An executor that fights for a branch: `python -m tests.fighting STORE NAME SKEW SEED SAVES`.
+"""An executor that fights for a branch: `python -m tests.support.competing_executor STORE NAME SKEW SEED SAVES`.
 
 It works whenever it gets the branch, and tries again when it does not. What it hears of each save goes to a ledger of
 its own beside the store. Its clock is wrong by SKEW seconds, and jumps.

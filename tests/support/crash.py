@@ -8,7 +8,7 @@ import sys
 BEGIN = "import os, sys\nimport lastgood\nfrom lastgood.engine import rewind\n"
 
 
-def let_die(script: str, *arguments: object) -> None:
+def run_until_crash(script: str, *arguments: object) -> None:
     """Run a program that ends itself with `os._exit(9)`."""
     command = [sys.executable, "-c", BEGIN + script, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
