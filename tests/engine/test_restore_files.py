@@ -23,9 +23,9 @@ from tests.support.disks import small_disk
 
 from lastgood.errors import IntegrityError, InvalidError, UnavailableError
 from lastgood.files import apply as apply_module
-from lastgood.files.apply import CHANGED, FULL, Applied, apply, sweep
-from lastgood.files.beneath import is_temporary
-from lastgood.files.plan import Enter, Plan, is_announced, make_plan
+from lastgood.files.apply import FULL, Applied, apply
+from lastgood.files.folders import CHANGED, is_temporary, remove_temporary
+from lastgood.files.plan import Enter, RestorePlan, is_announced, make_plan
 from lastgood.files.selection import Selection
 from lastgood.model.tree import Entry, File, Folder, Left, Link, encode_tree, is_git
 
@@ -82,25 +82,8 @@ class Blobs:
             build(folder, spec)
             return self.capture(os.fsencode(folder), leave)
 
-    def restore(self, folder: os.PathLike[str] | str, plan: Plan, **options: Any) -> Applied:
-        return apply(os.fspath(folder), plan, self.open, journal=options.pop("journal", Notes()), **options)
-
-
-class Notes:
-    """A journal that remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-        self.paths: list[bytes] = []
-
-    def begin(self, plan: Plan) -> None:
-        self.told.append("begin")
-
-    def done(self, path: bytes) -> None:
-        self.paths.append(path)
-
-    def end(self) -> None:
-        self.told.append("end")
+    def restore(self, folder: os.PathLike[str] | str, plan: RestorePlan, **options: Any) -> Applied:
+        return apply(os.fspath(folder), plan, self.open, **options)
 
 
 def build(folder: os.PathLike[str] | str | bytes, spec: Spec) -> None:
@@ -254,10 +237,9 @@ def test_equal_folders_are_not_even_read(blobs: Blobs) -> None:
 
 def test_nothing_to_do_is_nothing_done(blobs: Blobs, root: Path) -> None:
     present = start(blobs, root, files(a="1"))
-    was, notes = root.stat(), Notes()
+    was = root.stat()
     plan = make_plan(present, present, blobs.read)
-    assert (plan.steps, blobs.restore(root, plan, journal=notes)) == ((), Applied((), (), ()))
-    assert notes.told == ["begin", "end"]
+    assert (plan.steps, blobs.restore(root, plan)) == ((), Applied((), (), ()))
     assert root.stat().st_mtime_ns == was.st_mtime_ns
 
 
@@ -330,7 +312,7 @@ def test_what_appears_in_the_last_moment_is_not_overwritten(blobs: Blobs, root: 
         (root / "a").write_text("mine")
         return blobs.open(file)
 
-    applied = apply(str(root), plan, open_content, journal=Notes())
+    applied = apply(str(root), plan, open_content)
     assert reasons(applied) == {b"a": "a file that was not captured is in the way"}
     assert [(item.name, item.read_text()) for item in root.iterdir()] == [("a", "mine")]
 
@@ -340,7 +322,7 @@ def test_names_that_some_file_systems_take_for_one_go_before_they_come(blobs: Bl
     """Nothing is written into the new folder before the old one is gone: they may be the same."""
     target, present = blobs.plant({new: (0o755, files(a="1"))}), blobs.plant({old: (0o755, files(a="1"))})
     steps = make_plan(target, present, blobs.read).steps
-    assert [type(step).__name__ for step in steps[1:-1]] == ["Enter", "Remove", "Leave", "Enter", "Place", "Leave"]
+    assert [type(step).__name__ for step in steps[1:-1]] == ["Enter", "Remove", "Leave", "Enter", "PutFile", "Leave"]
     assert steps[4] == Enter(new, new, "make", late=True)
 
 
@@ -472,11 +454,9 @@ def test_damaged_content_is_noticed_before_anything_is_touched(blobs: Blobs, roo
     present = start(blobs, root, files(a="1", b="1", c="1"))
     target = blobs.plant({b"d": (0o755, files(x="2")), **files(a="2", z="last")})
     blobs.kept[sha256(b"last").digest()] = b"lost"
-    notes = Notes()
     with pytest.raises(IntegrityError):
-        blobs.restore(root, make_plan(target, present, blobs.read), journal=notes)
+        blobs.restore(root, make_plan(target, present, blobs.read))
     assert holds(blobs, root, present)
-    assert notes.told == ["begin"], "a journal that is not ended is recovered"
 
 
 def test_whole_pieces_that_do_not_make_up_the_file_are_noticed(blobs: Blobs, root: Path) -> None:
@@ -495,7 +475,7 @@ def test_a_copy_is_written_in_place_and_taken_back_when_it_cannot_be_completed(b
     target = blobs.plant({b"d": (0o755, files(x="2")), **files(a="2", z="last")})
     plan = make_plan(target, None, blobs.read)
     start(blobs, root, files(a="mine"))
-    done = apply(str(root), plan, blobs.open, journal=Notes(), copying=True)
+    done = apply(str(root), plan, blobs.open, copying=True)
     assert [failure.path for failure in done.failed] == [b"a"]
     assert (root / "a").read_text() == "mine"
     assert (root / "d/x").read_text() == "2"
@@ -503,7 +483,7 @@ def test_a_copy_is_written_in_place_and_taken_back_when_it_cannot_be_completed(b
     other.mkdir()
     blobs.kept[sha256(b"last").digest()] = b"lost"
     with pytest.raises(IntegrityError):
-        apply(str(other), plan, blobs.open, journal=Notes(), copying=True)
+        apply(str(other), plan, blobs.open, copying=True)
     assert not list(other.iterdir())
 
 
@@ -515,7 +495,7 @@ def test_an_unavailable_store_is_no_failure_of_a_path(blobs: Blobs, root: Path) 
         raise UnavailableError("the store is away")
 
     with pytest.raises(UnavailableError, match="away"):
-        apply(str(root), make_plan(blobs.plant(files(a="2")), present, blobs.read), away, journal=Notes())
+        apply(str(root), make_plan(blobs.plant(files(a="2")), present, blobs.read), away)
     assert holds(blobs, root, present)
 
 
@@ -602,7 +582,7 @@ def _count_calls(before: Callable[[str, tuple[Any, ...]], None], replace: Callab
 
     for name in CALLS:
         wrap(os, name)
-    for name in ("_rename_exclusively", "_sync_all"):
+    for name in ("rename_exclusively", "_sync_all"):
         wrap(apply_module, name)
 
 
@@ -662,9 +642,9 @@ def _kill_everywhere(folder: Path) -> None:
                 build(root, BEFORE)
                 survived = _dies_at(point, blobs, root, plan)
                 if point % 7 == 0:
-                    sweep(str(root))
+                    remove_temporary(str(root))
                     _dies_at(point // 2, blobs, root, next_plan)
-                sweep(str(root))
+                remove_temporary(str(root))
                 assert not [name for *_, names in os.walk(root) for name in names if is_temporary(name.encode())]
                 applied = blobs.restore(root, next_plan)
                 assert not applied.failed, (point, applied)
@@ -675,14 +655,14 @@ def _kill_everywhere(folder: Path) -> None:
     assert points > 150, points
 
 
-def _restored(blobs: Blobs, root: Path, plan: Plan) -> bytes:
+def _restored(blobs: Blobs, root: Path, plan: RestorePlan) -> bytes:
     root.mkdir()
     build(root, BEFORE)
     blobs.restore(root, plan)
     return blobs.capture(os.fsencode(root))
 
 
-def _dies_at(point: int, blobs: Blobs, root: Path, plan: Plan) -> bool:
+def _dies_at(point: int, blobs: Blobs, root: Path, plan: RestorePlan) -> bool:
     """Apply in a child that dies at its nth call; whether it lived to the end."""
     child = os.fork()
     if not child:
@@ -751,10 +731,9 @@ def test_a_full_disk_changes_nothing(blobs: Blobs, root: Path) -> None:
         target = blobs.plant(
             {**files(a="2", b="2"), b"d": (0o755, {b"big": (0o644, b"x" * 3_000_000), **files(z="2")})}
         )
-        notes = Notes()
-        applied = blobs.restore(root, make_plan(target, present, blobs.read), journal=notes)
+        applied = blobs.restore(root, make_plan(target, present, blobs.read))
         assert reasons(applied) == dict.fromkeys([b"a", b"b", b"d", b"d/big", b"d/z", b"gone"], FULL)
-        assert (applied.restored, applied.deleted, notes.told) == ((), (), ["begin", "end"])
+        assert (applied.restored, applied.deleted) == ((), ())
         assert holds(blobs, root, present)
 
 
@@ -763,6 +742,6 @@ def test_sweeping_removes_temporary_files_and_nothing_else(root: Path) -> None:
     odd = {b".lastgood-mine.tmp": (0o644, b""), b".git": (0o755, {temporary: (0o644, b"")}), b"out": b".."}
     build(root, {temporary: (0o600, b"x"), **odd, b"d": (0o755, {temporary: b"link", **files(a="1")})})
     build(root.parent, {temporary: (0o600, b"outside")})
-    assert sorted(sweep(str(root))) == [temporary, b"d/" + temporary]
+    assert sorted(remove_temporary(str(root))) == [temporary, b"d/" + temporary]
     assert sorted(os.listdir(os.fsencode(root))) == [b".git", b".lastgood-mine.tmp", b"d", b"out"]
     assert os.listdir(root / ".git") == [os.fsdecode(temporary)]

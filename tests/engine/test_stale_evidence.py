@@ -15,7 +15,7 @@ from tests.support.file_trees import QUICK
 import lastgood
 from lastgood import Checkpoint, Store, Task
 from lastgood.files import probe
-from lastgood.files.beneath import is_temporary
+from lastgood.files.folders import is_temporary
 from lastgood.files.probe import take_stamp
 
 AFTER = "after the command had ended"

@@ -22,12 +22,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lastgood.errors import DiskFullError, InvalidError, UnavailableError
-from lastgood.files.beneath import GONE, MAX_DEPTH, Walk, join, open_file, open_folder
-from lastgood.files.capture import Captured, Skipped, capture
-from lastgood.files.index import StatIndex, is_settled, signature
-from lastgood.files.read import SMALL, Content, Job, read_content, read_jobs
+from lastgood.files.capture import Captured, capture
+from lastgood.files.folders import GONE, MAX_DEPTH, Walk, join, open_file, open_folder, signature
+from lastgood.files.index import StatIndex, is_settled
+from lastgood.files.read import SMALL, Content, LeftOut, ReadJob, read_content, read_jobs
 from lastgood.files.roots import Root
-from lastgood.files.rules.rules import Level, Rules
+from lastgood.files.rules.rules import RuleLevel, Rules
 from lastgood.model.tree import File, Folder, Left, Link, decode_chunks, decode_tree
 
 CANARY = b"nobody may read this"
@@ -162,7 +162,7 @@ class MeddlingRules(Rules):
         super().__init__(lambda path: None)
         self._meddle = meddle
 
-    def enter(self, path: bytes, names: Collection[bytes]) -> Level:
+    def enter(self, path: bytes, names: Collection[bytes]) -> RuleLevel:
         self._meddle(path)
         return super().enter(path, names)
 
@@ -260,7 +260,7 @@ def test_what_rules_leave_out_is_remembered_and_secrets_are_reported(bench: Benc
         assert bench.last is not None
         assert found.pop(b".gitignore")[0] == "file"
         assert found == {b"a.log": ("left", "ignored"), b"build": ("left", "ignored"), b".env": ("left", "secret")}
-        assert bench.last.skipped == (Skipped(b".env", "secret"),)
+        assert bench.last.skipped == (LeftOut(b".env", "secret"),)
     assert CANARY not in bench.sink.blobs.values()
 
 
@@ -657,7 +657,7 @@ def test_a_file_that_moves_before_it_is_read_is_found_where_it_went(bench: Bench
     bench.write("a/x", b"moving")
     (bench.path / "b/new").mkdir(parents=True)
 
-    def read(root: str, jobs: list[Job]) -> Iterator[Content | Skipped | Job]:
+    def read(root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         if (bench.path / "a/x").exists():
             (bench.path / "a/x").rename(bench.path / "b/new/x")
         return read_jobs(root, jobs, bench.sink.put)
@@ -683,7 +683,7 @@ def test_a_file_that_vanishes_before_it_is_read_is_skipped(bench: Bench) -> None
     bench.write("a")
     bench.write("b/c")
 
-    def read(root: str, jobs: list[Job]) -> Iterator[Content | Skipped | Job]:
+    def read(root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         (bench.path / "a").unlink(missing_ok=True)
         if (bench.path / "b").exists():
             (bench.path / "b/c").unlink()
@@ -696,9 +696,9 @@ def test_a_file_that_vanishes_before_it_is_read_is_skipped(bench: Bench) -> None
 def test_a_file_that_was_away_when_it_should_be_read_is_found_again(bench: Bench) -> None:
     """It may come back with the very inode that it had."""
     bench.write("a", b"before")
-    answers: list[Content | Skipped | Job] = []
+    answers: list[Content | LeftOut | ReadJob] = []
 
-    def read(root: str, jobs: list[Job]) -> Iterator[Content | Skipped | Job]:
+    def read(root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         if not answers:
             (bench.path / "a").unlink()
             answers.extend(read_jobs(root, jobs, bench.sink.put))
@@ -707,7 +707,7 @@ def test_a_file_that_was_away_when_it_should_be_read_is_found_again(bench: Bench
         return read_jobs(root, jobs, bench.sink.put)
 
     assert bench.captured(read_files=read)[b"a"][2] == b"after"
-    assert answers == [Skipped(b"a", "missing", "it is not there")]
+    assert answers == [LeftOut(b"a", "missing", "it is not there")]
 
 
 def test_a_file_that_changes_once_while_it_is_read_is_read_again(bench: Bench) -> None:
@@ -770,7 +770,7 @@ def test_a_file_that_keeps_changing_is_left_and_reported_never_torn(bench: Bench
 def test_a_file_that_is_replaced_before_it_is_read_is_captured_as_the_new_one(bench: Bench) -> None:
     bench.write("a", b"old")
 
-    def read(root: str, jobs: list[Job]) -> Iterator[Content | Skipped | Job]:
+    def read(root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         if (bench.path / "a").read_bytes() == b"old":
             bench.write("a.new", b"new").rename(bench.path / "a")
         return read_jobs(root, jobs, bench.sink.put)
@@ -863,7 +863,7 @@ def test_a_folder_swapped_for_a_link_between_scan_and_read_is_not_followed(bench
     (tmp_path / "outside/x").write_bytes(CANARY)
     bench.write("sub/x", b"inside")
 
-    def read(root: str, jobs: list[Job]) -> Iterator[Content | Skipped | Job]:
+    def read(root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         if not (bench.path / "sub").is_symlink():
             (bench.path / "sub").rename(tmp_path / "away")
             (bench.path / "sub").symlink_to(tmp_path / "outside")
@@ -880,7 +880,7 @@ def test_a_file_swapped_for_a_link_or_a_pipe_before_it_is_read_is_not_opened_as_
     for name in ("a", "b"):
         bench.write(name, b"inside")
 
-    def read(root: str, jobs: list[Job]) -> Iterator[Content | Skipped | Job]:
+    def read(root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         if not (bench.path / "a").is_symlink():
             (bench.path / "a").unlink()
             (bench.path / "a").symlink_to(tmp_path / "canary")
@@ -986,7 +986,7 @@ def test_a_file_that_this_process_has_open_is_read_apart_and_keeps_its_locks(ben
     file = bench.write("locked", b"content")
     asked: list[bytes] = []
 
-    def apart(root: str, jobs: list[Job]) -> Iterator[Content | Skipped | Job]:
+    def apart(root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         asked.extend(job.path for job in jobs)
         for job in jobs:
             yield Content(5, bench.sink.put(b"apart"), None, job.seen)
@@ -1008,7 +1008,7 @@ def test_an_open_file_that_nobody_can_read_apart_is_left_and_reported(bench: Ben
     bench.write("a")
     assert bench.captured(is_open=lambda status: True) == {b"a": ("left", "unreadable")}
     assert bench.last is not None
-    assert bench.last.skipped == (Skipped(b"a", "unreadable", "this process has the file open"),)
+    assert bench.last.skipped == (LeftOut(b"a", "unreadable", "this process has the file open"),)
 
 
 def test_a_descriptor_is_given_back_through_the_hook(bench: Bench) -> None:
@@ -1030,7 +1030,7 @@ def test_databases_are_told_by_their_header_or_what_lies_beside_them(bench: Benc
     bench.write("lonely-wal", b"no database")
     seen: list[tuple[bytes, str]] = []
 
-    def apart(root: str, jobs: list[Job]) -> Iterator[Content | Skipped | Job]:
+    def apart(root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         seen.extend((job.path, job.kind) for job in jobs)
         yield from read_jobs(root, jobs, bench.sink.put)
 
@@ -1058,7 +1058,7 @@ def test_a_database_whose_content_is_lost_is_read_apart_again(bench: Bench, late
     bench.write("busy-wal", b"log")
     seen: list[tuple[bytes, str]] = []
 
-    def apart(root: str, jobs: list[Job]) -> Iterator[Content | Skipped | Job]:
+    def apart(root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         seen.extend((job.path, job.kind) for job in jobs)
         yield from read_jobs(root, jobs, bench.sink.put)
 

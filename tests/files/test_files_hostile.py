@@ -47,7 +47,7 @@ from lastgood.errors import (
     NotFoundError,
 )
 from lastgood.files import apply as apply_module
-from lastgood.files.beneath import is_temporary
+from lastgood.files.folders import is_temporary, remove_temporary
 from lastgood.files.lock import locked
 from lastgood.files.roots import open_roots
 from lastgood.local.process import this_process
@@ -84,7 +84,7 @@ SECOND: Spec = {
 DRIFT: Spec = {**SECOND, b"edited": (0o644, b"edited by hand, in no checkpoint"), b"new": (0o644, b"new")}
 
 OS_CALLS = ["open", "write", "rename", "unlink", "rmdir", "mkdir", "symlink", "fchmod", "chmod", "fsync", "link"]
-APPLY_CALLS = ["_rename_exclusively", "_sync_all"]
+APPLY_CALLS = ["rename_exclusively", "_sync_all"]
 CATALOG_CALLS = ["commit", "begin_journal", "end_journal", "bind", "undo", "redo", "activate"]
 
 Move = Callable[[lastgood.Task, list[str]], object]
@@ -290,10 +290,10 @@ WRITING = "write mkdir symlink rename fsync _sync_all"
 @pytest.mark.parametrize(
     ("code", "calls", "least"),
     [
-        pytest.param(errno.EIO, WRITING + " _rename_exclusively unlink rmdir fchmod", 40, id="EIO"),
-        pytest.param(errno.EACCES, WRITING + " _rename_exclusively unlink rmdir fchmod", 40, id="EACCES"),
+        pytest.param(errno.EIO, WRITING + " rename_exclusively unlink rmdir fchmod", 40, id="EIO"),
+        pytest.param(errno.EACCES, WRITING + " rename_exclusively unlink rmdir fchmod", 40, id="EACCES"),
         pytest.param(errno.ENOSPC, WRITING, 15, id="ENOSPC"),
-        pytest.param(errno.ENOSPC, "_rename_exclusively", 1, id="ENOSPC of a rename"),
+        pytest.param(errno.ENOSPC, "rename_exclusively", 1, id="ENOSPC of a rename"),
         pytest.param(errno.ENOSPC, "rmdir", 1, id="ENOSPC of rmdir"),
     ],
 )
@@ -532,7 +532,7 @@ def test_nothing_outside_is_changed_while_a_folder_is_swapped_for_a_link(place: 
         (item.st_mtime_ns, item.st_ctime_ns) for item in was[1]
     ]
     assert task.restore(first).failed == ()
-    apply_module.sweep(str(root))  # what a restore had written in the folder when that was moved away
+    remove_temporary(str(root))  # what a restore had written in the folder when that was moved away
     assert look(root / "d") == flatten(same)
 
 

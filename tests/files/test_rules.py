@@ -12,8 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lastgood.errors import InvalidError
-from lastgood.files.rules.rulefile import MAX_RULES, MAX_TEXT, UNREADABLE
-from lastgood.files.rules.rules import MAX_WILD, Level, Rules
+from lastgood.files.rules.rules import MAX_RULES, MAX_TEXT, MAX_WILD, UNREADABLE, RuleLevel, Rules
 
 FOLDERS = (b"a", b"ab", b"b", b"a.b", b"\xff")
 FILES = (
@@ -225,7 +224,7 @@ def test_every_corner_of_the_syntax_is_read_as_git_reads_it(repository: Path, te
     assert captured(repository) == seen_by_git(repository)
 
 
-def level(text: bytes = b"", own: bytes = b"", path: bytes = b"", **others: object) -> Level:
+def level(text: bytes = b"", own: bytes = b"", path: bytes = b"", **others: object) -> RuleLevel:
     """The rules in the directory `path` when the root has these."""
     files = {b".gitignore": text, b".lastgoodignore": own}
     rules = Rules(files.get, **others)  # type: ignore[arg-type]

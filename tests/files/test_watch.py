@@ -16,13 +16,14 @@ import lastgood
 from lastgood.engine import workspace as engine
 from lastgood.engine.workspace import Workspace
 from lastgood.files import watch
-from lastgood.files.beneath import join
 from lastgood.files.capture import Captured, capture
+from lastgood.files.folders import join
 from lastgood.files.index import StatIndex
-from lastgood.files.read import Content, Job, Skipped, read_jobs
+from lastgood.files.read import Content, LeftOut, ReadJob, read_jobs
 from lastgood.files.roots import Root
-from lastgood.files.rules.rules import Level, Rules
-from lastgood.files.scan import Scan, Visit
+from lastgood.files.rules.rules import RuleLevel, Rules
+from lastgood.files.scan import Scan
+from lastgood.files.visit import Visit
 from lastgood.files.watch import Changed, Watcher
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/sys/fs/inotify"), reason="needs inotify")  # noqa: PTH110
@@ -36,7 +37,7 @@ class RecordingRules(Rules):
         self._looked_at = looked_at
         self._is_inside = False
 
-    def enter(self, path: bytes, names: Collection[bytes]) -> Level:
+    def enter(self, path: bytes, names: Collection[bytes]) -> RuleLevel:
         is_inside, self._is_inside = self._is_inside, True
         try:
             if not is_inside:
@@ -274,9 +275,9 @@ def test_what_is_written_through_a_mapping_is_seen_when_it_ends(watched: Watched
 def test_what_cannot_be_read_is_looked_at_each_time(watched: Watched, later: None) -> None:
     os.mkfifo(watched.path / "pipe")
     file = watched.write("sub/x")
-    refused = [Skipped(b"sub/x", "unreadable", "no")]
+    refused = [LeftOut(b"sub/x", "unreadable", "no")]
 
-    def refuse(root: str, jobs: list[Job]) -> Iterator[Content | Skipped | Job]:
+    def refuse(root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         return iter(refused[: len(jobs)])
 
     for _ in range(3):
@@ -360,7 +361,7 @@ def test_a_write_after_the_file_was_read_is_in_the_next_capture(watched: Watched
     settled(watched)
     watched.write("a/x", b"22")
 
-    def read(root: str, jobs: list[Job]) -> Iterator[Content | Skipped | Job]:
+    def read(root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         yield from list(read_jobs(root, jobs, watched.sink.put))
         watched.write("a/x", b"4444")
 
@@ -374,7 +375,7 @@ def test_a_capture_that_failed_leaves_everything_to_the_next(watched: Watched, l
     settled(watched)
     watched.write("a/x", b"22")
 
-    def fail(root: str, jobs: list[Job]) -> Iterator[Content | Skipped | Job]:
+    def fail(root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         raise RuntimeError
 
     with pytest.raises(RuntimeError):

@@ -212,13 +212,13 @@ def _state_changes(store: Store, call: Invocation, chosen: Checkpoint) -> int:
 def _marked(plan: FilesPlan) -> dict[str, list[str]]:
     """`+` what is not there now, `~` what is, `-` what goes."""
     from lastgood.engine.rewind import in_the_way, shown
-    from lastgood.files.plan import Enter, Place
+    from lastgood.files.plan import Enter, PutFile
 
     hidden = in_the_way(plan)
     marked: dict[str, list[str]] = {"+": [], "~": [], "-": list(plan.deleted)}
     for root, steps in plan.roots:
         for step in steps.steps:
-            if isinstance(step, Place):
+            if isinstance(step, PutFile):
                 is_there = step.old is not None or step.path in hidden.get(root.name, ())
                 marked["~" if is_there else "+"].append(shown(root, step.path))
             elif isinstance(step, Enter) and step.what in ("make", "alter"):

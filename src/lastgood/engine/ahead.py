@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from lastgood.files.read import Content, Job, Skipped
+from lastgood.files.read import Content, LeftOut, ReadJob
 from lastgood.observe.log import report
 
 if TYPE_CHECKING:
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 MANY_FILES, MANY_BYTES = 2000, 32 << 20
 REPORT_EVERY = 400
 
-Result = Content | Skipped | Job
+Result = Content | LeftOut | ReadJob
 
 
 class Ahead:
     """Reads the files of one capture: in workers, which begin while others are still being looked for, if there are
     many; else through `read`. `close` it in any case."""
 
-    def __init__(self, root: str, batch: Batch, read: Callable[[list[Job]], Iterator[Result]]) -> None:
+    def __init__(self, root: str, batch: Batch, read: Callable[[list[ReadJob]], Iterator[Result]]) -> None:
         self._root = root
         self._batch = batch
         self._read = read
-        self._expected: list[Job] = []
+        self._expected: list[ReadJob] = []
         self._readers: Readers | None = None
 
-    def expect(self, jobs: Iterable[Job]) -> None:
+    def expect(self, jobs: Iterable[ReadJob]) -> None:
         """These will be wanted."""
         if self._readers is not None:
             self._readers.expect(jobs)
@@ -40,14 +40,14 @@ class Ahead:
             self._readers = self._start()
             self._readers.expect(self._expected)
 
-    def read(self, jobs: list[Job]) -> Iterator[Result]:
+    def read(self, jobs: list[ReadJob]) -> Iterator[Result]:
         """As `read_jobs`."""
         for number, result in enumerate(self._choose(jobs)):
             if number % REPORT_EVERY == 0:
                 report("read", number, len(jobs))
             yield result
 
-    def _choose(self, jobs: list[Job]) -> Iterator[Result]:
+    def _choose(self, jobs: list[ReadJob]) -> Iterator[Result]:
         if self._readers is None and not (self._batch.takes_packs and is_worth_it(jobs)):
             yield from self._read(jobs)
             return
@@ -69,7 +69,7 @@ class Ahead:
             self._readers = None
 
 
-def is_worth_it(jobs: Sequence[Job]) -> bool:
+def is_worth_it(jobs: Sequence[ReadJob]) -> bool:
     """Whether starting other interpreters costs less than it saves."""
     return processors() > 1 and (len(jobs) >= MANY_FILES or sum(job.seen[1] for job in jobs) >= MANY_BYTES)
 

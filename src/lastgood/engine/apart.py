@@ -15,14 +15,13 @@ from pathlib import Path
 from lastgood.engine.draft import discard
 from lastgood.errors import BusyError, CheckpointError
 from lastgood.evidence.rows import copy_database, is_at_rest
-from lastgood.files.beneath import Walk, split
-from lastgood.files.index import signature
-from lastgood.files.read import Content, Job, Put, Skipped, read_content, refuse
+from lastgood.files.folders import Walk, signature, split
+from lastgood.files.read import Content, LeftOut, Put, ReadJob, read_content, refuse
 
 SECONDS = 30.0
 
 
-def read_apart(root: str, jobs: list[Job], put: Put, scratch: Path) -> Iterator[Content | Skipped]:
+def read_apart(root: str, jobs: list[ReadJob], put: Put, scratch: Path) -> Iterator[Content | LeftOut]:
     """One answer for each job. `scratch` is a path where nothing is; nothing is left there."""
     with Walk(root) as walk:
         for job in jobs:
@@ -32,7 +31,7 @@ def read_apart(root: str, jobs: list[Job], put: Put, scratch: Path) -> Iterator[
                 yield refuse(job.path, error)
 
 
-def _read(walk: Walk, root: str, job: Job, put: Put, scratch: Path) -> Content | Skipped:
+def _read(walk: Walk, root: str, job: ReadJob, put: Put, scratch: Path) -> Content | LeftOut:
     if job.kind == "sidecar":
         return Content(0, put(b""), None, job.seen)
     folder, name = split(job.path)
@@ -42,21 +41,21 @@ def _read(walk: Walk, root: str, job: Job, put: Put, scratch: Path) -> Content |
     if isinstance(got, Content) and (not at_rest or is_at_rest(path)):
         return got
     if got == "replaced":
-        return Skipped(job.path, "missing", "something else took its place")
+        return LeftOut(job.path, "missing", "something else took its place")
     if got == "unstable" and job.kind != "database":
-        return Skipped(job.path, "unstable", "it kept changing while it was read")
+        return LeftOut(job.path, "unstable", "it kept changing while it was read")
     return _back_up(path, job, put, scratch)
 
 
-def _back_up(path: str, job: Job, put: Put, scratch: Path) -> Content | Skipped:
+def _back_up(path: str, job: ReadJob, put: Put, scratch: Path) -> Content | LeftOut:
     try:
         copy_database(path, job.seen[4:], scratch, time.monotonic() + SECONDS)
         with Walk(str(scratch.parent)) as walk:
             got = read_content(walk.root, os.fsencode(scratch.name), signature(scratch.stat()), put)
     except BusyError as error:
-        return Skipped(job.path, "unstable", str(error))
+        return LeftOut(job.path, "unstable", str(error))
     except CheckpointError as error:
-        return Skipped(job.path, "unreadable", str(error))
+        return LeftOut(job.path, "unreadable", str(error))
     finally:
         discard(scratch)
     assert isinstance(got, Content), "a file of our own changed"

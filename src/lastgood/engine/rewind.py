@@ -24,8 +24,9 @@ from lastgood.engine.recovery import interrupted_restores, restores_under_way
 from lastgood.engine.restore import Restored, What, draft_restored, meets, plan_branch, require_restorable
 from lastgood.engine.workspace import CapturedFiles, Workspace
 from lastgood.errors import CheckpointError, ConflictError, IntegrityError, InvalidError, UnavailableError
-from lastgood.files.apply import Applied, apply, sweep
-from lastgood.files.plan import Place, Plan, make_plan
+from lastgood.files.apply import Applied, apply
+from lastgood.files.folders import remove_temporary
+from lastgood.files.plan import PutFile, RestorePlan, make_plan
 from lastgood.files.roots import Root
 from lastgood.files.selection import select
 from lastgood.files.watch import Changed
@@ -50,7 +51,7 @@ class RootPlan(NamedTuple):
     """What is to be done in one folder."""
 
     root: Root
-    plan: Plan
+    plan: RestorePlan
 
 
 class FilesPlan(NamedTuple):
@@ -277,7 +278,7 @@ class Rewind:
     def _recover(self, journal: Journal) -> None:
         try:
             for path in journal.paths:
-                sweep(path)
+                remove_temporary(path)
             head = self._cursor.head
             if head is not None and head.id == journal.chosen:
                 # Its files were in place before the task moved; what differs now was edited since.
@@ -342,10 +343,10 @@ class Rewind:
     def _apply(self, plan: FilesPlan) -> list[tuple[Root, Applied]]:
         return [(root.root, self._apply_one(root.root, root.plan)) for root in plan.roots]
 
-    def _apply_one(self, root: Root, plan: Plan) -> Applied:
-        files = [step.new for step in plan.steps if isinstance(step, Place) and isinstance(step.new, File)]
+    def _apply_one(self, root: Root, plan: RestorePlan) -> Applied:
+        files = [step.new for step in plan.steps if isinstance(step, PutFile) and isinstance(step.new, File)]
         content = self._store.filing.blobs.stream_ahead(files)
-        return apply(root.path, plan, content, journal=_Reporting(plan), recall=self._workspace.recall(root))
+        return apply(root.path, plan, content, on_done=_Reporting(plan).done, recall=self._workspace.recall(root))
 
     @contextmanager
     def _journalled(
@@ -426,8 +427,8 @@ def copy_files(store: Store, chosen: Checkpoint, to: str, only: Sequence[str] | 
     copied: list[str] = []
     for place, (_, plan) in zip(places, plans, strict=True):
         Path(place.path).mkdir(parents=True, exist_ok=True)
-        files = [step.new for step in plan.steps if isinstance(step, Place) and isinstance(step.new, File)]
-        applied = apply(place.path, plan, blobs.stream_ahead(files), journal=_Reporting(plan), copying=True)
+        files = [step.new for step in plan.steps if isinstance(step, PutFile) and isinstance(step.new, File)]
+        applied = apply(place.path, plan, blobs.stream_ahead(files), on_done=_Reporting(plan).done, copying=True)
         if applied.failed:
             first = applied.failed[0]
             raise UnavailableError(
@@ -460,16 +461,12 @@ def shown(root: Root, path: bytes) -> str:
 
 
 class _Reporting:
-    """Tells how far it has come; the journal that recovery needs is the catalog's."""
+    """A report of how far it has come."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: RestorePlan) -> None:
         self._of, self._done = len(plan.steps), 0
-
-    def begin(self, plan: Plan) -> None: ...
 
     def done(self, path: bytes) -> None:
         self._done += 1
         if self._done % REPORT_EVERY == 0:
             report("put back", self._done, self._of)
-
-    def end(self) -> None: ...

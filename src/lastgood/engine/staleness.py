@@ -12,7 +12,7 @@ from lastgood.model.evidence import Evidence, EvidencePack
 if TYPE_CHECKING:
     from lastgood.engine.commit import Draft
     from lastgood.engine.workspace import CapturedFiles, Workspace
-    from lastgood.files.beneath import Walk
+    from lastgood.files.folders import Walk
     from lastgood.files.roots import Root
     from lastgood.model.checkpoint import FileRoot
     from lastgood.store import Store
@@ -81,7 +81,7 @@ def _removed(root: Root, files: CapturedFiles, before: Sequence[FileRoot], store
 
 def _last_removal(root: Root, paths: Iterable[bytes]) -> tuple[int, bytes]:
     """When the last of them can have been removed: by the folder that it lay in, or what is left of the way there."""
-    from lastgood.files.beneath import Walk, split
+    from lastgood.files.folders import Walk, split
 
     last = 0, b""
     with Walk(root.path) as walk:

@@ -21,7 +21,7 @@ from lastgood.engine.apart import read_apart
 from lastgood.engine.blobs import GROUP_BLOBS, GROUP_BYTES, PACK_BYTES
 from lastgood.engine.draft import disk_error
 from lastgood.errors import CheckpointError
-from lastgood.files.read import Content, Job, Skipped, read_jobs
+from lastgood.files.read import Content, LeftOut, ReadJob, read_jobs
 from lastgood.model.digest import digest
 
 _LENGTH = struct.Struct("<Q")
@@ -37,7 +37,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 Portion = Sequence[tuple[bytes, tuple[int, ...], str]]
-"""Files to read: as a Job each."""
+"""Files to read: as a ReadJob each."""
 
 
 class Written(msgspec.Struct, frozen=True, array_like=True):
@@ -94,13 +94,13 @@ def _work(source: BinaryIO, target: BinaryIO) -> None:
     root, database = os.fsdecode(order.root), Path(os.fsdecode(order.draft) + ".db")
     while (message := receive(source)) is not None:
         portion = msgspec.msgpack.decode(message, type=Portion)
-        jobs = [Job(*each) for each in portion]
-        results: Iterable[Content | Skipped | Job] = (
+        jobs = [ReadJob(*each) for each in portion]
+        results: Iterable[Content | LeftOut | ReadJob] = (
             read_apart(root, jobs, sieve.put, database)
             if order.apart
             else read_jobs(root, jobs, sieve.put, databases=False)
         )
-        send(target, Answer([result.kind if isinstance(result, Job) else list(result) for result in results]))
+        send(target, Answer([result.kind if isinstance(result, ReadJob) else list(result) for result in results]))
     sieve.empty()
     send(target, Answer(packs=packs.finish(), relied=sorted(sieve.relied)))
 

@@ -25,7 +25,7 @@ from lastgood.engine.ahead import processors
 from lastgood.engine.draft import discard
 from lastgood.engine.worker import Answer, Order, receive, send
 from lastgood.errors import CheckpointError, UnavailableError
-from lastgood.files.read import Content, Job, Skipped
+from lastgood.files.read import Content, LeftOut, ReadJob
 
 if TYPE_CHECKING:
     from lastgood.engine.blobs import Batch
@@ -36,10 +36,10 @@ AHEAD = 2
 """Portions that a worker has at once, so that it need not wait for the next."""
 _START = "import sys; sys.path += sys.argv[1:]; from lastgood.engine.worker import work; work()"
 
-Result = Content | Skipped | Job
+Result = Content | LeftOut | ReadJob
 
 
-def read_in_workers(root: str, jobs: list[Job], batch: Batch, *, apart: bool = False) -> Iterator[Result]:
+def read_in_workers(root: str, jobs: list[ReadJob], batch: Batch, *, apart: bool = False) -> Iterator[Result]:
     """As `read_jobs`, with what is read going into packs of the batch; or as `read_apart`, in one process."""
     readers = Readers(root, batch, apart=apart)
     try:
@@ -53,18 +53,18 @@ class Readers:
 
     def __init__(self, root: str, batch: Batch, *, apart: bool = False) -> None:
         self._batch = batch
-        self._waiting: SimpleQueue[list[Job] | None] = SimpleQueue()
-        self._answered: SimpleQueue[tuple[list[Job], Sequence[Any]] | BaseException] = SimpleQueue()
-        self._portion: list[Job] = []
+        self._waiting: SimpleQueue[list[ReadJob] | None] = SimpleQueue()
+        self._answered: SimpleQueue[tuple[list[ReadJob], Sequence[Any]] | BaseException] = SimpleQueue()
+        self._portion: list[ReadJob] = []
         self._portion_bytes = 0
-        self._wanted: dict[bytes, Job] = {}
+        self._wanted: dict[bytes, ReadJob] = {}
         count = 1 if apart else min(processors(), MOST_WORKERS)
         orders = [
             Order(os.fsencode(root), os.fsencode(batch.draft()), batch.catalog_file(), apart) for _ in range(count)
         ]
         self._workers = [_Worker(order, self._waiting, self._answered) for order in orders]
 
-    def expect(self, jobs: Iterable[Job]) -> None:
+    def expect(self, jobs: Iterable[ReadJob]) -> None:
         """Begin with these."""
         for job in jobs:
             if self._wanted.get(job.path) != job:
@@ -74,13 +74,13 @@ class Readers:
                 if len(self._portion) >= PORTION_FILES or self._portion_bytes >= PORTION_BYTES:
                     self._hand_out()
 
-    def read(self, jobs: list[Job]) -> Iterator[Result]:
+    def read(self, jobs: list[ReadJob]) -> Iterator[Result]:
         """The answer to each, in their order; then the workers are done, and what they wrote is the batch's."""
         self.expect(jobs)
         self._hand_out()
         for _ in self._workers:
             self._waiting.put(None)
-        found: dict[Job, Any] = {}
+        found: dict[ReadJob, Any] = {}
         for job in jobs:
             while job not in found:
                 found.update(self._next())
@@ -97,7 +97,7 @@ class Readers:
             self._waiting.put(self._portion)
             self._portion, self._portion_bytes = [], 0
 
-    def _next(self) -> Iterator[tuple[Job, Any]]:
+    def _next(self) -> Iterator[tuple[ReadJob, Any]]:
         answered = self._answered.get()
         if isinstance(answered, BaseException):
             raise answered
@@ -116,8 +116,8 @@ class _Worker:
     def __init__(
         self,
         order: Order,
-        waiting: SimpleQueue[list[Job] | None],
-        answered: SimpleQueue[tuple[list[Job], Sequence[Any]] | BaseException],
+        waiting: SimpleQueue[list[ReadJob] | None],
+        answered: SimpleQueue[tuple[list[ReadJob], Sequence[Any]] | BaseException],
     ) -> None:
         self._order = order
         self._waiting = waiting
@@ -152,7 +152,7 @@ class _Worker:
     def _attend(self) -> None:
         try:
             self._tell(self._order)
-            given: deque[list[Job]] = deque()
+            given: deque[list[ReadJob]] = deque()
             is_all = False
             while given or not is_all:
                 while not is_all and len(given) < AHEAD:
@@ -199,11 +199,11 @@ def _ended(error: BaseException | None = None) -> UnavailableError:
     return ended
 
 
-def _to_result(job: Job, answer: Any) -> Content | Skipped | Job:
+def _to_result(job: ReadJob, answer: Any) -> Content | LeftOut | ReadJob:
     if isinstance(answer, str):
         return job._replace(kind=answer)  # type: ignore[arg-type]
-    if len(answer) == len(Skipped._fields):
-        return Skipped(*answer)
+    if len(answer) == len(LeftOut._fields):
+        return LeftOut(*answer)
     size, whole, chunks, seen, listing = answer
     return Content(size, whole, chunks, tuple(seen), listing)
 

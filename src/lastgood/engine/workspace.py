@@ -17,13 +17,11 @@ from lastgood.engine.captured import seen_from
 from lastgood.engine.checkpoint import Skipped
 from lastgood.errors import BusyError, UnavailableError
 from lastgood.evidence.descriptors import descriptors
-from lastgood.files.beneath import split
 from lastgood.files.capture import Captured, capture
-from lastgood.files.capture import Skipped as LeftOut
-from lastgood.files.index import Identity, Signature, StatIndex, identify, signature
+from lastgood.files.folders import Signature, signature, split
+from lastgood.files.index import Identity, Newest, StatIndex, identify
 from lastgood.files.lock import locked
-from lastgood.files.newest import Newest
-from lastgood.files.read import Content, Job, read_jobs
+from lastgood.files.read import Content, LeftOut, ReadJob, read_jobs
 from lastgood.files.roots import Root, git_head, open_roots
 from lastgood.files.rules.rules import Rules
 from lastgood.files.selection import paths_in
@@ -399,7 +397,7 @@ def _reading_ahead(root: Root, batch: Batch) -> Ahead:
     return Ahead(root.path, batch, lambda jobs: read_jobs(root.path, jobs, batch.put, **here))  # type: ignore[arg-type]
 
 
-def _read_apart(batch: Batch, root: str, jobs: list[Job]) -> Iterator[Content | LeftOut | Job]:
+def _read_apart(batch: Batch, root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
     from lastgood.engine.workers import read_in_workers
 
     return read_in_workers(root, jobs, batch, apart=True)

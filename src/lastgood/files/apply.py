@@ -4,7 +4,7 @@ Two walks over the plan's steps. The first writes every new file under a tempora
 that is there changes; then all of it is made durable at once. The second removes and renames. So a full disk or a
 damaged blob is met while everything still is as it was, and whenever a process is killed or the power fails, each
 path holds what it held before, nothing, or what it shall hold: applying the same plan again finishes it, and applying
-the plan of the way back undoes it. The journal ends after the last sync.
+the plan of the way back undoes it. When `apply` returns, all of it is durable.
 """
 
 from __future__ import annotations
@@ -14,16 +14,24 @@ import os
 import stat
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, suppress
-from functools import cache
 from hashlib import sha256
 from itertools import count
 from types import TracebackType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from lastgood.errors import CheckpointError, IntegrityError, UnavailableError
-from lastgood.files.beneath import GONE, is_temporary, join, open_file, open_folder
-from lastgood.files.plan import Enter, Leave, Place, Plan, Remove, Step
-from lastgood.model.tree import File, Link, is_git
+from lastgood.files.folders import (
+    CHANGED,
+    GONE,
+    OpenFolder,
+    Refused,
+    hash_file,
+    rename_exclusively,
+    set_mode,
+    signature,
+)
+from lastgood.files.plan import Enter, Leave, PutFile, Remove, RestorePlan, Step
+from lastgood.model.tree import File, Link
 
 OpenContent = Callable[[File], Iterator[bytes]]
 """The content of a file in pieces, each checked against the blob that it is. That these are all of the file, and in
@@ -32,18 +40,9 @@ Recall = Callable[[bytes, os.stat_result], bytes | None]
 """The digest of the file at a path that has this stat, if it is known without opening the file here."""
 
 
-class Journal(Protocol):
-    def begin(self, plan: Plan) -> None:
-        """Called before anything is touched."""
+class FailedPath(NamedTuple):
+    """A path that is not as the plan wants it, and why."""
 
-    def done(self, path: bytes) -> None:
-        """Called after each path that was dealt with; for progress, recovery does not need it."""
-
-    def end(self) -> None:
-        """Called when all that was done is durable."""
-
-
-class Failure(NamedTuple):
     path: bytes
     reason: str
 
@@ -54,10 +53,9 @@ class Applied(NamedTuple):
 
     restored: tuple[bytes, ...]
     deleted: tuple[bytes, ...]
-    failed: tuple[Failure, ...]
+    failed: tuple[FailedPath, ...]
 
 
-CHANGED = "it changed after it was captured"
 FULL = "the disk is full"
 
 _FEW = 16
@@ -70,125 +68,53 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 def apply(
     root_path: str,
-    plan: Plan,
+    plan: RestorePlan,
     open_content: OpenContent,
     *,
-    journal: Journal,
+    on_done: Callable[[bytes], None] | None = None,
     recall: Recall | None = None,
     copying: bool = False,
 ) -> Applied:
     """Make the folder what the plan says. What cannot be done is reported and the rest goes on (B9); on a full disk
     nothing more is written.
 
-    `copying`: nobody relies on the outcome after a crash, so new files are written in their places and nothing is
-    synced.
+    `on_done` is called after each path that was dealt with. `copying`: nobody relies on the outcome after a crash, so
+    new files are written in their places and nothing is synced.
 
     Raises IntegrityError when content is not what its file says, UnavailableError when the folder cannot be opened or
-    the disk does not confirm; the journal is not ended then, and temporary files are gone.
+    the disk does not confirm; temporary files are gone then.
     """
     try:
         root = os.open(root_path, _ROOT)
     except OSError as error:
         raise UnavailableError(f"the workspace cannot be opened: {_say(error)}") from error
-    run = _Run(_Open(root), plan, open_content, journal, recall or _forget, copying)
+    run = _Run(OpenFolder(root), plan, open_content, on_done or _ignore, recall or _forget, copying)
     try:
-        journal.begin(plan)
         run.carry_out()
-        journal.end()
     finally:
         run.close()
     return run.report()
-
-
-def sweep(root_path: str) -> list[bytes]:
-    """Remove the temporary files that a killed `apply` left behind; their paths. Nobody may be applying meanwhile."""
-    swept: list[bytes] = []
-    root = os.open(root_path, _ROOT)
-    stack = [(root, b"", _sweep_folder(root, b"", swept))]
-    while stack:
-        folder, path, below = stack[-1]
-        if not below:
-            os.close(folder)
-            stack.pop()
-            continue
-        name = below.pop()
-        with suppress(OSError):
-            opened = open_folder(folder, name)
-            stack.append((opened, join(path, name), _sweep_folder(opened, join(path, name), swept)))
-    return swept
-
-
-class _Refused(Exception):  # noqa: N818
-    """A step that would destroy something, or be led elsewhere."""
 
 
 class _Full(Exception):  # noqa: N818
     """No space left."""
 
 
-class _Open:
-    """A folder that is held open; writable for as long, whatever its mode says."""
-
-    def __init__(self, fd: int, *, fresh: bool = False, mode: int | None = None) -> None:
-        self.fd = fd
-        self.fresh = fresh
-        """Made a moment ago: there is nothing to look at."""
-        found = os.fstat(fd)
-        self.id = found.st_dev, found.st_ino
-        self._now = stat.S_IMODE(found.st_mode)
-        self._mode = self._now if mode is None else mode
-        if self._now & 0o300 != 0o300:
-            with suppress(OSError):
-                self._change_mode(self._now | 0o700)
-
-    def settle(self, mode: int | None = None) -> None:
-        """Give it this mode, or the one that it had."""
-        self._mode = self._mode if mode is None else mode
-        self._change_mode(self._mode)
-
-    def close(self) -> None:
-        try:
-            with suppress(OSError):
-                self.settle()
-        finally:
-            os.close(self.fd)
-
-    def look(self, name: bytes) -> os.stat_result | None:
-        try:
-            return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
-        except FileNotFoundError:
-            return None
-
-    def open(self, name: bytes) -> _Open:
-        """A folder in this one; one that may not be read is made readable."""
-        try:
-            return _Open(open_folder(self.fd, name))
-        except PermissionError:
-            if (found := self.look(name)) is None:
-                raise
-            mode = stat.S_IMODE(found.st_mode)
-            _set_mode(self.fd, name, mode | 0o700, stat.S_IFDIR)
-            return _Open(open_folder(self.fd, name), mode=mode)
-
-    def make(self, name: bytes) -> _Open:
-        os.mkdir(name, 0o700, dir_fd=self.fd)
-        return _Open(open_folder(self.fd, name), fresh=True)
-
-    def _change_mode(self, mode: int) -> None:
-        if self._now != mode:
-            os.fchmod(self.fd, mode)
-            self._now = mode
-
-
 class _Run:
     def __init__(
-        self, root: _Open, plan: Plan, open_content: OpenContent, journal: Journal, recall: Recall, copying: bool
+        self,
+        root: OpenFolder,
+        plan: RestorePlan,
+        open_content: OpenContent,
+        on_done: Callable[[bytes], None],
+        recall: Recall,
+        copying: bool,
     ) -> None:
         self._plan = plan
         self._steps = plan.steps
         self._ends = _find_ends(plan.steps)
         self._open_content = open_content
-        self._journal = journal
+        self._on_done = on_done
         self._recall = recall
         self._copying = copying
         self._stack = [root]
@@ -199,7 +125,7 @@ class _Run:
         self._known: dict[bytes, tuple[tuple[int, ...], bytes | None]] = {}
         self._failed: dict[bytes, str] = {}
         self._kept: set[bytes] = set()
-        synced = [step for step in plan.steps if isinstance(step, Place | Enter)]
+        synced = [step for step in plan.steps if isinstance(step, PutFile | Enter)]
         few = len(synced) <= _FEW and all(_brings_content(step) for step in synced)
         self._one_by_one = few and not copying
 
@@ -226,7 +152,7 @@ class _Run:
         return Applied(
             tuple(path for path in self._plan.restored if path not in self._failed),
             tuple(path for path in self._plan.deleted if path not in gone),
-            tuple(Failure(path, reason) for path, reason in self._failed.items()),
+            tuple(FailedPath(path, reason) for path, reason in self._failed.items()),
         )
 
     _at = 0
@@ -234,13 +160,13 @@ class _Run:
 
     # The first walk.
 
-    def _stage(self, first: int, folder: _Open) -> None:
+    def _stage(self, first: int, folder: OpenFolder) -> None:
         """Write the files that come in this folder under temporary names, and make the folders for them; durable
         afterwards. What cannot be written is left to `_place`."""
         with closing(self._walk(first, folder, self._enter_staging)) as walk:
             for index, step, inside in walk:
-                if isinstance(step, Place) and isinstance(step.new, File):
-                    with suppress(_Refused), _translated:
+                if isinstance(step, PutFile) and isinstance(step.new, File):
+                    with suppress(Refused), _translated:
                         if self._needs_content(step, step.new, inside):
                             name = step.name if self._copying and step.old is None else next(self._names)
                             self._write(step.new, inside, name, sync=self._one_by_one)
@@ -248,10 +174,10 @@ class _Run:
         self._sync()
         self._made.clear()
 
-    def _enter_staging(self, step: Enter, parent: _Open) -> _Open | None:
+    def _enter_staging(self, step: Enter, parent: OpenFolder) -> OpenFolder | None:
         if step.what == "empty" or step.late:
             return None
-        with suppress(_Refused), _translated:
+        with suppress(Refused), _translated:
             try:
                 return parent.open(step.name)
             except FileNotFoundError:
@@ -259,7 +185,7 @@ class _Run:
                 return parent.make(step.name)
         return None
 
-    def _needs_content(self, step: Place, new: File, folder: _Open) -> bool:
+    def _needs_content(self, step: PutFile, new: File, folder: OpenFolder) -> bool:
         found = None if folder.fresh else folder.look(step.name)
         if found is None:
             return True
@@ -267,7 +193,7 @@ class _Run:
             return found.st_nlink > 1 and stat.S_IMODE(found.st_mode) != new.mode
         return step.old is not None
 
-    def _write(self, file: File, folder: _Open, name: bytes, *, sync: bool) -> None:
+    def _write(self, file: File, folder: OpenFolder, name: bytes, *, sync: bool) -> None:
         """Its content in a new file of that name, checked."""
         descriptor = os.open(name, _CREATE, 0o600, dir_fd=folder.fd)
         try:
@@ -300,14 +226,14 @@ class _Run:
                     elif step.path in self._made:
                         os.rmdir(step.name, dir_fd=folder.fd)
 
-    def _enter_discarding(self, step: Enter, parent: _Open) -> _Open | None:
-        with suppress(OSError, _Refused):
+    def _enter_discarding(self, step: Enter, parent: OpenFolder) -> OpenFolder | None:
+        with suppress(OSError, Refused):
             return None if step.what == "empty" else parent.open(step.name)
         return None
 
     def _walk(
-        self, first: int, folder: _Open, enter: Callable[[Enter, _Open], _Open | None]
-    ) -> Generator[tuple[int, Step, _Open]]:
+        self, first: int, folder: OpenFolder, enter: Callable[[Enter, OpenFolder], OpenFolder | None]
+    ) -> Generator[tuple[int, Step, OpenFolder]]:
         """What is placed, and each folder when it is left, with the folder that it is in; not where `enter` says no."""
         stack = [folder]
         index = first + 1
@@ -322,7 +248,7 @@ class _Run:
                 elif isinstance(step, Leave):
                     stack.pop().close()
                     yield index, step, stack[-1]
-                elif isinstance(step, Place):
+                elif isinstance(step, PutFile):
                     yield index, step, stack[-1]
                 index += 1
         finally:
@@ -338,7 +264,7 @@ class _Run:
             try:
                 with _translated:
                     self._take(step)
-            except (_Refused, _Full) as refused:  # a full disk, too: what is to be written is there already
+            except (Refused, _Full) as refused:  # a full disk, too: what is to be written is there already
                 reason = str(refused) or FULL
                 end = self._at
                 if isinstance(step, Enter):
@@ -349,7 +275,7 @@ class _Run:
                 self._fail_from(self._at, reason, end)
                 self._at = end
             else:
-                self._journal.done(step.path)
+                self._on_done(step.path)
             self._at += 1
         if self._one_by_one:
             _confirm(os.fsync, self._stack[0].fd)
@@ -360,7 +286,7 @@ class _Run:
                 self._enter(step)
             case Remove():
                 self._remove(step, self._stack[-1])
-            case Place():
+            case PutFile():
                 self._place(step, self._stack[-1])
             case Leave():
                 self._leave(step)
@@ -380,7 +306,7 @@ class _Run:
             if step.what == "empty" and step.replaced:
                 self._at = self._ends[self._at]
                 return
-            raise _Refused(_in_the_way(parent.look(step.name))) from error
+            raise Refused(_in_the_way(parent.look(step.name))) from error
         self._stack.append(folder)
         if folder.id[0] not in self._devices:
             self._devices[folder.id[0]] = os.dup(folder.fd)
@@ -398,10 +324,10 @@ class _Run:
         finally:
             folder.close()
 
-    def _remove_folder(self, step: Leave, folder: _Open, parent: _Open) -> bool:
+    def _remove_folder(self, step: Leave, folder: OpenFolder, parent: OpenFolder) -> bool:
         found = parent.look(step.name)
         if found is None or (found.st_dev, found.st_ino) != folder.id:
-            raise _Refused(CHANGED)
+            raise Refused(CHANGED)
         try:
             os.rmdir(step.name, dir_fd=parent.fd)
         except OSError as error:
@@ -411,15 +337,15 @@ class _Run:
             return False
         return True
 
-    def _remove(self, step: Remove, folder: _Open) -> None:
+    def _remove(self, step: Remove, folder: OpenFolder) -> None:
         found = folder.look(step.name)
         if found is None or (step.replaced and stat.S_ISDIR(found.st_mode)):
             return
         if not self._holds(step, step.old, found, folder):
-            raise _Refused(CHANGED)
+            raise Refused(CHANGED)
         os.unlink(step.name, dir_fd=folder.fd)
 
-    def _place(self, step: Place, folder: _Open) -> None:
+    def _place(self, step: PutFile, folder: OpenFolder) -> None:
         """Put it there, if that destroys nothing."""
         try:
             if step.old is None and (staged := self._staged.get(self._at)) is not None:
@@ -427,25 +353,25 @@ class _Run:
                     del self._staged[self._at]
                     return
                 with suppress(FileExistsError):
-                    _rename_exclusively(folder, staged, step.name)
+                    rename_exclusively(folder, staged, step.name)
                     del self._staged[self._at]
                     return
             found = folder.look(step.name)
             if found is None or not self._holds(step, step.new, found, folder):
                 if found is not None and (step.old is None or not self._holds(step, step.old, found, folder)):
-                    raise _Refused(CHANGED if step.old is not None else _in_the_way(found))
+                    raise Refused(CHANGED if step.old is not None else _in_the_way(found))
                 self._put(step, found, folder)
             elif isinstance(step.new, File) and stat.S_IMODE(found.st_mode) != step.new.mode:
                 if found.st_nlink > 1:  # its other names keep their mode
                     self._put(step, found, folder)
                 else:
-                    _set_mode(folder.fd, step.name, step.new.mode, stat.S_IFREG)
+                    set_mode(folder.fd, step.name, step.new.mode, stat.S_IFREG)
         finally:
             if (unused := self._staged.pop(self._at, None)) is not None:
                 with suppress(OSError):
                     os.unlink(unused, dir_fd=folder.fd)
 
-    def _put(self, step: Place, found: os.stat_result | None, folder: _Open) -> None:
+    def _put(self, step: PutFile, found: os.stat_result | None, folder: OpenFolder) -> None:
         """In the place of exactly what was found."""
         if isinstance(step.new, Link):
             name = next(self._names)
@@ -457,26 +383,26 @@ class _Run:
             self._staged[self._at] = name
         name = self._staged[self._at]
         if found is None:
-            _rename_exclusively(folder, name, step.name)
+            rename_exclusively(folder, name, step.name)
         else:
             now = folder.look(step.name)
-            if now is None or _signature(now) != _signature(found):
-                raise _Refused(CHANGED)
+            if now is None or signature(now) != signature(found):
+                raise Refused(CHANGED)
             os.rename(name, step.name, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
         del self._staged[self._at]
 
     # What both need.
 
-    def _holds(self, step: Place | Remove, entry: File | Link, found: os.stat_result, folder: _Open) -> bool:
+    def _holds(self, step: PutFile | Remove, entry: File | Link, found: os.stat_result, folder: OpenFolder) -> bool:
         """Whether what was found is this file (whatever its mode) or link."""
         if isinstance(entry, Link):
             return stat.S_ISLNK(found.st_mode) and os.readlink(step.name, dir_fd=folder.fd) == entry.target
         if not stat.S_ISREG(found.st_mode) or found.st_size != entry.size:
             return False
-        signature, known = self._known.get(step.path, ((), None))
-        if signature != _signature(found):
-            known = self._recall(step.path, found) or _hash(step.name, found, folder)
-            self._known[step.path] = _signature(found), known
+        seen, known = self._known.get(step.path, ((), None))
+        if seen != signature(found):
+            known = self._recall(step.path, found) or hash_file(step.name, found, folder)
+            self._known[step.path] = signature(found), known
         return known == entry.digest
 
     def _fail_from(self, first: int, reason: str, end: int | None = None) -> None:
@@ -501,78 +427,23 @@ def _find_ends(steps: tuple[Step, ...]) -> dict[int, int]:
     return ends
 
 
-def _brings_content(step: Place | Enter) -> bool:
+def _brings_content(step: PutFile | Enter) -> bool:
     """Not only another mode, which no descriptor is at hand for to sync."""
     return isinstance(step, Enter) or not (isinstance(step.new, File) and isinstance(step.old, File) and not step.size)
 
 
 def _forget(path: bytes, found: os.stat_result) -> None:
-    """Nothing is known."""
+    """Know nothing."""
 
 
-def _signature(found: os.stat_result) -> tuple[int, ...]:
-    return found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def _hash(name: bytes, found: os.stat_result, folder: _Open) -> bytes | None:
-    """None when it changes meanwhile."""
-    descriptor = open_file(folder.fd, name)
-    try:
-        if _signature(os.fstat(descriptor)) != _signature(found):
-            return None
-        hasher = sha256()
-        while part := os.read(descriptor, 1 << 20):
-            hasher.update(part)
-        return hasher.digest() if _signature(os.fstat(descriptor)) == _signature(found) else None
-    finally:
-        os.close(descriptor)
+def _ignore(path: bytes) -> None:
+    """Do nothing."""
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
     written = os.write(descriptor, data)
     while written < len(data):
         written += os.write(descriptor, memoryview(data)[written:])
-
-
-def _set_mode(folder: int, name: bytes, mode: int, kind: int) -> None:
-    """Change the mode of a file or folder, but of nothing that a link there leads to."""
-    if os.chmod in os.supports_follow_symlinks:
-        os.chmod(name, mode, dir_fd=folder, follow_symlinks=False)
-        return
-    # Linux has no such call before 6.6. O_PATH opens a file that may not be read, and closing it drops no locks.
-    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        if stat.S_IFMT(os.fstat(descriptor).st_mode) != kind:
-            raise _Refused(CHANGED)
-        os.chmod(f"/proc/self/fd/{descriptor}", mode)  # noqa: PTH101
-    finally:
-        os.close(descriptor)
-
-
-def _rename_exclusively(folder: _Open, old: bytes, new: bytes) -> None:
-    """FileExistsError when there is something; where the system cannot do it in one call, looked at just before."""
-    import ctypes
-
-    rename, flag = _find_exclusive_rename()
-    if rename is not None:
-        if rename(folder.fd, old, folder.fd, new, flag) == 0:
-            return
-        code = ctypes.get_errno()
-        if code not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-            raise OSError(code, os.strerror(code))
-    if folder.look(new) is not None:
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-    os.rename(old, new, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
-
-
-@cache
-def _find_exclusive_rename() -> tuple[Callable[[int, bytes, int, bytes, int], int] | None, int]:
-    import ctypes
-
-    library = ctypes.CDLL(None, use_errno=True)
-    if hasattr(library, "renameat2"):  # Linux, RENAME_NOREPLACE
-        return library.renameat2, 1
-    return getattr(library, "renameatx_np", None), 4  # macOS, RENAME_EXCL
 
 
 def _sync_all(descriptor: int) -> None:
@@ -603,20 +474,10 @@ class _Translated:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if isinstance(error, OSError) and not isinstance(error, CheckpointError):
-            raise _Full if error.errno in (errno.ENOSPC, errno.EDQUOT) else _Refused(_say(error)) from error
+            raise _Full if error.errno in (errno.ENOSPC, errno.EDQUOT) else Refused(_say(error)) from error
 
 
 _translated = _Translated()
-
-
-def _sweep_folder(folder: int, path: bytes, swept: list[bytes]) -> list[bytes]:
-    """Remove what is temporary here; the names of the folders below."""
-    with os.scandir(folder) as entries:
-        found = [(os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries]
-    for name in (name for name, is_folder in found if not is_folder and is_temporary(name)):
-        os.unlink(name, dir_fd=folder)
-        swept.append(join(path, name))
-    return [name for name, is_folder in found if is_folder and not is_git(name)]
 
 
 def _in_the_way(found: os.stat_result | None) -> str:

@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from lastgood.errors import CheckpointError, InvalidError, UnavailableError
-from lastgood.files.beneath import Walk, join, split
-from lastgood.files.index import Record, Signature, StatIndex, encode, is_settled, name_others
-from lastgood.files.newest import Newest, dated, find_newest, newest_in
-from lastgood.files.read import Close, Content, IsOpen, Job, ReadFiles, Skipped, close_file, read_jobs
-from lastgood.files.scan import Expect, Scan, Visit, demand_files
+from lastgood.files.folders import Signature, Walk, join, split
+from lastgood.files.index import FolderRecord, Newest, StatIndex, encode, find_newest, is_settled, name_others
+from lastgood.files.read import Close, Content, IsOpen, LeftOut, ReadFiles, ReadJob, close_file, read_jobs
+from lastgood.files.scan import Expect, Scan
+from lastgood.files.visit import Visit, dated, demand_files, newest_in
 from lastgood.files.watch import Changed
 from lastgood.model.tree import MODE_BITS, Entry, File, Folder, Left, Link, decode_chunks, encode_tree, is_name
 
 if TYPE_CHECKING:
     from lastgood.files.roots import Root
     from lastgood.files.rules.rules import Rules
-
-__all__ = ["Captured", "Sink", "Skipped", "capture"]
 
 ROUNDS = 4
 """How often folders that changed during the scan are looked at again."""
@@ -54,7 +52,7 @@ class Captured(NamedTuple):
     tree: bytes
     file_count: int
     total_size: int
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[LeftOut, ...]
     partial: bool
     new_bytes: int
     newest: Callable[[], Newest]
@@ -98,7 +96,7 @@ def capture(
     read = read_files or partial(read_jobs, put=sink.put, is_open=is_open, close=close, databases=read_apart is None)
     began_ns = time.time_ns()
 
-    def look_at(changed: Changed | None) -> tuple[Scan, _Reader, list[Skipped] | None]:
+    def look_at(changed: Changed | None) -> tuple[Scan, _Reader, list[LeftOut] | None]:
         scan = Scan(
             walk,
             rules.enter if wanted is None else None,
@@ -132,7 +130,7 @@ def capture(
     return Captured(top.id, top.files, top.size, tuple(skipped), wanted is not None, reader.new_bytes, newest)
 
 
-def _settle(scan: Scan, reader: _Reader, watch: Watch | None) -> list[Skipped] | None:
+def _settle(scan: Scan, reader: _Reader, watch: Watch | None) -> list[LeftOut] | None:
     """Read, and look again until nothing has moved meanwhile; the folders that would not come to rest.
 
     None when folders came and went meanwhile, when files changed that have other names, or when nobody knows what has
@@ -151,7 +149,7 @@ def _settle(scan: Scan, reader: _Reader, watch: Watch | None) -> list[Skipped] |
         if not moved and not is_wider:
             break
         reader.read()
-    return [Skipped(path, "unstable", "files came and went while it was captured") for path in moved]
+    return [LeftOut(path, "unstable", "files came and went while it was captured") for path in moved]
 
 
 class _Reader:
@@ -186,9 +184,9 @@ class _Reader:
         if apart and self._read_apart is not None:
             apart = self._take(apart, self._read_apart(self._root, apart))
         for job in apart:
-            self._refuse(job, Skipped(job.path, "unreadable", "this process has the file open"))
+            self._refuse(job, LeftOut(job.path, "unreadable", "this process has the file open"))
 
-    def _take(self, jobs: list[Job], answers: Iterator[Content | Skipped | Job]) -> list[Job]:
+    def _take(self, jobs: list[ReadJob], answers: Iterator[Content | LeftOut | ReadJob]) -> list[ReadJob]:
         """Note what was read; the jobs that were handed back."""
         returned = []
         for job, answer in zip(jobs, answers, strict=True):
@@ -196,13 +194,13 @@ class _Reader:
                 folder, name = split(job.path)
                 self._scan.visits[folder].accept(name, answer)
                 self.new_bytes += answer.size
-            elif isinstance(answer, Job):
+            elif isinstance(answer, ReadJob):
                 returned.append(answer)
             else:
                 self._refuse(job, answer)
         return returned
 
-    def _refuse(self, job: Job, skipped: Skipped) -> None:
+    def _refuse(self, job: ReadJob, skipped: LeftOut) -> None:
         folder, name = split(job.path)
         self._scan.visits[folder].refuse(name, skipped)
 
@@ -229,17 +227,17 @@ def _blobs_of(entry: Entry, visit: Visit) -> list[bytes] | None:
 class _Builder:
     """Makes the trees, and the records for the next capture."""
 
-    def __init__(self, scan: Scan, old: dict[bytes, Record], sink: Sink, is_trusted: bool, began_ns: int) -> None:
+    def __init__(self, scan: Scan, old: dict[bytes, FolderRecord], sink: Sink, is_trusted: bool, began_ns: int) -> None:
         self._scan = scan
         self._old = old
         self._sink = sink
         self._is_trusted = is_trusted
         self._began_ns = began_ns
-        self.records: dict[bytes, Record] = dict(old) if scan.is_partial else {}
+        self.records: dict[bytes, FolderRecord] = dict(old) if scan.is_partial else {}
         self._above = _above(scan.visits) if scan.is_partial else set()
         """The folders of which something below was looked at."""
 
-    def build(self, path: bytes) -> Record:
+    def build(self, path: bytes) -> FolderRecord:
         visit = self._scan.visits.get(path)
         if visit is None:
             if path not in self._above:
@@ -273,12 +271,12 @@ class _Builder:
             record = self.records.pop(path, None)
             gone += [join(path, name) for name in record.folders()] if record is not None else []
 
-    def skipped(self) -> Iterator[Skipped]:
+    def skipped(self) -> Iterator[LeftOut]:
         for path, record in self.records.items():
             for report in record.reports:
-                yield Skipped(join(path, report.name), report.why, report.detail)
+                yield LeftOut(join(path, report.name), report.why, report.detail)
 
-    def _renew(self, visit: Visit, children: bytes, modes: list[int], below: list[Record]) -> Record:
+    def _renew(self, visit: Visit, children: bytes, modes: list[int], below: list[FolderRecord]) -> FolderRecord:
         entries = visit.entries if visit.same is None else visit.same.entries()
         folders = [
             Folder(name, mode, record.id) for name, mode, record in zip(visit.folders, modes, below, strict=True)
@@ -295,10 +293,10 @@ class _Builder:
             size=size + sum(record.size for record in below),
         )
 
-    def _remember(self, visit: Visit) -> Record:
+    def _remember(self, visit: Visit) -> FolderRecord:
         used = {entry.chunks for entry in visit.entries.values() if isinstance(entry, File)}
         seen = [self._trust(visit, name) for name in name_others(visit.listing, visit.left)]
-        return Record(
+        return FolderRecord(
             listing=visit.listing,
             rules=visit.rules,
             left=b"\0".join(visit.left),
@@ -348,12 +346,12 @@ def _tell_wanted(files: Iterable[bytes]) -> dict[bytes, set[bytes]]:
     return wanted
 
 
-def _missing(files: Iterable[bytes], scan: Scan) -> Iterator[Skipped]:
+def _missing(files: Iterable[bytes], scan: Scan) -> Iterator[LeftOut]:
     found: set[bytes] = set()
     for visit in scan.reached() if files else ():
         entries = visit.entries if visit.same is None else visit.same.entries()
         found.update(join(visit.path, name) for name in (*entries, *visit.folders))
-    return (Skipped(path, "missing", "it is not there") for path in dict.fromkeys(files) if path not in found)
+    return (LeftOut(path, "missing", "it is not there") for path in dict.fromkeys(files) if path not in found)
 
 
 def _below(root: str, paths: Iterable[str]) -> dict[bytes, set[bytes]]:

@@ -10,22 +10,18 @@ import errno
 import os
 import stat
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
-from operator import attrgetter
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 import msgspec
 
+from lastgood.files.folders import Signature, join
 from lastgood.local.private import make_private
 from lastgood.model.digest import SIZE, digest
 from lastgood.model.tree import Entry, Folder, Why, decode_tree
 
-Signature = tuple[int, int, int, int, int, int]
-"""mode, size, mtime_ns, ctime_ns, inode, device."""
-
-signature = attrgetter("st_mode", "st_size", "st_mtime_ns", "st_ctime_ns", "st_ino", "st_dev")
 encode = msgspec.msgpack.Encoder().encode
 
 _MAGIC = b"lastgood index 4\n"
@@ -66,7 +62,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True, gc=False):
     detail: str = ""
 
 
-class Record(msgspec.Struct, frozen=True, array_like=True):
+class FolderRecord(msgspec.Struct, frozen=True, array_like=True):
     """One folder as it was captured."""
 
     listing: bytes
@@ -116,6 +112,19 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
         return {name: modes[name] for name in split(self.listing.partition(b"\0\0")[2]) if name in modes}
 
 
+class Newest(NamedTuple):
+    """`path` was changed, made or moved to where it is at `stamp`; nothing that was captured was later than that."""
+
+    stamp: int
+    path: bytes
+
+
+def find_newest(records: Mapping[bytes, FolderRecord]) -> Newest:
+    """Of all that was captured, by folder."""
+    stamp, name, folder = max([(*record.newest, path) for path, record in records.items()])
+    return Newest(stamp, join(folder, name) if name else folder)
+
+
 def list_names(names: list[bytes], folders: list[bytes]) -> bytes:
     return b"\0".join(names) + b"\0\0" + b"\0".join(folders)
 
@@ -134,15 +143,15 @@ def split(names: bytes) -> list[bytes]:
 class _Content(msgspec.Struct, frozen=True, array_like=True):
     root: bytes
     store: str
-    folders: dict[bytes, Record]
-    listed: dict[bytes, Record]
+    folders: dict[bytes, FolderRecord]
+    listed: dict[bytes, FolderRecord]
 
 
 class _Changes(msgspec.Struct, frozen=True, array_like=True):
     """What became of records since; None: they are gone."""
 
-    folders: dict[bytes, Record | None]
-    listed: dict[bytes, Record | None]
+    folders: dict[bytes, FolderRecord | None]
+    listed: dict[bytes, FolderRecord | None]
 
 
 _content = msgspec.msgpack.Decoder(_Content)
@@ -162,8 +171,8 @@ class StatIndex:
         self._changes = _Changes({}, {})
         self._whole, self._appended = 0, 0
         """Bytes in the file; 0 if it has to be written anew."""
-        self.folders: dict[bytes, Record] = {}
-        self.listed: dict[bytes, Record] = {}
+        self.folders: dict[bytes, FolderRecord] = {}
+        self.listed: dict[bytes, FolderRecord] = {}
         """Of captures of everything, and of those of an explicit list."""
 
     @classmethod
@@ -199,7 +208,7 @@ class StatIndex:
         if at == len(data):
             self._whole, self._appended = start, at - start
 
-    def replace(self, records: dict[bytes, Record], *, listed: bool) -> None:
+    def replace(self, records: dict[bytes, FolderRecord], *, listed: bool) -> None:
         old, changes = (self.listed, self._changes.listed) if listed else (self.folders, self._changes.folders)
         changed = {path: record for path, record in records.items() if old.get(path) is not record}
         if not changed:
@@ -262,7 +271,7 @@ def _part(data: bytes, at: int) -> bytes | None:
     return part if len(part) == length and digest(part) == expected else None
 
 
-def _apply(records: dict[bytes, Record], changes: dict[bytes, Record | None]) -> None:
+def _apply(records: dict[bytes, FolderRecord], changes: dict[bytes, FolderRecord | None]) -> None:
     for path, record in changes.items():
         if record is None:
             records.pop(path, None)

@@ -50,7 +50,7 @@ class Remove(NamedTuple):
     """A folder takes its place."""
 
 
-class Place(NamedTuple):
+class PutFile(NamedTuple):
     """Put a file or link there. `old` is what may be overwritten; None: nothing may."""
 
     path: bytes
@@ -68,10 +68,10 @@ class Place(NamedTuple):
         return self.new.size if isinstance(self.new, File) else 0
 
 
-Step = Enter | Leave | Remove | Place
+Step = Enter | Leave | Remove | PutFile
 
 
-class Plan(NamedTuple):
+class RestorePlan(NamedTuple):
     """`restored` and `deleted`: the paths that are written, made or changed, and those that go. `kept`: captured now,
     left out by the target, and so left alone. `announced`: what is written and runs without being asked for (see
     `is_announced`). `uncaptured`: what is to be written where something may lie that the present tree does not hold;
@@ -87,7 +87,7 @@ class Plan(NamedTuple):
 
     def changes_paths(self) -> list[bytes]:
         """Every path on disk that applying may overwrite, change or remove."""
-        overwritten = (step.path for step in self.steps if isinstance(step, Place | Remove) and step.old is not None)
+        overwritten = (step.path for step in self.steps if isinstance(step, PutFile | Remove) and step.old is not None)
         altered = (step.path for step in self.steps if isinstance(step, Enter) and step.what == "alter")
         removed = (step.path for step in self.steps if isinstance(step, Leave) and step.remove)
         return sorted({*overwritten, *altered, *removed, *self.uncaptured})
@@ -106,7 +106,7 @@ def make_plan(
     partial: bool = False,
     only: Selection = EVERYTHING,
     saved: bytes | None = None,
-) -> Plan:
+) -> RestorePlan:
     """How to get from the tree `present`, captured just before, to the tree `target` (None: an empty directory).
 
     Nothing goes that `present` does not hold or that `target` mentions. `partial`: `target` holds a list of files;
@@ -118,8 +118,8 @@ def make_plan(
     planner = _Planner(read, partial, only)
     root = _Visit(Enter(b"", b"", "pass"), Leave(b"", b"", None), target, present, saved, False, False)
     steps = planner.plan(root)
-    places = [step for step in steps if isinstance(step, Place)]
-    return Plan(
+    places = [step for step in steps if isinstance(step, PutFile)]
+    return RestorePlan(
         steps=tuple(steps),
         restored=tuple(step.path for step in steps if _restores(step)),
         deleted=tuple(step.path for step in steps if _deletes(step)),
@@ -219,7 +219,7 @@ class _Planner:
                     self._visit(path, old, new, below.tree if isinstance(below, Folder) else None, chosen, hidden)
                 )
             elif new is not None and chosen:
-                coming.append(Place(path, name, None if isinstance(old, Folder) else old, new, hidden))
+                coming.append(PutFile(path, name, None if isinstance(old, Folder) else old, new, hidden))
         return [*going, *_mark_late(going, coming)]
 
     def _clear(self, path: bytes, old: Entry | None, new: Entry | None, chosen: bool) -> Iterator[_Visit | Step]:
@@ -253,14 +253,14 @@ class _Planner:
 
 
 def _restores(step: Step) -> bool:
-    return isinstance(step, Place) or (isinstance(step, Enter) and step.what in ("make", "alter"))
+    return isinstance(step, PutFile) or (isinstance(step, Enter) and step.what in ("make", "alter"))
 
 
 def _deletes(step: Step) -> bool:
     return (isinstance(step, Remove) or (isinstance(step, Leave) and step.remove)) and not step.replaced
 
 
-def _is_written(step: Place) -> bool:
+def _is_written(step: PutFile) -> bool:
     return step.size > 0 or not _is_same_content(step.new, step.old)
 
 

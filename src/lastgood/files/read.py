@@ -14,8 +14,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lastgood.errors import CheckpointError, UnavailableError
-from lastgood.files.beneath import GONE, Walk, open_file, split
-from lastgood.files.index import Signature, signature
+from lastgood.files.folders import GONE, Signature, Walk, open_file, signature, split
 from lastgood.model.tree import Chunk, Why, encode_chunks
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ Close = Callable[[int, os.stat_result], None]
 """Closes a descriptor of the file, or keeps it while closing it would drop someone's locks."""
 
 
-class Skipped(NamedTuple):
+class LeftOut(NamedTuple):
     """Something that is not in the tree, or only as left out, and why; "missing" is not in the tree at all. "rules" of
     an ignore file do not all hold."""
 
@@ -44,7 +43,7 @@ class Skipped(NamedTuple):
     detail: str = ""
 
 
-class Job(NamedTuple):
+class ReadJob(NamedTuple):
     """A file to read, and what it looked like. "database": by its header or what lies beside it, SQLite's; "sidecar":
     a log, journal or shared memory beside a file."""
 
@@ -63,7 +62,7 @@ class Content(NamedTuple):
     listing: bytes = b""
 
 
-ReadFiles = Callable[[str, list[Job]], Iterator[Content | Skipped | Job]]
+ReadFiles = Callable[[str, list[ReadJob]], Iterator[Content | LeftOut | ReadJob]]
 """Reads below a root's path: one answer for each job, in their order. A job: to be read apart, see `capture`."""
 
 
@@ -73,13 +72,13 @@ def close_file(descriptor: int, file: os.stat_result) -> None:
 
 def read_jobs(
     root: str,
-    jobs: list[Job],
+    jobs: list[ReadJob],
     put: Put,
     *,
     is_open: IsOpen | None = None,
     close: Close = close_file,
     databases: bool = True,
-) -> Iterator[Content | Skipped | Job]:
+) -> Iterator[Content | LeftOut | ReadJob]:
     """Read files one by one. Those that are open here are handed back and, unless `databases` are read, those."""
     with Walk(root) as walk:
         for job in jobs:
@@ -95,24 +94,24 @@ def read_jobs(
                 continue
             match got:
                 case "unstable":
-                    yield Skipped(job.path, "unstable", "it kept changing while it was read")
+                    yield LeftOut(job.path, "unstable", "it kept changing while it was read")
                 case "replaced":
-                    yield Skipped(job.path, "missing", "something else took its place")
+                    yield LeftOut(job.path, "missing", "something else took its place")
                 case "database":
                     yield job._replace(kind="database")
                 case _:
                     yield got
 
 
-def refuse(path: bytes, error: OSError) -> Skipped:
+def refuse(path: bytes, error: OSError) -> LeftOut:
     """What a file or folder that cannot be opened is reported as; raises what is no fault of its own."""
     if isinstance(error, CheckpointError):  # some are OSErrors, too: a full disk must not pass for an unreadable file
         raise error
     if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
         raise UnavailableError("the system gave no more open files or memory to read the workspace") from error
     if error.errno in GONE:
-        return Skipped(path, "missing", "it is not there")
-    return Skipped(path, "unreadable", os.strerror(error.errno) if error.errno else "")
+        return LeftOut(path, "missing", "it is not there")
+    return LeftOut(path, "unreadable", os.strerror(error.errno) if error.errno else "")
 
 
 def read_content(

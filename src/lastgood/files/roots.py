@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from lastgood.errors import InvalidError
-from lastgood.files.beneath import Walk, split
+from lastgood.files.folders import Walk, split
 from lastgood.model.identity import check_name
 
 MAX_SMALL = 4096

@@ -8,125 +8,24 @@ known what has changed, the other folders are not looked at: their records stand
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Literal, Protocol, Self
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from lastgood.files.beneath import MAX_DEPTH, Walk, is_temporary, join, open_folder
-from lastgood.files.beneath import split as split_path
-from lastgood.files.index import Record, Report, Signature, encode, is_settled, list_names, signature, split
-from lastgood.files.read import Content, Job, Skipped, refuse
+from lastgood.files.folders import MAX_DEPTH, Signature, Walk, is_temporary, join, open_folder, signature
+from lastgood.files.folders import split as split_path
+from lastgood.files.index import FolderRecord, Report, encode, is_settled, list_names, split
+from lastgood.files.read import LeftOut, ReadJob, refuse
+from lastgood.files.visit import Visit, keep_databases_whole, lists_of, look_at
 from lastgood.files.watch import Changed
-from lastgood.model.digest import digest
-from lastgood.model.tree import Entry, File, Left, Link, Why
+from lastgood.model.tree import Left, Why
 
-SIDECARS = (b"-wal", b"-journal", b"-shm")
+if TYPE_CHECKING:
+    from lastgood.files.rules.rules import RuleLevel
 
-Known = Mapping[bytes, tuple[Signature, Entry]]
-
-
-class Level(Protocol):
-    """What `Rules.enter` gives: the decisions for one folder."""
-
-    @property
-    def digest(self) -> bytes: ...
-
-    @property
-    def remarks(self) -> Mapping[bytes, str]: ...
-
-    def decide(self, name: bytes, is_folder: bool, /) -> Why | None: ...
-
-
-Enter = Callable[[bytes, Collection[bytes]], Level]
-Expect = Callable[[list[Job]], None]
+EnterRules = Callable[[bytes, Collection[bytes]], "RuleLevel"]
+"""Gives the rules for the names in a folder, see `Rules.enter`."""
+Expect = Callable[[list[ReadJob]], None]
 """Is told of files that will have to be read, folder by folder, as soon as that is known."""
-
-
-@dataclass(slots=True)
-class Visit:
-    """A folder as it was found. `same` is its record if nothing in it has changed; then the rest is empty."""
-
-    path: bytes
-    status: Signature
-    listing: bytes
-    rules: bytes
-    level: Level | None
-    """Kept for as long as the folders below may have to be entered."""
-    same: Record | None = None
-    folders: list[bytes] = field(default_factory=list)
-    left: list[bytes] = field(default_factory=list)
-    signatures: dict[bytes, Signature] = field(default_factory=dict)
-    """Of every name that is neither a folder nor left out by a rule, in the order of the listing."""
-    entries: dict[bytes, Entry] = field(default_factory=dict)
-    reused: list[bytes] = field(default_factory=list)
-    jobs: dict[bytes, Job] = field(default_factory=dict)
-    lists: dict[bytes, bytes] = field(default_factory=dict)
-    reports: dict[bytes, Report] = field(default_factory=dict)
-    is_sure: bool = True
-    """False: the next capture has to look at each name."""
-    has_links: bool = False
-    """Whether files in it have other names as well, under which they can change."""
-
-    @classmethod
-    def recalled(cls, path: bytes, record: Record) -> Self:
-        """A folder that nobody looked at, since it is known to be as it was."""
-        nothing = (0, 0, 0, 0, 0, 0)
-        return cls(path, nothing, record.listing, record.rules, None, record, list(record.folders()))
-
-    def known(self) -> Known:
-        if self.same is not None:
-            return self.same.known()
-        return {
-            name: (seen, entry)
-            for name, seen in self.signatures.items()
-            if isinstance(entry := self.entries.get(name), File | Link)
-        }
-
-    def accept(self, name: bytes, content: Content) -> None:
-        self.signatures[name] = content.seen
-        self.entries[name] = File(name, stat.S_IMODE(content.seen[0]), content.size, content.digest, content.chunks)
-        if content.chunks is not None:
-            self.lists[content.chunks] = content.listing
-
-    def refuse(self, name: bytes, skipped: Skipped) -> None:
-        """It is there and cannot be captured, or (missing) is not there after all."""
-        self._unfold()
-        self.is_sure = False
-        if name in self.folders:
-            self.folders.remove(name)
-        self.entries.pop(name, None)
-        if skipped.why == "missing":
-            self.signatures.pop(name, None)  # whatever lies there when the folder is looked at again is news
-        else:
-            assert skipped.why != "rules", "nothing is refused for that"
-            self.reports[name] = Report(name, skipped.why, skipped.detail)
-            self.entries[name] = Left(name, skipped.why)
-
-    def _unfold(self) -> None:
-        """What the record says, said here, so that it can be changed."""
-        if self.same is not None:
-            self.signatures = {name: seen for name, (seen, _) in self.same.known().items()}
-            self.entries = self.same.entries()
-            self.left = split(self.same.left)
-            self.lists = _lists_of(None, self.same)
-            self.reports = {report.name: report for report in self.same.reports}
-            self.same = None
-
-    def holds_still(self, again: Visit) -> bool:
-        """Whether the same files lie under the same names when it is looked at again, whatever is in them."""
-        return (
-            self.listing == again.listing
-            and self.rules == again.rules
-            and (self.status[0], *self.status[4:]) == (again.status[0], *again.status[4:])
-            and self.folders == [name for name in again.folders if name not in self.entries]
-            and ((self.same is not None and self.same is again.same) or self._inodes() == again._inodes())
-        )
-
-    def _inodes(self) -> dict[bytes, tuple[int, ...]]:
-        if self.same is not None:
-            return {name: seen[4:] for name, (seen, _) in self.same.known().items()}
-        return {name: seen[4:] for name, seen in self.signatures.items()}
 
 
 class Scan:
@@ -139,8 +38,8 @@ class Scan:
     def __init__(
         self,
         walk: Walk,
-        enter: Enter | None,
-        records: Mapping[bytes, Record],
+        enter: EnterRules | None,
+        records: Mapping[bytes, FolderRecord],
         *,
         is_trusted: bool,
         began_ns: int,
@@ -277,7 +176,7 @@ class Scan:
             if is_known and path in self._records and path not in self._due:
                 continue
             if depth >= MAX_DEPTH:
-                visit.refuse(name, Skipped(path, "unreadable", "it is nested too deeply"))
+                visit.refuse(name, LeftOut(path, "unreadable", "it is nested too deeply"))
                 continue
             try:
                 below = open_folder(folder, name)
@@ -329,7 +228,7 @@ class Scan:
         before = self.visits.get(visit.path)
         record = self._records.get(visit.path)
         known = before.known() if before is not None else record.known() if record is not None else {}
-        visit.lists = _lists_of(before, record)
+        visit.lists = lists_of(before, record)
         for name, entry in entries.items():
             is_folder = name in folders
             if (why := _decide(visit.level, name, is_folder, left_out)) is not None:
@@ -346,10 +245,10 @@ class Scan:
                     if found.st_nlink > 1:
                         visit.has_links = True
                         self.has_new_links |= name not in known or known[name][0] != seen
-                    _look_at(folder, visit, name, seen, known.get(name))
+                    look_at(folder, visit, name, seen, known.get(name))
                 except OSError as error:
                     visit.refuse(name, refuse(join(visit.path, name), error))
-        _keep_databases_whole(visit, known)
+        keep_databases_whole(visit, known)
         if visit.level is not None:
             for name, said in visit.level.remarks.items():
                 visit.reports.setdefault(name, Report(name, "rules", said))
@@ -365,7 +264,7 @@ def _is_nothing(name: str) -> bool:
 
 
 def _is_unchanged(
-    visit: Visit, record: Record, names: list[bytes], folders: list[bytes], entries: list[os.DirEntry[str]]
+    visit: Visit, record: FolderRecord, names: list[bytes], folders: list[bytes], entries: list[os.DirEntry[str]]
 ) -> bool:
     """The hot path: 50,000 files are gone through here, so nothing is made for each of them but its signature."""
     if not record.is_sure or record.listing != visit.listing or record.rules != visit.rules:
@@ -386,70 +285,7 @@ def _is_unchanged(
     return True
 
 
-def _decide(level: Level | None, name: bytes, is_folder: bool, left_out: Collection[bytes]) -> Why | None:
+def _decide(level: RuleLevel | None, name: bytes, is_folder: bool, left_out: Collection[bytes]) -> Why | None:
     if name in left_out:
         return "store"
     return level.decide(name, is_folder) if level is not None else None
-
-
-def _look_at(folder: int, visit: Visit, name: bytes, seen: Signature, was: tuple[Signature, Entry] | None) -> None:
-    mode = seen[0]
-    visit.signatures[name] = seen
-    if stat.S_ISREG(mode):
-        if was is not None and was[0] == seen:
-            visit.entries[name] = was[1]
-            visit.reused.append(name)
-        else:
-            visit.jobs[name] = Job(join(visit.path, name), seen)
-    elif stat.S_ISLNK(mode):
-        visit.entries[name] = Link(name, os.readlink(name, dir_fd=folder))
-    elif stat.S_ISDIR(mode):  # a moment ago it was something else: the folder has changed and is looked at again
-        visit.is_sure = False
-    else:
-        visit.entries[name] = Left(name, "special")
-        visit.reports[name] = Report(name, "special", _name_of(mode))
-
-
-def demand_files(visit: Visit, names: Iterable[bytes]) -> None:
-    """Have files read that were thought to be known."""
-    for name in names:
-        visit.jobs[name] = Job(join(visit.path, name), visit.signatures[name])
-    _keep_databases_whole(visit, {})
-
-
-def _keep_databases_whole(visit: Visit, known: Known) -> None:
-    """A database whose write-ahead log or journal changed is not what it was, though its own file is untouched."""
-    beside = [name for name in {*visit.signatures, *known} if name.endswith(SIDECARS) and _is_file(visit, _main(name))]
-    for name in beside:
-        has_changed = name in visit.jobs or name not in visit.signatures
-        if has_changed and not name.endswith(b"-shm"):  # which readers write, too
-            _demand(visit, _main(name), "database")
-    for name in beside:
-        if _main(name) in visit.jobs and name in visit.signatures:
-            _demand(visit, _main(name), "database")
-        if _is_file(visit, name) and (name in visit.jobs or _main(name) in visit.jobs):
-            _demand(visit, name, "sidecar")
-    visit.reused = [name for name in visit.reused if name not in visit.jobs]
-
-
-def _main(sidecar: bytes) -> bytes:
-    return sidecar.rpartition(b"-")[0]
-
-
-def _is_file(visit: Visit, name: bytes) -> bool:
-    return name in visit.signatures and stat.S_ISREG(visit.signatures[name][0])
-
-
-def _demand(visit: Visit, name: bytes, kind: Literal["database", "sidecar"]) -> None:
-    visit.jobs[name] = Job(join(visit.path, name), visit.signatures[name], kind)
-
-
-def _lists_of(before: Visit | None, record: Record | None) -> dict[bytes, bytes]:
-    lists = {digest(data): data for data in record.lists} if record is not None else {}
-    return lists if before is None else lists | before.lists
-
-
-def _name_of(mode: int) -> str:
-    if stat.S_ISSOCK(mode):
-        return "a socket"
-    return "a pipe" if stat.S_ISFIFO(mode) else "a device"

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from lastgood.files.beneath import join
+from lastgood.files.folders import join
 from lastgood.local.fork import renew_after_fork
 from lastgood.model.tree import is_git
 

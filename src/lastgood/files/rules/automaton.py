@@ -23,16 +23,16 @@ class Automaton:
                 else:
                     self.routes.append((number, route))
         self.anywhere = _by_kind(rules, anywhere, at_once=True)
-        self.places: dict[frozenset[tuple[int, int]], Place] = {}
+        self.places: dict[frozenset[tuple[int, int]], RulePosition] = {}
         self.start = self.place(_close(self.routes, [(number, 0) for number in range(len(self.routes))]))
 
-    def place(self, live: frozenset[tuple[int, int]]) -> Place:
+    def place(self, live: frozenset[tuple[int, int]]) -> RulePosition:
         if live not in self.places:
-            self.places[live] = Place(self, live)
+            self.places[live] = RulePosition(self, live)
         return self.places[live]
 
 
-class Place:
+class RulePosition:
     """Where the routes of one file have got to in one directory: `live` are (route, how many names lie behind)."""
 
     __slots__ = ("_anywhere", "_automaton", "_here", "_onward", "_stays", "_whole", "_wild", "rules")
@@ -56,7 +56,7 @@ class Place:
                 self._whole.setdefault(segment.text, []).append((route, position + 1))
             else:
                 self._wild.append((segment, (route, position + 1)))
-        self._onward: Place | None = None  # where names lead that none of the routes has
+        self._onward: RulePosition | None = None  # where names lead that none of the routes has
         self._here = _by_kind(self.rules, here, at_once=False) if here else None
 
     def find(self, name: bytes, is_folder: bool) -> int:
@@ -64,7 +64,7 @@ class Place:
         number = self._anywhere[is_folder].find(name)
         return number if self._here is None else max(number, self._here[is_folder].find(name))
 
-    def step(self, name: bytes) -> Place:
+    def step(self, name: bytes) -> RulePosition:
         """The place in the folder `name`."""
         live = [state for segment, state in self._wild if _matches(segment, name)]
         if name in self._whole:
@@ -88,7 +88,7 @@ def _close(routes: list[tuple[int, Route]], live: Iterable[tuple[int, int]]) -> 
     return frozenset(closed)
 
 
-class Names:
+class NameRules:
     """Rules about single names, with their numbers."""
 
     __slots__ = ("_always", "_endings", "_expressions", "_lengths", "_whole", "_wild")
@@ -137,10 +137,12 @@ class Names:
         return self._expressions
 
 
-def _by_kind(rules: Sequence[Rule], numbered: list[tuple[int, Segment]], *, at_once: bool) -> tuple[Names, Names]:
+def _by_kind(
+    rules: Sequence[Rule], numbered: list[tuple[int, Segment]], *, at_once: bool
+) -> tuple[NameRules, NameRules]:
     """Those that hold for files, and those that hold for folders."""
     files = [(number, segment) for number, segment in numbered if not rules[number].folders_only]
-    return Names(files, at_once), Names(numbered, at_once)
+    return NameRules(files, at_once), NameRules(numbered, at_once)
 
 
 @lru_cache(maxsize=4096)

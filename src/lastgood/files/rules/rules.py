@@ -13,15 +13,14 @@ no star is tried twice. The time a name takes is bounded by its length times tha
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
-from typing import Literal
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 from lastgood.errors import InvalidError
 from lastgood.files.roots import Root, git_exclude, read_below
-from lastgood.files.rules.automaton import Automaton, Place
-from lastgood.files.rules.patterns import Rule
-from lastgood.files.rules.rulefile import MAX_TEXT, UNREADABLE, RuleFile, parse_rules
+from lastgood.files.rules.automaton import Automaton, RulePosition
+from lastgood.files.rules.patterns import Rule, parse_rule
 from lastgood.model.digest import digest
 from lastgood.secrets.names import DIGEST, is_secret
 
@@ -29,6 +28,11 @@ GIT_RULES = b".gitignore"
 OWN_RULES = b".lastgoodignore"
 EXCLUDE = b".git/info/exclude"
 
+MAX_TEXT = 1 << 20
+MAX_RULES = 10_000
+"""How much of one file is read, and how many of its rules are kept."""
+_NAMED_LINES = 5
+UNREADABLE = "it cannot be read, so none of its rules hold"
 MAX_WILD = 32 << 10
 """How many bytes the rules with wildcards may have that hold in one directory. Others are left out and reported."""
 
@@ -48,7 +52,7 @@ class Rules:
         self, read: Callable[[bytes], bytes | None], *, exclude: bytes = b"", extra: Sequence[str] = ()
     ) -> None:
         self._read = read
-        self._levels: WeakValueDictionary[bytes, Level] = WeakValueDictionary()
+        self._levels: WeakValueDictionary[bytes, RuleLevel] = WeakValueDictionary()
         self._parsed: dict[bytes, RuleFile] = {}
         lines = [_to_bytes(rule) for rule in extra]
         self._exclude, self._extra = exclude, b"\n".join(lines)
@@ -59,11 +63,11 @@ class Rules:
         """The rules that lie in a root."""
         return cls(lambda path: read_below(root, path, 2 * MAX_TEXT), exclude=git_exclude(root), extra=extra)
 
-    def enter(self, path: bytes, names: Collection[bytes]) -> Level:
+    def enter(self, path: bytes, names: Collection[bytes]) -> RuleLevel:
         """The rules for the names in the directory `path`. Parents are entered first and their levels kept while
         their children are entered; a parent that is not there is read again."""
         if not path:
-            level = Level(b"", self._base, MAX_WILD)
+            level = RuleLevel(b"", self._base, MAX_WILD)
             level.stack_git(self._rules_of(EXCLUDE, self._exclude, level))
             level.stack_extra(self._rules_of(b"", self._extra, level))
         else:
@@ -78,13 +82,13 @@ class Rules:
         self._levels[path] = level
         return level
 
-    def _text_of(self, path: bytes, name: bytes, level: Level) -> bytes:
+    def _text_of(self, path: bytes, name: bytes, level: RuleLevel) -> bytes:
         text = self._read(_join(path, name))
         if text is None:
             level.remarks[name] = UNREADABLE
         return text or b""
 
-    def _rules_of(self, name: bytes, text: bytes, level: Level) -> tuple[Rule, ...]:
+    def _rules_of(self, name: bytes, text: bytes, level: RuleLevel) -> tuple[Rule, ...]:
         """The rules in `text`, as many as may still be added at `level`."""
         if not text:
             return ()
@@ -97,7 +101,7 @@ class Rules:
         return file.rules
 
 
-class Level:
+class RuleLevel:
     """The rules as they hold in one directory.
 
     Two levels of the same directory with the same `digest` decide the same about every name. `room` is how much may
@@ -111,10 +115,10 @@ class Level:
         self.digest = digest
         self.room = room
         self.remarks: dict[bytes, str] = {}
-        self._git: tuple[Place, ...] = ()  # the strongest first, here and below
-        self._own: tuple[Place, ...] = ()
-        self._extra: tuple[Place, ...] = ()
-        self._spoken: tuple[Place, ...] = ()  # those of own and extra that have secrets back
+        self._git: tuple[RulePosition, ...] = ()  # the strongest first, here and below
+        self._own: tuple[RulePosition, ...] = ()
+        self._extra: tuple[RulePosition, ...] = ()
+        self._spoken: tuple[RulePosition, ...] = ()  # those of own and extra that have secrets back
 
     def decide(self, name: bytes, is_folder: bool) -> Verdict | None:
         """Why `name` in this directory is left out; None when it is captured."""
@@ -134,9 +138,9 @@ class Level:
             return "secret"
         return None
 
-    def below(self, name: bytes) -> Level:
+    def below(self, name: bytes) -> RuleLevel:
         """The same rules for the names in the folder `name`, before its own are added."""
-        level = Level(name, self.digest, self.room)
+        level = RuleLevel(name, self.digest, self.room)
         level._git = tuple([place.step(name) for place in self._git])
         level._own = tuple([place.step(name) for place in self._own])
         level._extra = tuple([place.step(name) for place in self._extra])
@@ -155,11 +159,11 @@ class Level:
         self._spoken = _stack([rule for rule in rules if rule.speaks_of_secret], self._spoken)
 
 
-def _stack(rules: Sequence[Rule], places: tuple[Place, ...]) -> tuple[Place, ...]:
+def _stack(rules: Sequence[Rule], places: tuple[RulePosition, ...]) -> tuple[RulePosition, ...]:
     return (Automaton(rules).start, *places) if rules else places
 
 
-def _ask(places: tuple[Place, ...], name: bytes, is_folder: bool) -> bool | None:
+def _ask(places: tuple[RulePosition, ...], name: bytes, is_folder: bool) -> bool | None:
     for place in places:
         number = place.find(name, is_folder)
         if number >= 0:
@@ -176,3 +180,71 @@ def _to_bytes(rule: str) -> bytes:
         return os.fsencode(rule)
     except UnicodeEncodeError as error:
         raise InvalidError("an ignore rule has a lone surrogate", hint="it is not valid text") from error
+
+
+class RuleFile(NamedTuple):
+    """`remarks` say in words which lines do nothing."""
+
+    rules: tuple[Rule, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def weight(self) -> int:
+        return sum(rule.weight for rule in self.rules)
+
+    def fitted(self, room: int) -> RuleFile:
+        """As many of its rules as have room, by their weight."""
+        if self.weight <= room:
+            return self
+        kept = []
+        for rule in self.rules:
+            if rule.weight <= room:
+                room -= rule.weight
+                kept.append(rule)
+        lost = len(self.rules) - len(kept)
+        said = f"{lost:,} of its rules left out: those with wildcards are too many, here and in the folders above"
+        return RuleFile(tuple(kept), (*self.remarks, said))
+
+
+def parse_rules(text: bytes) -> RuleFile:
+    rules, remarks = [], []
+    idle = []
+    kept, rest = text[:MAX_TEXT], text[MAX_TEXT:]
+    if rest:
+        kept = kept.rpartition(b"\n")[0]
+    for number, line in _lines(kept):
+        rule = parse_rule(line)
+        if rule is not None:
+            rules.append(rule)
+        elif line:
+            idle.append(number)
+    if idle:
+        remarks.append(f"{_name_lines(idle)} can never match")
+    if len(rules) > MAX_RULES:
+        remarks.append(f"{len(rules) - MAX_RULES:,} of its rules left out: a file may have {MAX_RULES:,}")
+    if rest:
+        remarks.append(f"what is beyond {MAX_TEXT:,} bytes left out")
+    return RuleFile(tuple(rules[:MAX_RULES]), tuple(remarks))
+
+
+def _lines(text: bytes) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not comments, with their numbers."""
+    for number, line in enumerate(text.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+        if line and not line.startswith(b"#"):
+            yield number, _trim(line.removesuffix(b"\r").partition(b"\0")[0])
+
+
+def _trim(line: bytes) -> bytes:
+    """Without the spaces at its end, as far as they are not escaped."""
+    kept = line.rstrip(b" ")
+    backslashes = len(kept) - len(kept.rstrip(b"\\"))
+    return kept + b" " if backslashes % 2 and len(kept) < len(line) else kept
+
+
+def _name_lines(numbers: Sequence[int]) -> str:
+    if len(numbers) == 1:
+        return f"line {numbers[0]}"
+    named = [str(number) for number in numbers[:_NAMED_LINES]]
+    rest = len(numbers) - len(named)
+    *first, last = [*named, f"{rest:,} more"] if rest else named
+    return f"lines {', '.join(first)} and {last}"

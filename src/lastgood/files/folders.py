@@ -1,0 +1,244 @@
+"""Folders reached by descriptor, so that nothing swapped in meanwhile can lead out of a root; and files in them.
+
+No symbolic link is followed, in no component. Names are relative to an open folder and are single components.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from operator import attrgetter
+from types import TracebackType
+from typing import Self
+
+from lastgood.model.tree import is_git
+
+Signature = tuple[int, int, int, int, int, int]
+"""mode, size, mtime_ns, ctime_ns, inode, device."""
+signature = attrgetter("st_mode", "st_size", "st_mtime_ns", "st_ctime_ns", "st_ino", "st_dev")
+
+MAX_DEPTH = 256
+"""Folders nested deeper are not entered: each level holds a descriptor, and a process may have 1024 of them."""
+
+CHANGED = "it changed after it was captured"
+GONE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EMLINK))
+"""What opening says when the name is not there, or is no longer (or never was) what it is opened as."""
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: a fifo that took the place of a file must not make us wait for its writer.
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
+_TEMPORARY = re.compile(rb"\.lastgood-[0-9a-f]{16}-[0-9a-f]+\.tmp")
+
+
+def is_temporary(name: bytes) -> bool:
+    """Whether a restore calls its temporary files so; these are never captured."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def open_folder(folder: int, name: bytes) -> int:
+    """A descriptor of the folder of that name; OSError as the system says it (`GONE`: not a folder)."""
+    return os.open(name, _FOLDER, dir_fd=folder)
+
+
+def open_file(folder: int, name: bytes) -> int:
+    """A descriptor for reading. What it is of, only fstat tells."""
+    return os.open(name, _FILE, dir_fd=folder)
+
+
+def join(path: bytes, name: bytes) -> bytes:
+    return path + b"/" + name if path else name
+
+
+def split(path: bytes) -> tuple[bytes, bytes]:
+    """The folder that it lies in, and its name there."""
+    folder, _, name = path.rpartition(b"/")
+    return folder, name
+
+
+class Walk:
+    """Goes from folder to folder below a root and keeps the folders on the way open. One thread at a time."""
+
+    def __init__(self, root: str) -> None:
+        self._names: list[bytes] = []
+        self._opened = [os.open(root, _FOLDER)]
+
+    @property
+    def root(self) -> int:
+        return self._opened[0]
+
+    def folder(self, path: bytes) -> int:
+        """A descriptor of the folder, good until the next call; OSError when it cannot be reached."""
+        names = path.split(b"/") if path else []
+        shared = 0
+        for ours, wanted in zip(self._names, names, strict=False):
+            if ours != wanted:
+                break
+            shared += 1
+        self._go_back(shared)
+        for name in names[shared:]:
+            self._opened.append(open_folder(self._opened[-1], name))
+            self._names.append(name)
+        return self._opened[-1]
+
+    def _go_back(self, depth: int) -> None:
+        while len(self._names) > depth:
+            self._names.pop()
+            os.close(self._opened.pop())
+
+    def close(self) -> None:
+        self._go_back(0)
+        while self._opened:
+            os.close(self._opened.pop())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class Refused(Exception):  # noqa: N818
+    """A step that would destroy something, or be led elsewhere."""
+
+
+class OpenFolder:
+    """A folder that is held open; writable for as long, whatever its mode says."""
+
+    def __init__(self, fd: int, *, fresh: bool = False, mode: int | None = None) -> None:
+        self.fd = fd
+        self.fresh = fresh
+        """Made a moment ago: there is nothing to look at."""
+        found = os.fstat(fd)
+        self.id = found.st_dev, found.st_ino
+        self._now = stat.S_IMODE(found.st_mode)
+        self._mode = self._now if mode is None else mode
+        if self._now & 0o300 != 0o300:
+            with suppress(OSError):
+                self._change_mode(self._now | 0o700)
+
+    def settle(self, mode: int | None = None) -> None:
+        """Give it this mode, or the one that it had."""
+        self._mode = self._mode if mode is None else mode
+        self._change_mode(self._mode)
+
+    def close(self) -> None:
+        try:
+            with suppress(OSError):
+                self.settle()
+        finally:
+            os.close(self.fd)
+
+    def look(self, name: bytes) -> os.stat_result | None:
+        try:
+            return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def open(self, name: bytes) -> OpenFolder:
+        """A folder in this one; one that may not be read is made readable."""
+        try:
+            return OpenFolder(open_folder(self.fd, name))
+        except PermissionError:
+            if (found := self.look(name)) is None:
+                raise
+            mode = stat.S_IMODE(found.st_mode)
+            set_mode(self.fd, name, mode | 0o700, stat.S_IFDIR)
+            return OpenFolder(open_folder(self.fd, name), mode=mode)
+
+    def make(self, name: bytes) -> OpenFolder:
+        os.mkdir(name, 0o700, dir_fd=self.fd)
+        return OpenFolder(open_folder(self.fd, name), fresh=True)
+
+    def _change_mode(self, mode: int) -> None:
+        if self._now != mode:
+            os.fchmod(self.fd, mode)
+            self._now = mode
+
+
+def hash_file(name: bytes, found: os.stat_result, folder: OpenFolder) -> bytes | None:
+    """None when it changes meanwhile."""
+    descriptor = open_file(folder.fd, name)
+    try:
+        if signature(os.fstat(descriptor)) != signature(found):
+            return None
+        hasher = sha256()
+        while part := os.read(descriptor, 1 << 20):
+            hasher.update(part)
+        return hasher.digest() if signature(os.fstat(descriptor)) == signature(found) else None
+    finally:
+        os.close(descriptor)
+
+
+def set_mode(folder: int, name: bytes, mode: int, kind: int) -> None:
+    """Change the mode of a file or folder, but of nothing that a link there leads to."""
+    if os.chmod in os.supports_follow_symlinks:
+        os.chmod(name, mode, dir_fd=folder, follow_symlinks=False)
+        return
+    # Linux has no such call before 6.6. O_PATH opens a file that may not be read, and closing it drops no locks.
+    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        if stat.S_IFMT(os.fstat(descriptor).st_mode) != kind:
+            raise Refused(CHANGED)
+        os.chmod(f"/proc/self/fd/{descriptor}", mode)  # noqa: PTH101
+    finally:
+        os.close(descriptor)
+
+
+def rename_exclusively(folder: OpenFolder, old: bytes, new: bytes) -> None:
+    """FileExistsError when there is something; where the system cannot do it in one call, looked at just before."""
+    import ctypes
+
+    rename, flag = _find_exclusive_rename()
+    if rename is not None:
+        if rename(folder.fd, old, folder.fd, new, flag) == 0:
+            return
+        code = ctypes.get_errno()
+        if code not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+            raise OSError(code, os.strerror(code))
+    if folder.look(new) is not None:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+    os.rename(old, new, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
+
+
+@cache
+def _find_exclusive_rename() -> tuple[Callable[[int, bytes, int, bytes, int], int] | None, int]:
+    import ctypes
+
+    library = ctypes.CDLL(None, use_errno=True)
+    if hasattr(library, "renameat2"):  # Linux, RENAME_NOREPLACE
+        return library.renameat2, 1
+    return getattr(library, "renameatx_np", None), 4  # macOS, RENAME_EXCL
+
+
+def remove_temporary(root_path: str) -> list[bytes]:
+    """Remove the temporary files that a killed restore left behind, while none is under way; return their paths."""
+    removed: list[bytes] = []
+    root = os.open(root_path, _FOLDER)
+    stack = [(root, b"", _remove_temporary_in(root, b"", removed))]
+    while stack:
+        folder, path, below = stack[-1]
+        if not below:
+            os.close(folder)
+            stack.pop()
+            continue
+        name = below.pop()
+        with suppress(OSError):
+            opened = open_folder(folder, name)
+            stack.append((opened, join(path, name), _remove_temporary_in(opened, join(path, name), removed)))
+    return removed
+
+
+def _remove_temporary_in(folder: int, path: bytes, removed: list[bytes]) -> list[bytes]:
+    """Remove what is temporary here; the names of the folders below."""
+    with os.scandir(folder) as entries:
+        found = [(os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name in (name for name, is_folder in found if not is_folder and is_temporary(name)):
+        os.unlink(name, dir_fd=folder)
+        removed.append(join(path, name))
+    return [name for name, is_folder in found if is_folder and not is_git(name)]
