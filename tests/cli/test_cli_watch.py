@@ -15,8 +15,7 @@ import pytest
 from tests.files.test_watch import fresh, later, visits
 
 import lastgood
-from lastgood.engine import handover
-from lastgood.files import watch
+from lastgood.files import watch, watch_client
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/sys/fs/inotify"), reason="needs inotify")  # noqa: PTH110
 
@@ -62,7 +61,7 @@ def watching(work: Path) -> Iterator[Watching]:
 @pytest.fixture
 def save(run: Run, work: Path, monkeypatch: pytest.MonkeyPatch, later: None) -> Callable[[], set[bytes]]:
     """Save in this process: the checkpoint has what lies there; the folders that were looked at."""
-    monkeypatch.setattr(handover, "SECONDS", 60)  # however busy the machine is
+    monkeypatch.setattr(watch_client, "SECONDS", 60)  # however busy the machine is
     looked_at = visits(monkeypatch)
 
     def save() -> set[bytes]:
@@ -131,7 +130,7 @@ def test_one_that_does_not_answer_holds_nobody_up(
     watching.process.send_signal(signal.SIGSTOP)
     (work / "a/x").write_text("changed")
     with monkeypatch.context() as patch:
-        patch.setattr(handover, "SECONDS", 0.2)
+        patch.setattr(watch_client, "SECONDS", 0.2)
         assert save() == EVERYTHING
     watching.process.send_signal(signal.SIGCONT)
     (work / "c/z").write_text("changed, too")
@@ -172,7 +171,7 @@ def test_before_the_first_save_the_next_one_looks_at_everything(run: Run, folder
 
 @pytest.mark.usefixtures("later")
 def test_a_store_that_lies_in_the_folder_is_no_trouble(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handover, "SECONDS", 60)
+    monkeypatch.setattr(watch_client, "SECONDS", 60)
     (folder / "below").mkdir()
     run("init")
     run("save", "-m", "first")

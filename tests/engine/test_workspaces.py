@@ -10,7 +10,7 @@ import pytest
 
 import lastgood
 from lastgood import Store, Task
-from lastgood.engine import ahead
+from lastgood.engine import readers
 
 
 @pytest.fixture
@@ -94,8 +94,8 @@ def test_workers_do_not_write_what_is_stored(
     store: Store, task: Task, folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B1: content is stored once, whoever reads it."""
-    monkeypatch.setattr(ahead, "MANY_FILES", 1)
-    monkeypatch.setattr(ahead, "processors", lambda: 2)
+    monkeypatch.setattr(readers, "MANY_FILES", 1)
+    monkeypatch.setattr(readers, "processors", lambda: 2)
     content = os.urandom(400 << 10)
     (folders["app"] / "one").write_bytes(content)
     task.save({})

@@ -877,7 +877,7 @@ class TestCache:
 
 
 def helpers_of(verifier: EvidenceVerifier) -> list[int]:
-    return [helper._child._process.pid for helper in (verifier._rows, verifier._hashes) if helper._child is not None]
+    return [helper._process.pid for helper in (verifier._rows, verifier._hashes) if helper._process is not None]
 
 
 class TestHelper:
@@ -946,13 +946,12 @@ class TestHelper:
 
     def test_an_answer_that_makes_no_sense_ends_it(self, verifier: EvidenceVerifier) -> None:
         assert error_of(verifier, row()) is None
-        child = verifier._rows._child
-        assert child is not None
-        child._socket.close()
-        child._socket, other_end = socket.socketpair()
+        process = verifier._rows._process
+        assert process is not None
+        process.channel._end.close()
+        process.channel._end, other_end = socket.socketpair()
         with other_end:
-            child._socket.setblocking(False)
-            other_end.sendall(b"\0\0\0\2hello")
+            other_end.sendall(b"\0\0\0\0\0\0\0\2hello")
             error = error_of(verifier, row())
         assert error == "check_error: the helper process gave an answer that makes no sense"
         assert helpers_of(verifier) == []

@@ -639,9 +639,9 @@ class TestMaliciousDatabases:
     ) -> None:
         make_database(base / "app.db")
         assert check_row(verifier, "app.db") == "holds"
-        child = verifier._rows._child
+        child = verifier._rows._process
         assert child is not None
-        held = Path(f"/proc/{child._process.pid}/fd")
+        held = Path(f"/proc/{child.pid}/fd")
         if not held.exists():
             pytest.skip("this system does not tell what another process has open")
 

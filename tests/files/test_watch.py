@@ -13,7 +13,6 @@ import pytest
 from tests.files.test_capture import Bench, MeddlingRules, Memory, look
 
 import lastgood
-from lastgood.engine import workspace as engine
 from lastgood.engine.workspace import Workspace
 from lastgood.files import watch
 from lastgood.files.capture import Captured, capture
@@ -772,7 +771,7 @@ def test_everything_is_looked_at_when_there_is_a_reason(
     match why:
         case "time":
             now = time.monotonic()
-            monkeypatch.setattr(time, "monotonic", lambda: now + engine.FULL_SECONDS)
+            monkeypatch.setattr(time, "monotonic", lambda: now + watch.FULL_SECONDS)
         case "forgotten":
             handle.forget()
         case "closed":

@@ -29,8 +29,8 @@ def command(call: Invocation, folder: str | None) -> None:
     Meanwhile saves, and whatever else captures files into this store, look only at what changed. They are right
     without, too: in doubt they look at everything.
     """
-    from lastgood.engine.lookout import Lookout
     from lastgood.engine.workspace import Workspace
+    from lastgood.files.watch_server import WatchServer
 
     folders = folder if folder is not None else call.folders()
     if folders is None:
@@ -40,14 +40,14 @@ def command(call: Invocation, folder: str | None) -> None:
     with ExitStack() as stack:
         with call.open_to_work() as store:
             workspace = Workspace(store, folders)
-            places = [(root, workspace.lookout_place(root)) for root in workspace.roots]
-            lookout = stack.enter_context(Lookout(places, on_failure=lambda root: _say_given_up(call, root)))
+            places = [(root, workspace.watch_address(root)) for root in workspace.roots]
+            server = stack.enter_context(WatchServer(places, on_failure=lambda root: _say_given_up(call, root)))
             _look_once(call, store, workspace)
         with suppress(KeyboardInterrupt):
             stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _end))
-            if watched := lookout.counts():
+            if watched := server.counts():
                 _announce(call, watched)
-            lookout.join()
+            server.join()
             raise UnavailableError(
                 "no folder is watched any more",
                 hint="fs.inotify.max_user_watches, and max_user_instances, say how many may be; `sysctl` raises them",

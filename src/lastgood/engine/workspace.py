@@ -25,23 +25,20 @@ from lastgood.files.read import Content, LeftOut, ReadJob, read_jobs
 from lastgood.files.roots import Root, git_head, open_roots
 from lastgood.files.rules.rules import Rules
 from lastgood.files.selection import paths_in
-from lastgood.files.watch import Changed, Watcher
+from lastgood.files.watch import FULL_SECONDS, Changed, Watcher
 from lastgood.local.private import make_private
 from lastgood.local.process import this_process
 from lastgood.model.checkpoint import FileRoot
 from lastgood.model.tree import Entry, File
 
 if TYPE_CHECKING:
-    from lastgood.engine.ahead import Ahead
-    from lastgood.engine.borrowed import Borrowed
     from lastgood.engine.checkpoint import Checkpoint
+    from lastgood.engine.readers import CaptureReader
+    from lastgood.files.watch_client import BorrowedWatcher
     from lastgood.store import Store
 
 Folders = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]
 """One folder, or several with a name each."""
-
-FULL_SECONDS = 60.0
-"""How long captures rely on what was watched before one looks at everything again: not every write is told of."""
 
 _UNWATCHED = (
     "the workspace cannot be watched, so each save looks at all of its files; "
@@ -72,7 +69,7 @@ class Workspace:
     """The folders of one task on this host. Safe for threads: captures take turns.
 
     With `watch` it is told what changes, until it is closed, and a capture looks at that alone. Without, it asks
-    whoever keeps watch over the folder (lookout.py), if there is someone.
+    the process that keeps watch over the folder (files/watch_server.py), if there is one.
     """
 
     def __init__(self, store: Store, folders: Folders, *, watch: bool = False) -> None:
@@ -224,7 +221,7 @@ class Workspace:
 
         return recall
 
-    def lookout_place(self, root: Root) -> Path:
+    def watch_address(self, root: Root) -> Path:
         """Where captures of the root ask what has changed."""
         return self._folder / "watch" / self._index_file(root).name
 
@@ -247,7 +244,7 @@ class Workspace:
 
     def _capture_with(
         self,
-        followed: _Followed | Borrowed | None,
+        followed: _Followed | BorrowedWatcher | None,
         index: StatIndex,
         root: Root,
         trusted: bytes | None,
@@ -283,18 +280,18 @@ class Workspace:
         return captured
 
     @contextmanager
-    def _following(self, root: Root, index: Index) -> Iterator[_Followed | Borrowed | None]:
+    def _following(self, root: Root, index: Index) -> Iterator[_Followed | BorrowedWatcher | None]:
         """Who knows what has changed in the root since the index was made, if there is someone."""
         if root in self._followed:
             yield self._followed[root]
             return
-        place = self.lookout_place(root)
+        place = self.watch_address(root)
         if not place.exists():
             yield None
             return
-        from lastgood.engine.borrowed import borrow
+        from lastgood.files.watch_client import borrow_watcher
 
-        borrowed = borrow(place, root, index)
+        borrowed = borrow_watcher(place, root, index)
         try:
             yield borrowed
         finally:
@@ -390,17 +387,17 @@ class _Followed:
         return self._was_told and not told
 
 
-def _reading_ahead(root: Root, batch: Batch) -> Ahead:
-    from lastgood.engine.ahead import Ahead
+def _reading_ahead(root: Root, batch: Batch) -> CaptureReader:
+    from lastgood.engine.readers import CaptureReader
 
     here = {"is_open": descriptors.is_open_elsewhere, "close": _close, "databases": False}
-    return Ahead(root.path, batch, lambda jobs: read_jobs(root.path, jobs, batch.put, **here))  # type: ignore[arg-type]
+    return CaptureReader(root.path, batch, lambda jobs: read_jobs(root.path, jobs, batch.put, **here))  # type: ignore[arg-type]
 
 
 def _read_apart(batch: Batch, root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
-    from lastgood.engine.workers import read_in_workers
+    from lastgood.engine.readers import read_apart_from_here
 
-    return read_in_workers(root, jobs, batch, apart=True)
+    return read_apart_from_here(root, jobs, batch)
 
 
 def _close(descriptor: int, file: os.stat_result) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections.abc import Callable
 
 from lastgood.errors import ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from lastgood.evidence.descriptors import descriptors
 from lastgood.evidence.hashing import HashCache, Signature, hash_open, is_settled, signature, too_large
-from lastgood.evidence.helper import Helper
 from lastgood.evidence.paths import Folder, open_anywhere, require_path, show
+
+HashElsewhere = Callable[[str, str, int, float], tuple[str, Signature | None]]
+"""Hashes a file in another process, by base, path, bound in bytes and deadline; answers as `Files.read`."""
 
 
 class Later(Exception):  # noqa: N818
@@ -36,11 +39,11 @@ class Files:
     ForbiddenError for one that is not to be looked at here.
     """
 
-    def __init__(self, base: str, *, absolute: bool, max_bytes: int, helper: Helper | None) -> None:
+    def __init__(self, base: str, *, absolute: bool, max_bytes: int, hash_elsewhere: HashElsewhere | None) -> None:
         self.base = base
         self._absolute = absolute
         self._max_bytes = max_bytes
-        self._helper = helper
+        self._hash_elsewhere = hash_elsewhere
         self._cache = HashCache()
         self._folder: Folder | None = None
         self._closed = False
@@ -95,8 +98,8 @@ class Files:
         if allowance is not None:
             allowance.take(found.st_size)
         text = self.require(path)
-        if self._helper is not None and descriptors.is_open_elsewhere(found):
-            digest, seen = self._helper.hash_file(self.base, text, self._max_bytes, deadline)
+        if self._hash_elsewhere is not None and descriptors.is_open_elsewhere(found):
+            digest, seen = self._hash_elsewhere(self.base, text, self._max_bytes, deadline)
         else:
             digest, seen = self.read(text, deadline)
         if seen is not None:

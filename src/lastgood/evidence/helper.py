@@ -1,7 +1,8 @@
-"""The helper process of a verifier, seen from the verifier: started when first needed, kept, replaced when it died.
+"""The helper process of a verifier: started when first needed, kept, replaced when it died. It reads, never writes.
 
-It reads what must not be read here: databases, because a second SQLite library in a process breaks the locks of the
-first, and files that this process has open, because closing any descriptor of a file drops its locks.
+It reads what must not be read in the verifier's process: databases, because a second SQLite library in a process breaks
+the locks of the first, and files that the process has open, because closing any descriptor of a file drops its locks.
+`Helper` is the verifier's side, `serve` is what the process runs.
 """
 
 from __future__ import annotations
@@ -12,39 +13,74 @@ import threading
 import time
 import weakref
 from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from lastgood.errors import BusyError, InvalidError, NotFoundError, UnavailableError
+from lastgood.errors import BusyError, CheckpointError, InvalidError, NotFoundError, UnavailableError
+from lastgood.evidence.files import Files
 from lastgood.evidence.hashing import Signature
-from lastgood.evidence.messages import MAX_BYTES, Columns, HashRequest, Reply, RowRequest, frame, receive
 from lastgood.local.fork import renew_after_fork
 
 if TYPE_CHECKING:
-    import socket
-    import subprocess
+    from lastgood.local.helper import HelperProcess
 
-_START = "import sys; sys.path += sys.argv[2:]; from lastgood.evidence.reader import serve; serve()"
+_MAX_BYTES = 4 << 20
 _GRACE_SECONDS = 0.25  # the helper keeps the deadline, too; this much later it is taken for stuck
-_REPLY = msgspec.msgpack.Decoder(Reply)
+_IDLE_SECONDS = 0.5
+
+Columns = dict[str, Any]
+"""Column to value: None, a number, text or bytes."""
+
+
+class HashRequest(msgspec.Struct, frozen=True, array_like=True, tag="hash"):
+    """A request to hash a file."""
+
+    base: bytes
+    path: bytes
+    max_bytes: int
+    timeout: float
+
+
+class RowRequest(msgspec.Struct, frozen=True, array_like=True, tag="row"):
+    """A request to find a row in a database."""
+
+    base: bytes
+    path: bytes
+    table: str
+    where: Columns
+    values: Columns
+    timeout: float
+
+
+class Reply(msgspec.Struct, frozen=True, array_like=True):
+    """`holds`: the answer; `mismatch`, `missing`, `invalid`, `busy`: a sentence about why not."""
+
+    kind: Literal["holds", "mismatch", "missing", "invalid", "busy"]
+    text: str = ""
+    seen: Signature | None = None
+
+
+Request = HashRequest | RowRequest
+_REQUESTS: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+_REPLIES = msgspec.msgpack.Decoder(Reply)
 
 
 class Helper:
     """One process, one request at a time. Safe for threads; a forked child starts its own."""
 
     def __init__(self) -> None:
-        self._child: _Child | None = None
-        self._farewell: weakref.finalize[[], Helper] | None = None
+        self._process: HelperProcess[Reply] | None = None
+        self._finalizer: weakref.finalize[[], Helper] | None = None
         self._closed = False
         self.renew_locks()
         renew_after_fork(self)
 
     def renew_locks(self) -> None:
         self._lock = threading.Lock()
-        if self._child is not None and self._child.owner != os.getpid():
-            self._child.abandon()
+        if self._process is not None and self._process.owner != os.getpid():
+            self._process.abandon()
             self._forget()
 
     def hash_file(self, base: str, path: str, max_bytes: int, deadline: float) -> tuple[str, Signature | None]:
@@ -62,203 +98,188 @@ class Helper:
         return not self._lock.locked()
 
     def close(self) -> None:
-        """At once: whoever waits for an answer gets none."""
+        """End the process at once: a thread that waits for an answer gets none."""
         self._closed = True
-        if (child := self._child) is not None:
-            child.end()
+        if (process := self._process) is not None:
+            process.kill()
         with self._lock:
             self.end()
 
-    def _ask(self, request: HashRequest | RowRequest, deadline: float) -> Question:
-        message = frame(request)
-        if len(message) > MAX_BYTES:
-            raise InvalidError("the claim is too large to be checked")
+    def _ask(self, request: Request, deadline: float) -> Question:
         if not self._lock.acquire(timeout=_left(deadline)):
             raise _too_slow()
-        question = Question(self, message, deadline)
+        question = Question(self, request, deadline)
         try:
-            child = self._require_child()
-            with suppress(OSError):  # it is gone: that is seen when the answer does not come
-                child.send(message, deadline)
+            self._send(request, deadline)
         except BaseException:
             question.drop()
             raise
         return question
 
-    def receive(self, message: bytes, deadline: float) -> Reply:
+    def receive(self, request: Request, deadline: float) -> Reply:
         """The answer to what was sent; sent once more, to a new process, when the old one turns out to be gone."""
-        child = self._require_child()
+        from lastgood.local.channel import BadMessageError
+
         for is_last in (False, True):
             try:
-                return child.receive(deadline)
+                return self._require_process().channel.receive(deadline=_limit(deadline))
             except TimeoutError as error:
                 raise _too_slow() from error
-            except ValueError as error:
-                self._require_open()  # else it was not the answer: the socket was closed under whoever waits for it
+            except BadMessageError as error:
                 raise UnavailableError("the helper process gave an answer that makes no sense") from error
-            except (OSError, EOFError):
+            except CheckpointError:  # some of which are an OSError, too
+                raise
+            except OSError:
                 self.end()
             if not is_last:
-                child = self._require_child()
-                with suppress(OSError):
-                    child.send(message, deadline)
+                self._send(request, deadline)
         raise UnavailableError("the helper process that reads for evidence ended unexpectedly")
 
     def release(self) -> None:
         self._lock.release()
 
-    def _require_open(self) -> None:
-        if self._closed:
-            raise UnavailableError("this verifier was closed")
-
-    def _require_child(self) -> _Child:
-        self._require_open()
-        if self._child is None:
-            self._child = _Child()
-            self._farewell = weakref.finalize(self, self._child.end)
-        return self._child
-
     def end(self) -> None:
-        if self._child is not None:
-            self._child.end()
+        """End the process. It only ever reads, so killing it harms nothing."""
+        if self._process is not None:
+            self._process.close()
             self._forget()
 
+    def _send(self, request: Request, deadline: float) -> None:
+        from lastgood.local.channel import BadMessageError
+
+        channel = self._require_process().channel
+        try:
+            channel.send(request, deadline=_limit(deadline))
+        except BadMessageError as error:
+            raise InvalidError("the claim is too large to be checked") from error
+        except TimeoutError as error:
+            raise _too_slow() from error
+        except OSError:  # it is gone: that is seen when the answer does not come
+            pass
+
+    def _require_process(self) -> HelperProcess[Reply]:
+        from lastgood.local.helper import HelperProcess
+
+        if self._closed:
+            raise UnavailableError("this verifier was closed")
+        if self._process is None:
+            try:
+                self._process = HelperProcess(__name__, _REPLIES, max_bytes=_MAX_BYTES, isolated=True)
+            except OSError as error:
+                if isinstance(error, CheckpointError):
+                    raise
+                raise UnavailableError("the helper process that reads for evidence cannot be started") from error
+            self._finalizer = weakref.finalize(self, self._process.close)
+        return self._process
+
     def _forget(self) -> None:
-        self._child = None
-        if self._farewell is not None:
-            self._farewell.detach()
+        self._process = None
+        if self._finalizer is not None:
+            self._finalizer.detach()
 
 
 class Question:
-    """Sent to a helper, which has time for nobody else until it was answered or dropped."""
+    """A request that was sent to a helper, which takes no other until this one was answered or dropped."""
 
-    def __init__(self, helper: Helper, message: bytes, deadline: float) -> None:
+    def __init__(self, helper: Helper, request: Request, deadline: float) -> None:
         self._helper: Helper | None = helper
-        self._message = message
+        self._request = request
         self._deadline = deadline
 
     def answer(self) -> Reply:
         """Once. BusyError, NotFoundError and InvalidError as the helper met them, UnavailableError without it."""
         assert self._helper is not None
         try:
-            reply = self._helper.receive(self._message, self._deadline)
+            reply = self._helper.receive(self._request, self._deadline)
         except BaseException:
             self.drop()
             raise
         helper, self._helper = self._helper, None
         helper.release()
-        return _told(reply)
+        match reply.kind:
+            case "busy":
+                raise BusyError(reply.text)
+            case "missing":
+                raise NotFoundError(reply.text)
+            case "invalid":
+                raise InvalidError(reply.text)
+        return reply
 
     def drop(self) -> None:
-        """Nobody waits for the answer any more; the helper may be stuck, so it is ended."""
+        """Give up the answer; the helper may be stuck, so it is ended."""
         helper, self._helper = self._helper, None
         if helper is not None:
             helper.end()
             helper.release()
 
 
-class _Child:
-    def __init__(self) -> None:
-        self.owner = os.getpid()
-        self._process, self._socket = _start()
+def serve() -> None:
+    """Answer requests until there are no more: what the process runs."""
+    import resource
+    import select
 
-    def send(self, message: bytes, deadline: float) -> None:
-        import select
-        import socket
+    from lastgood.local.channel import ChannelClosedError
+    from lastgood.local.helper import channel_to_parent
 
-        # A program that lets SIGPIPE kill it must not die of a helper that did.
-        flags = getattr(socket, "MSG_NOSIGNAL", 0)
-        rest = memoryview(message)
-        while rest:
-            try:
-                rest = rest[self._socket.send(rest, flags) :]
-            except BlockingIOError:
-                self._wait(select.POLLOUT, deadline)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # no file grows by its hand, whatever a library does
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    channel = channel_to_parent(_REQUESTS, max_bytes=_MAX_BYTES)
+    with suppress(ChannelClosedError):
+        while True:
+            # When nothing comes for a while, a database that is still open is let go.
+            if "lastgood.evidence.rows" in sys.modules and not select.select([channel], [], [], _IDLE_SECONDS)[0]:
+                from lastgood.evidence.rows import let_go
 
-    def receive(self, deadline: float) -> Reply:
-        import select
-
-        def read(size: int) -> bytes:
-            while True:
-                try:
-                    return self._socket.recv(size)
-                except BlockingIOError:
-                    self._wait(select.POLLIN, deadline)
-
-        reply = receive(read)
-        if reply is None:
-            raise EOFError
-        return _REPLY.decode(reply)
-
-    def _wait(self, event: int, deadline: float) -> None:
-        import select
-
-        poll = select.poll()
-        poll.register(self._socket, event)
-        if not poll.poll((_left(deadline) + _GRACE_SECONDS) * 1000):
-            raise TimeoutError
-
-    def end(self) -> None:
-        """It only ever reads, so killing it harms nothing."""
-        if self.owner == os.getpid() and self._process.returncode is None:
-            self._socket.close()
-            self._process.kill()
-            self._process.wait()
-
-    def abandon(self) -> None:
-        """In a forked child: let go of the parent's process without touching it."""
-        self._socket.close()
-        self._process.returncode = 0
+                let_go()
+            channel.send(answer(channel.receive()))
 
 
-def _start() -> tuple[subprocess.Popen[bytes], socket.socket]:
-    import socket
-    import subprocess
-
-    if not sys.executable or getattr(sys, "frozen", False):
-        raise UnavailableError("there is no Python interpreter to start the helper process with")
-    here, there = socket.socketpair()
-    here.setblocking(False)
-    if hasattr(socket, "SO_NOSIGPIPE"):
-        here.setsockopt(socket.SOL_SOCKET, socket.SO_NOSIGPIPE, 1)
-    # Isolated, and without site: nothing of the user's environment runs there, and it starts in half the time.
-    command = [sys.executable, "-I", "-S", "-B", "-c", _START, "lastgood.evidence.reader", *_homes()]
-    kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH") if name in os.environ}
+def answer(request: Request) -> Reply:
+    """Do what is requested. Never raises, and never tells more than the request said."""
+    deadline = time.monotonic() + request.timeout
     try:
-        with there:
-            process = subprocess.Popen(  # noqa: S603
-                command,
-                stdin=there.fileno(),
-                stdout=there.fileno(),
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                env=kept,
-                start_new_session=True,  # Ctrl-C is for the program, not for its helper
-            )
-    except OSError as error:
-        here.close()
-        raise UnavailableError("the helper process that reads for evidence cannot be started") from error
-    return process, here
+        return _hash(request, deadline) if isinstance(request, HashRequest) else _find(request, deadline)
+    except NotFoundError as error:
+        return Reply("missing", str(error))
+    except BusyError as error:
+        return Reply("busy", str(error))
+    except CheckpointError as error:
+        return Reply("invalid", str(error))
+    except Exception as error:
+        return Reply("invalid", f"reading failed with {type(error).__name__}")
 
 
-def _homes() -> list[str]:
-    """Where this package and msgspec are installed."""
-    return sorted({str(Path(file).parent.parent) for file in (str(Path(__file__).parent), str(msgspec.__file__))})
+def _hash(request: HashRequest, deadline: float) -> Reply:
+    digest, seen = _files(request.base, request.max_bytes).read(os.fsdecode(request.path), deadline)
+    return Reply("holds", digest, seen)
 
 
-def _told(reply: Reply) -> Reply:
-    match reply.kind:
-        case "busy":
-            raise BusyError(reply.text)
-        case "missing":
-            raise NotFoundError(reply.text)
-        case "invalid":
-            raise InvalidError(reply.text)
-    return reply
+def _find(request: RowRequest, deadline: float) -> Reply:
+    from lastgood.evidence.rows import find_row
+
+    path = os.fsdecode(request.path)
+    files = _files(request.base, 0)
+    mismatch = find_row(lambda: files.locate(path), request.table, request.where, request.values, deadline)
+    return Reply("holds") if mismatch is None else Reply("mismatch", mismatch)
+
+
+def _files(base: bytes, max_bytes: int) -> Files:
+    files = _below(base, max_bytes)
+    files.refresh()
+    return files
+
+
+@lru_cache(1)
+def _below(base: bytes, max_bytes: int) -> Files:
+    return Files(os.fsdecode(base), absolute=True, max_bytes=max_bytes, hash_elsewhere=None)
 
 
 def _left(deadline: float) -> float:
     return max(0.0, deadline - time.monotonic())
+
+
+def _limit(deadline: float) -> float:
+    return max(deadline, time.monotonic()) + _GRACE_SECONDS
 
 
 def _too_slow() -> UnavailableError:

@@ -17,14 +17,16 @@ import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from lastgood.errors import BusyError, CheckpointError, InvalidError, NotFoundError
 from lastgood.evidence.files import kind_of
 from lastgood.evidence.hashing import Signature, signature
-from lastgood.evidence.messages import Columns
 from lastgood.evidence.paths import show
+
+Columns = dict[str, Any]
+"""Column to value: None, a number, text or bytes."""
 
 Locate = Callable[[], tuple[str, os.stat_result] | None]
 

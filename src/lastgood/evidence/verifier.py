@@ -65,7 +65,8 @@ class EvidenceVerifier:
         # Two, so that a row does not wait behind a large file.
         self._hashes, self._rows = Helper(), Helper()
         base = os.path.realpath(Path.cwd() if base_path is None else base_path)
-        self._files = Files(base, absolute=absolute_paths, max_bytes=max_file_bytes, helper=self._hashes)
+        elsewhere = self._hashes.hash_file
+        self._files = Files(base, absolute=absolute_paths, max_bytes=max_file_bytes, hash_elsewhere=elsewhere)
 
     def verify_evidence(self, evidence: Evidence, snapshot: object = None) -> bool:
         """Whether it holds, recorded onto it. `snapshot` is the state, or a callable that gives it."""

@@ -29,6 +29,9 @@ from lastgood.files.folders import join
 from lastgood.local.fork import renew_after_fork
 from lastgood.model.tree import is_git
 
+FULL_SECONDS = 60.0
+"""How long captures rely on what was watched before one looks at everything again: not every write is told of."""
+
 MAX_EVENTS = 1 << 15
 """More than a queue holds by default: someone writes as fast as they are read, and looking at everything is quicker."""
 

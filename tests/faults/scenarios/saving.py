@@ -7,7 +7,7 @@ from tests.faults.acting import Actor, write_files
 from tests.faults.scenarios.scenario import Scenario, nothing, packs, save_some, some_state, tune
 
 from lastgood.catalog.sqlite import database, log
-from lastgood.engine import ahead, workers
+from lastgood.engine import readers
 
 
 def _save_inline(actor: Actor) -> None:
@@ -38,8 +38,7 @@ def _save_large(actor: Actor) -> None:
 
 def _save_in_workers(actor: Actor) -> None:
     """A fault may come to a worker, too: then the save succeeds without it, or says that it did not."""
-    tune(ahead, MANY_FILES=10, processors=lambda: 2)
-    tune(workers, processors=lambda: 2)
+    tune(readers, MANY_FILES=10, processors=lambda: 2)
     write_files(actor.world.work, [f"many/{one % 4}/{one}" for one in range(14)], seed=3, size=50_000)
     actor.save(actor.task, some_state(3), "save 3")
     assert packs(actor)

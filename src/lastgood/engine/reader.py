@@ -1,17 +1,14 @@
-"""A process that reads files for another one, and writes what is new into packs (workers.py).
+"""A process that reads files for another one, and writes what is new into packs (readers.py).
 
-It is told once what it works for, then which files to read, a portion at a time, and answers each portion at once; when
-nothing more comes it tells of its packs. Each message is its length and msgpack.
+It gets an order, then portions of files, and answers each portion at once; when nothing more comes it lists its packs.
 """
 
 from __future__ import annotations
 
 import os
-import struct
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 
@@ -20,89 +17,53 @@ from lastgood.codec.pack import PackWriter
 from lastgood.engine.apart import read_apart
 from lastgood.engine.blobs import GROUP_BLOBS, GROUP_BYTES, PACK_BYTES
 from lastgood.engine.draft import disk_error
+from lastgood.engine.readers import MAX_BYTES, Portion, ReadAnswer, ReadOrder, WrittenPack
 from lastgood.errors import CheckpointError
 from lastgood.files.read import Content, LeftOut, ReadJob, read_jobs
+from lastgood.local.channel import Channel, ChannelClosedError
+from lastgood.local.helper import channel_to_parent
 from lastgood.model.digest import digest
 
-_LENGTH = struct.Struct("<Q")
+_REQUESTS: msgspec.msgpack.Decoder[ReadOrder | Portion] = msgspec.msgpack.Decoder(ReadOrder | Portion)
 
 
-class Order(msgspec.Struct, frozen=True):
-    """What a worker works for. `catalog`: what it has is not written again. `draft`: how its files' names begin."""
-
-    root: bytes
-    draft: bytes
-    catalog: bytes | None
-    apart: bool
-
-
-Portion = Sequence[tuple[bytes, tuple[int, ...], str]]
-"""Files to read: as a ReadJob each."""
-
-
-class Written(msgspec.Struct, frozen=True, array_like=True):
-    """A pack, where it lies, and what it holds."""
-
-    path: bytes
-    digest: bytes
-    size: int
-    entries: Sequence[tuple[bytes, int, int, int, int]]
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """One for each job: what was read or why not, as plain arrays; a word: its kind, and that it is to be read apart.
-    The last one has the packs. `error`: nothing of it counts."""
-
-    answers: Sequence[list[Any] | str] = ()
-    packs: Sequence[Written] = ()
-    relied: Sequence[bytes] = ()
-    error: tuple[str, str] | None = None
-
-
-def send(stream: BinaryIO, message: object) -> None:
-    data = msgspec.msgpack.encode(message)
-    stream.write(_LENGTH.pack(len(data)) + data)
-    stream.flush()
-
-
-def receive(stream: BinaryIO) -> bytes | None:
-    """None at the end; EOFError in the middle."""
-    head = stream.read(_LENGTH.size)
-    if not head:
-        return None
-    data = stream.read(_LENGTH.unpack(head)[0]) if len(head) == _LENGTH.size else b""
-    if len(head) < _LENGTH.size or len(data) < _LENGTH.unpack(head)[0]:
-        raise EOFError
-    return data
-
-
-def work() -> None:
-    """What the process does."""
-    source, target = sys.stdin.buffer, sys.stdout.buffer
+def serve() -> None:
+    """Read files until there are no more: what the process runs."""
+    channel = channel_to_parent(_REQUESTS, max_bytes=MAX_BYTES)
     try:
-        _work(source, target)
+        _serve(channel)
     except CheckpointError as error:
-        send(target, Answer(error=(type(error).__name__, str(error))))
+        channel.send(ReadAnswer(error=(type(error).__name__, str(error))))
     except OSError as error:
-        send(target, Answer(error=(type(disk_error(error)).__name__, str(disk_error(error)))))
+        channel.send(ReadAnswer(error=(type(disk_error(error)).__name__, str(disk_error(error)))))
 
 
-def _work(source: BinaryIO, target: BinaryIO) -> None:
-    order = msgspec.msgpack.decode(receive(source) or b"", type=Order)
+def _serve(channel: Channel[ReadOrder | Portion]) -> None:
+    order = channel.receive()
+    assert isinstance(order, ReadOrder)
     packs = _Packs(order.draft)
     sieve = _Sieve(order.catalog, packs.add)
     root, database = os.fsdecode(order.root), Path(os.fsdecode(order.draft) + ".db")
-    while (message := receive(source)) is not None:
-        portion = msgspec.msgpack.decode(message, type=Portion)
-        jobs = [ReadJob(*each) for each in portion]
+    while (portion := _next_portion(channel)) is not None:
+        jobs = list(portion.jobs)
         results: Iterable[Content | LeftOut | ReadJob] = (
             read_apart(root, jobs, sieve.put, database)
             if order.apart
             else read_jobs(root, jobs, sieve.put, databases=False)
         )
-        send(target, Answer([result.kind if isinstance(result, ReadJob) else list(result) for result in results]))
+        channel.send(ReadAnswer([result.kind if isinstance(result, ReadJob) else list(result) for result in results]))
     sieve.empty()
-    send(target, Answer(packs=packs.finish(), relied=sorted(sieve.relied)))
+    channel.send(ReadAnswer(packs=packs.finish(), relied=sorted(sieve.relied)))
+
+
+def _next_portion(channel: Channel[ReadOrder | Portion]) -> Portion | None:
+    """None when nothing more comes."""
+    try:
+        portion = channel.receive()
+    except ChannelClosedError:
+        return None
+    assert isinstance(portion, Portion)
+    return portion
 
 
 class _Packs:
@@ -110,7 +71,7 @@ class _Packs:
 
     def __init__(self, draft: bytes) -> None:
         self._draft = draft
-        self._done: list[Written] = []
+        self._done: list[WrittenPack] = []
         self._file: BinaryIO | None = None
 
     def add(self, key: bytes, data: bytes) -> None:
@@ -123,7 +84,7 @@ class _Packs:
         if self._writer.size >= PACK_BYTES:
             self.finish()
 
-    def finish(self) -> list[Written]:
+    def finish(self) -> list[WrittenPack]:
         """All that were written."""
         if self._file is not None:
             index = self._writer.finish()
@@ -132,7 +93,7 @@ class _Packs:
             self._file.close()
             self._file = None
             assert index.digest is not None
-            self._done.append(Written(self._path, index.digest, index.size, index.entries))
+            self._done.append(WrittenPack(self._path, index.digest, index.size, index.entries))
         return self._done
 
 

@@ -16,22 +16,33 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.files.test_watch import fresh, later, visits
 
 import lastgood
-from lastgood.engine import handover, lookout
-from lastgood.engine.borrowed import Borrowed, borrow
-from lastgood.engine.handover import GivenUp, Handed, Line, Noted, Place, Settled, Take
-from lastgood.engine.lookout import Lookout
-from lastgood.engine.workspace import FULL_SECONDS, Workspace
+from lastgood.engine.workspace import Workspace
 from lastgood.errors import BusyError, UnavailableError
-from lastgood.files import watch
+from lastgood.files import watch, watch_client, watch_server
 from lastgood.files.index import StatIndex, identify
 from lastgood.files.roots import Root
-from lastgood.files.watch import Knowledge, Watcher
+from lastgood.files.watch import FULL_SECONDS, Knowledge, Watcher
+from lastgood.files.watch_client import (
+    BorrowedWatcher,
+    FailedWatcher,
+    HandedWatcher,
+    Noted,
+    ReturnedWatcher,
+    TakeWatcher,
+    WatchAddress,
+    WatchMessage,
+    borrow_watcher,
+    open_channel,
+    receive_queue,
+)
+from lastgood.files.watch_server import WatchServer
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/sys/fs/inotify"), reason="needs inotify")  # noqa: PTH110
 
@@ -50,11 +61,11 @@ class Bench:
         self.looked_at = looked_at
         self.failed: list[Root] = []
         self.workspace = Workspace(store, path)
-        self.place = self.workspace.lookout_place(self.workspace.roots[0])
+        self.place = self.workspace.watch_address(self.workspace.roots[0])
 
-    def watch(self) -> Lookout:
-        places = [(root, self.workspace.lookout_place(root)) for root in self.workspace.roots]
-        return Lookout(places, on_failure=self.failed.append)
+    def watch(self) -> WatchServer:
+        places = [(root, self.workspace.watch_address(root)) for root in self.workspace.roots]
+        return WatchServer(places, on_failure=self.failed.append)
 
     def save(self, task: str = "t") -> set[bytes]:
         """As any handle without a watcher does. The tree must be the right one; the folders that were looked at."""
@@ -80,7 +91,7 @@ EVERYTHING = {b"", b"a", b"a/sub", b"a/sub/deep", b"b"}
 
 @pytest.fixture
 def bench(store: lastgood.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: None) -> Bench:
-    monkeypatch.setattr(handover, "SECONDS", 60)  # however busy the machine is
+    monkeypatch.setattr(watch_client, "SECONDS", 60)  # however busy the machine is
     return Bench(store, tmp_path / "work", visits(monkeypatch))
 
 
@@ -91,10 +102,10 @@ def watched(bench: Bench) -> Iterator[Bench]:
         yield bench
 
 
-def hold(bench: Bench) -> Borrowed:
+def hold(bench: Bench) -> BorrowedWatcher:
     """What a capture has in hand while it looks around."""
     root = bench.workspace.roots[0]
-    held = borrow(bench.place, root, bench.workspace._indexes[root])
+    held = borrow_watcher(bench.place, root, bench.workspace._indexes[root])
     assert held is not None
     assert held.take() is not None
     return held
@@ -165,8 +176,8 @@ def test_folders_of_a_workspace_are_watched_each_for_itself(
         (path / "below").mkdir(parents=True)
         (path / "below/file").write_bytes(b"1")
     workspace = Workspace(store, folders)
-    places = [(root, workspace.lookout_place(root)) for root in workspace.roots]
-    with Lookout(places, on_failure=lambda root: None) as keeper:
+    places = [(root, workspace.watch_address(root)) for root in workspace.roots]
+    with WatchServer(places, on_failure=lambda root: None) as keeper:
         for _ in range(2):
             store.task("t", workspace=folders).save({})
         assert list(keeper.counts().values()) == [2, 2]
@@ -281,7 +292,7 @@ def test_an_index_that_could_not_be_saved_is_not_taken_for_a_new_one(
 def test_a_capture_that_fails_leaves_it_knowing_nothing(watched: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     watched.write("a/x")
     with monkeypatch.context() as patch:
-        patch.setattr(Borrowed, "settle", lambda *_, **__: 1 / 0)
+        patch.setattr(BorrowedWatcher, "settle", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             watched.workspace.capture(None)
     assert watched.save() == EVERYTHING
@@ -292,20 +303,20 @@ def test_a_capture_that_fails_leaves_it_knowing_nothing(watched: Bench, monkeypa
 def test_a_process_that_is_killed_in_its_capture_loses_nothing(watched: Bench, when: str) -> None:
     script = """if True:
         import os, signal, sys, lastgood
-        from lastgood.engine import handover
-        from lastgood.engine.borrowed import Borrowed
-        from lastgood.engine.handover import Line, Settled
-        handover.SECONDS = 60
+        from lastgood.files import watch_client
+        from lastgood.files.watch_client import BorrowedWatcher, ReturnedWatcher
+        from lastgood.local.channel import Channel
+        watch_client.SECONDS = 60
         def die(*_, **__): os.kill(os.getpid(), signal.SIGKILL)
-        def die_sending(line, message, *_):
-            if not isinstance(message, Settled): return send(line, message)
-            line._end.sendall(b"\\0\\0\\1\\0half of it")
+        def die_sending(line, message, **more):
+            if not isinstance(message, ReturnedWatcher): return send(line, message, **more)
+            line._end.sendall(b"\\0\\0\\0\\0\\0\\0\\1\\0half of it")
             die()
-        send = Line.send
+        send = Channel.send
         match sys.argv[3]:
-            case "before it is given back": Borrowed.settle = die
-            case "with the index saved": Borrowed.settle = lambda held, **_: (held._index.save(), die())
-            case "while it is given back": Line.send = die_sending
+            case "before it is given back": BorrowedWatcher.settle = die
+            case "with the index saved": BorrowedWatcher.settle = lambda held, **_: (held._index.save(), die())
+            case "while it is given back": Channel.send = die_sending
         with lastgood.open(sys.argv[1], user="tester") as store:
             store.task("t", workspace=sys.argv[2]).save({})"""
     watched.write("a/x", b"changed before the one that is killed")
@@ -403,7 +414,7 @@ def test_it_does_not_remember_changes_without_end(watched: Bench, monkeypatch: p
         forgot.set()
 
     monkeypatch.setattr(Watcher, "close", note)
-    monkeypatch.setattr(lookout, "MAX_CHANGES", 10)
+    monkeypatch.setattr(watch_server, "MAX_CHANGES", 10)
     for number in range(20):
         watched.write(f"b/{number}/file")
     assert forgot.wait(timeout=60)
@@ -436,7 +447,7 @@ def test_between_captures_it_reads_the_queue_before_that_overflows(
 def test_while_it_has_lent_one_queue_it_keeps_its_hands_off_that_one(bench: Bench) -> None:
     other = Bench(bench.store, bench.path.with_name("other"), bench.looked_at)
     places = [(each.workspace.roots[0], each.place) for each in (bench, other)]
-    with Lookout(places, on_failure=bench.failed.append):
+    with WatchServer(places, on_failure=bench.failed.append):
         bench.settle()
         other.settle("of another folder")
         held = hold(bench)
@@ -463,14 +474,14 @@ def random_bytes(end: socket.socket) -> None:
 def too_much(end: socket.socket) -> None:
     end.recv(1 << 16)
     with Path(os.devnull).open() as file:
-        socket.send_fds(end, [b"\xff\xff\xff\xff"], [file.fileno()])
+        socket.send_fds(end, [b"\xff\xff\xff\xff\xff\xff\xff\xff"], [file.fileno()])
 
 
 def hand_over(end: socket.socket, *descriptors: int, known: Knowledge | None = None) -> None:
     end.recv(1 << 16)
     nothing = Knowledge(True, False, None, {}, set(), set())
-    data = handover._encode(Handed(known or nothing))
-    socket.send_fds(end, [struct.pack(">I", len(data)) + data], list(descriptors))
+    data = msgspec.msgpack.encode(HandedWatcher(known or nothing))
+    socket.send_fds(end, [struct.pack(">Q", len(data)) + data], list(descriptors))
 
 
 def no_descriptor(end: socket.socket) -> None:
@@ -487,8 +498,8 @@ def no_queue(end: socket.socket) -> None:
 def another_answer(end: socket.socket) -> None:
     end.recv(1 << 16)
     queue = watch._system().inotify_init1(os.O_NONBLOCK)
-    data = handover._encode(Noted())
-    socket.send_fds(end, [struct.pack(">I", len(data)) + data], [queue])
+    data = msgspec.msgpack.encode(Noted())
+    socket.send_fds(end, [struct.pack(">Q", len(data)) + data], [queue])
     os.close(queue)
 
 
@@ -518,10 +529,10 @@ def test_whoever_listens_there_saves_are_right(
     count_descriptors: Callable[[], int],
     other_end: Callable[[socket.socket], None],
 ) -> None:
-    monkeypatch.setattr(handover, "SECONDS", 0.2)
+    monkeypatch.setattr(watch_client, "SECONDS", 0.2)
     bench.save()
     bench.place.parent.mkdir(mode=0o700, parents=True)
-    place = Place(bench.place)
+    place = WatchAddress(bench.place)
     listener = place.listen()
     listener.settimeout(60)
     ends: list[socket.socket] = []
@@ -556,7 +567,7 @@ def test_whatever_lies_there_saves_are_right(bench: Bench, what: str) -> None:
         case "folder":
             bench.place.mkdir()
         case "dead socket":
-            place = Place(bench.place)
+            place = WatchAddress(bench.place)
             place.listen().close()
             place.close()
         case "link":
@@ -588,26 +599,26 @@ SOME = Knowledge(True, False, None, {1: b""}, set(), set())
     [
         [b""],
         [b"\0"],
-        [b"\xff\xff\xff\xff"],
-        [b"\0\0\0\5hello"],
+        [b"\xff\xff\xff\xff\xff\xff\xff\xff"],
+        [b"\0\0\0\0\0\0\0\5hello"],
         [random.Random(2).randbytes(100_000)],
         [Noted()],
-        [GivenUp()],
-        [Settled((1, 2, 3), True, SOME)],
-        [Take(None), Take(None)],
-        [Take(None), Handed(SOME)],
-        [Take((1, 2, 3)), b"\0\0\1\0half"],
+        [FailedWatcher()],
+        [ReturnedWatcher((1, 2, 3), True, SOME)],
+        [TakeWatcher(None), TakeWatcher(None)],
+        [TakeWatcher(None), HandedWatcher(SOME)],
+        [TakeWatcher((1, 2, 3)), b"\0\0\0\0\0\0\1\0half"],
     ],
     ids=str,
 )
-def test_whatever_someone_says_to_it_it_keeps_watch(watched: Bench, said: list[bytes | handover.Message]) -> None:
-    place = Place(watched.place)
+def test_whatever_someone_says_to_it_it_keeps_watch(watched: Bench, said: list[bytes | WatchMessage]) -> None:
+    place = WatchAddress(watched.place)
     line = place.connect()
     for each in said:
         try:
             line._end.sendall(each) if isinstance(each, bytes) else line.send(each)
-            if isinstance(each, Take) and each is said[0]:
-                os.close(line.receive_queue()[1])
+            if isinstance(each, TakeWatcher) and each is said[0]:
+                os.close(receive_queue(line)[1])
         except ConnectionError:
             break
     watched.write("b/z")
@@ -621,9 +632,9 @@ def test_whatever_someone_says_to_it_it_keeps_watch(watched: Bench, said: list[b
 def test_what_it_did_not_lend_nobody_gives_back(watched: Bench) -> None:
     index = identify(watched.workspace._index_file(watched.workspace.roots[0]))
     assert index is not None
-    place = Place(watched.place)
+    place = WatchAddress(watched.place)
     line = place.connect()
-    line.send(Settled(index, True, SOME))
+    line.send(ReturnedWatcher(index, True, SOME))
     with pytest.raises(ConnectionError):
         line.receive()
     line.close()
@@ -635,19 +646,19 @@ def test_what_it_did_not_lend_nobody_gives_back(watched: Bench) -> None:
 def test_a_message_that_is_too_long_is_not_waited_for() -> None:
     one, other = socket.socketpair()
     with one, other:
-        one.sendall(b"\xff\xff\xff\xff")
+        one.sendall(b"\xff\xff\xff\xff\xff\xff\xff\xff")
         with pytest.raises(ConnectionError):
-            Line(other).receive()
+            open_channel(other).receive()
 
 
 def test_one_who_says_half_of_something_keeps_it_for_a_moment_only(
     watched: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = Place(watched.place)
+    place = WatchAddress(watched.place)
     with monkeypatch.context() as patch:
-        patch.setattr(handover, "SECONDS", 0.2)
+        patch.setattr(watch_client, "SECONDS", 0.2)
         line = place.connect()
-        line._end.sendall(b"\0\0\1\0half")
+        line._end.sendall(b"\0\0\0\0\0\0\1\0half")
         line._end.settimeout(60)
         assert line._end.recv(1) == b""
     line.close()
@@ -657,7 +668,7 @@ def test_one_who_says_half_of_something_keeps_it_for_a_moment_only(
 
 
 def test_one_who_is_silent_keeps_nobody_waiting(watched: Bench) -> None:
-    place = Place(watched.place)
+    place = WatchAddress(watched.place)
     lines = [place.connect() for _ in range(3)]
     watched.write("b/z")
     assert watched.save() == {b"", b"b"}
@@ -683,13 +694,13 @@ def test_one_who_comes_later_takes_the_place_of_one_who_keeps_it(watched: Bench)
 def test_bytes_are_a_message_or_an_error_of_the_connection(data: bytes) -> None:
     one, other = socket.socketpair()
     with one, other:
-        line = Line(other)
-        one.sendall(struct.pack(">I", len(data)) + data)
+        line = open_channel(other)
+        one.sendall(struct.pack(">Q", len(data)) + data)
         try:
             message = line.receive()
         except ConnectionError:
             return
-        assert isinstance(message, Take | Handed | Settled | GivenUp | Noted)
+        assert isinstance(message, TakeWatcher | HandedWatcher | ReturnedWatcher | FailedWatcher | Noted)
 
 
 # --- at random

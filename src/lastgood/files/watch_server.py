@@ -1,7 +1,7 @@
 """Keeping watch over folders between the captures of other processes, which then look only at what changed.
 
-Each root has a watcher. A capture borrows it (borrowed.py) and gives it back with the index that it has made; what is
-told from then on is what has changed since that index. One that does not come back, or comes back with doubts, is
+Each root has a watcher. A capture borrows it (watch_client.py) and gives it back with the index that it has made; what
+it reports from then on is what has changed since that index. One that does not come back, or comes back with doubts, is
 replaced by a new one that knows nothing: the next capture looks at everything. Nothing is decided or captured here.
 """
 
@@ -19,12 +19,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from lastgood.engine.handover import GivenUp, Handed, Line, Message, Noted, Place, Settled, Take
-from lastgood.engine.workspace import FULL_SECONDS
 from lastgood.errors import BusyError, UnavailableError
 from lastgood.files.index import Identity
 from lastgood.files.roots import Root
-from lastgood.files.watch import Watcher
+from lastgood.files.watch import FULL_SECONDS, Watcher
+from lastgood.files.watch_client import (
+    FailedWatcher,
+    HandedWatcher,
+    Noted,
+    ReturnedWatcher,
+    TakeWatcher,
+    WatchAddress,
+    WatchMessage,
+    open_channel,
+)
+from lastgood.local.channel import Channel
 from lastgood.local.private import make_private
 
 PAUSE = 0.25
@@ -35,7 +44,7 @@ MAX_CHANGES = 1 << 14
 """More folders than that are not remembered as changed, however long nobody captures."""
 
 
-class Lookout:
+class WatchServer:
     """Keeps the watchers of some roots, in a thread of its own, until it is closed or none is left.
 
     `places` says where each root's captures ask. `on_failure` is called, once for a root, when it cannot be watched any
@@ -49,14 +58,14 @@ class Lookout:
         with ExitStack() as opened:
             opened.callback(self._waker.close)
             opened.callback(self._sleeper.close)
-            self._posts = [_Post(root, path, opened) for root, path in places]
+            self._roots = [_WatchedRoot(root, path, opened) for root, path in places]
             self._opened = opened.pop_all()
-        self._thread = threading.Thread(target=self._keep, name="lastgood lookout", daemon=True)
+        self._thread = threading.Thread(target=self._keep, name="lastgood watch", daemon=True)
         self._thread.start()
 
     def counts(self) -> dict[Root, int]:
         """The roots that have not been given up, and how many folders of each are watched: none before a capture."""
-        return {post.root: post.count for post in self._posts if not post.has_failed}
+        return {watched.root: watched.count for watched in self._roots if not watched.has_failed}
 
     def join(self) -> None:
         """Wait until there is nothing left to watch."""
@@ -75,25 +84,28 @@ class Lookout:
         self.close()
 
     def _keep(self) -> None:
-        posts = list(self._posts)
-        while posts:
+        roots = list(self._roots)
+        while roots:
             now = time.monotonic()
             poll = select.poll()
-            for descriptor in [self._sleeper.fileno(), *(each for post in posts for each in post.descriptors(now))]:
+            for descriptor in [
+                self._sleeper.fileno(),
+                *(each for watched in roots for each in watched.descriptors(now)),
+            ]:
                 poll.register(descriptor, select.POLLIN)
-            is_resting = any(post.is_resting(now) for post in posts)
+            is_resting = any(watched.is_resting(now) for watched in roots)
             ready = {descriptor for descriptor, _ in poll.poll(PAUSE * 1000 if is_resting else None)}
             if self._sleeper.fileno() in ready:
                 return
-            for post in list(posts):
-                post.attend(ready)
-                if post.has_failed:
-                    posts.remove(post)
-                    self._on_failure(post.root)
+            for watched in list(roots):
+                watched.attend(ready)
+                if watched.has_failed:
+                    roots.remove(watched)
+                    self._on_failure(watched.root)
 
 
-class _Post:
-    """Where one root is watched from. Used by the lookout's thread alone."""
+class _WatchedRoot:
+    """One root and its watcher. Used by the server's thread alone."""
 
     def __init__(self, root: Root, path: Path, opened: ExitStack) -> None:
         self.root = root
@@ -107,9 +119,9 @@ class _Post:
         try:
             make_private(path.parent)
             opened.callback(os.close, _lock(root, path.with_name(f"{path.name}.lock")))
-            self._place = Place(path)
-            opened.callback(self._place.close)
-            self._listener = self._place.listen()
+            self._address = WatchAddress(path)
+            opened.callback(self._address.close)
+            self._listener = self._address.listen()
         except BusyError:
             raise
         except OSError as error:
@@ -120,7 +132,7 @@ class _Post:
         opened.callback(self._listener.close)
         opened.callback(self._leave)
         opened.callback(self._hang_up)
-        self._line: Line | None = None
+        self._channel: Channel[WatchMessage] | None = None
         self._is_lent = False
         self._asked_at = 0.0
         self._index: Identity | None = None
@@ -132,8 +144,8 @@ class _Post:
     def descriptors(self, now: float) -> list[int]:
         """What there is to wait for."""
         waiting = [self._listener.fileno()]
-        if self._line is not None:
-            waiting.append(self._line.fileno())
+        if self._channel is not None:
+            waiting.append(self._channel.fileno())
         if not self._is_lent and self._watcher.queue >= 0 and not self.is_resting(now):
             waiting.append(self._watcher.queue)
         return waiting
@@ -142,8 +154,8 @@ class _Post:
         return now < self._rests_until
 
     def attend(self, ready: set[int]) -> None:
-        if self._line is not None and self._line.fileno() in ready:
-            self._hear(self._line)
+        if self._channel is not None and self._channel.fileno() in ready:
+            self._hear(self._channel)
         if self._listener.fileno() in ready:
             self._accept()
         if not self._is_lent and self._watcher.queue in ready:
@@ -163,30 +175,30 @@ class _Post:
         except OSError:
             return
         try:
-            self._line = Line(end)
+            self._channel = open_channel(end)
         except OSError:
             end.close()
 
-    def _hear(self, line: Line) -> None:
+    def _hear(self, channel: Channel[WatchMessage]) -> None:
         try:
-            self._follow(line, line.receive())
+            self._follow(channel, channel.receive())
         except OSError:
             self._hang_up()
 
-    def _follow(self, line: Line, message: Message) -> None:
+    def _follow(self, channel: Channel[WatchMessage], message: WatchMessage) -> None:
         match message:
-            case Take() if not self._is_lent:
-                self._lend(line, message.index)
-            case Settled() if self._is_lent:
+            case TakeWatcher() if not self._is_lent:
+                self._lend(channel, message.index)
+            case ReturnedWatcher() if self._is_lent:
                 self._take_back(message)
-                line.send(Noted())
-            case GivenUp() if self._is_lent:
+                channel.send(Noted())
+            case FailedWatcher() if self._is_lent:
                 self._give_up()
-                line.send(Noted())
+                channel.send(Noted())
             case _:
                 raise ConnectionError
 
-    def _lend(self, line: Line, index: Identity | None) -> None:
+    def _lend(self, channel: Channel[WatchMessage], index: Identity | None) -> None:
         self._asked_at = time.monotonic()
         if index is None or index != self._index or self._asked_at - self._full_at >= FULL_SECONDS:
             self._watcher.doubt()
@@ -195,20 +207,20 @@ class _Post:
             self._give_up()
             raise ConnectionError
         self._is_lent = True
-        line.send(Handed(shared[1]), shared[0])
+        channel.send(HandedWatcher(shared[1]), descriptor=shared[0])
 
-    def _take_back(self, settled: Settled) -> None:
-        self._watcher.resume(settled.known)
+    def _take_back(self, returned: ReturnedWatcher) -> None:
+        self._watcher.resume(returned.known)
         self._is_lent = False
-        self._index = settled.index
+        self._index = returned.index
         self.count = len(self._watcher)
-        if settled.is_full:
+        if returned.is_full:
             self._full_at = self._asked_at
 
     def _hang_up(self) -> None:
-        if self._line is not None:
-            self._line.close()
-            self._line = None
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
         if self._is_lent:
             self._is_lent = False
             self._forget()
@@ -223,9 +235,9 @@ class _Post:
         self._leave()
 
     def _leave(self) -> None:
-        """Nobody is to ask here any more."""
+        """Remove the address: no capture is to ask here any more."""
         with suppress(OSError):
-            self._place.clear()
+            self._address.clear()
 
 
 def _lock(root: Root, path: Path) -> int:
