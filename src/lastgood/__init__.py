@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from lastgood.codec.append_list import AppendList
     from lastgood.codec.classes import PlainDataWarning, register
-    from lastgood.codec.redacted import Redacted
+    from lastgood.codec.decode import Redacted
     from lastgood.engine.browse import FileChange, FileInfo, FilesDiff
     from lastgood.engine.checkpoint import Checkpoint, Skipped
     from lastgood.engine.difference import Difference
@@ -220,7 +220,7 @@ _HOMES = {
     "Options": "lastgood.engine.options",
     "PlainDataWarning": "lastgood.codec.classes",
     "Recovery": "lastgood.engine.recovery",
-    "Redacted": "lastgood.codec.redacted",
+    "Redacted": "lastgood.codec.decode",
     "Redaction": "lastgood.secrets.redaction",
     "RepairReport": "lastgood.upkeep.repairing.report",
     "Replayed": "lastgood.spool.replay",

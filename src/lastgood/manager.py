@@ -149,7 +149,7 @@ class CheckpointManager(Store):
         )
 
     def _pack_snapshot(self, snapshot: Any) -> Blob:
-        from lastgood.codec.redacted import redact_state
+        from lastgood.codec.redact import redact_state
 
         data = encode(redact_state(snapshot, self.options.redaction.paths)[0], (None, "{}", "snapshot"))
         if len(data) > self.options.max_state_bytes:

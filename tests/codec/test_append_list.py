@@ -27,12 +27,12 @@ from tests.support.equality import exactly
 
 import lastgood
 from lastgood.codec import encode as values
-from lastgood.codec import gathering
+from lastgood.codec import pieces
 from lastgood.codec import split as splitting
 from lastgood.codec.append_list import AppendList
+from lastgood.codec.classes import as_type
 from lastgood.codec.join import check, join
 from lastgood.codec.split import Splitter
-from lastgood.codec.typed import as_type
 from lastgood.compare.state import StateChange, compare, same
 from lastgood.errors import ConflictError, IntegrityError, UnstorableError
 from lastgood.model.digest import digest
@@ -410,8 +410,8 @@ def test_a_save_looks_at_what_was_appended_and_nothing_else(
     splitter.split({"messages": log, "round": 0})
     splitter.keep()
     marks, digests, encoded = Counted(crc32), Counted(digest), Counted(packb)
-    monkeypatch.setattr(gathering, "crc32", marks)
-    monkeypatch.setattr(gathering, "digest", digests)
+    monkeypatch.setattr(pieces, "crc32", marks)
+    monkeypatch.setattr(pieces, "digest", digests)
     monkeypatch.setattr(values, "packb", encoded)
     splits = []
     for number in range(count):

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lastgood.codec import pack as packs
-from lastgood.codec.pack import Entry, Lost, PackIndex, PackWriter, pack_name, read_index, rebuild_index, unpack
+from lastgood.codec.pack import Lost, PackEntry, PackIndex, PackWriter, pack_name, read_index, rebuild_index, unpack
 from lastgood.errors import CheckpointError, FormatError, IntegrityError, InvalidError
 from lastgood.model.digest import digest
 
@@ -68,7 +68,7 @@ def rebuilt(data: bytes) -> PackIndex:
     return rebuild_index(Ranges(data), len(data))
 
 
-def stored(data: bytes, entry: Entry) -> bytes:
+def stored(data: bytes, entry: PackEntry) -> bytes:
     return data[entry.position : entry.position + entry.length]
 
 
@@ -394,7 +394,7 @@ def test_rubbish_is_refused_in_words(rubbish: bytes, with_magic: bool) -> None:
 BOMB = r"""
 import resource, struct, sys
 import zstandard
-from lastgood.codec.pack import Entry, read_index, rebuild_index, unpack
+from lastgood.codec.pack import PackEntry, read_index, rebuild_index, unpack
 from lastgood.errors import IntegrityError
 from lastgood.model.digest import digest
 from zlib import crc32
@@ -405,7 +405,7 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 refused = 0
 for size in (1000, 1 << 28, 1 << 31):
     try:
-        unpack(Entry(digest(b"x"), 57, len(frame), size, 1), frame)
+        unpack(PackEntry(digest(b"x"), 57, len(frame), size, 1), frame)
     except IntegrityError:
         refused += 1
 head = b"LGPE" + digest(b"x") + struct.pack("<IIB", 1 << 31, len(frame), 1)
@@ -437,8 +437,8 @@ def test_a_frame_that_holds_more_than_it_says_is_refused() -> None:
     frame = zstandard.ZstdCompressor().compress(b"a" * 5000)
     for content in (frame + frame, frame + b"x", frame[:-1]):
         with pytest.raises(IntegrityError):
-            unpack(Entry(digest(b"a" * 5000), 57, len(content), 5000, 1), content)
-    assert unpack(Entry(digest(b"a" * 5000), 57, len(frame), 5000, 1), frame) == b"a" * 5000
+            unpack(PackEntry(digest(b"a" * 5000), 57, len(content), 5000, 1), content)
+    assert unpack(PackEntry(digest(b"a" * 5000), 57, len(frame), 5000, 1), frame) == b"a" * 5000
 
 
 def test_salvaging_reads_a_pack_piece_by_piece() -> None:

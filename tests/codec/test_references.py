@@ -13,10 +13,9 @@ from ormsgpack import Ext, packb
 from tests.codec.test_splitting import ANY_SIZE, some_large_value
 
 from lastgood import AppendList
-from lastgood.codec.codes import SPLIT_LIST, SPLIT_TEXT
-from lastgood.codec.gathering import REFERENCE
+from lastgood.codec.decode import SPLIT_LIST, SPLIT_TEXT
 from lastgood.codec.join import check
-from lastgood.codec.references import ELEMENTS, is_plain, references_below, references_in
+from lastgood.codec.pieces import ELEMENTS, REFERENCE, is_plain, references_below, references_in
 from lastgood.codec.split import Split, Splitter
 from lastgood.errors import IntegrityError
 

@@ -18,8 +18,8 @@ from tests.support.equality import exactly
 
 from lastgood.codec import decode as decoding
 from lastgood.codec import encode as values
-from lastgood.codec.gathering import REFERENCE
 from lastgood.codec.join import join
+from lastgood.codec.pieces import REFERENCE
 from lastgood.codec.split import Split, Splitter
 from lastgood.errors import CheckpointError, IntegrityError, UnstorableError
 from lastgood.model.digest import digest

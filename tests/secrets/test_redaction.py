@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from ormsgpack import Ext, packb
 
 import lastgood
-from lastgood.codec.decode import decode
+from lastgood.codec.decode import Redacted, decode
 from lastgood.codec.encode import encode, encode_strictly
-from lastgood.codec.redacted import MAX_LISTED, REDACTED, Redacted, redact_state
+from lastgood.codec.redact import MAX_LISTED, redact_state
 from lastgood.errors import IntegrityError, InvalidError
 from lastgood.secrets.paths import parse_paths
 from lastgood.secrets.redaction import MASK, Redaction
@@ -366,21 +366,21 @@ def redacted(state: Any, *rules: str) -> tuple[Any, tuple[str, ...]]:
 @pytest.mark.parametrize(
     ("rule", "state", "expected", "paths"),
     [
-        ("a", {"a": 1, "b": 2}, {"a": REDACTED, "b": 2}, ("a",)),
-        ("a.b", {"a": {"b": [1], "c": 2}}, {"a": {"b": REDACTED, "c": 2}}, ("a.b",)),
+        ("a", {"a": 1, "b": 2}, {"a": Redacted(), "b": 2}, ("a",)),
+        ("a.b", {"a": {"b": [1], "c": 2}}, {"a": {"b": Redacted(), "c": 2}}, ("a.b",)),
         ("m[*].h.A", {"m": [{"h": {"A": 1}}, {}, {"h": {"A": 2}}]}, None, ("m[0].h.A", "m[2].h.A")),
-        ("u.*.p", {"u": {"x": {"p": 1}, "y": {"q": 1}}}, {"u": {"x": {"p": REDACTED}, "y": {"q": 1}}}, ("u.x.p",)),
-        ("u.*.p", {"u": [{"p": 1}]}, {"u": [{"p": REDACTED}]}, ("u[0].p",)),
-        ("a[1]", {"a": (1, 2)}, {"a": (1, REDACTED)}, ("a[1]",)),
-        ("a.1", {"a": [1, 2]}, {"a": [1, REDACTED]}, ("a[1]",)),
-        ("a[1]", {"a": {1: 2, "1": 3}}, {"a": {1: REDACTED, "1": REDACTED}}, ("a.1", "a[1]")),
-        ('["x.y"]["a b"]', {"x.y": {"a b": 1}}, {"x.y": {"a b": REDACTED}}, ('["x.y"]["a b"]',)),
-        ("[0].a", [{"a": 1}], [{"a": REDACTED}], ("[0].a",)),
-        ("*", {"a": 1, (1, 2): 3}, {"a": REDACTED, (1, 2): REDACTED}, ("a", "[*]")),
+        ("u.*.p", {"u": {"x": {"p": 1}, "y": {"q": 1}}}, {"u": {"x": {"p": Redacted()}, "y": {"q": 1}}}, ("u.x.p",)),
+        ("u.*.p", {"u": [{"p": 1}]}, {"u": [{"p": Redacted()}]}, ("u[0].p",)),
+        ("a[1]", {"a": (1, 2)}, {"a": (1, Redacted())}, ("a[1]",)),
+        ("a.1", {"a": [1, 2]}, {"a": [1, Redacted()]}, ("a[1]",)),
+        ("a[1]", {"a": {1: 2, "1": 3}}, {"a": {1: Redacted(), "1": Redacted()}}, ("a.1", "a[1]")),
+        ('["x.y"]["a b"]', {"x.y": {"a b": 1}}, {"x.y": {"a b": Redacted()}}, ('["x.y"]["a b"]',)),
+        ("[0].a", [{"a": 1}], [{"a": Redacted()}], ("[0].a",)),
+        ("*", {"a": 1, (1, 2): 3}, {"a": Redacted(), (1, 2): Redacted()}, ("a", "[*]")),
         ("a.b", {"a": "text"}, {"a": "text"}, ()),
         ("a[7].b", {"a": [1]}, {"a": [1]}, ()),
-        ("a.b", {"a": REDACTED}, {"a": REDACTED}, ()),
-        ("a", {"a": REDACTED}, {"a": REDACTED}, ("a",)),
+        ("a.b", {"a": Redacted()}, {"a": Redacted()}, ()),
+        ("a", {"a": Redacted()}, {"a": Redacted()}, ("a",)),
         ("A", {"a": 1}, {"a": 1}, ()),
     ],
 )
@@ -406,7 +406,7 @@ def test_only_containers_on_the_way_to_something_redacted_are_copied() -> None:
 def test_several_rules_hold_at_once_and_a_wider_one_covers_a_narrower_one() -> None:
     state = {"a": {"b": 1, "c": 2}, "d": [{"e": 3}]}
     result, paths = redacted(state, "a.*", "a.b", "d[*]", "d[0].e")
-    assert result == {"a": {"b": REDACTED, "c": REDACTED}, "d": [REDACTED]}
+    assert result == {"a": {"b": Redacted(), "c": Redacted()}, "d": [Redacted()]}
     assert sorted(paths) == ["a.b", "a.c", "d[0]"]
 
 
@@ -414,7 +414,7 @@ def test_a_rule_that_matched_very_often_is_listed_as_it_is_written() -> None:
     state = {"m": [{"k": n} for n in range(MAX_LISTED + 1)], "n": [0] * MAX_LISTED, "o": {"x" * 300: 1}}
     result, paths = redacted(state, "m[*].k", "n[*]", "o.*")
     assert paths == ("m[*].k", *(f"n[{n}]" for n in range(MAX_LISTED)), "o.*")
-    assert all(item == {"k": REDACTED} for item in result["m"])
+    assert all(item == {"k": Redacted()} for item in result["m"])
 
 
 @lastgood.register
@@ -433,7 +433,7 @@ def test_a_rule_into_an_object_or_a_set_is_refused_rather_than_let_a_secret_thro
 
 def test_an_object_may_be_redacted_whole_and_rules_that_miss_it_do_not_matter() -> None:
     state = {"a": Account("x", "y"), "b": {"c"}, "d": {"token": 1}}
-    assert redacted(state, "a", "*.other", "b.c")[0] == {**state, "a": REDACTED}
+    assert redacted(state, "a", "*.other", "b.c")[0] == {**state, "a": Redacted()}
 
 
 def test_append_lists_are_redacted_by_building_new_ones() -> None:
@@ -443,7 +443,7 @@ def test_append_lists_are_redacted_by_building_new_ones() -> None:
     result, paths = redacted({"m": messages}, "m[*].token")
     assert paths == ("m[0].token", "m[2].token")
     assert type(result["m"]) is AppendList
-    assert list(result["m"]) == [{"token": REDACTED, "n": 1}, {"n": 2}, {"token": REDACTED}]
+    assert list(result["m"]) == [{"token": Redacted(), "n": 1}, {"n": 2}, {"token": Redacted()}]
     assert messages[0] == {"token": "canary", "n": 1}
     assert b"canary" not in encode(result)
     assert redacted({"m": messages}, "m[*].other", "m[9].token")[0]["m"] is messages
@@ -485,19 +485,19 @@ def test_a_canary_at_the_end_of_a_rule_is_never_encoded(steps: list[tuple[str, s
 
 
 def test_there_is_one_marker_and_it_is_false() -> None:
-    assert Redacted() is REDACTED
-    assert copy.deepcopy(REDACTED) is copy.copy(REDACTED) is REDACTED
-    assert not REDACTED
-    assert (repr(REDACTED), f"{REDACTED}") == ("<redacted>", "<redacted>")
-    assert len({REDACTED, Redacted()}) == 1
+    assert Redacted() is Redacted()
+    assert copy.deepcopy(Redacted()) is copy.copy(Redacted()) is Redacted()
+    assert not Redacted()
+    assert (repr(Redacted()), f"{Redacted()}") == ("<redacted>", "<redacted>")
+    assert len({Redacted(), Redacted()}) == 1
     with pytest.raises(AttributeError):
-        REDACTED.value = 1  # type: ignore[attr-defined]
+        Redacted().value = 1  # type: ignore[attr-defined]
     with pytest.raises(TypeError):
         type("Other", (Redacted,), {})
 
 
 @pytest.mark.parametrize(
-    "value", [REDACTED, [REDACTED, 1], {"a": (REDACTED,)}, {REDACTED: {REDACTED}}, [REDACTED, b"x"]]
+    "value", [Redacted(), [Redacted(), 1], {"a": (Redacted(),)}, {Redacted(): {Redacted()}}, [Redacted(), b"x"]]
 )
 def test_the_marker_is_stored_and_comes_back(value: Any) -> None:
     assert decode(encode(value)) == value
@@ -505,7 +505,7 @@ def test_the_marker_is_stored_and_comes_back(value: Any) -> None:
 
 
 def test_a_marker_with_content_is_damage() -> None:
-    assert encode(REDACTED) == packb(Ext(16, b""))
+    assert encode(Redacted()) == packb(Ext(16, b""))
     with pytest.raises(IntegrityError):
         decode(packb(Ext(16, b"\xc0")))
 
@@ -516,9 +516,9 @@ def test_a_redacted_state_can_be_saved_loaded_and_saved_again() -> None:
         task = store.task("t")
         task.save(state)
         loaded = task.state
-        assert loaded["credentials"]["token"] is REDACTED
+        assert loaded["credentials"]["token"] is Redacted()
         task.save({**loaded, "n": 2})
-        assert task.state == {"credentials": {"token": REDACTED, "user": "x"}, "n": 2}
+        assert task.state == {"credentials": {"token": Redacted(), "user": "x"}, "n": 2}
     assert paths == ("credentials.token",)
 
 

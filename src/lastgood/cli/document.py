@@ -96,7 +96,7 @@ def _read_back(built: dict[str, Any]) -> Any:
 
             return AppendList(elements)
         if built.get(REDACTED) is True:
-            from lastgood.codec.redacted import Redacted
+            from lastgood.codec.decode import Redacted
 
             return Redacted()
     return built

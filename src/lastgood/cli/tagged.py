@@ -75,7 +75,7 @@ _FORMS: dict[tuple[str, str], tuple[str, Callable[[Any], Any]]] = {
     ("datetime", "time"): ("$time", lambda value: value.isoformat()),
     ("datetime", "timedelta"): ("$timedelta", lambda value: [value.days, value.seconds, value.microseconds]),
     ("lastgood.codec.append_list", "AppendList"): (APPEND_LIST, _items),
-    ("lastgood.codec.redacted", "Redacted"): (REDACTED, lambda value: True),
+    ("lastgood.codec.decode", "Redacted"): (REDACTED, lambda value: True),
 }
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self, final, overload
 
+import msgspec
+from ormsgpack import Ext, packb
+
 from lastgood.codec import encode as values
-from lastgood.codec.decode import decode, decode_each
-from lastgood.codec.elements import tag_append_list
-from lastgood.codec.encode import ITEM, NAME
+from lastgood.codec.classes import add_type
+from lastgood.codec.decode import APPEND_LIST, SPLITS, add_maker, decode, decode_each
+from lastgood.codec.encode import ITEM, NAME, array_header
+
+Whole = Callable[[int, bytes], bytes]
+"""Gives a split value (its code and payload) in one piece; values inside it may be split in turn."""
 
 
 @final
@@ -79,14 +85,14 @@ class AppendList(Sequence[Any]):
 
 
 def append_list_of(elements: list[bytes]) -> AppendList:
-    """An AppendList of elements that are encoded already; it takes the list over."""
+    """Make an AppendList of elements that are encoded already; it takes the list over."""
     made = AppendList()
     made._elements = elements
     return made
 
 
 def encoded_elements(appended: AppendList) -> list[bytes]:
-    """The encoded elements: the list itself, which only ever grows. Not to be changed."""
+    """Return the encoded elements: the list itself, which only ever grows. Not to be changed."""
     return appended._elements
 
 
@@ -94,4 +100,45 @@ def _encode(element: object, index: int) -> bytes:
     return values.encode(element, ((None, NAME, "AppendList"), ITEM, index))
 
 
+def encode_append_list(elements: Sequence[bytes]) -> bytes:
+    return packb(tag_append_list(elements))
+
+
+def tag_append_list(elements: Sequence[bytes]) -> Ext:
+    return Ext(APPEND_LIST, array_header(len(elements)) + b"".join(elements))
+
+
+def append_list_size(count: int, size: int) -> int:
+    """Return how long an AppendList of `count` elements, `size` bytes together, is in one piece."""
+    payload = len(array_header(count)) + size
+    if payload in (1, 2, 4, 8, 16):
+        return 2 + payload
+    return (3 if payload < 1 << 8 else 4 if payload < 1 << 16 else 6) + payload
+
+
+def open_element(element: bytes) -> Any:
+    """Return lists and maps as they are, and everything tagged in them as its ext: it encodes to the same bytes."""
+    return _OPENER.decode(element)
+
+
+def join_element(element: bytes, whole: Whole) -> bytes:
+    """Return `element` with each split value in it in one piece again."""
+    met_split = False
+
+    def value_of(code: int, payload: memoryview) -> Any:
+        nonlocal met_split
+        if code not in SPLITS:
+            return Ext(code, bytes(payload))
+        met_split = True
+        return decoder.decode(whole(code, bytes(payload)))
+
+    decoder = msgspec.msgpack.Decoder(ext_hook=value_of)
+    value = decoder.decode(element)
+    return packb(value) if met_split else element
+
+
+_OPENER = msgspec.msgpack.Decoder(ext_hook=lambda code, payload: Ext(code, bytes(payload)))
+
 values.add_tagger(AppendList, lambda appended: tag_append_list(appended._elements[:]))
+add_maker(APPEND_LIST, append_list_of)
+add_type(AppendList, AppendList)

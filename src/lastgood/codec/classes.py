@@ -17,6 +17,8 @@ from functools import cached_property
 from pathlib import PosixPath, PurePosixPath
 from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
+import msgspec
+
 from lastgood.errors import InvalidError
 
 T = TypeVar("T")
@@ -27,6 +29,8 @@ class PlainDataWarning(UserWarning):
 
 
 class Registered(NamedTuple):
+    """A class whose values come back as they were."""
+
     name: str
     cls: type
     to_plain: Callable[[Any], Any]
@@ -113,7 +117,7 @@ def registered_name(name: str) -> Registered | None:
 
 
 def take_apart(value: object) -> tuple[str, Any] | None:
-    """(class name, plain value) one level deep; None when a value of this class cannot be kept."""
+    """Return (class name, plain value) one level deep; None when a value of this class cannot be kept."""
     cls = type(value)
     if (entry := _by_class.get(cls)) is not None:
         return entry.name, entry.to_plain(value)
@@ -134,6 +138,38 @@ def take_apart(value: object) -> tuple[str, Any] | None:
     return class_name(cls), plain
 
 
+def as_type(plain: Any, type: type[T]) -> T:
+    """Return plain data as a `type`. Raises InvalidError, naming the path of what does not fit."""
+    try:
+        if hasattr(type, "model_validate"):
+            return _from_plain(type, plain)  # type: ignore[no-any-return]
+        return msgspec.convert(plain, type, dec_hook=_from_plain)
+    except (msgspec.ValidationError, ValueError, TypeError, NotImplementedError) as error:
+        raise InvalidError(
+            f"the state is not a {class_name(type)}: {error}", hint="load it without a type to see what it is"
+        ) from error
+
+
+def _from_plain(type: Any, plain: Any) -> Any:
+    if hasattr(type, "model_validate"):
+        return type.model_validate(plain)
+    if (make := _made_from_plain.get(type)) is not None:
+        return make(plain)
+    if (entry := registered_class(type)) is not None:
+        return entry.from_plain(plain)
+    if isinstance(plain, type):
+        return plain
+    raise NotImplementedError(f"values of {class_name(type)} cannot be made from plain data")
+
+
+def add_type(cls: type[T], make: Callable[[Any], T]) -> None:
+    """Let `as_type` make values of a class of this package, whose module builds on this one."""
+    _made_from_plain[cls] = make
+
+
+_made_from_plain: dict[type, Callable[[Any], Any]] = {}
+
+
 _BASES: dict[type, Callable[[Any], Any]] = {
     str: str.__str__,
     int: int.__int__,
@@ -150,7 +186,7 @@ _BASES: dict[type, Callable[[Any], Any]] = {
 
 
 def _shape_of(cls: type) -> Callable[[Any], Any] | None:
-    """How values of `cls` become plain, one level deep."""
+    """Return how values of `cls` become plain, one level deep."""
     if issubclass(cls, Enum):
         return lambda value: value.value
     if _is_model(cls):
@@ -165,7 +201,7 @@ def _shape_of(cls: type) -> Callable[[Any], Any] | None:
 
 
 def _fields(value: object, names: list[str]) -> Any:
-    """The fields of `value`, unless it has other attributes beside them that are more than cached properties."""
+    """Return the fields of `value`, unless it has other attributes beside them that are more than cached properties."""
     others = vars(value).keys() - set(names) if hasattr(value, "__dict__") else ()
     if any(not isinstance(getattr(type(value), name, None), cached_property) for name in others):
         return _REFUSED
@@ -190,7 +226,7 @@ def _field_names(cls: type) -> list[str] | None:
 
 
 def _rebuilder(cls: type) -> Callable[[Any], Any] | None:
-    """How a value of `cls` is made again; None when only the class knows."""
+    """Return how a value of `cls` is made again; None when only the class knows."""
     if _is_model(cls):
         return lambda plain: _rebuild_model(cls, plain)
     if hasattr(cls, "__struct_fields__"):

@@ -1,38 +1,27 @@
-"""Values from msgpack. Whatever is not well formed is an IntegrityError; nothing is ever imported by name."""
+"""Values from msgpack (docs/format.md, Values): the ext codes, and what they are read as.
+
+Whatever is not well formed is an IntegrityError; nothing is ever imported by name.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
-from typing import Any
+from typing import Any, NoReturn, Self
 from uuid import UUID
 
 import msgspec
 
 from lastgood.codec.classes import Registered, registered_name
-from lastgood.codec.codes import (
-    APPEND_LIST,
-    BIG_INT,
-    BYTEARRAY,
-    CLASS,
-    COMPLEX,
-    DATE,
-    DATETIME,
-    DECIMAL,
-    FROZENSET,
-    MAP,
-    REDACTED,
-    SET,
-    SPLITS,
-    SURROGATES,
-    TIME,
-    TIMEDELTA,
-    TUPLE,
-    UUID_,
-)
-from lastgood.codec.redacted import read_redacted
 from lastgood.errors import CheckpointError, IntegrityError, InvalidError, UnstorableError
+
+TUPLE, SET, FROZENSET, BIG_INT, DECIMAL, DATETIME, DATE, TIME, TIMEDELTA = range(1, 10)
+UUID_, COMPLEX, BYTEARRAY, MAP, CLASS, SURROGATES = range(10, 16)
+REDACTED = 16
+APPEND_LIST = 17
+SPLIT_LIST, SPLIT_MAP, SPLIT_TEXT, SPLIT_APPEND = 32, 33, 34, 35
+SPLITS = frozenset((SPLIT_LIST, SPLIT_MAP, SPLIT_TEXT, SPLIT_APPEND))
 
 Resolve = Callable[[int, bytes], Any]
 """Gives the value of a split one (its code and payload)."""
@@ -40,20 +29,56 @@ Resolve = Callable[[int, bytes], Any]
 _MICROSECOND = dt.timedelta(microseconds=1)
 
 
+class Redacted:
+    """A marker in place of a value that was redacted before it was stored. There is one of it, and it is false:
+
+    `state["token"] or os.environ["TOKEN"]` does what it says. It can be stored again.
+    """
+
+    __slots__ = ()
+    _only: Redacted
+
+    def __new__(cls) -> Self:
+        return cls._only  # type: ignore[return-value]
+
+    def __repr__(self) -> str:
+        return "<redacted>"
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return Redacted, ()
+
+    def __init_subclass__(cls) -> NoReturn:
+        raise TypeError("Redacted has no subclasses")
+
+
+Redacted._only = object.__new__(Redacted)
+
+
 def decode(data: bytes, resolve: Resolve | None = None, *, classes: bool = True) -> Any:
-    """The value in `data`. With `classes=False` values of registered classes stay plain data."""
+    """Return the value in `data`. With `classes=False` values of registered classes stay plain data."""
     return _decoded(_Reading(resolve, classes).decoder, data)
 
 
 def decode_each(elements: Iterable[bytes]) -> Iterator[Any]:
-    """The values of `elements`, each made when it is asked for."""
+    """Yield the values of `elements`, each made when it is asked for."""
     decoder = _Reading(None, True).decoder
     for element in elements:
         yield _decoded(decoder, element)
 
 
+def add_maker(code: int, make: Callable[[list[bytes]], Any]) -> None:
+    """Let values of a class of this package, whose module builds on this one, be made of their encoded elements."""
+    _MAKERS[code] = make
+
+
+_MAKERS: dict[int, Callable[[list[bytes]], Any]] = {}
+
+
 def cut(array: bytes) -> list[bytes]:
-    """The elements of an encoded list, as they are; what is in them is not looked at."""
+    """Cut an encoded list into its elements, without reading what is in them."""
     return [bytes(element) for element in _decoded(_CUTTER, array)]
 
 
@@ -82,7 +107,7 @@ def _decoded(decoder: msgspec.msgpack.Decoder[Any], data: bytes) -> Any:
 
 
 class _Reading:
-    """One value on its way out of msgpack."""
+    """A value being read from msgpack."""
 
     def __init__(self, resolve: Resolve | None, classes: bool) -> None:
         self._resolve = resolve
@@ -96,7 +121,7 @@ class _Reading:
         if (read := _READERS.get(code)) is not None:
             return read(bytes(payload))
         if code == APPEND_LIST and self._classes:
-            return _append_list(bytes(payload))
+            return _MAKERS[APPEND_LIST](cut(bytes(payload)))
         inner = self.decoder.decode(payload)
         if (build := _BUILDERS.get(code)) is not None:
             return build(inner)
@@ -114,7 +139,7 @@ class _Reading:
         )
 
     def _gather(self, gather: Callable[[Any], Any], inner: Any) -> Any:
-        """A set or a map. Where classes stay plain data, one whose members then have no hash stays a list."""
+        """Make a set or a map. Where classes stay plain data, one whose members then have no hash stays a list."""
         try:
             return gather(inner)
         except TypeError as error:
@@ -138,10 +163,11 @@ def _rebuild(entry: Registered, plain: Any) -> Any:
         ) from error
 
 
-def _append_list(payload: bytes) -> Any:
-    from lastgood.codec.append_list import append_list_of  # it builds on this module
-
-    return append_list_of(cut(payload))
+def _read_redacted(payload: bytes) -> Redacted:
+    """Return the marker from its ext, which is empty."""
+    if payload:
+        raise ValueError("a redacted value has content")
+    return Redacted()
 
 
 def _moment_zone(zone: Any) -> dt.tzinfo | None:
@@ -176,7 +202,7 @@ _READERS: dict[int, Callable[[bytes], Any]] = {
     UUID_: lambda payload: UUID(bytes=payload),
     BYTEARRAY: bytearray,
     SURROGATES: lambda payload: payload.decode("utf-8", "surrogatepass"),
-    REDACTED: read_redacted,
+    REDACTED: _read_redacted,
 }
 _BUILDERS: dict[int, Callable[[Any], Any]] = {
     TUPLE: tuple,

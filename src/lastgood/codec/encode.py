@@ -19,7 +19,7 @@ import ormsgpack
 from ormsgpack import Ext, packb
 
 from lastgood.codec.classes import take_apart
-from lastgood.codec.codes import (
+from lastgood.codec.decode import (
     BIG_INT,
     BYTEARRAY,
     CLASS,
@@ -36,9 +36,9 @@ from lastgood.codec.codes import (
     TIMEDELTA,
     TUPLE,
     UUID_,
+    Redacted,
+    decode,
 )
-from lastgood.codec.decode import decode
-from lastgood.codec.redacted import Redacted
 from lastgood.errors import CheckpointError, UnstorableError
 from lastgood.model.identity import is_text
 
@@ -67,12 +67,12 @@ _IN_WORDS = 60  # characters of a key that an error quotes
 
 
 def encode(value: object, path: Path = None) -> bytes:
-    """`value` in one piece. Raises UnstorableError, naming the path."""
+    """Encode `value` in one piece. Raises UnstorableError, naming the path."""
     return encode_looking(value, path)[0]
 
 
 def encode_fast(value: object) -> bytes | None:
-    """As `encode`, but None for what the fast encoder refuses, and a bytearray or memoryview looks like bytes."""
+    """Encode with the C encoder alone: None for what it refuses, and a bytearray or memoryview is taken for bytes."""
     try:
         return packb(value, _HOOKS[0], _OPTIONS)
     except (TypeError, RecursionError):
@@ -80,12 +80,12 @@ def encode_fast(value: object) -> bytes | None:
 
 
 def may_hold_bytes(data: bytes) -> bool:
-    """Whether there may be bytes in `data`: one of the three marks of msgpack's bin occurs."""
+    """Say whether there may be bytes in `data`: one of the three marks of msgpack's bin occurs."""
     return b"\xc4" in data or b"\xc5" in data or b"\xc6" in data
 
 
 def encode_looking(value: object, path: Path = None) -> tuple[bytes, bool]:
-    """As `encode`, and whether there are bytes in it."""
+    """Encode as `encode` does, and say whether there are bytes in it."""
     data = encode_fast(value)
     if data is None or may_hold_bytes(data):
         return encode_strictly(value, path)
@@ -93,7 +93,7 @@ def encode_looking(value: object, path: Path = None) -> tuple[bytes, bool]:
 
 
 def encode_strictly(value: object, path: Path = None) -> tuple[bytes, bool]:
-    """`value` in one piece, and whether there are bytes in it."""
+    """Encode `value` the strict way, and say whether there are bytes in it."""
     walk = _Walk()
     return walk.encode(value, path), walk.met_bytes
 
@@ -118,7 +118,7 @@ def _header(count: int, fixed: int, short: bytes, long: bytes) -> bytes:
 
 
 def is_plain_map(value: dict[Any, Any]) -> bool:
-    """Whether `value` is a map of msgpack: all keys are exactly `str`, and valid text."""
+    """Say whether `value` is a map of msgpack: all keys are exactly `str`, and valid text."""
     return all(type(key) is str and is_text(key) for key in value)
 
 
@@ -238,7 +238,7 @@ _ATOMS = {type(None), bool, int, float, str, bytes, Decimal, UUID, complex} | {
 
 
 class _Walk:
-    """The strict way: each value is looked at, so that each problem has a path."""
+    """A value being encoded the strict way: each part is checked, so that each problem has a path."""
 
     def __init__(self) -> None:
         self.met_bytes = False
@@ -255,7 +255,7 @@ class _Walk:
             raise _unstorable(path, value, str(error)) from error
 
     def plain(self, value: Any, path: Path, depth: int, tags: int) -> object:
-        """`value` with everything that msgpack does not have replaced by exts."""
+        """Return `value` with everything that msgpack does not have replaced by exts."""
         kind = type(value)
         if value is None or kind is bool or kind is float:
             return value
@@ -322,7 +322,7 @@ class _Walk:
         return _sorted_set(SET if type(value) is set else FROZENSET, items)
 
     def _inner(self, value: object, path: Path, tags: int) -> bytes:
-        """The payload of a tagged value: a fresh list made by its tagger, or one element of a set."""
+        """Encode the payload of a tagged value: a fresh list made by its tagger, or one element of a set."""
         if type(value) is list:
             plain: object = [self.plain(v, (path, ITEM, i), 1, tags) for i, v in enumerate(value)]
         else:
@@ -330,7 +330,7 @@ class _Walk:
         return packb(plain, None, _OPTIONS)
 
     def _refuse_collisions(self, value: Collection[Any], encoded: list[bytes], path: Path) -> None:
-        """Values of classes that are not registered come back as plain data: as keys, they must still differ."""
+        """Refuse keys that would be equal when read: those of classes that are not registered become plain data."""
         try:
             back = {decode(key) for key in encoded}
         except CheckpointError:

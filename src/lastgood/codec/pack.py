@@ -41,7 +41,7 @@ ReadRange = Callable[[int, int], bytes]
 _columns = msgspec.msgpack.Decoder(tuple[bytes, list[int], list[int], bytes])
 
 
-class Entry(NamedTuple):
+class PackEntry(NamedTuple):
     """A blob of `size` bytes; as it is stored, it is the `length` bytes of the pack from `position` on."""
 
     blob_id: bytes
@@ -63,7 +63,7 @@ class Lost(NamedTuple):
 class PackIndex(NamedTuple):
     """What a pack holds, in order. `digest`: of all its bytes, known to who wrote it."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[PackEntry, ...]
     size: int
     digest: bytes | None = None
     lost: tuple[Lost, ...] = ()
@@ -83,7 +83,7 @@ class PackWriter:
     def __init__(self, write: Callable[[bytes], object]) -> None:
         self._write = write
         self._hash = sha256()
-        self._entries: dict[bytes, Entry] = {}
+        self._entries: dict[bytes, PackEntry] = {}
         self._pending = [_make_header(os.urandom(16))]
         self._pending_size = _HEADER.size
         self.size = _HEADER.size  # of the pack so far
@@ -105,7 +105,7 @@ class PackWriter:
         if blob_id in self._entries:
             return
         head = _HEAD.pack(_ENTRY, blob_id, size, len(stored), encoding)
-        self._entries[blob_id] = Entry(blob_id, self.size + _HEAD_SIZE, len(stored), size, encoding)
+        self._entries[blob_id] = PackEntry(blob_id, self.size + _HEAD_SIZE, len(stored), size, encoding)
         self._append(head, _CHECK.pack(crc32(head)), stored)
 
     def finish(self) -> PackIndex:
@@ -131,7 +131,7 @@ class PackWriter:
         self._write(data)
 
 
-def unpack(entry: Entry, stored: bytes) -> bytes:
+def unpack(entry: PackEntry, stored: bytes) -> bytes:
     """The blob, from the bytes that the pack has for it. IntegrityError unless they are what its id says."""
     if len(stored) != entry.length or not _is_possible(entry):
         raise _damaged_blob(entry.blob_id)
@@ -141,7 +141,7 @@ def unpack(entry: Entry, stored: bytes) -> bytes:
     return data
 
 
-def is_head(data: bytes | memoryview, entry: Entry) -> bool:
+def is_head(data: bytes | memoryview, entry: PackEntry) -> bool:
     """Whether `data`, the bytes before an entry's content, are those that a writer puts there."""
     head = _HEAD.pack(_ENTRY, entry.blob_id, entry.size, entry.length, entry.encoding)
     return bool(data == head + _CHECK.pack(crc32(head)))
@@ -187,12 +187,12 @@ def rebuild_index(read_range: ReadRange, size: int) -> PackIndex:
         found = list(_salvage(read_range, size))
     else:
         found = [entry if _is_whole(entry, read_range) else _as_lost(entry) for entry in known]
-    entries = {item.blob_id: item for item in found if isinstance(item, Entry)}
+    entries = {item.blob_id: item for item in found if isinstance(item, PackEntry)}
     lost = tuple(item for item in found if isinstance(item, Lost))
     return PackIndex(tuple(entries.values()), size, lost=lost)
 
 
-def _encode_index(entries: Sequence[Entry]) -> tuple[bytes, bytes, bytes]:
+def _encode_index(entries: Sequence[PackEntry]) -> tuple[bytes, bytes, bytes]:
     ids, sizes = b"".join(entry.blob_id for entry in entries), [entry.size for entry in entries]
     lengths, encodings = [entry.length for entry in entries], bytes(entry.encoding for entry in entries)
     plain = msgspec.msgpack.encode((ids, sizes, lengths, encodings))
@@ -201,7 +201,7 @@ def _encode_index(entries: Sequence[Entry]) -> tuple[bytes, bytes, bytes]:
     return _INDEX + stored, footer, digest(_INDEX + stored + footer)
 
 
-def _decode_index(plain: bytes, end: int) -> Iterator[Entry]:
+def _decode_index(plain: bytes, end: int) -> Iterator[PackEntry]:
     try:
         ids, sizes, lengths, encodings = _columns.decode(plain)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
@@ -211,7 +211,7 @@ def _decode_index(plain: bytes, end: int) -> Iterator[Entry]:
         raise _damaged_index()
     position = _HEADER.size
     for blob_id, size, length, encoding in zip(names, sizes, lengths, encodings, strict=True):
-        entry = Entry(blob_id, position + _HEAD_SIZE, length, size, encoding)
+        entry = PackEntry(blob_id, position + _HEAD_SIZE, length, size, encoding)
         if not _is_possible(entry):
             raise _damaged_index()
         position = entry.position + length
@@ -220,7 +220,7 @@ def _decode_index(plain: bytes, end: int) -> Iterator[Entry]:
         raise _damaged_index()
 
 
-def _salvage(read_range: ReadRange, size: int) -> Iterator[Entry | Lost]:
+def _salvage(read_range: ReadRange, size: int) -> Iterator[PackEntry | Lost]:
     """Front to back: entries that are whole, and the stretches between them that are not.
 
     Content may look like an entry (someone may keep packs in packs), and may be meant to. So a head is believed
@@ -250,13 +250,13 @@ def _what_stands(read_range: ReadRange, position: int, size: int) -> Literal["bl
     return "index" if read_range(position, min(len(_INDEX), size - position)) == _INDEX else None
 
 
-def _read_head(read_range: ReadRange, position: int, size: int) -> Entry | None:
+def _read_head(read_range: ReadRange, position: int, size: int) -> PackEntry | None:
     """The entry that begins here, if there is one; its content may be torn off."""
     if size - position < _HEAD_SIZE:
         return None
     head = read_range(position, _HEAD_SIZE)
     mark, blob_id, plain_size, length, encoding = _HEAD.unpack_from(head)
-    entry = Entry(blob_id, position + _HEAD_SIZE, length, plain_size, encoding)
+    entry = PackEntry(blob_id, position + _HEAD_SIZE, length, plain_size, encoding)
     right = mark == _ENTRY and _CHECK.pack(crc32(head[: _HEAD.size])) == head[_HEAD.size :]
     return entry if right and _is_possible(entry) else None
 
@@ -274,7 +274,7 @@ def _find_entry(read_range: ReadRange, position: int, size: int) -> int:
     return size
 
 
-def _is_whole(entry: Entry, read_range: ReadRange) -> bool:
+def _is_whole(entry: PackEntry, read_range: ReadRange) -> bool:
     try:
         unpack(entry, read_range(entry.position, entry.length))
     except IntegrityError:
@@ -282,11 +282,11 @@ def _is_whole(entry: Entry, read_range: ReadRange) -> bool:
     return True
 
 
-def _as_lost(entry: Entry) -> Lost:
+def _as_lost(entry: PackEntry) -> Lost:
     return Lost(entry.position - _HEAD_SIZE, entry.length + _HEAD_SIZE, "blob", entry.blob_id)
 
 
-def _is_possible(entry: Entry) -> bool:
+def _is_possible(entry: PackEntry) -> bool:
     if entry.encoding == RAW:
         return 0 <= entry.length == entry.size <= MAX_BLOB
     if entry.encoding == ZSTD:

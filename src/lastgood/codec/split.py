@@ -12,11 +12,16 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from lastgood.codec import encode as values
-from lastgood.codec.append_list import AppendList, encoded_elements
-from lastgood.codec.codes import SPLIT_APPEND, SPLIT_LIST, SPLIT_MAP, SPLIT_TEXT
-from lastgood.codec.elements import append_list_size, encode_append_list, open_element
+from lastgood.codec.append_list import (
+    AppendList,
+    append_list_size,
+    encode_append_list,
+    encoded_elements,
+    open_element,
+)
+from lastgood.codec.decode import SPLIT_APPEND, SPLIT_LIST, SPLIT_MAP, SPLIT_TEXT
 from lastgood.codec.encode import ENTRY, ITEM, NAME, Path, array_header, map_header
-from lastgood.codec.gathering import START, Gathering, NewBlobs, Slice, Standing
+from lastgood.codec.pieces import START, Gatherer, GathererState, NewBlobs, Slice
 from lastgood.errors import UnstorableError
 from lastgood.model.checkpoint import ValueRef
 from lastgood.model.digest import digest
@@ -36,7 +41,7 @@ class Element(NamedTuple):
     has_bytes: bool
 
 
-class Run(NamedTuple):
+class StoredRun(NamedTuple):
     """A finished run, remembered: its elements as one list or map."""
 
     length: int
@@ -47,9 +52,9 @@ class Run(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """All finished runs of a value, and where gathering stood behind the last of them."""
+    """All finished runs of a value, and the nodes above the last of them."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[StoredRun, ...]
     levels: tuple[tuple[bytes, ...], ...]
     reached: frozenset[bytes]
 
@@ -60,11 +65,11 @@ class Appended(NamedTuple):
     elements: list[bytes]
     length: int
     size: int
-    standing: Standing
+    state: GathererState
 
 
 class Memory(NamedTuple):
-    """What is remembered of one value: its encoding in one piece, or its runs, or its entries, or its standing.
+    """What is remembered of one value: its encoding in one piece, or its runs, or its entries, or what was appended.
 
     `reached` has blobs that are stored with it: all of them, but of an AppendList only those it refers to itself.
     `holds_split` says whether there are any.
@@ -162,11 +167,11 @@ class _Work:
             return memory
         if len(plain) <= INLINE:
             return Memory(plain, len(plain), plain=plain)
-        gathering = Gathering(self.new)
+        gatherer = Gatherer(self.new)
         for line in _lines(plain):
-            gathering.add(line)
-        stored = gathering.finish(SPLIT_TEXT, len(plain))
-        return Memory(stored, len(plain), frozenset(gathering.reached), gathering.holds_split, plain=plain)
+            gatherer.add(line)
+        stored = gatherer.finish(SPLIT_TEXT, len(plain))
+        return Memory(stored, len(plain), frozenset(gatherer.reached), gatherer.holds_split, plain=plain)
 
     def _store_small_map(self, value: dict[str, Any], memory: Memory, path: Path, depth: int) -> Memory:
         entries = {
@@ -179,26 +184,26 @@ class _Work:
         reached = frozenset[bytes]().union(*(entry.reached for entry in entries.values()))
         holds_split = any(entry.holds_split for entry in entries.values())
         if len(stored) > SMALL_MAP_BYTES:
-            gathering = Gathering(self.new)
+            gatherer = Gatherer(self.new)
             for part, entry in zip(parts, entries.values(), strict=True):
-                gathering.add(part, entry.holds_split)
-            stored = gathering.finish(SPLIT_MAP, len(parts))
-            reached |= gathering.reached
-            holds_split = gathering.holds_split
+                gatherer.add(part, entry.holds_split)
+            stored = gatherer.finish(SPLIT_MAP, len(parts))
+            reached |= gatherer.reached
+            holds_split = gatherer.holds_split
         return Memory(stored, size, reached, holds_split, entries=entries)
 
     def _store_many(self, source: _Source, remembered: Runs | None, taken: int, depth: int) -> Memory:
         """`taken` is how many of the remembered runs are still the same."""
         runs = list(remembered.runs[:taken]) if remembered else []
         if remembered and taken and taken == len(remembered.runs):
-            gathering = Gathering(self.new, Standing(levels=remembered.levels, holds_split=True))
-            gathering.reached |= remembered.reached
+            gatherer = Gatherer(self.new, GathererState(levels=remembered.levels, holds_split=True))
+            gatherer.reached |= remembered.reached
         else:
-            gathering = Gathering(self.new)
+            gatherer = Gatherer(self.new)
             for run in runs:
-                gathering.take(run.reference)
+                gatherer.take(run.reference)
         size = sum(run.size for run in runs)
-        finished = frozenset(gathering.reached)
+        finished = frozenset(gatherer.reached)
         behind: list[Element] = []
         for key, item, path in source.rest():
             encoded, has_bytes = values.encode_looking(item, path)
@@ -206,18 +211,18 @@ class _Work:
             stored, holds_split = plain, False
             if len(encoded) > LARGE:
                 split = self.store(item, NOTHING, path, depth + 1)
-                gathering.reached |= split.reached
+                gatherer.reached |= split.reached
                 stored, holds_split = key + split.stored, split.holds_split
             behind.append(Element(plain, has_bytes))
-            if (reference := gathering.add(stored, holds_split)) is not None:
+            if (reference := gatherer.add(stored, holds_split)) is not None:
                 runs.append(_remember(source, behind, reference))
                 size += runs[-1].size
-                finished = frozenset(gathering.reached)
+                finished = frozenset(gatherer.reached)
                 behind = []
-        runs_now = Runs(tuple(runs), gathering.levels(), finished)
+        runs_now = Runs(tuple(runs), gatherer.levels(), finished)
         size += sum(len(element.plain) for element in behind) + len(source.header(source.count))
-        stored = gathering.finish(source.code, source.count)
-        return Memory(stored, size, frozenset(gathering.reached), gathering.holds_split, runs=runs_now)
+        stored = gatherer.finish(source.code, source.count)
+        return Memory(stored, size, frozenset(gatherer.reached), gatherer.holds_split, runs=runs_now)
 
     def _store_appended(self, value: AppendList, before: Appended, depth: int) -> Memory:
         """Only what was appended since `before` is looked at, if the list is the one that was gathered then."""
@@ -230,17 +235,17 @@ class _Work:
         whole = append_list_size(length, size)
         if whole <= INLINE:
             return Memory(encode_append_list(fresh), whole, length=length)
-        gathering = Gathering(self.new, before.standing)
+        gatherer = Gatherer(self.new, before.state)
         for element in fresh:
             if len(element) > LARGE:
                 split = self.store(open_element(element), NOTHING, None, depth + 1)
-                gathering.add(split.stored, split.holds_split)
+                gatherer.add(split.stored, split.holds_split)
             else:
-                gathering.add(element)
-        stored = gathering.finish(SPLIT_APPEND, length)
-        reached = frozenset(reference[1:] for reference in gathering.references())
-        appended = Appended(elements, length, size, gathering.standing())
-        return Memory(stored, whole, reached, gathering.holds_split, length=length, appended=appended)
+                gatherer.add(element)
+        stored = gatherer.finish(SPLIT_APPEND, length)
+        reached = frozenset(reference[1:] for reference in gatherer.references())
+        appended = Appended(elements, length, size, gatherer.state())
+        return Memory(stored, whole, reached, gatherer.holds_split, length=length, appended=appended)
 
 
 def _continues(elements: list[bytes], before: Appended) -> bool:
@@ -250,10 +255,10 @@ def _continues(elements: list[bytes], before: Appended) -> bool:
     return len(elements) >= before.length and elements[: before.length] == before.elements[: before.length]
 
 
-def _remember(source: _Source, elements: list[Element], reference: bytes) -> Run:
+def _remember(source: _Source, elements: list[Element], reference: bytes) -> StoredRun:
     body = b"".join(element.plain for element in elements)
     has_bytes = any(element.has_bytes for element in elements)
-    return Run(len(elements), source.header(len(elements)) + body, len(body), has_bytes, reference)
+    return StoredRun(len(elements), source.header(len(elements)) + body, len(body), has_bytes, reference)
 
 
 class _Source:
@@ -267,7 +272,7 @@ class _Source:
         self._path = path
         self._at = 0
 
-    def take(self, runs: tuple[Run, ...]) -> int:
+    def take(self, runs: tuple[StoredRun, ...]) -> int:
         """How many of `runs` still encode to the same bytes, from the first on; `rest` goes on behind them."""
         taken = 0
         for run in runs:

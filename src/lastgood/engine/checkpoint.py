@@ -243,7 +243,7 @@ class Checkpoint:
 
     def load(self, into: builtins.type[T]) -> T:
         """The state as a value of the class `into`: a dataclass, a pydantic model, a TypedDict, …"""
-        from lastgood.codec.typed import as_type
+        from lastgood.codec.classes import as_type
 
         return as_type(self.plain_state(), into)
 

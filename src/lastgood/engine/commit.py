@@ -21,7 +21,7 @@ from lastgood.catalog.values import (
     StoredCheckpoint,
 )
 from lastgood.codec.compress import compress
-from lastgood.codec.redacted import redact_state
+from lastgood.codec.redact import redact_state
 from lastgood.codec.split import Split, Splitter
 from lastgood.errors import InvalidError
 from lastgood.model.checkpoint import (

@@ -11,7 +11,7 @@ import msgspec
 from lastgood.catalog.values import Committed, NewBranch, Position
 from lastgood.codec.decode import decode
 from lastgood.codec.encode import encode
-from lastgood.codec.redacted import redact_state
+from lastgood.codec.redact import redact_state
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, Draft, Ground, Splitters, write_checkpoint
 from lastgood.engine.lease import retry_without_dead_lease

@@ -1,6 +1,6 @@
 """What counts as a secret: the rules, and how they are applied to text and to plain data.
 
-State is redacted by path alone (codec/redacted.py): the paths are checked here, when the rules are made.
+State is redacted by path alone (codec/redact.py): the paths are checked here, when the rules are made.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lastgood.catalog.contract import Catalog
 from lastgood.catalog.upkeep import STORE, BlobRow, PackRow
 from lastgood.catalog.values import FILES
-from lastgood.codec.pack import Entry
+from lastgood.codec.pack import PackEntry
 from lastgood.errors import FormatError, IntegrityError, InvalidError
 from lastgood.upkeep.checking.blame import attribute, blame_without_catalog
 from lastgood.upkeep.checking.examination import Examination, Pick, database_finding, examine
@@ -106,7 +106,7 @@ def _check_packs_alone(
     )
 
 
-def _row(pack: PackRow, entry: Entry) -> BlobRow:
+def _row(pack: PackRow, entry: PackEntry) -> BlobRow:
     id_, position, length, size, encoding = entry
     return BlobRow(0, FILES, id_, size, encoding, pack.number, position, length, None)
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from lastgood.catalog.contract import Catalog
 from lastgood.catalog.values import FILES, CheckpointRoot, SlicedBlob
-from lastgood.codec.references import is_plain, references_below
+from lastgood.codec.pieces import is_plain, references_below
 from lastgood.engine.blobs import FileBlobs
 from lastgood.errors import IntegrityError
 from lastgood.model.tree import File, Folder, Versions, decode_chunks

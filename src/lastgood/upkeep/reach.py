@@ -16,7 +16,7 @@ import msgspec
 from lastgood.catalog.contract import Catalog
 from lastgood.catalog.values import FILES, Blob, CheckpointRoot, StoredCheckpoint
 from lastgood.codec.compress import decompress
-from lastgood.codec.references import ELEMENTS, is_plain, references_below, references_in
+from lastgood.codec.pieces import ELEMENTS, is_plain, references_below, references_in
 from lastgood.engine.blobs import FileBlobs
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import VALUES, Record, ValueRef, decode_record

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lastgood.catalog.upkeep import PackRow
 from lastgood.catalog.values import FILES
-from lastgood.codec.pack import Entry, read_index
+from lastgood.codec.pack import PackEntry, read_index
 from lastgood.errors import CheckpointError, IntegrityError, NotFoundError
 from lastgood.objects.contract import ObjectStore
 from lastgood.upkeep.checking.report import Code, Finding, LookedAt
@@ -19,7 +19,7 @@ class Examined(NamedTuple):
     """A pack that can be read: what its index says it holds, or else the catalog."""
 
     row: PackRow
-    entries: Sequence[Entry]
+    entries: Sequence[PackEntry]
     has_index: bool
 
 
@@ -53,7 +53,7 @@ def find_unmentioned(objects: ObjectStore, shelf: Shelf) -> Iterator[Finding]:
             yield pack_finding("pack_unmentioned", listed.name, sentence)
 
 
-def _examine(objects: ObjectStore, shelf: Shelf, pack: PackRow, placed: Sequence[Entry]) -> Finding | Examined:
+def _examine(objects: ObjectStore, shelf: Shelf, pack: PackRow, placed: Sequence[PackEntry]) -> Finding | Examined:
     try:
         size = objects.size(pack.name)
     except NotFoundError:

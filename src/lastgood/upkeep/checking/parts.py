@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from lastgood.catalog.upkeep import Audit, CheckpointRow
 from lastgood.codec.compress import decompress
-from lastgood.codec.references import Reference, is_plain, references_below, references_in
+from lastgood.codec.pieces import Reference, is_plain, references_below, references_in
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import VALUES
 from lastgood.model.digest import digest

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from lastgood.catalog.values import FILES
 from lastgood.codec.compress import RAW, decompress
-from lastgood.codec.pack import HEAD_SIZE, HEADER_SIZE, Entry, is_head, is_header
+from lastgood.codec.pack import HEAD_SIZE, HEADER_SIZE, PackEntry, is_head, is_header
 from lastgood.errors import CheckpointError, IntegrityError
 from lastgood.objects.contract import ObjectStore
 from lastgood.upkeep.checking.packs import Examined, pack_finding
@@ -58,11 +58,11 @@ def read_packs(
     ]
 
 
-def _check_all(objects: ObjectStore, packs: Sequence[Examined]) -> Iterator[tuple[Examined, list[Entry], _Outcome]]:
+def _check_all(objects: ObjectStore, packs: Sequence[Examined]) -> Iterator[tuple[Examined, list[PackEntry], _Outcome]]:
     """Windows of all packs in order, a few of them at once."""
     from concurrent.futures import Future, ThreadPoolExecutor
 
-    waiting: deque[tuple[Examined, list[Entry], Future[_Outcome]]] = deque()
+    waiting: deque[tuple[Examined, list[PackEntry], Future[_Outcome]]] = deque()
     with ThreadPoolExecutor(THREADS, "lastgood check") as pool:
         for pack in packs:
             for window in _windows(pack.entries):
@@ -81,11 +81,11 @@ def _picked(pack: Examined, pick: Callable[[], bool] | None) -> Examined:
 class _Outcome(NamedTuple):
     """`stray`: how many heads of entries are not as they were written; what is read does not depend on them."""
 
-    damaged: list[Entry]
+    damaged: list[PackEntry]
     stray: int
 
 
-def _check_window(objects: ObjectStore, pack: Examined, window: Sequence[Entry]) -> _Outcome:
+def _check_window(objects: ObjectStore, pack: Examined, window: Sequence[PackEntry]) -> _Outcome:
     start, last = window[0].position - HEAD_SIZE, window[-1]
     try:
         data = memoryview(objects.get(pack.row.name, start, last.position + last.length - start))
@@ -103,7 +103,7 @@ def _check_window(objects: ObjectStore, pack: Examined, window: Sequence[Entry])
     return _Outcome(damaged, stray)
 
 
-def _is_content(stored: memoryview, entry: Entry) -> bool:
+def _is_content(stored: memoryview, entry: PackEntry) -> bool:
     if entry.encoding == RAW:
         return entry.length == entry.size and sha256(stored).digest() == entry.blob_id
     try:
@@ -112,9 +112,9 @@ def _is_content(stored: memoryview, entry: Entry) -> bool:
         return False
 
 
-def _windows(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+def _windows(entries: Sequence[PackEntry]) -> Iterator[list[PackEntry]]:
     """Entries that are read at once: they lie beside each other, and are not too many bytes."""
-    window: list[Entry] = []
+    window: list[PackEntry] = []
     for entry in entries:
         if window:
             end = window[-1].position + window[-1].length

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from lastgood.catalog.upkeep import Audit, BlobRow, PackRow, SliceRow
 from lastgood.catalog.values import FILES, Blob
 from lastgood.codec.compress import RAW, decompress
-from lastgood.codec.pack import Entry
+from lastgood.codec.pack import PackEntry
 from lastgood.errors import CheckpointError, IntegrityError, NotFoundError
 from lastgood.upkeep.checking.report import Code, LookedAt
 
@@ -46,9 +46,9 @@ class Shelf:
         """The first that is said of a blob stands."""
         self.damage.setdefault(key, Damage(code, sentence, pack))
 
-    def by_pack(self) -> dict[int, list[Entry]]:
+    def by_pack(self) -> dict[int, list[PackEntry]]:
         """What lies in each pack by what the catalog says, in the order of positions."""
-        found: defaultdict[int, list[Entry]] = defaultdict(list)
+        found: defaultdict[int, list[PackEntry]] = defaultdict(list)
         for row in self.placed.values():
             if row.pack is not None:
                 found[row.pack].append(entry_of(row))
@@ -117,12 +117,12 @@ def _shelve(shelf: Shelf, row: BlobRow) -> bool:
     return True
 
 
-def entry_of(row: BlobRow) -> Entry:
+def entry_of(row: BlobRow) -> PackEntry:
     """A blob that lies in a pack, as the pack's index should have it."""
-    return Entry(row.digest, row.position or 0, row.length or 0, row.size, row.encoding)
+    return PackEntry(row.digest, row.position or 0, row.length or 0, row.size, row.encoding)
 
 
-def _position(entry: Entry) -> int:
+def _position(entry: PackEntry) -> int:
     return entry.position
 
 
@@ -182,12 +182,12 @@ class Reader:
                 self._shelf.lose((partition, digest), "blob_damaged", "is not what was stored")
 
     def _read_packed(self, rows: list[BlobRow]) -> Iterator[tuple[bytes, bytes]]:
-        by_pack: defaultdict[int, list[Entry]] = defaultdict(list)
+        by_pack: defaultdict[int, list[PackEntry]] = defaultdict(list)
         for row in rows:
             by_pack[row.pack or 0].append(entry_of(row))
         for pack, entries in by_pack.items():
             name = self._shelf.packs[pack].name
-            run: list[Entry] = []
+            run: list[PackEntry] = []
             for entry in sorted(entries, key=_position):
                 if run and not _follows(run, entry):
                     yield from self._read_run(name, run)
@@ -195,7 +195,7 @@ class Reader:
                 run.append(entry)
             yield from self._read_run(name, run)
 
-    def _read_run(self, pack: str, run: list[Entry]) -> Iterator[tuple[bytes, bytes]]:
+    def _read_run(self, pack: str, run: list[PackEntry]) -> Iterator[tuple[bytes, bytes]]:
         start, last = run[0].position, run[-1]
         try:
             data = self._get(pack, start, last.position + last.length - start)
@@ -226,7 +226,7 @@ class Reader:
         return self._objects.get(name, start, length)
 
 
-def _follows(run: list[Entry], entry: Entry) -> bool:
+def _follows(run: list[PackEntry], entry: PackEntry) -> bool:
     near = 0 <= entry.position - run[-1].position - run[-1].length <= GAP_BYTES
     return near and entry.position - run[0].position <= RUN_BYTES
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from lastgood.catalog.upkeep import Audit, CheckpointRow
 from lastgood.catalog.values import FILES
-from lastgood.codec.references import Reference, is_plain, references_below, references_in
+from lastgood.codec.pieces import Reference, is_plain, references_below, references_in
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import FileRoot
 from lastgood.model.tree import File, Folder, decode_chunks, decode_tree

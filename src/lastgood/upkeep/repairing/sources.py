@@ -9,7 +9,7 @@ from functools import partial
 from lastgood.catalog.upkeep import Audit, SliceRow
 from lastgood.catalog.values import FILES, Blob
 from lastgood.codec.compress import decompress
-from lastgood.codec.pack import Entry, read_index, rebuild_index, unpack
+from lastgood.codec.pack import PackEntry, read_index, rebuild_index, unpack
 from lastgood.errors import CheckpointError, IntegrityError
 from lastgood.model.digest import digest
 from lastgood.objects.contract import ObjectStore
@@ -21,7 +21,7 @@ Take = Callable[[Key, bytes, str], None]
 
 def find_in_packs(
     objects: ObjectStore, wanted: set[bytes], avoided: set[str]
-) -> Iterator[tuple[str, int, list[Entry]]]:
+) -> Iterator[tuple[str, int, list[PackEntry]]]:
     """Packs that hold some of what is wanted, whole, with the pack's size; those in `avoided` are not looked at."""
     left = set(wanted)
     for listed in objects.list("packs/"):
@@ -36,7 +36,7 @@ def find_in_packs(
             yield listed.name, listed.size, whole
 
 
-def read_entries(objects: ObjectStore, name: str, *, salvage: bool = False) -> Sequence[Entry]:
+def read_entries(objects: ObjectStore, name: str, *, salvage: bool = False) -> Sequence[PackEntry]:
     """What a pack holds; with `salvage` what is left of it, each blob read and checked, whatever its index says."""
     try:
         read = rebuild_index if salvage else read_index
@@ -45,7 +45,7 @@ def read_entries(objects: ObjectStore, name: str, *, salvage: bool = False) -> S
         return [] if salvage else read_entries(objects, name, salvage=True)
 
 
-def read_blob(objects: ObjectStore, name: str, entry: Entry) -> bytes | None:
+def read_blob(objects: ObjectStore, name: str, entry: PackEntry) -> bytes | None:
     try:
         return unpack(entry, objects.get(name, entry.position, entry.length))
     except CheckpointError:

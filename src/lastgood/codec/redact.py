@@ -1,17 +1,19 @@
-"""What stands in the state where a value was redacted, and how it gets there (docs/format.md, ext 16)."""
+"""Redaction of the state by path (docs/format.md, ext 16)."""
 
 from __future__ import annotations
 
 import datetime as dt
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
-from typing import Any, NoReturn, Self
+from typing import Any
 from uuid import UUID
 
+from lastgood.codec.append_list import AppendList, append_list_of, encoded_elements
 from lastgood.codec.classes import class_name, take_apart
+from lastgood.codec.decode import Redacted
+from lastgood.codec.encode import encode
 from lastgood.errors import CheckpointError, InvalidError
 from lastgood.secrets.paths import ANY, Paths, written
 
@@ -22,42 +24,6 @@ Where = tuple["Where", object] | None
 """Where a value stands, innermost first."""
 
 
-class Redacted:
-    """Stands where a value was redacted before it was stored. There is one of it, and it is false:
-
-    `state["token"] or os.environ["TOKEN"]` does what it says. It can be stored again.
-    """
-
-    __slots__ = ()
-    _only: Redacted
-
-    def __new__(cls) -> Self:
-        return cls._only  # type: ignore[return-value]
-
-    def __repr__(self) -> str:
-        return "<redacted>"
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __reduce__(self) -> tuple[type, tuple[()]]:
-        return Redacted, ()
-
-    def __init_subclass__(cls) -> NoReturn:
-        raise TypeError("Redacted has no subclasses")
-
-
-Redacted._only = object.__new__(Redacted)
-REDACTED = Redacted()
-
-
-def read_redacted(payload: bytes) -> Redacted:
-    """The marker from its ext, which is empty."""
-    if payload:
-        raise ValueError("a redacted value has content")
-    return REDACTED
-
-
 _WITHOUT_PARTS = (
     *(type(None), bool, int, float, complex, str, bytes, bytearray, Decimal, UUID, Enum, PurePath, Redacted),
     *(dt.date, dt.time, dt.timedelta, dt.tzinfo),
@@ -65,7 +31,7 @@ _WITHOUT_PARTS = (
 
 
 def redact_state(state: Any, paths: Paths) -> tuple[Any, tuple[str, ...]]:
-    """`state` with `Redacted` wherever a rule leads, and the paths where that is, rule by rule.
+    """Return `state` with `Redacted` wherever a rule leads, and the paths where that is, rule by rule.
 
     Nothing of the caller's is changed: only containers on the way to something redacted are copied, and the same
     object comes back when nothing was. A rule that matched more than 64 times is listed as it is written. Rules
@@ -79,13 +45,13 @@ def redact_state(state: Any, paths: Paths) -> tuple[Any, tuple[str, ...]]:
 
 
 class _Walk:
-    """One state being redacted."""
+    """A state being redacted."""
 
     def __init__(self, paths: Paths) -> None:
         self._found: dict[str, list[str]] = {rule: [] for rule in _rules(paths)}
 
     def listed(self) -> tuple[str, ...]:
-        """Each concrete path; the rule itself in place of too many, or of one too long to be listed."""
+        """Return each concrete path; the rule itself in place of too many, or of one too long to be listed."""
         paths: dict[str, None] = {}
         for rule, found in self._found.items():
             many = len(found) > MAX_LISTED or any(len(path) > _MAX_PATH for path in found)
@@ -93,12 +59,12 @@ class _Walk:
         return tuple(paths)
 
     def redact(self, value: Any, rules: list[Paths], where: Where) -> Any:
-        """`value` after `rules`, which all lead here; the same object when nothing in it is redacted."""
+        """Return `value` after `rules`, which all lead here; the same object when nothing in it is redacted."""
         rule = next((paths.rule for paths in rules if paths.rule is not None), None)
         if rule is not None:
             if len(found := self._found[rule]) <= MAX_LISTED:
                 found.append(_in_words(where))
-            return REDACTED
+            return Redacted()
         if isinstance(value, _WITHOUT_PARTS):
             return value
         kind = type(value)
@@ -106,7 +72,7 @@ class _Walk:
             return self._redact_map(value, rules, where)
         if kind is list or kind is tuple:
             return self._redact_items(value, rules, where)
-        if kind is _append_list():
+        if kind is AppendList:
             return self._redact_append_list(value, rules, where)
         self._refuse_inside(value, rules, where)
         return value
@@ -130,9 +96,6 @@ class _Walk:
         return tuple(items) if type(value) is tuple else items
 
     def _redact_append_list(self, value: Any, rules: list[Paths], where: Where) -> Any:
-        from lastgood.codec.append_list import append_list_of, encoded_elements
-        from lastgood.codec.encode import encode
-
         elements = encoded_elements(value)[:]  # of one moment: others may append
         changed = self._changed_items(append_list_of(elements), rules, where)
         for index, new in changed.items():
@@ -181,7 +144,7 @@ def _after(rules: Iterable[Paths], step: object) -> list[Paths]:
 
 
 def _keys(value: dict[Any, Any], rules: list[Paths]) -> list[Any]:
-    """The keys that rules may lead to: all of them, or only those that are named."""
+    """Return the keys that rules may lead to: all of them, or only those that are named."""
     if any(ANY in paths.next for paths in rules):
         return list(value)
     named = dict.fromkeys(step for paths in rules for step in paths.next if step is not None)
@@ -204,12 +167,6 @@ def _taken_apart(value: object) -> Any:
     except Exception:  # from the class's own code; storing it will meet the same, and say so
         return None
     return None if parts is None else parts[1]
-
-
-def _append_list() -> type | None:
-    """The class, if anything has imported it: no state can hold one otherwise, and it is not cheap."""
-    module = sys.modules.get("lastgood.codec.append_list")
-    return None if module is None else module.AppendList
 
 
 def _in_words(where: Where) -> str:
