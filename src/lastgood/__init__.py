@@ -65,13 +65,12 @@ if TYPE_CHECKING:
     from lastgood.work.autosave import Autosave
     from lastgood.work.context import StageContext
     from lastgood.work.control import Asked, Control
+    from lastgood.work.inbox import Stopped
     from lastgood.work.pipeline import Pipeline
-    from lastgood.work.plan import Outcome
     from lastgood.work.progress import Progress, ProgressEvent
-    from lastgood.work.retry import Backoff
-    from lastgood.work.risky import before_risky
-    from lastgood.work.session import Session, Stopped, current_session
-    from lastgood.work.stage import Stage, stage
+    from lastgood.work.run import Outcome
+    from lastgood.work.session import Session, before_risky, current_session
+    from lastgood.work.stage import Backoff, Stage, stage
     from lastgood.work.timeout import StageTimeout
 
 __all__ = [
@@ -163,12 +162,12 @@ __all__ = [
 _HOMES = {
     "Asked": "lastgood.work.control",
     "Autosave": "lastgood.work.autosave",
-    "Backoff": "lastgood.work.retry",
+    "Backoff": "lastgood.work.stage",
     "Control": "lastgood.work.control",
     "ControlError": "lastgood.errors",
     "Lease": "lastgood.model.lease",
     "LeaseError": "lastgood.errors",
-    "Outcome": "lastgood.work.plan",
+    "Outcome": "lastgood.work.run",
     "Pipeline": "lastgood.work.pipeline",
     "Progress": "lastgood.work.progress",
     "ProgressEvent": "lastgood.work.progress",
@@ -177,8 +176,8 @@ _HOMES = {
     "Stage": "lastgood.work.stage",
     "StageContext": "lastgood.work.context",
     "StageTimeout": "lastgood.work.timeout",
-    "Stopped": "lastgood.work.session",
-    "before_risky": "lastgood.work.risky",
+    "Stopped": "lastgood.work.inbox",
+    "before_risky": "lastgood.work.session",
     "current_session": "lastgood.work.session",
     "Alert": "lastgood.observe.alerts",
     "stage": "lastgood.work.stage",

@@ -248,7 +248,7 @@ class Task:
         """Pause, resume, stop, guide, answer, … the work on this branch, whichever process runs it."""
         from lastgood.work.control import Control
 
-        return Control(self)
+        return Control(self, self._store.task(self.id, owner=self.owner))
 
     def progress(self) -> Progress | None:
         """How far a pipeline on this branch has come by now, whichever process runs it; None: none is under way."""

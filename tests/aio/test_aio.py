@@ -822,9 +822,7 @@ LEFT_OUT = {
         ),
         ENGINE,
     ),
-    "Session": dict.fromkeys(
-        ("mark", "rewind", "interrupt", "break_off", "heed_signals", "goes_on", "pass_boundary"), ENGINE
-    ),
+    "Session": dict.fromkeys(("interrupt", "interrupt_wait", "use_signals", "may_continue", "pass_boundary"), ENGINE),
     "Step": dict.fromkeys(("as_open", "commit_and_begin", "is_open", "note_begun", "put"), ENGINE),
     "EvidenceVerifier": {"checking": ENGINE},
     "Checkpoint": {"from_dict": "makes a checkpoint apart from any store; lastgood.Checkpoint.from_dict does"},

@@ -16,7 +16,7 @@ from lastgood import errors
 from lastgood.cli import environment, failure
 from lastgood.cli.app import COMMANDS, app
 from lastgood.local import location
-from lastgood.work.holding import Hold
+from lastgood.work.lease import HeldLease
 
 TEXT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 COMMON = TEXT.partition("## Commands")[0]
@@ -121,7 +121,7 @@ def test_every_key_of_the_answers_about_work_is_documented(run: Callable[..., An
         task = store.task("work")
         task.save({}, artifacts=[{"name": "prompt", "content": "x"}], control_state="running")
         task.save({}, control_state="waiting_for_input", metadata={"question": QUESTION})
-        Hold(store, task.owner, "a program", 0.0).take(task.branch_id or "")
+        HeldLease(store, task.owner, "a program", 0.0).acquire(task.branch_id or "")
         task.control.add_rounds(2, id="open")
     for arguments in (
         ["answer"], ["answer", "work", "yes"], ["guide", "work", "shorter"],

@@ -10,7 +10,7 @@ import pytest
 from tests.support.programs import Meanwhile
 
 import lastgood
-from lastgood.work.holding import Hold
+from lastgood.work.lease import HeldLease
 
 
 @contextmanager
@@ -92,8 +92,8 @@ def _take_over(store: lastgood.Store) -> None:
     assert task.branch_id is not None
     lease = store.catalog.lease(task.owner, task.branch_id)
     assert lease is not None
-    hold = Hold(store, task.owner, "another", 30)
-    token = hold.take(task.branch_id, over=lease.token).token
+    hold = HeldLease(store, task.owner, "another", 30)
+    token = hold.acquire(task.branch_id, over=lease.token).token
     task.take_lease(lambda: token)
     task.save({"n": 9})
     task.drop_lease(token, hold.release)

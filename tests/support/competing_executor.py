@@ -54,13 +54,13 @@ class Executor:
         task = self.store.task("work")
         how: dict[str, Any] = {"lease": LEASE, "executor": self.name, "signals": False}
         with task.session(state=lambda: memory, load=memory.update, **how) as session:
-            self.tell(turn=session._hold.token)
+            self.tell(turn=session._lease.token)
             os.write(1, b".")
             for _ in range(self.dice.randint(1, 8)):
                 memory["n"] += 1
-                memory["by"] = [self.name, session._hold.token]
+                memory["by"] = [self.name, session._lease.token]
                 saved = session.save()
-                self.tell(saved=saved.id, sequence=saved.sequence, n=memory["n"], token=session._hold.token)
+                self.tell(saved=saved.id, sequence=saved.sequence, n=memory["n"], token=session._lease.token)
                 if (saved.sequence or 0) >= saves:
                     return
                 session.boundary()

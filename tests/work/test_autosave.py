@@ -13,7 +13,7 @@ from tests.support.programs import Hands, Program
 
 import lastgood
 from lastgood import Alert, Autosave, ConflictError, InvalidError, Store, UnstorableError
-from lastgood.work.autosave import Due
+from lastgood.work.autosave import AutosaveTimer
 
 MINUTE, HOUR = 60.0, 3600.0
 
@@ -109,13 +109,13 @@ def test_silence_is_counted_from_the_last_thing_that_happened(program: Program, 
         person = program.task.store.task("work").control
         session.save(artifacts=[{"name": "prompt", "content": "old"}])
         person.pause()
-        session._meet_requests()
+        session._fulfil_requests()
         deeds: list[Callable[[], object]] = [lambda: person.guide("shorter"), lambda: person.edit("prompt", "new")]
         for deed in deeds:
             clock.go_on(5 * MINUTE - 1)
             program.memory["n"] += 1
             deed()
-            session._meet_requests()
+            session._fulfil_requests()
             wait_once(session)
         assert "idle" not in types(program)
         program.memory["n"] += 1
@@ -136,15 +136,15 @@ def test_silence_is_counted_from_the_last_thing_that_happened(program: Program, 
 
 def test_every_hour_while_it_is_active_unless_there_is_a_younger_one(clock: Hands) -> None:
     """E4: skipped when one is younger than 55 minutes."""
-    due = Due(Autosave(distance=10 * HOUR, idle=10 * HOUR), clock)
+    due = AutosaveTimer(Autosave(distance=10 * HOUR, idle=10 * HOUR), clock)
     clock.go_on(HOUR - 1)
     assert due.at_boundary() is None
     clock.go_on(1)
     assert due.while_waiting(active=False) is None
     assert due.while_waiting(active=True) == "hourly"
-    due.saved()
+    due.reset()
     clock.go_on(6 * MINUTE)
-    due.saved()
+    due.reset()
     clock.go_on(54 * MINUTE)
     assert due.at_boundary() is None
     clock.go_on(HOUR)
@@ -191,7 +191,7 @@ def test_what_cannot_be_stored_and_a_moved_head_always_raise(program: Program, c
             session.boundary()
         del program.memory["socket"]
         program.memory["n"] = 7
-        program.task.drop_lease(session._hold.token, session._hold.release)  # as if it had run out
+        program.task.drop_lease(session._lease.token, session._lease.release)  # as if it had run out
         program.task.store.task("work").save({"by": "another"})
         with pytest.raises(ConflictError):
             session.boundary()
@@ -204,10 +204,10 @@ def test_what_cannot_be_stored_and_a_moved_head_always_raise(program: Program, c
 def test_with_anytime_work_without_boundaries_is_saved(program: Program, clock: Hands) -> None:
     with program.session(clock=clock, anytime=True) as session:
         program.memory["n"] = 1
-        session._look_after()
+        session._save_by_itself()
         assert types(program) == ["started"]
         clock.go_on(5 * MINUTE)
-        session._look_after()
+        session._save_by_itself()
         assert types(program) == ["started", "boundary"]
         assert program.task.state == {"n": 1}
 
@@ -227,7 +227,7 @@ def test_what_was_read_before_another_save_is_not_saved_on_top_of_it(program: Pr
     with program.task.session(state=provide, clock=clock, anytime=True) as session:
         program.memory["n"] = "old"
         clock.go_on(5 * MINUTE)
-        thread = threading.Thread(target=session._look_after)
+        thread = threading.Thread(target=session._save_by_itself)
         thread.start()
         assert read.wait(30)
         program.memory["n"] = "new"
@@ -249,11 +249,11 @@ def test_a_state_that_cannot_be_read_just_now_is_an_alert_and_is_read_again(
     with program.task.session(state=provide, clock=clock, anytime=True) as session:
         program.memory.update(n=1, busy=True)
         clock.go_on(5 * MINUTE)
-        session._look_after()
+        session._save_by_itself()
         assert [alert.message for alert in alerts] == [
             "the work was not saved: dictionary changed size during iteration"
         ]
         del program.memory["busy"]
         clock.go_on(5 * MINUTE)
-        session._look_after()
+        session._save_by_itself()
         assert types(program)[-1] == "boundary"

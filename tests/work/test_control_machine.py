@@ -203,7 +203,7 @@ class Steering(RuleBasedStateMachine):
         """Whatever came of it: it is told, and nothing happens."""
         wish, method, arguments = self.asked[pick % len(self.asked)]
         if self.session is None and wish.status == OPEN:
-            return  # what nobody came to is done then: tests/work/test_standing_in.py
+            return  # what nobody came to is done then: tests/work/test_stand_in.py
         told = getattr(self._control(), method)(*arguments, id=wish.id)
         assert told.request.status == wish.status
         assert told.met == (wish.status == MET)

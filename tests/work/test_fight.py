@@ -119,7 +119,7 @@ def test_a_zombie_hears_it_wherever_it_wakes_up(store: Store, tmp_path: Path) ->
             other = Program(far.task(f"work {deed.__name__}"))
             with other.session() as taken:
                 assert other.memory == {"n": 0}
-                session._hold.renew()
+                session._lease.renew()
                 with pytest.raises(ConflictError) as caught:
                     deed()
                 assert isinstance(caught.value, LeaseError) or deed is restore, deed

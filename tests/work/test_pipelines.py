@@ -30,7 +30,7 @@ from lastgood import (
 )
 from lastgood.model.identity import now
 from lastgood.work.clock import Clock
-from lastgood.work.standing import Standing
+from lastgood.work.tracker import Tracker
 
 Ctx = StageContext
 
@@ -385,7 +385,7 @@ def test_progress_beyond_its_time_is_discarded(store: Store, monkeypatch: pytest
     """C4."""
     failing_once(store)
     later = now() + 11_000_000
-    monkeypatch.setattr("lastgood.work.running.now", lambda: later)
+    monkeypatch.setattr("lastgood.work.run.now", lambda: later)
     pipeline = Pipeline(adding("a", "b", "c"), ttl=10)
     assert pipeline.run(store.task("work")).state["done"] == ["a", "b", "c"]
     assert "older than 10 seconds" in caplog.text
@@ -761,19 +761,19 @@ def test_the_first_thing_told_is_where_it_stands_and_heartbeats_come_after_it(st
         assert beaten.wait(60)
 
     tried = threading.Event()
-    beat, arrive = Standing.beat, Standing.arrive
+    beat, arrive = Tracker.beat, Tracker.arrive
 
-    def note_beat(standing: Standing) -> None:
-        beat(standing)
+    def note_beat(tracker: Tracker) -> None:
+        beat(tracker)
         tried.set()
 
-    def arrive_late(standing: Standing, kind: Any) -> None:
+    def arrive_late(tracker: Tracker, kind: Any) -> None:
         assert tried.wait(60)
-        arrive(standing, kind)
+        arrive(tracker, kind)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Standing, "beat", note_beat)
-        patch.setattr(Standing, "arrive", arrive_late)
+        patch.setattr(Tracker, "beat", note_beat)
+        patch.setattr(Tracker, "arrive", arrive_late)
         Pipeline([slow]).run(store.task("work"), on_progress=listen, clock=Hurried(), lease=1e6)
     assert events[0] == "begun"
     assert "heartbeat" in events

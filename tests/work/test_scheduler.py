@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 
-from lastgood.work.clock import Clock
-from lastgood.work.scheduler import Scheduler
+from lastgood.work.clock import Clock, Scheduler
 
 
 class Hurried(Clock):

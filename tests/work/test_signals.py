@@ -224,7 +224,7 @@ with task.session(**how, clock=Early(), deadline=1.0, lease=1e6) as session:
     os.kill(os.getpid(), signal.SIGTERM)
     while not heard.is_set():
         signal.sigtimedwait([], 0.01)
-    session._look_after()
+    session._save_by_itself()
     session.boundary()
 say(f"goes on, {session.stopped}")
 """
@@ -275,7 +275,7 @@ def test_a_child_ends_at_once_and_leaves_its_parents_session_alone(place: Path) 
     """In a fork: no signal is noted for a boundary that never comes, and the lease stays the parent's."""
     script = """
 with task.session(**how) as session:
-    token = session._hold.token
+    token = session._lease.token
     reading, writing = os.pipe()
     child = os.fork()
     if not child:

@@ -76,7 +76,7 @@ class Session(Handle[runner.Session]):
             await self._leave(error)
             raise
         self._token = runner.current.set(self._far)
-        self._far.heed_signals()
+        self._far.use_signals()
         return self
 
     async def __aexit__(
@@ -85,7 +85,7 @@ class Session(Handle[runner.Session]):
         try:
             return await self._leave(error)
         finally:
-            self._far.heed_signals(False)
+            self._far.use_signals(False)
             if self._token is not None:
                 with suppress(ValueError):  # it is left in another context than it was entered in
                     runner.current.reset(self._token)
@@ -93,12 +93,12 @@ class Session(Handle[runner.Session]):
     async def _leave(self, error: BaseException | None) -> bool:
         kind, trace = (None, None) if error is None else (type(error), error.__traceback__)
         leave = partial(self._far.__exit__, kind, error, trace)
-        self._far.break_off(False)
-        return await self._bridge.run_command(leave, self._far.break_off, certain=True)
+        self._far.interrupt_wait(False)
+        return await self._bridge.run_command(leave, self._far.interrupt_wait, certain=True)
 
     async def _wait_in(self, work: Callable[[], Any]) -> Any:
-        self._far.break_off(False)
-        return await self._bridge.run_command(work, self._far.break_off)
+        self._far.interrupt_wait(False)
+        return await self._bridge.run_command(work, self._far.interrupt_wait)
 
 
 class Risky(AsyncContextDecorator):

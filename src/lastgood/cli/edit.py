@@ -42,7 +42,7 @@ def command(
     What is text stays text; anything else is edited as JSON. What somebody else changed while you edited it is not
     overwritten.
     """
-    from lastgood.work.steering import content_digest, find_artifact
+    from lastgood.work.requests import content_digest, find_artifact
 
     if dash is not None and file is not None:
         raise click.UsageError("edit takes --file or -, not both")

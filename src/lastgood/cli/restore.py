@@ -158,10 +158,10 @@ def _ask_for_it(call: Invocation, task: Task, checkpoint: str, what: What, way: 
 
 def _take_lease_away(call: Invocation, task: Task, worker: Lease) -> None:
     """Whoever had it is refused from now on, and learns that with its next save, or when it renews its lease."""
-    from lastgood.work.holding import Hold, name_executor
+    from lastgood.work.lease import HeldLease, name_executor
 
-    hold = Hold(task.store, task.owner, name_executor(), 1.0)
-    hold.take(worker.branch_id, over=worker.token)
+    hold = HeldLease(task.store, task.owner, name_executor(), 1.0)
+    hold.acquire(worker.branch_id, over=worker.token)
     hold.release()
     process = worker.process
     say(call, f"WARNING: the lease of {worker.executor} was taken away: all that it saves from now on is refused.")

@@ -95,7 +95,7 @@ def look_at_work(store: Store, task: str, owner: str, head: Checkpoint) -> Stand
 
 
 def _question(store: Store, task: str, owner: str) -> dict[str, Any] | None:
-    from lastgood.work.steering import find_question
+    from lastgood.work.requests import find_question
 
     return find_question(store.task(task, owner=owner))
 

@@ -1,15 +1,27 @@
-"""When a session saves by itself (A6, E4)."""
+"""Saving the work of a session: automatically when due, when the program asks, before risky operations (A6, E4)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from contextlib import ContextDecorator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
 import msgspec
 
-from lastgood.errors import InvalidError
+from lastgood.engine.commit import KEPT
+from lastgood.errors import CheckpointError, ConflictError, InvalidError
+from lastgood.model.identity import check_text
 from lastgood.work.clock import Clock
+
+if TYPE_CHECKING:
+    from lastgood.catalog.values import FulfilledRequest
+    from lastgood.engine.checkpoint import Checkpoint
+    from lastgood.work.handle import TaskHandle
 
 
 class Autosave(msgspec.Struct, frozen=True, kw_only=True):
-    """All in seconds. Steps, risky operations and what people ask for are saved whatever this says.
+    """When a session saves by itself, in seconds. Steps, risky operations and requests are saved whatever this says.
 
     `distance`: at a boundary, when that much has passed since the last checkpoint. `idle`: while the work waits or is
     paused, once nothing has happened for so long. `hourly`: while it is active, so often, unless there is a checkpoint
@@ -27,29 +39,30 @@ class Autosave(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_seconds(name: str, value: object) -> float:
+    """Return a number of seconds above 0. InvalidError when it is none."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
         raise InvalidError(f"{name} is not a number of seconds", hint="give one above 0", field=name)
     return value
 
 
-class Due:
-    """What is due now, and why: asked wherever the work can be saved."""
+class AutosaveTimer:
+    """The timer that says which automatic save is due now."""
 
     def __init__(self, policy: Autosave, clock: Clock) -> None:
         self._policy = policy
         self._clock = clock
         self._saved = self._hour = clock.now()
 
-    def saved(self) -> None:
-        """There is a new checkpoint (whatever people do makes one); or nothing had changed since the last."""
+    def reset(self) -> None:
+        """Note that there is a new checkpoint, or that nothing had changed since the last."""
         self._saved = self._clock.now()
 
     def at_boundary(self) -> str | None:
-        """The type of the checkpoint that is due while the work runs."""
+        """Return the type of the checkpoint that is due while the work runs."""
         return self._hourly() or ("boundary" if self._since(self._saved) >= self._policy.distance else None)
 
     def while_waiting(self, *, active: bool) -> str | None:
-        """The same while it waits for an answer (active), or is paused."""
+        """Return the type of the checkpoint that is due while the work waits for an answer (active), or is paused."""
         if self._since(self._saved) >= self._policy.idle:
             return "idle"
         return self._hourly() if active else None
@@ -62,3 +75,115 @@ class Due:
 
     def _since(self, moment: float) -> float:
         return self._clock.now() - moment
+
+
+class Saver:
+    """Makes the checkpoints of a session: the state as the program gives it, and the fields that each of them has."""
+
+    def __init__(
+        self,
+        task: TaskHandle,
+        timer: AutosaveTimer,
+        state: Callable[[], Any] | None,
+        about: Callable[[], dict[str, Any]] | None,
+    ) -> None:
+        """`state` returns the program's state; None: it stays that of the head. `about` returns the common fields."""
+        self._task = task
+        self._timer = timer
+        self._state = state
+        self._about = about
+        self._seen: str | None = None
+
+    def present(self) -> Any:
+        """Return the program's state, or KEPT."""
+        return KEPT if self._state is None else self._state()
+
+    def begin(self) -> None:
+        """Make the first checkpoint of the task. ConflictError when another process has begun it meanwhile."""
+        first = {} if self._state is None else self._state()
+        self._task.save(first, on_failure="raise", **self._fields({"type": "started", "control_state": "running"}))
+
+    def save(self, type: str, *, met: Iterable[FulfilledRequest] = (), **fields: Any) -> Checkpoint:
+        """Save the present state and files."""
+        saved = self._task.advance(self.present(), type=type, met=tuple(met), **self._fields(fields))
+        self.note_saves()
+        return saved
+
+    def record(self, type: str, *, met: Iterable[FulfilledRequest] = (), **fields: Any) -> Checkpoint:
+        """Save that something has happened to the work, with the state and files of the head."""
+        saved = self._task.advance(KEPT, capture=False, type=type, met=tuple(met), **self._fields(fields))
+        self.note_saves()
+        return saved
+
+    def save_at_boundary(self) -> None:
+        self.note_saves()
+        if (due := self._timer.at_boundary()) is not None:
+            self.save_if_changed(due)
+
+    def save_while_waiting(self, *, active: bool) -> None:
+        self.note_saves()
+        if (due := self._timer.while_waiting(active=active)) is not None:
+            self.save_if_changed(due)
+
+    def save_if_changed(self, type: str, only_on: Checkpoint | None = None) -> None:
+        """Save by itself. That it fails is an alert: the work goes on."""
+        try:
+            self._task.advance(self.present(), only_if_changed=True, only_on=only_on, type=type, **self._fields({}))
+        except (ConflictError, InvalidError):
+            raise
+        except CheckpointError:
+            pass  # an alert was sent already
+        self.note_saves()
+        self._timer.reset()
+
+    def save_at_any_moment(self, type: str | None = None) -> bool:
+        """Save in the middle of the work, which may save meanwhile: what was read before that is not saved on top.
+
+        Without a `type`, only if it is due. Return False when it failed.
+        """
+        self.note_saves()
+        if (due := type or self._timer.at_boundary()) is None:
+            return True
+        try:
+            self.save_if_changed(due, only_on=self._task.head)
+        except Exception as error:  # of the program: its state was just being changed
+            self._task.alert(f"the work was not saved: {error}", error, "session")
+            return False
+        return True
+
+    def note_saves(self) -> None:
+        """Reset the timer if there is a new head: whatever was saved through the handle is a save like any other."""
+        head = self._task.head
+        if head is not None and head.id != self._seen:
+            self._seen = head.id
+            self._timer.reset()
+
+    def _fields(self, fields: dict[str, Any]) -> dict[str, Any]:
+        if self._about is None:
+            return fields
+        about = self._about()
+        return {**about, **fields, "metadata": {**about.get("metadata", {}), **(fields.get("metadata") or {})}}
+
+
+class Savable(Protocol):
+    """A session, as `Risky` needs it."""
+
+    def save(self, *, message: str, type: str) -> Checkpoint: ...
+
+
+class Risky(ContextDecorator):
+    """A checkpoint before something that may go wrong; as a context manager it gives the checkpoint to restore."""
+
+    def __init__(self, name: str, session: Callable[[], Savable]) -> None:
+        self.name = check_text("name", name)
+        self._session = session
+        self.checkpoint: Checkpoint | None = None
+
+    def __enter__(self) -> Self:
+        self.checkpoint = self._session().save(type="before_risky", message=self.name)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None

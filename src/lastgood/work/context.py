@@ -1,4 +1,4 @@
-"""What a stage gets: the state to change, where it stands, and all that it may do on the way."""
+"""The context that a stage is called with: the state to change, where it stands, and what it may do on the way."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from lastgood.model.digest import digest
 from lastgood.model.evidence import Evidence
 from lastgood.model.identity import check_name, new_id
 from lastgood.work.clock import POLL_SECONDS
-from lastgood.work.steering import next_version
+from lastgood.work.requests import next_version
 
 if TYPE_CHECKING:
     from lastgood.engine.step import Step
-    from lastgood.task import Task
+    from lastgood.work.autosave import Risky
     from lastgood.work.progress import Progress
-    from lastgood.work.risky import Risky
     from lastgood.work.session import Session
     from lastgood.work.timeout import TimeLimit
 
@@ -37,9 +36,10 @@ class Made(NamedTuple):
 
 
 class StageContext:
-    """Of one attempt at one stage. `attempt` counts from 1, over failures and over the ends of processes: a stage that
-    was in flight when its process died is run again, and knows it. `key` is the same in all of them, and another one in
-    another round, on another branch, or when the pipeline was begun anew: for services that do a thing once for each.
+    """The context of one attempt at one stage. `attempt` counts from 1, over failures and over the ends of processes: a
+    stage that was in flight when its process died is run again, and knows it. `key` is the same in all attempts, and
+    another one in another round, on another branch, or when the pipeline was begun anew: an idempotency key for
+    services.
 
     A stage is all or nothing: what it makes of `state` is stored when it has ended, and not before. Checkpoints that
     are made in its midst have the state from before it.
@@ -52,17 +52,17 @@ class StageContext:
         session: Session,
         step: Step,
         limit: TimeLimit,
-        check_place: Callable[[], None],
+        check_unmoved: Callable[[], None],
         progress: Progress,
         index: int,
         attempt: int,
         unsaved: Made,
     ) -> None:
-        """`check_place` raises when the work was led elsewhere meanwhile; `unsaved` is not in the head yet."""
+        """`check_unmoved` raises when another checkpoint was restored meanwhile; `unsaved` is not in the head yet."""
         self._session = session
         self._step = step
         self._limit = limit
-        self._check_place = check_place
+        self._check_unmoved = check_unmoved
         self._state: Any = KEPT
         self._unsaved = unsaved.state
         self._artifacts = dict(unsaved.artifacts)
@@ -92,12 +92,13 @@ class StageContext:
         return self._session
 
     @property
-    def task(self) -> Task:
+    def task(self) -> Any:
+        """The handle that the pipeline runs on, a `lastgood.Task`."""
         return self._session.task
 
     @property
     def guidance(self) -> list[Any]:
-        """All that people told the work, oldest first."""
+        """All guidance that people gave, oldest first."""
         return self._session.guidance
 
     @property
@@ -107,11 +108,11 @@ class StageContext:
     # --- people --------------------------------------------------------------------------------------------
 
     def boundary(self) -> None:
-        """Do what people asked for; blocks while the work is paused. See `Session.boundary`."""
-        self._attend(self._session.boundary)
+        """Fulfil requests; blocks while the work is paused. See `Session.boundary`."""
+        self._wait_for_people(self._session.boundary)
 
     def wait(self, seconds: float) -> None:
-        """Let time pass; what people ask for is done meanwhile. Unlike a sleep, the stage's timeout ends it."""
+        """Let time pass; requests are fulfilled meanwhile. Unlike a sleep, the stage's timeout ends it."""
         clock, never = self._limit.clock, threading.Event()
         until = clock.now() + seconds
         while True:
@@ -122,11 +123,11 @@ class StageContext:
 
     def ask(self, question: str, *, choices: Sequence[str] | None = None, key: str | None = None) -> str:
         """Ask a person, and wait. See `Session.ask`."""
-        return self._attend(lambda: self._session.ask(question, choices=choices, key=key))
+        return self._wait_for_people(lambda: self._session.ask(question, choices=choices, key=key))
 
     async def boundary_async(self) -> None:
         """As `boundary`, without holding the loop."""
-        await self._attend_async(self._session.boundary)
+        await self._wait_for_people_async(self._session.boundary)
 
     async def wait_async(self, seconds: float) -> None:
         """As `wait`, without holding the loop."""
@@ -142,7 +143,7 @@ class StageContext:
 
     async def ask_async(self, question: str, *, choices: Sequence[str] | None = None, key: str | None = None) -> str:
         """As `ask`, without holding the loop."""
-        return await self._attend_async(lambda: self._session.ask(question, choices=choices, key=key))
+        return await self._wait_for_people_async(lambda: self._session.ask(question, choices=choices, key=key))
 
     def before_risky(self, name: str) -> Risky:
         """Save before something that may go wrong: `with ctx.before_risky("deploy"): …`."""
@@ -153,7 +154,7 @@ class StageContext:
 
     @property
     def artifacts(self) -> list[dict[str, Any]]:
-        """As they are now, with what people edited and what this stage has set."""
+        """The artifacts as they are now, with people's edits and what this stage has set."""
         found = [dict(one) for one in self._session.artifacts if isinstance(one, dict)]
         for name, given in self._artifacts.items():
             place = next((at for at, one in enumerate(found) if one.get("name") == name), None)
@@ -166,11 +167,11 @@ class StageContext:
         return found
 
     def artifact(self, name: str) -> Any:
-        """The content of one, by its name; None: there is none."""
+        """Return the content of an artifact by its name; None: there is none."""
         return next((one.get("content") for one in self.artifacts if one.get("name") == name), None)
 
     def set_artifact(self, name: str, content: Any, *, type: str = "text", format: str = "plain") -> None:
-        """A named product that people can edit; a new version of it, if there is one. Stored with the stage."""
+        """Set a named product that people can edit; a new version, if there is one already. Stored with the stage."""
         self._limit.check()
         product = {"id": new_id(), "content": content, "type": type, "format": format}
         self._artifacts[check_name("artifact", name)] = product
@@ -197,7 +198,7 @@ class StageContext:
     # --- for the pipeline ----------------------------------------------------------------------------------
 
     def hand_over(self, fields: dict[str, Any]) -> Made:
-        """What this stage made, to its step; and to whoever has to keep it, if that is not stored."""
+        """Give what this stage made to its step, and return it: it has to be kept, if the checkpoint is lost."""
         state = self._unsaved if self._state is KEPT else self._state
         if state is not KEPT:
             self._step.put(state)
@@ -205,14 +206,14 @@ class StageContext:
             fields["artifacts"] = self.artifacts
         return Made(state, self._artifacts)
 
-    def _attend(self, work: Callable[[], T]) -> T:
+    def _wait_for_people(self, work: Callable[[], T]) -> T:
         with self._limit.suspended():
             done = work()
-            self._check_place()
+            self._check_unmoved()
         return done
 
-    async def _attend_async(self, work: Callable[[], T]) -> T:
-        """In a thread, to its end: also when it is cancelled meanwhile, as one thread works in a session at a time."""
+    async def _wait_for_people_async(self, work: Callable[[], T]) -> T:
+        """Run `work` in a thread, to its end: also when it is cancelled, as one thread works in a session at a time."""
         import asyncio
         from contextvars import copy_context
 
@@ -227,5 +228,5 @@ class StageContext:
             if cancelled is not None:
                 raise cancelled from future.exception()
             done = future.result()
-            self._check_place()
+            self._check_unmoved()
         return done

@@ -1,4 +1,5 @@
-"""What people ask of work, from any process: persisted, met at the next boundary, or at once when nobody is there."""
+"""Control of the work on a branch, from any process: requests are stored, and fulfilled at the session's next boundary,
+or at once when no session is alive."""
 
 from __future__ import annotations
 
@@ -7,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from lastgood.catalog.values import FulfilledRequest
-from lastgood.engine.commit import KEPT
 from lastgood.errors import ConflictError, EvidenceError, IntegrityError, InvalidError, LeaseError, NotFoundError
 from lastgood.local.process import is_alive
 from lastgood.model.control import describe
@@ -16,20 +16,20 @@ from lastgood.model.lease import Lease
 from lastgood.model.metadata import check_metadata
 from lastgood.model.request import Request, RequestKind
 from lastgood.observe.log import current_correlation
-from lastgood.work.holding import Hold, name_executor
-from lastgood.work.steering import check_answer, find_artifact, find_question, meet
-from lastgood.work.wishes import is_holding, judge
+from lastgood.work.inbox import STANDING_IN, StandIn
+from lastgood.work.requests import (
+    NEEDS_PROGRAM,
+    check_allowed,
+    check_answer,
+    find_artifact,
+    find_question,
+    stays_fulfilled,
+)
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.restore import What
-    from lastgood.task import Task
-
-STAND_IN_SECONDS = 10.0
-STANDING_IN = " (standing in)"
-"""Behind the name of who does something for work that nobody runs: nobody works on the branch then."""
-_NEEDS_THE_PROGRAM = ("resume", "retry", "rounds")
-"""Someone must run the work: what is asked waits for that."""
+    from lastgood.work.handle import TaskHandle
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -42,12 +42,14 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Control:
-    """Of one branch: the one that a handle is on when asked. `id` makes a wish idempotent: the same one again gives
-    what came of the first. Illegal wishes are refused with a ControlError that says why."""
+    """The control of one branch: the one that a handle is on when asked. `id` makes a request idempotent: the same one
+    again gives what came of the first. Requests that are not allowed are refused with a ControlError that says why."""
 
-    def __init__(self, task: Task) -> None:
-        self._given = task
-        self._task = task.store.task(task.id, owner=task.owner)  # the given one expects the head that it has seen
+    def __init__(self, given: TaskHandle, task: TaskHandle) -> None:
+        """`given` is the caller's handle, which restores without a session go through; `task` is another one on the
+        same task or branch, free to be refreshed."""
+        self._given = given
+        self._task = task
 
     @property
     def state(self) -> str:
@@ -56,14 +58,14 @@ class Control:
 
     @property
     def question(self) -> dict[str, Any] | None:
-        """What the work asks: its `id`, `text` and `choices`. None: it asks nothing."""
+        """The open question: its `id`, `text` and `choices`. None: nothing is asked."""
         self._refreshed()
         return find_question(self._task)
 
     @property
     def lease(self) -> Lease | None:
-        """Who works on the branch. None: nobody who is known to be alive. On this host a process is, also when it was
-        silent for so long that its lease ran out."""
+        """The lease of the session that works on the branch. None: no process that is known to be alive. On this host
+        a process is known to be, also when it was silent for so long that its lease expired."""
         lease = self._task.store.catalog.lease(self._task.owner, self._refreshed().branch_id or "")
         if lease is None or lease.executor.endswith(STANDING_IN):
             return None
@@ -71,57 +73,57 @@ class Control:
         return lease if known or (known is None and lease.is_live) else None
 
     def pause(self, *, id: str | None = None) -> Asked:
-        """At its next boundary the work is saved as paused, and waits."""
-        return self._ask("pause", {}, id)
+        """Pause the work: at its next boundary it is saved, and waits."""
+        return self._request("pause", {}, id)
 
     def resume(self, *, id: str | None = None) -> Asked:
-        """Paused, stopped or failed work goes on."""
-        return self._ask("resume", {}, id)
+        """Let paused, stopped or failed work go on."""
+        return self._request("resume", {}, id)
 
     def retry(self, *, id: str | None = None) -> Asked:
-        """Work that was stopped or has failed is tried again, from its last checkpoint."""
-        return self._ask("retry", {}, id)
+        """Try work again that was stopped or has failed, from its last checkpoint."""
+        return self._request("retry", {}, id)
 
     def stop(self, *, id: str | None = None) -> Asked:
-        """At its next boundary the work is saved as stopped, and ends."""
-        return self._ask("stop", {}, id)
+        """Stop the work: at its next boundary it is saved, and ends."""
+        return self._request("stop", {}, id)
 
     def cancel(self, *, id: str | None = None) -> Asked:
-        """As `stop`, and what there is is marked as not good: `last_good` passes it over."""
-        return self._ask("cancel", {}, id)
+        """Stop the work, and mark its last checkpoint as not good: `last_good` skips it."""
+        return self._request("cancel", {}, id)
 
     def add_rounds(self, rounds: int, *, id: str | None = None) -> Asked:
-        """More rounds than were planned; also for work that is completed, when it is run again."""
-        return self._ask("rounds", {"rounds": check_number("rounds", rounds, low=1)}, id)
+        """Add rounds to those that were planned; also to work that is completed, for when it is run again."""
+        return self._request("rounds", {"rounds": check_number("rounds", rounds, low=1)}, id)
 
     def guide(self, text: str, *, id: str | None = None) -> Asked:
-        """Tell the work something."""
-        return self._ask("guide", {"text": self._task.without_secrets(check_text("text", text))}, id)
+        """Send guidance to the work."""
+        return self._request("guide", {"text": self._task.without_secrets(check_text("text", text))}, id)
 
     def edit(self, artifact: str, content: Any, *, over: str | None = None, id: str | None = None) -> Asked:
-        """Replace the content of an artifact, by its id or its name. `over`: the digest of the content that was looked
-        at; if it is another one by then, the edit is refused."""
+        """Replace the content of an artifact, by its id or its name. `over`: the digest of the content that was seen;
+        if it is another one by then, the edit is refused."""
         wanted = {"artifact": check_name("artifact", artifact), "content": content}
         if over is not None:
             wanted["over"] = over
         check_metadata(wanted)
-        if (told := self._asked_before(id, "edit", wanted)) is not None:
-            return told
+        if (earlier := self._find_earlier(id, "edit", wanted)) is not None:
+            return earlier
         find_artifact(self._refreshed().artifacts, artifact)
-        return self._ask("edit", wanted, id)
+        return self._request("edit", wanted, id)
 
     def answer(self, answer: str, *, question: str | None = None, id: str | None = None) -> Asked:
-        """Decide what the work asked. `question`: its id, so that another one is not answered by mistake."""
+        """Answer the open question. `question`: its id, so that another one is not answered by mistake."""
         wanted = {"answer": check_text("answer", answer)} | ({} if question is None else {"question": question})
-        if (told := self._asked_before(id, "answer", wanted)) is not None:
-            return told
-        judge("answer", self.state)
+        if (earlier := self._find_earlier(id, "answer", wanted)) is not None:
+            return earlier
+        check_allowed("answer", self.state)
         if (asked := self.question) is not None:
             if question not in (None, asked["id"]):
                 raise InvalidError("that question is not open any more", hint="look what is asked now")
             check_answer(asked, answer)
             question = asked["id"]
-        return self._ask("answer", {"question": question, "answer": answer}, id)
+        return self._request("answer", {"question": question, "answer": answer}, id)
 
     def restore(
         self,
@@ -132,38 +134,40 @@ class Control:
         message: str = "",
         id: str | None = None,
     ) -> Asked:
-        """The session that works on the branch goes back at its next boundary; without one it is done at once."""
+        """Restore a checkpoint: the session does it at its next boundary; without one it is done at once."""
         wanted = {"what": what, "verify": verify, "message": message}
-        if (told := self._asked_before(id, "restore", wanted)) is not None:
-            return told
+        if (earlier := self._find_earlier(id, "restore", wanted)) is not None:
+            return earlier
         chosen = self._task.find(checkpoint) if isinstance(checkpoint, str) else checkpoint
-        return self._ask("restore", {"checkpoint": chosen.id, **wanted}, id)
+        return self._request("restore", {"checkpoint": chosen.id, **wanted}, id)
 
     def withdraw(self, request_id: str) -> None:
-        """What was asked is not wanted any more. ConflictError when it is done already."""
+        """Withdraw a request. ConflictError when it has ended already."""
         ended = FulfilledRequest(check_name("request id", request_id), {"reason": f"withdrawn by {self._task.user}"})
         self._task.end_request(ended, "refused")
 
     def requests(self) -> list[Request]:
-        """What was asked, and nobody did yet."""
+        """Return the open requests, oldest first."""
         self._refreshed()
         return self._task.requests()
 
     def follow(self, request_id: str) -> Request | None:
-        """What came of a request so far."""
+        """Return a request as it is now; None: there is none of that id."""
         return self._task.store.catalog.request(self._task.owner, check_name("request id", request_id))
 
     def again(self, request: Request) -> Asked:
-        """What came of a request by now. When whoever was to do it is gone, it is done here if it can be."""
-        return self._tell(self.follow(request.id) or request, alive=self.lease is not None)
+        """Return what came of a request by now. If its session has ended, it is fulfilled here if it can be."""
+        return self._follow_up(self.follow(request.id) or request, alive=self.lease is not None)
 
-    def _ask(self, kind: RequestKind, data: dict[str, Any], id: str | None) -> Asked:
+    def _request(self, kind: RequestKind, data: dict[str, Any], id: str | None) -> Asked:
         task, catalog = self._task, self._task.store.catalog
-        if (told := self._asked_before(id, kind, data)) is not None:
-            return told
+        if (earlier := self._find_earlier(id, kind, data)) is not None:
+            return earlier
         head, alive = self._refreshed(), self.lease is not None
         state = head.control_state
-        if judge(kind, state) == "already" and is_holding(kind, state, (one.kind for one in task.requests())):
+        if check_allowed(kind, state) == "already" and stays_fulfilled(
+            kind, state, (one.kind for one in task.requests())
+        ):
             return Asked(f"it is {describe(state)} already", met=True, alive=alive)
         request = Request(
             id=id or new_id(),
@@ -175,21 +179,21 @@ class Control:
             correlation_id=current_correlation(),
         )
         posted = catalog.post_request(task.owner, request, task.store.actor())
-        return self._tell(posted, alive=alive and self.lease is not None)  # it may have ended meanwhile
+        return self._follow_up(posted, alive=alive and self.lease is not None)  # it may have ended meanwhile
 
-    def _tell(self, request: Request, *, alive: bool) -> Asked:
-        """What came of it; first it is done, when nobody is there to do it and no program is needed."""
-        if request.status == "open" and not alive and request.kind not in _NEEDS_THE_PROGRAM:
+    def _follow_up(self, request: Request, *, alive: bool) -> Asked:
+        """Return what came of a request. Without a session it is fulfilled first, if that needs no program."""
+        if request.status == "open" and not alive and request.kind not in NEEDS_PROGRAM:
             try:
                 self._stand_in(request)
-            except LeaseError:  # someone began to work on it just now: then it is theirs to do
+            except LeaseError:  # a session has begun just now: it fulfils the request
                 alive = True
             request = self.follow(request.id) or request
-        return _told(request, alive=alive)
+        return _describe(request, alive=alive)
 
     def _stand_in(self, request: Request) -> None:
         if request.kind != "restore":
-            StandIn(self._task).meet(request)
+            StandIn(self._task).fulfil(request)
             return
         data = request.data
         try:
@@ -206,12 +210,12 @@ class Control:
             self._task.end_request(FulfilledRequest(request.id, {"reason": str(error)}), "refused")
             raise
 
-    def _asked_before(self, id: str | None, kind: RequestKind, data: dict[str, Any]) -> Asked | None:
-        """What came of the same wish, if it was asked with this id."""
+    def _find_earlier(self, id: str | None, kind: RequestKind, data: dict[str, Any]) -> Asked | None:
+        """Return what came of the same request, if one with this id was made before."""
         earlier = None if id is None else self.follow(id)
         if earlier is None or earlier.kind != kind or not data.items() <= earlier.data.items():
             return None
-        return self._tell(earlier, alive=self.lease is not None)
+        return self._follow_up(earlier, alive=self.lease is not None)
 
     def _refreshed(self) -> Checkpoint:
         head = self._task.refresh()
@@ -220,46 +224,7 @@ class Control:
         return head
 
 
-def settle(task: Task) -> None:
-    """The work on the branch has ended, and so has its session: what it did not come to is done without it, or refused.
-    What sets it going again stays open."""
-    for request in task.requests():
-        if request.kind == "restore":
-            ended = FulfilledRequest(request.id, {"reason": "the work ended before it came to that: ask again"})
-            task.end_request(ended, "refused")
-        elif request.kind not in _NEEDS_THE_PROGRAM:
-            StandIn(task).meet(request)
-
-
-class StandIn:
-    """Does what needs no program for work that nobody runs: the state and the files stay as they are."""
-
-    def __init__(self, task: Task) -> None:
-        self.task = task
-
-    def meet(self, request: Request) -> None:
-        """When someone began to work on it just now the request is theirs; what waits for an answer stays open."""
-        hold = Hold(self.task.store, self.task.owner, name_executor() + STANDING_IN, STAND_IN_SECONDS)
-        with self.task.store.catalog.queue():  # one who stands in does not keep another from it
-            self.task.take_lease(lambda: hold.take(request.branch_id).token)
-            try:
-                self.task.refresh()
-                meet(self, request)
-            finally:
-                self.task.drop_lease(hold.token, hold.release)
-
-    def mark(self, type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> Checkpoint:
-        """See Steered."""
-        return self.task.advance(
-            KEPT, capture=False, type=type, met=(FulfilledRequest(request.id, outcome or {}),), **fields
-        )
-
-    def rewind(self, request: Request) -> None:
-        """See Steered; never asked of a stand-in: without a session a restore is done directly."""
-        raise NotImplementedError
-
-
-def _told(request: Request, *, alive: bool) -> Asked:
+def _describe(request: Request, *, alive: bool) -> Asked:
     status: Literal["open", "met", "refused"] = request.status
     if status == "refused":
         note = f"it was refused: {request.outcome.get('reason', '')}"

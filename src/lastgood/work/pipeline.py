@@ -1,26 +1,36 @@
-"""Pipelines: named stages in order, on a session, which go on where they stopped (C1 to C4)."""
+"""Pipelines: named stages in order, on a session, which go on where they stopped (C1 to C4).
+
+Asynchronous stages run in an event loop of the pipeline's own, or in that of the caller who awaits the pipeline.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, get_args
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args
 
 from lastgood.engine.commit import KEPT
 from lastgood.errors import InvalidError
 from lastgood.model.identity import check_flag, check_name, check_number
-from lastgood.task import NOT_GIVEN, Task
-from lastgood.work.plan import OnInvalid, Outcome, Plan
+from lastgood.work.inbox import Stopped
 from lastgood.work.progress import Progress, current_progress
-from lastgood.work.stage import Stage, as_plan
+from lastgood.work.run import Outcome, PipelineRun
+from lastgood.work.stage import OnInvalid, Stage, StagePlan, as_stages
 
 if TYPE_CHECKING:
-    from lastgood.work.driving import Driver
-    from lastgood.work.running import Running
-    from lastgood.work.standing import Listener
+    import asyncio
+
+    from lastgood.work.attempt import Drive
+    from lastgood.work.handle import TaskHandle
+    from lastgood.work.tracker import Listener
+
+T = TypeVar("T")
+Limited = Callable[[Awaitable[Any]], Coroutine[Any, Any, Any]]
 
 
 class Pipeline:
-    """Stages that are run in order, `rounds` times. Holds no state of its own: one pipeline may run on many tasks.
+    """Stages that are run in order, `rounds` times. It has no state of its own: one pipeline may run on many tasks.
 
     `name` tells its progress from that of others. Progress that does not fit the stages any more, or is older than
     `ttl` seconds, is discarded with a warning and the work begins anew; with `on_invalid="refuse"` that is a
@@ -42,8 +52,8 @@ class Pipeline:
         if ttl is not None and (type(ttl) not in (int, float) or not ttl > 0):
             raise InvalidError("ttl is not a number of seconds", hint="give one above 0", field="ttl")
         name = "pipeline" if name is None else check_name("name", name)
-        self._plan = Plan(
-            name, as_plan(stages), check_number("rounds", rounds, low=1), ttl, on_invalid, chance or _draw
+        self._plan = StagePlan(
+            name, as_stages(stages), check_number("rounds", rounds, low=1), ttl, on_invalid, chance or _draw
         )
 
     @property
@@ -60,9 +70,9 @@ class Pipeline:
 
     def run(
         self,
-        task: Task,
+        task: TaskHandle,
         *,
-        state: Any = NOT_GIVEN,
+        state: Any = KEPT,
         restart: bool = False,
         on_progress: Listener | None = None,
         **session: Any,
@@ -75,19 +85,15 @@ class Pipeline:
         (`executor`, `lease`, `autosave`, `signals`, `deadline`, `clock`). Raises StageError when a stage has failed for
         good; then, or after it was interrupted in any way, running it again goes on with that stage.
         """
-        from lastgood.work.driving import OwnLoop
-
-        driver = OwnLoop()
-        try:
-            return self._running(task, driver, on_progress, session).run(_first(state), restart=_flag(restart))
-        finally:
-            driver.close()
+        with _OwnLoop() as loop:
+            run = self._prepare(task, loop.drive, on_progress, session)
+            return run.run(state, restart=check_flag("restart", restart))
 
     async def run_async(
         self,
         task: Any,
         *,
-        state: Any = NOT_GIVEN,
+        state: Any = KEPT,
         restart: bool = False,
         on_progress: Listener | None = None,
         **session: Any,
@@ -98,38 +104,29 @@ class Pipeline:
         Cancelled, it cancels the stage that is running if that is asynchronous, else lets it end; the work stays as it
         is, to be gone on with. Signals are left to the loop's owner.
         """
-        from lastgood.work.driving import CallersLoop
+        loop = _CallersLoop()
+        run = self._prepare(getattr(task, "_far", task), loop.drive, on_progress, {**session, "signals": False})
+        return await loop.run(lambda: run.run(state, restart=check_flag("restart", restart)), run.interrupt)
 
-        driver = CallersLoop()
-        running = self._running(getattr(task, "_far", task), driver, on_progress, {**session, "signals": False})
-        return await driver.run(lambda: running.run(_first(state), restart=_flag(restart)), running.interrupt)
-
-    def roll_back(self, task: Task, *, to: str, on_progress: Listener | None = None, **session: Any) -> Outcome:
-        """Take back what stages did: the `undo` of each completed one, the last one first, down to the stage `to` and
+    def roll_back(self, task: TaskHandle, *, to: str, on_progress: Listener | None = None, **session: Any) -> Outcome:
+        """Undo what stages did: run the `undo` of each completed one, the last one first, down to the stage `to` and
         with it. Those without one are passed over. Running the pipeline again goes on with `to`.
 
         Each undo is tried again as its stage is, and recorded when it is done; when this was interrupted, rolling back
         again (or running the pipeline) goes on with the rest. Afterwards the work is stopped.
         """
-        from lastgood.work.driving import OwnLoop
+        with _OwnLoop() as loop:
+            return self._prepare(task, loop.drive, on_progress, session).roll_back(check_name("to", to))
 
-        driver = OwnLoop()
-        try:
-            return self._running(task, driver, on_progress, session).roll_back(check_name("to", to))
-        finally:
-            driver.close()
-
-    def progress(self, task: Task) -> Progress | None:
-        """How far it has come on that task; None: it has not begun, or is done. Reads; for any process."""
+    def progress(self, task: TaskHandle) -> Progress | None:
+        """Return how far it has come on that task; None: it has not begun, or is done. For any process."""
         task.refresh()
         return current_progress(task)
 
-    def _running(self, task: Any, driver: Driver, listener: Listener | None, session: dict[str, Any]) -> Running:
-        from lastgood.work.running import Running
-
-        if not isinstance(task, Task):
+    def _prepare(self, task: Any, drive: Drive, listener: Listener | None, session: dict[str, Any]) -> PipelineRun:
+        if not callable(getattr(task, "advance", None)):
             raise InvalidError("that is no task", hint="store.task(…) gives one", field="task")
-        return Running(self._plan, task, driver, listener, session)
+        return PipelineRun(self._plan, task, drive, listener, session)
 
     def __repr__(self) -> str:
         return f"<Pipeline {self.name!r} of {len(self.stages)} stages>"
@@ -141,9 +138,105 @@ def _draw() -> float:
     return random()  # noqa: S311
 
 
-def _first(state: Any) -> Any:
-    return KEPT if state is NOT_GIVEN else state
+class _OwnLoop:
+    """An event loop for all stages of a run; made when the first of them needs it."""
+
+    def __init__(self) -> None:
+        self._runner: asyncio.Runner | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._runner is not None:
+            self._runner.close()
+
+    def drive(self, work: Awaitable[Any], limited: Limited) -> None:
+        import asyncio
+
+        if self._runner is None:
+            try:
+                asyncio.get_running_loop()
+            except RuntimeError:
+                self._runner = asyncio.Runner()
+            else:
+                _discard(work)
+                raise InvalidError("a loop is running in this thread: await pipeline.run_async(task) instead")
+        try:
+            self._runner.run(limited(work), context=copy_context())
+        except asyncio.CancelledError as error:
+            raise _cancelled_itself() from error
 
 
-def _flag(restart: bool) -> bool:
-    return check_flag("restart", restart)
+class _CallersLoop:
+    """The running event loop; the pipeline itself, and stages that are not asynchronous, run in another thread."""
+
+    def __init__(self) -> None:
+        import asyncio
+
+        self._loop = asyncio.get_running_loop()
+        self._stage: asyncio.Task[Any] | None = None
+        self._cancelled = False
+
+    def drive(self, work: Awaitable[Any], limited: Limited) -> None:
+        import asyncio
+        import concurrent.futures
+
+        async def staged() -> None:
+            self._stage = asyncio.current_task()
+            try:
+                if self._cancelled:
+                    _discard(work)
+                    raise asyncio.CancelledError
+                await limited(work)
+            finally:
+                self._stage = None
+
+        try:
+            asyncio.run_coroutine_threadsafe(staged(), self._loop).result()
+        except concurrent.futures.CancelledError as error:
+            if self._cancelled:
+                raise Stopped("interrupted") from error
+            raise _cancelled_itself() from error
+
+    async def run(self, work: Callable[[], T], interrupt: Callable[[], None]) -> T:
+        """Run `work` in a thread of its own. Cancelled, it is interrupted and waited for; a synchronous stage ends
+        first."""
+        import asyncio
+        import concurrent.futures
+
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        ended = asyncio.Event()
+        context = copy_context()
+
+        def thread() -> None:
+            try:
+                future.set_result(context.run(work))
+            except BaseException as error:
+                future.set_exception(error)
+            finally:
+                self._loop.call_soon_threadsafe(ended.set)
+
+        threading.Thread(target=thread, name="lastgood pipeline", daemon=True).start()
+        cancelled: asyncio.CancelledError | None = None
+        while not ended.is_set():
+            try:
+                await ended.wait()
+            except asyncio.CancelledError as error:
+                cancelled, self._cancelled = error, True
+                interrupt()
+                if self._stage is not None:
+                    self._stage.cancel()
+        if cancelled is not None:
+            raise cancelled from future.exception()
+        return future.result()
+
+
+def _discard(work: Awaitable[Any]) -> None:
+    """Close a coroutine that is never awaited."""
+    if isinstance(work, Coroutine):
+        work.close()
+
+
+def _cancelled_itself() -> RuntimeError:
+    return RuntimeError("the stage was cancelled from within")

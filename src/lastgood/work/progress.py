@@ -1,4 +1,4 @@
-"""How far a pipeline has come (C1): a record in the metadata of checkpoints, found there again, and validated (C4)."""
+"""The progress of a pipeline (C1): a record in the metadata of checkpoints, found there again, and validated (C4)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from lastgood.model.identity import new_id, now
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
-    from lastgood.store import Store
-    from lastgood.task import Task
+    from lastgood.work.handle import OpenStore, TaskHandle
 
 FIELD = "progress"
 MAX_FAILURES, MAX_ERROR = 10, 500
@@ -35,11 +34,11 @@ EventKind = Literal[
     "stopped",
 ]
 Missing = Literal["unreadable", "purged"]
-"""There is a record that cannot be read, or there may have been one."""
+"""Why there is no progress: its record cannot be read, or may have been purged."""
 
 
-class Failure(msgspec.Struct, frozen=True):
-    """An attempt that failed, and why."""
+class StageFailure(msgspec.Struct, frozen=True):
+    """A failed attempt at a stage, and its error."""
 
     stage: str
     round: int
@@ -49,10 +48,10 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Of one pipeline on one branch. `last` is the index of the last completed stage (-1: none), `durations` are
-    seconds, one for each completed stage. `attempts` and `spent`: how often the next stage was begun, and how many of
-    its retries are used up. `undoing`: the stage that a roll back leads to, while it is under way. `run` tells one run
-    from another that began anew. `finished`: so many rounds are done, and the rest of the record was cleared (C9).
+    """The progress of one pipeline on one branch. `last` is the index of the last completed stage (-1: none),
+    `durations` are seconds, one for each completed stage. `attempts` and `spent`: how often the next stage was begun,
+    and how many of its retries are used up. `undoing`: the stage that a rollback leads to, while it is under way. `run`
+    tells one run from another that began anew. `finished`: so many rounds are done, and the rest was cleared (C9).
     `version` is the branch's, at the checkpoint that the record was found in (C5)."""
 
     pipeline: str
@@ -63,7 +62,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     round: int = 1
     rounds: int = 1
     durations: tuple[float, ...] = ()
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[StageFailure, ...] = ()
     attempts: int = 0
     spent: int = 0
     undoing: str | None = None
@@ -79,7 +78,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.plan[self.last + 1] if -1 <= self.last < len(self.plan) - 1 else None
 
     def completing(self, seconds: float) -> Progress:
-        """The next stage is done."""
+        """Return the progress with the next stage completed."""
         last = self.last + 1
         return self._changed(
             last=last,
@@ -91,7 +90,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def undone(self) -> Progress:
-        """The last completed stage is taken back."""
+        """Return the progress without the last completed stage."""
         return self._changed(
             last=self.last - 1,
             completed=self.completed[:-1],
@@ -102,7 +101,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def failing(self, error: str, attempt: int, *, stage: str, final: bool) -> Progress:
-        failure = Failure(stage, self.round, attempt, error[:MAX_ERROR], now())
+        failure = StageFailure(stage, self.round, attempt, error[:MAX_ERROR], now())
         return self._changed(
             failures=(*self.failures, failure)[-MAX_FAILURES:],
             attempts=attempt,
@@ -118,11 +117,11 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def rolling_back(self, to: str) -> Progress:
-        """Whatever runs again afterwards is another run: its effects are to happen once more."""
+        """Return the progress of a new run that is rolled back: stages that run again have effects of their own."""
         return self._changed(run=new_id(), undoing=to, attempts=0, spent=0)
 
     def taken_up(self, plan: tuple[str, ...], rounds: int, executor: str, *, afresh: bool) -> Progress:
-        """As an executor goes on with it; `afresh`: it may fail as often as at first."""
+        """Return the progress as an executor goes on with it; `afresh`: it may fail as often as at first."""
         completed, last = self.completed, self.last
         if self.finished is not None:
             completed, last = plan, len(plan) - 1
@@ -139,11 +138,11 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def cleared(self, rounds: int, *, rolled_back: bool = False) -> Progress:
-        """What is left of it when there is nothing more to go on with."""
+        """Return what is left of the record when the run is over."""
         return Progress(pipeline=self.pipeline, run=self.run, finished=rounds, rolled_back=rolled_back, at=now())
 
     def as_metadata(self) -> dict[str, Any]:
-        """The plan without what is completed, which stands in it already."""
+        """Return the record; its plan is stored without the completed stages, which stand in it already."""
         kept = msgspec.structs.replace(self, plan=self.plan[len(self.completed) :], version=0)
         return {FIELD: msgspec.json.decode(msgspec.json.encode(kept))}  # with lists where it has tuples
 
@@ -152,7 +151,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ProgressEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """Something a pipeline tells while it runs. `seconds`: how long the stage took, or has been running."""
+    """An event that a pipeline reports while it runs. `seconds`: how long the stage took, or has been running."""
 
     kind: EventKind
     progress: Progress
@@ -166,7 +165,7 @@ class ProgressEvent(msgspec.Struct, frozen=True, kw_only=True):
 def broken_rule(
     progress: Progress | Missing, names: Sequence[str], *, pipeline: str, ttl: float | None, at: int
 ) -> str | None:
-    """Which rule of C4 a record breaks, in words; None: it can be gone on with."""
+    """Return which rule of C4 a record breaks, in words; None: it is valid."""
     if progress == "unreadable":
         return "the record cannot be read"
     if progress == "purged":
@@ -192,9 +191,9 @@ def broken_rule(
 
 
 def find_progress(
-    store: Store, owner: str, head: Checkpoint | None, *, finished: bool = True
+    store: OpenStore, owner: str, head: Checkpoint | None, *, finished: bool = True
 ) -> tuple[Checkpoint, Progress | Missing] | None:
-    """The newest record on the line of `head`, and where it stands, or how far one can look back.
+    """Return the newest record among `head` and its ancestors with its checkpoint, or the last one that can be read.
 
     A session carries it into each of its checkpoints; others (of restores, of people's saves) are looked past, deleted
     ones too. Without `finished`, so are records that were cleared.
@@ -215,13 +214,13 @@ def find_progress(
 
 
 def _has_record(checkpoint: Checkpoint) -> bool:
-    """Others may have a field of that name in their own metadata."""
+    """Return whether there is a record; programs may have a field of that name in their own metadata."""
     found = checkpoint.metadata.get(FIELD)
     return isinstance(found, dict) and "pipeline" in found
 
 
 def read_progress(checkpoint: Checkpoint) -> Progress | None:
-    """What a checkpoint says. None: nothing, or nothing that can be read."""
+    """Return the record in a checkpoint. None: there is none, or none that can be read."""
     plain = checkpoint.metadata.get(FIELD)
     try:
         found = msgspec.convert(plain, Progress)
@@ -230,8 +229,8 @@ def read_progress(checkpoint: Checkpoint) -> Progress | None:
     return msgspec.structs.replace(found, plan=found.completed + found.plan, version=checkpoint.version or 0)
 
 
-def current_progress(task: Task) -> Progress | None:
-    """How far the pipeline on the branch has come by now; None: none has begun, or it is done (C9)."""
+def current_progress(task: TaskHandle) -> Progress | None:
+    """Return how far the pipeline on the branch has come by now; None: none has begun, or it is done (C9)."""
     position = task.store.catalog.position(task.owner, task.id)
     head = None if position is None else task.store.wrap_intact(position.head)
     found = find_progress(task.store, task.owner, head)

@@ -1,23 +1,49 @@
-"""Stages: named pieces of work, and what is to be done when one fails."""
+"""Stages: named pieces of work, how each is retried, and the plan that a pipeline makes of them. Values; pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, get_args, overload
+
+import msgspec
 
 from lastgood.engine.step import OnError
 from lastgood.errors import InvalidError
 from lastgood.model.identity import check_name, check_number
-from lastgood.work.retry import Backoff, as_backoff
 
 if TYPE_CHECKING:
     from lastgood.work.context import StageContext
 
+OnInvalid = Literal["restart", "refuse"]
 Work = Callable[["StageContext"], Any]
 """Changes `ctx.state`. What it returns does not matter, unless it can be awaited: then it is."""
 
 MAX_STAGES = 1000
 """Their names stand in each checkpoint of a pipeline, and must find room there."""
+
+
+class Backoff(msgspec.Struct, frozen=True, kw_only=True):
+    """The waits between attempts, in seconds: the `first`, each next one `factor` times as long, at most `most`.
+    `jitter` is the part of each, from 0 to 1, that is random, so that many failures at once are not retried at once."""
+
+    first: float = 1.0
+    factor: float = 2.0
+    most: float = 60.0
+    jitter: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("first", 0, 1e9), ("factor", 1, 1e9), ("most", 0, 1e9), ("jitter", 0, 1)):
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not low <= value <= high:
+                raise InvalidError(f"{name} is not a number from {low}", hint="see lastgood.Backoff", field=name)
+
+    def delay(self, failures: int, chance: float) -> float:
+        """Return the wait after so many failures in a row (from 1); `chance` is random, from 0 to 1."""
+        try:
+            whole = min(self.most, self.first * self.factor ** (failures - 1))
+        except OverflowError:
+            whole = self.most
+        return whole * (1 - self.jitter * chance)
 
 
 class Stage:
@@ -47,7 +73,7 @@ class Stage:
         self.work = work
         self.name = check_name("stage", _name_of(work) if name is None else name)
         self.retries = check_number("retries", retries)
-        self.backoff = as_backoff(backoff)
+        self.backoff = _as_backoff(backoff)
         if timeout is not None and (type(timeout) not in (int, float) or not 0 < timeout < 1e9):
             raise InvalidError("timeout is not a number of seconds", hint="give one above 0", field="timeout")
         self.timeout = timeout
@@ -84,8 +110,45 @@ def stage(work: Work | None = None, /, **how: Any) -> Stage | Callable[[Work], S
     return (lambda function: Stage(function, **how)) if work is None else Stage(work)
 
 
-def as_plan(stages: Iterable[Any]) -> tuple[Stage, ...]:
-    """Stages as they are given: made by `stage`, functions, or objects with `run(ctx)` and perhaps `undo(ctx)`."""
+class StagePlan(msgspec.Struct, frozen=True):
+    """A pipeline's stages and rules. `chance` returns a random number from 0 to 1."""
+
+    name: str
+    stages: tuple[Stage, ...]
+    rounds: int
+    ttl: float | None
+    on_invalid: OnInvalid
+    chance: Callable[[], float]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(stage.name for stage in self.stages)
+
+    def job_of(self, index: int) -> StageJob:
+        return StageJob(self.stages[index], index, self.stages[index].work, "stage_succeeded")
+
+    def undo_of(self, index: int) -> StageJob | None:
+        """Return the job that undoes a stage; None: it has no `undo`."""
+        undo = self.stages[index].undo
+        return None if undo is None else StageJob(self.stages[index], index, undo, "stage_undone")
+
+    def following(self, job: StageJob) -> StageJob | None:
+        """Return the next job of the same round; None: it is not known before this one is done."""
+        is_last = job.index == len(self.stages) - 1
+        return None if is_last or job.type == "stage_undone" else self.job_of(job.index + 1)
+
+
+class StageJob(msgspec.Struct, frozen=True):
+    """A stage to be run, or to be undone; `type` is that of its checkpoint."""
+
+    stage: Stage
+    index: int
+    work: Work
+    type: Literal["stage_succeeded", "stage_undone"]
+
+
+def as_stages(stages: Iterable[Any]) -> tuple[Stage, ...]:
+    """Return stages of what was given: stages, functions, or objects with `run(ctx)` and perhaps `undo(ctx)`."""
     plan = tuple(map(_as_stage, stages))
     if not 0 < len(plan) <= MAX_STAGES:
         raise InvalidError(f"a pipeline has 1 to {MAX_STAGES} stages, not {len(plan)}", field="stages")
@@ -110,3 +173,10 @@ def _name_of(work: Work) -> str:
     if not isinstance(name, str):
         raise InvalidError("a stage has no name", hint="name it: lastgood.stage(name=…)(work)", field="stage")
     return name
+
+
+def _as_backoff(given: Backoff | float | None) -> Backoff:
+    """Return a Backoff; a number is its first wait."""
+    if isinstance(given, Backoff):
+        return given
+    return Backoff() if given is None else Backoff(first=given)

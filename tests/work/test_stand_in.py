@@ -9,8 +9,8 @@ from tests.support.programs import Meanwhile, Program
 
 from lastgood import LeaseError, Store
 from lastgood.work.control import Control
-from lastgood.work.holding import Hold
-from lastgood.work.steering import content_digest, find_artifact
+from lastgood.work.lease import HeldLease
+from lastgood.work.requests import content_digest, find_artifact
 
 
 @pytest.fixture
@@ -68,11 +68,11 @@ def test_a_lease_is_taken_from_who_lives_only_by_its_token(store: Store) -> None
     """C6: who had it is refused."""
     task = store.task("work")
     branch_id = task.save({}).branch_id or ""
-    program, person = Hold(store, "tester", "a program", 30), Hold(store, "tester", "a person", 30)
-    lease = program.take(branch_id)
+    program, person = HeldLease(store, "tester", "a program", 30), HeldLease(store, "tester", "a person", 30)
+    lease = program.acquire(branch_id)
     with pytest.raises(LeaseError):
-        person.take(branch_id, over=lease.token + 1)
-    assert person.take(branch_id, over=lease.token).executor == "a person"
+        person.acquire(branch_id, over=lease.token + 1)
+    assert person.acquire(branch_id, over=lease.token).executor == "a person"
     program.renew()
     assert program.lost is not None
     task.take_lease(lambda: lease.token)

@@ -1,4 +1,4 @@
-"""One run of a pipeline on a session: from where it stands to its end, or back to a stage."""
+"""One run of a pipeline on a session: from its progress to its end, or back to a stage."""
 
 from __future__ import annotations
 
@@ -10,70 +10,81 @@ from lastgood.engine.commit import KEPT
 from lastgood.errors import ConflictError, ControlError, InvalidError
 from lastgood.model.identity import new_id, now
 from lastgood.observe.log import log_warning
+from lastgood.work.attempt import StageRunner
 from lastgood.work.clock import Clock
-from lastgood.work.performing import Performer
-from lastgood.work.plan import Outcome, Plan
+from lastgood.work.inbox import Stopped
 from lastgood.work.progress import EventKind, Missing, Progress, broken_rule, find_progress
-from lastgood.work.session import Session, Stopped, count_rounds
-from lastgood.work.standing import Listener, Standing
+from lastgood.work.requests import count_rounds
+from lastgood.work.session import Session
+from lastgood.work.tracker import Tracker
 
 if TYPE_CHECKING:
-    from lastgood.task import Task
-    from lastgood.work.driving import Driver
-    from lastgood.work.plan import Job
+    from lastgood.engine.checkpoint import Checkpoint
+    from lastgood.work.attempt import Drive
+    from lastgood.work.handle import TaskHandle
+    from lastgood.work.stage import StageJob, StagePlan
+    from lastgood.work.tracker import Listener
 
 BEAT_SECONDS = 5.0
 Found = Progress | Missing | None
 
 
-class Running:
+class Outcome(msgspec.Struct, frozen=True):
+    """How a run ended. `stopped` says why it ended early ("stopped", "cancelled", "interrupted"); None: it is done."""
+
+    state: Any
+    checkpoint: Checkpoint
+    stopped: str | None = None
+
+
+class PipelineRun:
     """Made for one run, and used once."""
 
     def __init__(
-        self, plan: Plan, task: Task, driver: Driver, listener: Listener | None, options: dict[str, Any]
+        self, plan: StagePlan, task: TaskHandle, drive: Drive, listener: Listener | None, options: dict[str, Any]
     ) -> None:
-        """`options` are those of a session."""
+        """`drive` runs what asynchronous stages return; `options` are those of a session."""
         self._plan = plan
         self._task = task
-        self._driver = driver
+        self._drive = drive
         self._clock: Clock = options.get("clock") or Clock()
-        self._standing = Standing(task, self._clock, listener)
+        self._tracker = Tracker(task, self._clock, listener)
         _check(plan, task, options)
         self._options = options
         self._session: Session | None = None
-        self._performer: Performer | None = None
+        self._runner: StageRunner | None = None
         self._is_interrupted = False
 
     def run(self, first: Any, *, restart: bool) -> Outcome:
-        """From where it stands to the end. `first`: the state to begin with; KEPT: the one that is there."""
+        """Run to the end, from where the pipeline is. `first`: the state to begin with; KEPT: the one that is there."""
         head = self._task.refresh()
-        more = "yes" if head is None or restart else self._look_for_more()
+        more = "yes" if head is None or restart else self._find_more_work()
         if head is not None and more == "no":
             return Outcome(head.state, head)
         with self._begin_session(first, restart=restart or more == "again") as session:
             self._begin(None if restart else self._find(), first)
-            self._take_back()
+            self._undo_stages()
             while (job := self._next()) is not None:
-                self._perform(job)
-            done = self._standing.progress
-            self._standing.finish(done.cleared(done.round))
+                self._do(job)
+            done = self._tracker.progress
+            self._tracker.finish(done.cleared(done.round))
         return self._end(session, "completed")
 
     def roll_back(self, to: str) -> Outcome:
-        """Take back the completed stages, the last one first, down to `to` and with it."""
+        """Undo the completed stages, the last one first, down to `to` and with it."""
         self._task.refresh()
         self._require_completed(to, self._find(finished=False))
         with self._begin_session(KEPT, restart=True) as session:
-            standing = self._standing
+            tracker = self._tracker
             self._go_on(self._require_completed(to, self._find(finished=False)), "resumed")
-            if to in standing.progress.completed and standing.progress.undoing != to:
-                standing.move(standing.progress.rolling_back(to))
+            if to in tracker.progress.completed and tracker.progress.undoing != to:
+                tracker.set(tracker.progress.rolling_back(to))
                 session.save(type="before_rollback", message=f"before rolling back to {to}")
-            self._take_back()
-            if to in standing.progress.completed:
+            self._undo_stages()
+            if to in tracker.progress.completed:
                 raise ConflictError("the work was led elsewhere while it was rolled back", hint="look where it is now")
-            left = msgspec.structs.replace(standing.progress, rolled_back=True)
-            standing.finish(left if left.completed else left.cleared(left.round - 1, rolled_back=True))
+            left = msgspec.structs.replace(tracker.progress, rolled_back=True)
+            tracker.finish(left if left.completed else left.cleared(left.round - 1, rolled_back=True))
             session.save(type="rolled_back", message=f"rolled back to {to}", control_state="stopped")
         return self._end(session, "rolled_back")
 
@@ -85,8 +96,8 @@ class Running:
 
     # --- where it stands -----------------------------------------------------------------------------------
 
-    def _look_for_more(self) -> Literal["no", "yes", "again"]:
-        """Whether there is something to be done; "again": by work that had come to an end."""
+    def _find_more_work(self) -> Literal["no", "yes", "again"]:
+        """Return whether there is something to be done; "again": by work that had ended."""
         head, found = self._task.head, self._find()
         assert head is not None
         if head.control_state != "completed":
@@ -109,7 +120,7 @@ class Running:
         return None if found is None else found[1]
 
     def _is_valid(self, found: Progress | Missing) -> bool:
-        """C4: if it cannot be gone on with, that is said once; or refused."""
+        """Return whether a record is valid (C4); if not, that is logged, or refused."""
         plan = self._plan
         rule = broken_rule(found, plan.names, pipeline=plan.name, ttl=plan.ttl, at=now())
         if rule is None:
@@ -125,7 +136,7 @@ class Running:
         return False
 
     def _require_completed(self, to: str, found: Found) -> Progress:
-        """A record that can be rolled back to `to`, or was just now."""
+        """Return the record, if it can be rolled back to `to`, or was just now."""
         plan = self._plan
         if to not in plan.names:
             raise InvalidError(f"there is no stage {to!r}", hint=f"one of {', '.join(plan.names)}")
@@ -137,30 +148,30 @@ class Running:
         raise InvalidError(f"the stage {to!r} is not completed{rule and ': '}{rule}", hint="there is nothing to undo")
 
     def _begin(self, found: Found, first: Any) -> None:
-        self._standing.first = KEPT
-        if isinstance(found, Progress) and self._standing.is_at(found):  # made by the session just now
-            self._standing.arrive("begun")
+        self._tracker.first_state = KEPT
+        if isinstance(found, Progress) and self._tracker.is_tracking(found):  # made by the session just now
+            self._tracker.arrive("begun")
         else:
-            self._take_up(found, first, "resumed")
+            self._go_on_or_begin(found, first, "resumed")
 
-    def _take_up(self, found: Found, first: Any, kind: EventKind) -> None:
-        """Go on where the record says, or begin. It is said before the first heartbeat (C3)."""
-        session, standing = self._require_session(), self._standing
+    def _go_on_or_begin(self, found: Found, first: Any, kind: EventKind) -> None:
+        """Go on where the record says, or begin. That is reported before the first heartbeat (C3)."""
+        session, tracker = self._require_session(), self._tracker
         if found is not None and self._is_valid(found):
             assert isinstance(found, Progress)
             self._go_on(found, kind)
             return
-        standing.move(self._fresh(session.executor))
-        standing.arrive("begun")
-        standing.first = first
+        tracker.set(self._fresh(session.executor))
+        tracker.arrive("begun")
+        tracker.first_state = first
         session.save(type="started")
-        standing.first = KEPT
+        tracker.first_state = KEPT
 
     def _go_on(self, found: Progress, kind: EventKind) -> None:
         session = self._require_session()
         rounds = self._plan.rounds + session.rounds
-        self._standing.move(found.taken_up(self._plan.names, rounds, session.executor, afresh=self._was_over))
-        self._standing.arrive(kind)
+        self._tracker.set(found.taken_up(self._plan.names, rounds, session.executor, afresh=self._was_over))
+        self._tracker.arrive(kind)
 
     def _fresh(self, executor: str) -> Progress:
         plan = self._plan
@@ -171,75 +182,75 @@ class Running:
     # --- going on ------------------------------------------------------------------------------------------
 
     def _begin_session(self, first: Any, *, restart: bool) -> Session:
-        head, standing = self._task.head, self._standing
+        head, tracker = self._task.head, self._tracker
         self._was_over = head is not None and head.control_state in ("failed", "stopped")
         session = Session(
             self._task,
-            state=standing.provide,
-            load=standing.load,
-            about=standing.about,
-            beat=(BEAT_SECONDS, standing.beat) if standing.is_heard else None,
+            state=tracker.state,
+            load=tracker.load,
+            about=tracker.fields,
+            beat=(BEAT_SECONDS, tracker.beat) if tracker.has_listener else None,
             restart=restart,
             **self._options,
         )
         if head is None:
-            standing.first = first
-            standing.move(self._fresh(session.executor))
+            tracker.first_state = first
+            tracker.set(self._fresh(session.executor))
         self._session = session
-        self._performer = Performer(session, standing, self._driver, self._clock, self._plan)
+        self._runner = StageRunner(session, tracker, self._drive, self._clock, self._plan)
         if self._is_interrupted:
             session.interrupt()
         return session
 
-    def _next(self) -> Job | None:
-        """What is to be done, after what people asked for."""
-        self._attend()
-        progress, last = self._standing.progress, len(self._plan.stages) - 1
+    def _next(self) -> StageJob | None:
+        """Return the next job, after requests were fulfilled."""
+        self._pass_boundary()
+        progress, last = self._tracker.progress, len(self._plan.stages) - 1
         if progress.last == last:
             rounds = self._plan.rounds + self._require_session().rounds
             if progress.round >= rounds:
                 return None
-            self._standing.move(progress.next_round(rounds), "round")
-        return self._plan.doing(self._standing.progress.last + 1)
+            self._tracker.set(progress.next_round(rounds), "round")
+        return self._plan.job_of(self._tracker.progress.last + 1)
 
-    def _take_back(self) -> None:
-        """As far as a roll back that is under way leads."""
+    def _undo_stages(self) -> None:
+        """Undo stages as far as a rollback that is under way leads."""
         while self._is_rolling_back():
-            job = self._plan.undoing(self._standing.progress.last)
+            job = self._plan.undo_of(self._tracker.progress.last)
             if job is None:
-                self._standing.move(self._standing.progress.undone())
+                self._tracker.set(self._tracker.progress.undone())
             else:
-                self._perform(job)
+                self._do(job)
 
     def _is_rolling_back(self) -> bool:
-        """After what people asked for, which may lead elsewhere."""
-        if self._standing.progress.undoing is not None:
-            self._attend()
-        return self._standing.progress.undoing is not None
+        """Return whether a rollback is under way, after requests were fulfilled: they may move the work."""
+        if self._tracker.progress.undoing is not None:
+            self._pass_boundary()
+        return self._tracker.progress.undoing is not None
 
-    def _attend(self) -> None:
-        session, performer = self._require_session(), self._performer
-        assert performer is not None
-        if performer.is_ahead and not self._standing.is_elsewhere():
+    def _pass_boundary(self) -> None:
+        session, runner = self._require_session(), self._runner
+        assert runner is not None
+        if runner.is_ahead and not self._tracker.has_moved():
             try:
                 session.pass_boundary()
             except Stopped:
-                performer.fall_back("the work ended before it began")
+                runner.drop_ahead("the work ended before it began")
                 raise
             return
-        performer.fall_back("the work was led elsewhere")
+        runner.drop_ahead("the work was led elsewhere")
         session.boundary()
-        while self._standing.is_elsewhere():
-            self._take_up(self._find(), KEPT, "restored")
+        while self._tracker.has_moved():
+            self._go_on_or_begin(self._find(), KEPT, "restored")
 
-    def _perform(self, job: Job) -> None:
-        assert self._performer is not None
-        self._performer.perform(job)
+    def _do(self, job: StageJob) -> None:
+        assert self._runner is not None
+        self._runner.do(job)
 
     def _end(self, session: Session, kind: EventKind) -> Outcome:
         head = self._task.head
         assert head is not None
-        self._standing.tell(kind if session.stopped is None else "stopped", error=session.stopped)
+        self._tracker.report(kind if session.stopped is None else "stopped", error=session.stopped)
         return Outcome(head.state, head, session.stopped)
 
     def _require_session(self) -> Session:
@@ -247,7 +258,7 @@ class Running:
         return self._session
 
 
-def _check(plan: Plan, task: Task, options: dict[str, Any]) -> None:
+def _check(plan: StagePlan, task: TaskHandle, options: dict[str, Any]) -> None:
     for name in ("state", "load", "about", "beat", "anytime", "restart"):
         if name in options:
             raise InvalidError(f"a pipeline sees to the {name} of its session itself", field=name)

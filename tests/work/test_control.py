@@ -12,7 +12,7 @@ from tests.support.programs import KilledError, Meanwhile, Program, another_host
 import lastgood
 from lastgood import ConflictError, ControlError, NotFoundError, Store
 from lastgood.task import Task
-from lastgood.work.control import StandIn
+from lastgood.work.inbox import StandIn
 
 
 @pytest.fixture
@@ -133,14 +133,14 @@ def test_a_session_that_was_silent_for_long_is_asked_and_not_replaced(
 def test_a_session_that_begins_just_now_does_what_was_asked(
     program: Program, person: lastgood.Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    meet = StandIn.meet
+    meet = StandIn.fulfil
     session = program.session()
 
     def begin_first(self: StandIn, request: lastgood.Request) -> None:
         session.__enter__()
         meet(self, request)
 
-    monkeypatch.setattr(StandIn, "meet", begin_first)
+    monkeypatch.setattr(StandIn, "fulfil", begin_first)
     asked = person.guide("hello")
     assert (asked.met, asked.alive) == (False, True)
     with session_ends(session):

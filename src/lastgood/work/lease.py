@@ -1,4 +1,4 @@
-"""Holding a lease: taking it, taking over from who is gone, keeping it."""
+"""The lease of a branch: acquiring it, taking it over from a process that has ended, renewing it."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from lastgood.model.lease import Lease
 from lastgood.work.clock import Clock
 
 if TYPE_CHECKING:
-    from lastgood.store import Store
+    from lastgood.work.handle import OpenStore
 
-SECONDS = 30.0
+LEASE_SECONDS = 30.0
 RENEWALS = 3
-"""So often within the time of a lease: two may fail before it runs out."""
+"""So often within the time of a lease: two may fail before it expires."""
 
 
 def name_executor() -> str:
+    """Return the name of this process as the holder of a lease."""
     process = this_process()
     return f"{process.host}:{process.pid}"
 
 
-class Hold:
-    """A lease as its holder has it. `lost` says, once and for all, that it is someone else's now."""
+class HeldLease:
+    """A lease as its holder has it. `lost` is set, for good, when another process has taken it over."""
 
-    def __init__(self, store: Store, owner: str, executor: str, seconds: float, clock: Clock | None = None) -> None:
+    def __init__(self, store: OpenStore, owner: str, executor: str, seconds: float, clock: Clock | None = None) -> None:
         self._store = store
         self._owner = owner
         self._clock = clock or Clock()
@@ -33,11 +34,14 @@ class Hold:
         self.seconds = seconds
         self.token = 0
         self.lost: LeaseError | None = None
-        self._is_silent = False
-        self._until = 0.0
+        self._has_alerted = False
+        self._expires = 0.0
 
-    def take(self, branch_id: str, *, over: int | None = None) -> Lease:
-        """LeaseError while someone works there who is not known to be gone; `over`: nor has this token."""
+    def acquire(self, branch_id: str, *, over: int | None = None) -> Lease:
+        """Take the lease, also from a holder whose process is dead, or whose token is `over`.
+
+        LeaseError while another process holds it that may be alive.
+        """
         catalog, actor, begun = self._store.catalog, self._store.actor(), self._clock.now()
         before = catalog.lease(self._owner, branch_id)
         about = (self._owner, branch_id, this_process(), self.executor, self.seconds, actor)
@@ -51,36 +55,36 @@ class Hold:
         if before is not None:
             self._store.meter.count("lease_takeovers")
         self.token = lease.token
-        self._until = begun + self.seconds
+        self._expires = begun + self.seconds
         return lease
 
-    def is_good(self) -> bool:
-        """Whether nobody can have taken over. When its time has passed, the backend is asked."""
-        if self._clock.now() >= self._until:
+    def is_valid(self) -> bool:
+        """Return whether no other process can have taken it over. The catalog is asked when its time has passed."""
+        if self._clock.now() >= self._expires:
             self.renew()
-        return self.lost is None and self._clock.now() < self._until
+        return self.lost is None and self._clock.now() < self._expires
 
     def renew(self) -> None:
-        """Never raises: a backend that is away is asked again next time."""
+        """Extend it. Never raises: a catalog that is unavailable is asked again next time."""
         begun = self._clock.now()
         try:
             self._store.catalog.renew_lease(self.token, self.seconds)
-            self._until = begun + self.seconds
-            self._is_silent = False
+            self._expires = begun + self.seconds
+            self._has_alerted = False
         except LeaseError as error:
             self.lost = error
         except CheckpointError as error:
-            if self._is_silent:  # said already
-                return
-            self._is_silent = True
-            self._store.alert(f"the lease of {self.executor} was not renewed: {error}", error=error, code="session")
+            if not self._has_alerted:
+                self._has_alerted = True
+                self._alert("renewed", error)
 
     def release(self) -> None:
-        """Never raises: what is not released runs out."""
+        """Give it back. Never raises: a lease that is not released expires."""
         if self.token and self.lost is None:
             try:
                 self._store.catalog.release_lease(self.token)
             except CheckpointError as error:
-                self._store.alert(
-                    f"the lease of {self.executor} was not released: {error}", error=error, code="session"
-                )
+                self._alert("released", error)
+
+    def _alert(self, what: str, error: CheckpointError) -> None:
+        self._store.alert(f"the lease of {self.executor} was not {what}: {error}", error=error, code="session")

@@ -1,0 +1,163 @@
+"""Who fulfils requests: a running session, at its boundaries and while it waits; or a stand-in, when there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from lastgood.catalog.values import FulfilledRequest
+from lastgood.engine.commit import KEPT
+from lastgood.errors import IntegrityError, InvalidError, UnavailableError
+from lastgood.work.lease import HeldLease, name_executor
+from lastgood.work.requests import NEEDS_PROGRAM, find_answer, fulfil
+
+if TYPE_CHECKING:
+    from lastgood.engine.checkpoint import Checkpoint
+    from lastgood.model.request import Request
+    from lastgood.work.autosave import Saver
+    from lastgood.work.handle import TaskHandle
+
+
+STAND_IN_SECONDS = 10.0
+STANDING_IN = " (standing in)"
+"""Suffix of the executor that fulfils a request without a session: no program works on the branch then."""
+
+
+class Stopped(BaseException):
+    """Raised by `boundary` and `ask` where the work is to end. `with task.session()` catches it; everything is saved.
+
+    Not an Exception, so that code which goes on after errors does not go on after this.
+    """
+
+    def __init__(self, reason: Literal["stopped", "cancelled", "interrupted"]) -> None:
+        super().__init__(f"the work was {reason}")
+        self.reason = reason
+
+
+class Inbox:
+    """The open requests of a session's branch. `load` gives the program another state, when one is restored."""
+
+    def __init__(self, task: TaskHandle, saver: Saver, load: Callable[[Any], object] | None) -> None:
+        self.task = task
+        self._saver = saver
+        self._load = load
+        self._fulfilled: set[str] = set()
+        self._answer: str | None = None
+        self._heard: set[str] = set()
+        self._has_alerted = False
+
+    def read(self) -> list[Request]:
+        """Return the open requests, oldest first."""
+        return [request for request in self.task.requests() if request.id not in self._fulfilled]
+
+    def fulfil(self) -> None:
+        """Fulfil the open requests. Raises Stopped when one of them ends the work.
+
+        After an answer the rest waits: the work must have it before something changes where it stands.
+        """
+        for request in self._read_or_alert():
+            try:
+                fulfil(self, request)
+            except UnavailableError as error:
+                self.task.alert(f"what people asked for ({request.kind}) has to wait: {error}", error, "session")
+                return
+            head = self.task.head
+            if request.kind in ("stop", "cancel") and head is not None and head.control_state == "stopped":
+                raise Stopped("stopped" if request.kind == "stop" else "cancelled")
+            if self.has_answer:
+                return
+
+    @property
+    def has_answer(self) -> bool:
+        return self._answer is not None
+
+    def take_answer(self) -> str | None:
+        """Return, once, the answer that was given while the session waited for it."""
+        answer, self._answer = self._answer, None
+        return answer
+
+    def find_earlier_answer(self, question_id: str) -> str | None:
+        """Return, once, an answer that was given while no session waited for it."""
+        given = find_answer(self.task)
+        if given is None or given.id in self._heard or given.decisions[-1]["id"] != question_id:
+            return None
+        self._heard.add(given.id)
+        return str(given.decisions[-1]["answer"])
+
+    def mark(self, type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> Checkpoint:
+        """Save the present as a checkpoint that fulfils the request."""
+        saved = self._saver.save(type, met=[FulfilledRequest(request.id, outcome or {})], **fields)
+        self._note_fulfilled(request)
+        if type == "answered":
+            self._answer = str(fields["decisions"][-1]["answer"])
+            self._heard.add(saved.id)
+        return saved
+
+    def rewind(self, request: Request) -> None:
+        """Restore the checkpoint that the request names."""
+        data, present = request.data, self._saver.present()
+        what = data.get("what", "both")
+        if what != "files" and self._load is None and present is not KEPT:
+            raise InvalidError("this program cannot take another state", hint="it gives `state` alone, and no `load`")
+        how = {"verify": data.get("verify", True), "message": data.get("message", "")}
+        if present is not KEPT:
+            how["present"] = present
+        result = self.task.rewind(data["checkpoint"], what, request=request.id, **how)
+        self._note_fulfilled(request)
+        self._saver.note_saves()
+        if self._load is not None and what != "files":
+            self._load(result.state)
+
+    def _read_or_alert(self) -> list[Request]:
+        """Return nothing while requests cannot be read: that is an alert, once, and the work goes on (A8)."""
+        try:
+            found = self.read()
+        except (UnavailableError, IntegrityError) as error:
+            if not self._has_alerted:
+                self.task.alert(f"what people ask of the work cannot be read: {error}", error, "session")
+            self._has_alerted = True
+            return []
+        self._has_alerted = False
+        return found
+
+    def _note_fulfilled(self, request: Request) -> None:
+        self._fulfilled.add(request.id)
+        self.task.store.meter.count("requests_met", {"kind": request.kind})
+
+
+def close_requests(task: TaskHandle) -> None:
+    """Fulfil or refuse what a session that has ended left open; requests that let the work go on stay open."""
+    for request in task.requests():
+        if request.kind == "restore":
+            ended = FulfilledRequest(request.id, {"reason": "the work ended before it came to that: ask again"})
+            task.end_request(ended, "refused")
+        elif request.kind not in NEEDS_PROGRAM:
+            StandIn(task).fulfil(request)
+
+
+class StandIn:
+    """Fulfils requests on a branch that no session works on: the state and the files stay as they are."""
+
+    def __init__(self, task: TaskHandle) -> None:
+        self.task = task
+
+    def fulfil(self, request: Request) -> None:
+        """Fulfil a request under a lease of its own. LeaseError when a session has begun just now."""
+        hold = HeldLease(self.task.store, self.task.owner, name_executor() + STANDING_IN, STAND_IN_SECONDS)
+        with self.task.store.catalog.queue():  # so that two of them do not exclude each other
+            self.task.take_lease(lambda: hold.acquire(request.branch_id).token)
+            try:
+                self.task.refresh()
+                fulfil(self, request)
+            finally:
+                self.task.drop_lease(hold.token, hold.release)
+
+    def mark(self, type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> Checkpoint:
+        """Record that the request is fulfilled."""
+        return self.task.advance(
+            KEPT, capture=False, type=type, met=(FulfilledRequest(request.id, outcome or {}),), **fields
+        )
+
+    def rewind(self, request: Request) -> None:
+        """Never called: without a session a restore is done directly."""
+        raise NotImplementedError

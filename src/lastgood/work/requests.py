@@ -1,0 +1,335 @@
+"""Requests of people to the work on a branch: which are allowed in each control state, and how each is fulfilled.
+
+A request is fulfilled in the very commit that does what it asks, or ended with the reason why it is refused (A11, A15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from lastgood.catalog.values import FulfilledRequest
+from lastgood.codec.encode import encode
+from lastgood.errors import (
+    ConflictError,
+    ControlError,
+    EvidenceError,
+    IntegrityError,
+    InvalidError,
+    LeaseError,
+    NotFoundError,
+    UnstorableError,
+)
+from lastgood.model.control import describe
+from lastgood.model.digest import digest
+from lastgood.model.identity import check_name, check_text
+
+if TYPE_CHECKING:
+    from lastgood.engine.checkpoint import Checkpoint
+    from lastgood.model.request import Request, RequestKind
+    from lastgood.work.handle import TaskHandle
+
+# --- what is allowed ---------------------------------------------------------------------------------------
+
+_ACTIVE = ("running", "waiting_for_input", "paused")
+_ALLOWED_IN: dict[str, tuple[str, ...]] = {
+    "pause": ("running", "waiting_for_input"),
+    "resume": ("paused", "stopped", "failed"),
+    "stop": _ACTIVE,
+    "cancel": _ACTIVE,
+    "retry": ("stopped", "failed"),
+    "rounds": (*_ACTIVE, "completed"),
+    "answer": ("waiting_for_input",),
+    "guide": ("idle", *_ACTIVE, "stopped", "completed", "failed"),
+    "edit": ("idle", *_ACTIVE, "stopped", "completed", "failed"),
+    "restore": ("idle", *_ACTIVE, "stopped", "completed", "failed"),
+}
+_FULFILLED_IN: dict[str, tuple[str, ...]] = {
+    "pause": ("paused",),
+    "resume": ("running", "waiting_for_input"),
+    "retry": ("running", "waiting_for_input"),
+    "stop": ("stopped",),
+    "cancel": ("stopped",),
+}
+_ADVICE = {
+    "idle": "it was never run: run it first",
+    "running": "it is running",
+    "waiting_for_input": "it waits for an answer",
+    "paused": "resume it first",
+    "stopped": "retry it, or fork it",
+    "completed": "it is done: add rounds, or run it again with restart",
+    "failed": "retry it, or go back to a good checkpoint",
+}
+_STATE_AFTER = {
+    "pause": "paused",
+    "resume": "running",
+    "retry": "running",
+    "answer": "running",
+    "stop": "stopped",
+    "cancel": "stopped",
+}
+_OPPOSITE = {"pause": ("resume", "retry"), "resume": ("pause",), "retry": ("pause",)}
+NEEDS_PROGRAM = ("resume", "retry", "rounds")
+"""Kinds that only a program can fulfil: such a request waits until the work is run."""
+
+
+def check_allowed(kind: RequestKind, state: str) -> Literal["allowed", "already"]:
+    """Return "already" when work in that state is as requested. ControlError, with the reason, when it cannot be."""
+    if state in _FULFILLED_IN.get(kind, ()):
+        return "already"
+    if state not in _ALLOWED_IN[kind]:
+        raise ControlError(
+            f"work that is {describe(state)} {_refusal(kind)}", hint=_ADVICE.get(state), state=state, wanted=kind
+        )
+    return "allowed"
+
+
+def stays_fulfilled(kind: RequestKind, state: str, open_kinds: Iterable[RequestKind]) -> bool:
+    """Return whether work that is as requested already still is when all open requests, oldest first, are fulfilled."""
+    for one in open_kinds:
+        state = _STATE_AFTER.get(one, state)
+    try:
+        return check_allowed(kind, state) == "already"
+    except ControlError:
+        return True
+
+
+def _refusal(kind: RequestKind) -> str:
+    if kind == "answer":
+        return "has asked nothing"
+    if kind == "rounds":
+        return "cannot be given more rounds"
+    return f"cannot be {'retried' if kind == 'retry' else kind.rstrip('e') + 'ed' if kind != 'stop' else 'stopped'}"
+
+
+# --- fulfilling --------------------------------------------------------------------------------------------
+
+
+class Controlled(Protocol):
+    """Work that requests are fulfilled on: a session's, or that of a branch which no program works on."""
+
+    @property
+    def task(self) -> TaskHandle: ...
+
+    def mark(self, type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> Checkpoint:
+        """Save the present as a checkpoint that fulfils the request."""
+
+    def rewind(self, request: Request) -> None:
+        """Restore the checkpoint that the request names."""
+
+
+def fulfil(work: Controlled, request: Request) -> None:
+    """Do what is requested, or refuse it with the reason; leave it open when that has to wait for an answer.
+
+    Raises what is wrong with the work, not with the request: LeaseError, ConflictError, UnstorableError,
+    UnavailableError. Then the request is as it was.
+    """
+    try:
+        if check_allowed(request.kind, _state(work)) == "already":
+            _refuse_earlier(work, request, _OPPOSITE.get(request.kind, ()), "the contrary was wanted since")
+            _end(work, request, "met", {"note": f"it was {describe(_state(work))} already"})
+        else:
+            _HANDLERS[request.kind](work, request)
+    except _NotYet:
+        return
+    except (LeaseError, UnstorableError):
+        raise
+    except (InvalidError, NotFoundError, ControlError, EvidenceError) as error:
+        _end(work, request, "refused", {"reason": str(error)})
+    except (ConflictError, IntegrityError) as error:
+        if request.kind == "restore":  # that checkpoint is deleted, or damaged
+            _end(work, request, "refused", {"reason": str(error)})
+        elif any(request.id == one.id for one in work.task.requests()):  # else it was withdrawn
+            raise
+
+
+def _end(work: Controlled, request: Request, status: Literal["met", "refused"], outcome: dict[str, Any]) -> None:
+    try:
+        work.task.end_request(FulfilledRequest(request.id, outcome), status)
+    except LeaseError:
+        raise
+    except ConflictError:
+        pass  # it was withdrawn
+
+
+def _pause(work: Controlled, request: Request) -> None:
+    if _state(work) == "waiting_for_input":
+        raise _NotYet
+    work.mark("paused", request, control_state="paused")
+
+
+def _resume(work: Controlled, request: Request) -> None:
+    work.mark("resumed", request, control_state="running")
+
+
+def _stop(work: Controlled, request: Request) -> None:
+    _end_others(work, request)
+    work.mark("stopped", request, control_state="stopped")
+
+
+def _cancel(work: Controlled, request: Request) -> None:
+    _end_others(work, request)
+    work.mark("cancelled", request, control_state="stopped")
+
+
+def _end_others(work: Controlled, request: Request) -> None:
+    """End requests that a stop makes pointless: they must not stop or pause the work when it is run again."""
+    _refuse_earlier(work, request, ("pause", "resume", "retry"), "it was stopped instead")
+    for other in work.task.requests():
+        if other.id != request.id and other.kind in ("stop", "cancel"):
+            _end(work, other, "met", {"note": "it was stopped already"})
+
+
+def _refuse_earlier(work: Controlled, request: Request, kinds: Sequence[str], reason: str) -> None:
+    for other in work.task.requests():
+        if other.id == request.id:
+            return
+        if other.kind in kinds:
+            _end(work, other, "refused", {"reason": reason})
+
+
+def _guide(work: Controlled, request: Request) -> None:
+    entry = {"id": request.id, "text": request.data["text"], "by": request.actor, "at": request.at}
+    work.mark("guided", request, guidance=[*_companions(work, "guidance"), entry])
+
+
+def _add_rounds(work: Controlled, request: Request) -> None:
+    entry = {"id": request.id, "rounds": request.data["rounds"], "by": request.actor, "at": request.at}
+    work.mark("rounds_added", request, guidance=[*_companions(work, "guidance"), entry])
+
+
+def _edit(work: Controlled, request: Request) -> None:
+    artifacts = _companions(work, "artifacts")
+    artifact = find_artifact(artifacts, request.data["artifact"])
+    if request.data.get("over") not in (None, content_digest(artifact)):
+        raise ControlError("the artifact was changed meanwhile", hint="look at it again, and edit what is there now")
+    version = next_version(artifact)
+    edited = {"content": request.data["content"], "version": version, "edited_by": request.actor}
+    artifacts[artifacts.index(artifact)] = {**artifact, **edited}
+    work.mark("edited", request, outcome={"version": version}, artifacts=artifacts)
+
+
+def _answer(work: Controlled, request: Request) -> None:
+    question = find_question(work.task)
+    if question is None:
+        raise ControlError("nothing is asked", hint="it was answered already, or the work went on")
+    if request.data.get("question") not in (None, question["id"]):
+        raise ControlError("that question is not open any more", hint="look what is asked now: `lastgood status`")
+    answer = request.data["answer"]
+    check_answer(question, answer)
+    decision = {
+        "id": question["id"],
+        "question": question["text"],
+        "answer": answer,
+        "by": request.actor,
+        "at": request.at,
+    }
+    decisions = [*_companions(work, "decisions"), decision]
+    work.mark("answered", request, control_state="running", decisions=decisions)
+
+
+def _restore(work: Controlled, request: Request) -> None:
+    if _state(work) == "waiting_for_input":
+        raise _NotYet
+    work.rewind(request)
+
+
+class _NotYet(Exception):  # noqa: N818
+    """Raised while the work waits for an answer: the request stays open."""
+
+
+_HANDLERS: dict[str, Callable[[Controlled, Request], None]] = {
+    "pause": _pause,
+    "resume": _resume,
+    "retry": _resume,
+    "stop": _stop,
+    "cancel": _cancel,
+    "guide": _guide,
+    "rounds": _add_rounds,
+    "edit": _edit,
+    "answer": _answer,
+    "restore": _restore,
+}
+
+
+def _state(work: Controlled) -> str:
+    head = work.task.head
+    return "idle" if head is None else head.control_state
+
+
+def _companions(work: Controlled, name: str) -> list[Any]:
+    head = work.task.head
+    return [] if head is None else list(getattr(head, name) or ())
+
+
+# --- questions, artifacts and rounds -----------------------------------------------------------------------
+
+_WITHOUT_PROGRAM = ("guided", "edited", "rounds_added", "paused", "resumed", "idle", "before_restore", "restored")
+"""Types of checkpoints that are made without the program going on."""
+
+
+def make_question(text: str, choices: Sequence[str] | None, key: str | None) -> dict[str, Any]:
+    """Return a question; its id depends on its key, or else its text, and on the choices."""
+    check_text("question", text)
+    for choice in choices or ():
+        check_text("a choice", choice)
+    name = text if key is None else check_name("key", key)
+    about = {"key": name, "text": text, "choices": list(choices or ())}
+    return {"id": digest("\0".join((name, *(choices or ()))).encode()).hex()[:32], **about}
+
+
+def find_question(task: TaskHandle) -> dict[str, Any] | None:
+    """Return what the work asks, while it waits for an answer."""
+    head = task.head
+    if head is None or head.control_state != "waiting_for_input":
+        return None
+    question = head.metadata.get("question")
+    if question is None:  # something was saved since it was asked
+        asked = task.store.list_checkpoints(head.branch_id or "", 1, "question", owner=task.owner)
+        question = asked[0].metadata.get("question") if asked else None
+    return question if isinstance(question, dict) else None
+
+
+def find_answer(task: TaskHandle) -> Checkpoint | None:
+    """Return the checkpoint of the last answer, unless the work has gone on since, or is on another branch."""
+    found = task.head
+    while found is not None and found.type in _WITHOUT_PROGRAM and found.parent_id is not None:
+        branch_id = found.branch_id
+        try:
+            found = task.store.get_checkpoint(found.parent_id, owner=task.owner)
+        except NotFoundError:
+            return None
+        if found.branch_id != branch_id:
+            return None
+    return found if found is not None and found.type == "answered" else None
+
+
+def check_answer(question: Mapping[str, Any], answer: object) -> None:
+    """InvalidError when the answer is not one of the choices."""
+    choices = question.get("choices")
+    if choices and answer not in choices:
+        raise InvalidError(f"{str(answer)[:80]!r} is not one of the choices", hint=f"one of {', '.join(choices)}")
+
+
+def find_artifact(artifacts: Sequence[Any], wanted: str) -> dict[str, Any]:
+    """Return an artifact by its id or its name. NotFoundError when there is none."""
+    for artifact in artifacts:
+        if isinstance(artifact, dict) and wanted in (artifact.get("id"), artifact.get("name")):
+            return artifact
+    raise NotFoundError(f"there is no artifact {wanted!r}", hint="`lastgood show` lists them")
+
+
+def content_digest(artifact: Mapping[str, Any]) -> str:
+    """Return the digest of an artifact's content, so that an edit of older content can be refused."""
+    return digest(encode(artifact.get("content"))).hex()
+
+
+def next_version(artifact: Mapping[str, Any]) -> Any:
+    """Return the version after an artifact's. One that is not an integer is the program's own, and stays."""
+    version = artifact.get("version", 0)
+    return version + 1 if type(version) is int else version
+
+
+def count_rounds(guidance: Sequence[Any]) -> int:
+    """Return how many rounds people added."""
+    return sum(entry["rounds"] for entry in guidance if isinstance(entry, dict) and "rounds" in entry)
