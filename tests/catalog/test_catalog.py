@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lastgood.catalog.contract import Catalog
 from lastgood.catalog.sqlite.catalog import SQLiteCatalog
-from lastgood.testing.catalog import CatalogConformance
+from lastgood.testing import CatalogConformance
 
 
 class TestSQLiteFile(CatalogConformance):

@@ -21,7 +21,7 @@ from lastgood.errors import DiskFullError, IntegrityError, InvalidError, NotFoun
 from lastgood.objects.contract import ObjectStore
 from lastgood.objects.local import LocalObjects
 from lastgood.objects.verified import VerifiedObjects
-from lastgood.testing.objects import ObjectStoreConformance
+from lastgood.testing import ObjectStoreConformance
 
 NAME = "packs/ab/object"
 

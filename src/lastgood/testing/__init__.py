@@ -1,8 +1,40 @@
-"""Suites that every backend must pass; install lastgood and give them a factory."""
+"""Suites that every backend must pass, as tests. A backend's test file is a factory for one:
+
+    class TestMyCatalog(CatalogConformance):
+        def make_catalog(self) -> Catalog:
+            return MyCatalog(...)
+
+Works with pytest and needs nothing of it.
+"""
 
 from __future__ import annotations
 
-from lastgood.testing.catalog import CatalogConformance
+from lastgood.testing.branches import BranchesConformance, MovesConformance
+from lastgood.testing.collection import CollectionConformance
+from lastgood.testing.deletion import DeletionConformance
+from lastgood.testing.folders import FoldersConformance
+from lastgood.testing.leases import LeasesConformance
 from lastgood.testing.objects import ObjectStoreConformance
+from lastgood.testing.records import AttestationsConformance, CommitsConformance
+from lastgood.testing.requests import RequestsConformance
+from lastgood.testing.steps import StepsConformance
+from lastgood.testing.upkeep import AuditConformance, UsageConformance
 
 __all__ = ["CatalogConformance", "ObjectStoreConformance"]
+
+
+class CatalogConformance(
+    CommitsConformance,
+    BranchesConformance,
+    MovesConformance,
+    StepsConformance,
+    LeasesConformance,
+    RequestsConformance,
+    AttestationsConformance,
+    DeletionConformance,
+    FoldersConformance,
+    UsageConformance,
+    AuditConformance,
+    CollectionConformance,
+):
+    """Inherit, and say with `make_catalog` how a fresh, empty catalog is made."""

@@ -1,4 +1,4 @@
-"""What every catalog must do for who collects: nothing goes that was not condemned, and a commit acquits."""
+"""What every catalog must do for garbage collection: nothing goes that was not condemned, and a commit acquits."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from lastgood.model.digest import digest
 from lastgood.model.identity import new_id, now
 from lastgood.model.journal import Journal
 from lastgood.model.step import Process
-from lastgood.testing.means import ACTOR, ADA, BEN, SOMEBODY, CatalogMeans
-from lastgood.testing.refusal import refused
+from lastgood.testing.case import ACTOR, ADA, BEN, SOMEBODY, CatalogCase, refused
 
 HOUR = 3_600_000_000
 
 
-class CollectionConformance(CatalogMeans):
+class CollectionConformance(CatalogCase):
     """A part of CatalogConformance."""
 
     # --- condemned, acquitted, removed ---------------------------------------------------------------------------

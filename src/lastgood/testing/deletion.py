@@ -1,15 +1,14 @@
-"""What every catalog must do when something is deleted or purged, and what the log tells of it."""
+"""What every catalog must do when something is deleted or purged, and what it logs of it."""
 
 from __future__ import annotations
 
 from lastgood.catalog.values import NewBranch
 from lastgood.errors import ConflictError, NotFoundError
 from lastgood.model.digest import digest
-from lastgood.testing.means import ACTOR, ADA, CatalogMeans
-from lastgood.testing.refusal import refused
+from lastgood.testing.case import ACTOR, ADA, CatalogCase, refused
 
 
-class DeletionConformance(CatalogMeans):
+class DeletionConformance(CatalogCase):
     """A part of CatalogConformance."""
 
     def test_a_deleted_one_is_not_listed_and_still_a_parent(self) -> None:

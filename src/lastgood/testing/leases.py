@@ -8,14 +8,13 @@ from lastgood.model.checkpoint import Head
 from lastgood.model.identity import new_id
 from lastgood.model.lease import Lease
 from lastgood.model.step import Process
-from lastgood.testing.means import ACTOR, ADA, BEN, CatalogMeans
-from lastgood.testing.refusal import refused
+from lastgood.testing.case import ACTOR, ADA, BEN, CatalogCase, refused
 
 HERE, THERE = Process("here", 1), Process("there", 2)
 MINUTE, NO_TIME = 60.0, 0.0
 
 
-class LeasesConformance(CatalogMeans):
+class LeasesConformance(CatalogCase):
     """A part of CatalogConformance."""
 
     def acquire(self, branch_id: str, seconds: float = MINUTE, executor: str = "one", over: int | None = None) -> Lease:

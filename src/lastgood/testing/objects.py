@@ -15,7 +15,7 @@ from hashlib import sha256
 
 from lastgood.errors import IntegrityError, InvalidError, NotFoundError
 from lastgood.objects.contract import Listed, ObjectStore
-from lastgood.testing.refusal import refused
+from lastgood.testing.case import refused
 
 HOSTILE = (
     *("", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/./b", "a/..", ".hidden", "a/.hidden", ".drafts/a"),

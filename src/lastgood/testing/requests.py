@@ -9,11 +9,10 @@ from lastgood.errors import ConflictError, LeaseError, NotFoundError
 from lastgood.model.identity import new_id
 from lastgood.model.request import Request
 from lastgood.model.step import Process
-from lastgood.testing.means import ACTOR, ADA, BEN, CatalogMeans
-from lastgood.testing.refusal import refused
+from lastgood.testing.case import ACTOR, ADA, BEN, CatalogCase, refused
 
 
-class RequestsConformance(CatalogMeans):
+class RequestsConformance(CatalogCase):
     """A part of CatalogConformance."""
 
     def post(self, branch_id: str, kind: Any = "pause", id: str | None = None, **data: Any) -> Request:

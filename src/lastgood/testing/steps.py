@@ -9,11 +9,10 @@ from lastgood.errors import ConflictError, NotFoundError
 from lastgood.model.identity import new_id
 from lastgood.model.request import Request
 from lastgood.model.step import OpenStep, Process
-from lastgood.testing.means import ACTOR, ADA, BEN, CatalogMeans
-from lastgood.testing.refusal import refused
+from lastgood.testing.case import ACTOR, ADA, BEN, CatalogCase, refused
 
 
-class StepsConformance(CatalogMeans):
+class StepsConformance(CatalogCase):
     """A part of CatalogConformance."""
 
     def step(self, task_id: str = "task", owner: str = ADA, **fields: Any) -> OpenStep:

@@ -1,8 +1,9 @@
-"""What the tests of a catalog have to work with: checkpoints made in a line, and looked at."""
+"""What the tests of a catalog work with: a catalog, checkpoints made in a line, and errors that must be raised."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from lastgood.catalog.contract import Catalog
@@ -17,6 +18,7 @@ from lastgood.catalog.values import (
     NewSlice,
     StoredCheckpoint,
 )
+from lastgood.errors import CheckpointError
 from lastgood.model.checkpoint import Record, encode_record
 from lastgood.model.digest import digest
 from lastgood.model.identity import new_id
@@ -32,8 +34,8 @@ _OF_THE_COMMIT = (
 )  # fmt: skip
 
 
-class CatalogMeans:
-    """A catalog, and what the tests do with it. How one is made is said by whoever inherits CatalogConformance."""
+class CatalogCase:
+    """A catalog, and what the tests do with it. A subclass of CatalogConformance says how one is made."""
 
     catalog: Catalog
 
@@ -102,7 +104,7 @@ class CatalogMeans:
         return self.catalog.commit(commit, ACTOR)
 
     def chain(self, count: int, task_id: str = "task", **fields: Any) -> list[StoredCheckpoint]:
-        """`count` checkpoints on one branch of a new task, oldest first."""
+        """Make `count` checkpoints on one branch of a new task, oldest first."""
         made: list[StoredCheckpoint] = []
         for _ in range(count):
             made.append(self.save(task_id, made[-1] if made else None, **fields).stored)
@@ -133,3 +135,15 @@ class CatalogMeans:
 
     def listed(self, line: HistoryRange, **how: Any) -> list[str]:
         return [row.id for row in self.catalog.checkpoints(line, **how)]
+
+
+@contextmanager
+def refused(kind: type[CheckpointError]) -> Iterator[list[Any]]:
+    """Fail unless the block raises `kind`; the error is left in the list."""
+    caught: list[Any] = []
+    try:
+        yield caught
+    except kind as error:
+        caught.append(error)
+    else:
+        raise AssertionError(f"{kind.__name__} was not raised")

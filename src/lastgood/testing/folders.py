@@ -1,4 +1,4 @@
-"""What every catalog must do for the content of files, the folders they lie in, and restores under way."""
+"""What every catalog must do for folders: the packs of their files, which folder a task has, interrupted restores."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from lastgood.model.digest import digest, to_text
 from lastgood.model.identity import new_id
 from lastgood.model.journal import Journal
 from lastgood.model.step import Process
-from lastgood.testing.means import ACTOR, ADA, CatalogMeans
-from lastgood.testing.refusal import refused
+from lastgood.testing.case import ACTOR, ADA, CatalogCase, refused
 
 HERE = Binding("host", ["/srv/app", "/srv/infra"])
 
 
-class FilesConformance(CatalogMeans):
+class FoldersConformance(CatalogCase):
     """A part of CatalogConformance."""
 
     def _fork(self, origin: StoredCheckpoint, name: str, **fields: Any) -> StoredCheckpoint:
