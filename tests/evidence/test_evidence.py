@@ -17,11 +17,13 @@ from typing import Any
 import pytest
 
 from lastgood.errors import BusyError, ForbiddenError, InvalidError, NotFoundError, UnavailableError
-from lastgood.evidence import registry, rows
-from lastgood.evidence.hashing import HashCache, is_settled, signature
+from lastgood.evidence import registry
+from lastgood.evidence.hashing import HashCache, is_settled
 from lastgood.evidence.registry import register_evidence
 from lastgood.evidence.surroundings import Surroundings
 from lastgood.evidence.verifier import EvidenceVerifier
+from lastgood.local import database
+from lastgood.local.paths import signature
 from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
 
 CONTENT = b"all is well\n"
@@ -448,7 +450,7 @@ class TestRows:
     ) -> None:
         """D8: one in WAL mode that nobody has open is read as if it could not change."""
         path = str(base / "app.sqlite")
-        query = rows._query
+        query = database._query
 
         def write(sql: str) -> None:
             with sqlite3.connect(path) as connection:
@@ -462,15 +464,15 @@ class TestRows:
             return found
 
         write("PRAGMA journal_mode = WAL")
-        monkeypatch.setattr(rows, "_query", disturbed)
+        monkeypatch.setattr(database, "_query", disturbed)
         claimed = {"task_id": "task-123"}, {"status": "completed"}
-        found = rows.find_row(lambda: (path, os.lstat(path)), "tasks", *claimed, float("inf"))
+        found = database.find_row(lambda: (path, os.lstat(path)), "tasks", *claimed, float("inf"))
         assert found == "the row of tasks has another status"
 
     def test_no_database_with_a_log_is_kept_open(self, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """An idle reader would keep its writers from tidying up when they close."""
         path = str(base / "app.sqlite")
-        query = rows._query
+        query = database._query
 
         def without_readers(path: str, mode: str, *about: Any) -> str | None:
             if mode != "mode=ro":  # as where no reader ever registered
@@ -479,17 +481,17 @@ class TestRows:
                 raise refused
             return query(path, mode, *about)
 
-        monkeypatch.setattr(rows, "_query", without_readers)
+        monkeypatch.setattr(database, "_query", without_readers)
         writer = sqlite3.connect(path)
         try:
             writer.execute("PRAGMA journal_mode = WAL")
             writer.execute("UPDATE tasks SET tries = 5")
             writer.commit()
             claimed = {"task_id": "task-123"}, {"tries": 5}
-            assert rows.find_row(lambda: (path, os.lstat(path)), "tasks", *claimed, float("inf")) is None
-            assert rows._kept == []
+            assert database.find_row(lambda: (path, os.lstat(path)), "tasks", *claimed, float("inf")) is None
+            assert database._kept == []
         finally:
-            rows.let_go()
+            database.close_kept()
             writer.close()
 
 

@@ -23,10 +23,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lastgood.evidence import files as files_module
-from lastgood.evidence.descriptors import descriptors
-from lastgood.evidence.hashing import HashCache, hash_open, signature
-from lastgood.evidence.rows import _kept, _Reading, find_row, let_go
+from lastgood.evidence.hashing import HashCache, hash_open
 from lastgood.evidence.verifier import EvidenceVerifier
+from lastgood.local.database import _kept, _Reading, close_kept, find_row
+from lastgood.local.paths import signature
+from lastgood.local.process import descriptors
 from lastgood.model.evidence import Evidence
 
 SECRET = b"the secret outside"
@@ -632,7 +633,7 @@ class TestMaliciousDatabases:
             assert writer.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
         assert holds()
         assert _kept == []  # in WAL mode nothing is kept
-        let_go()
+        close_kept()
 
     def test_a_helper_that_has_nothing_to_do_lets_go_of_the_database(
         self, verifier: EvidenceVerifier, base: Path

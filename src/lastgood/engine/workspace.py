@@ -16,7 +16,6 @@ from lastgood.engine.blobs import Batch, Gathered
 from lastgood.engine.captured import seen_from
 from lastgood.engine.checkpoint import Skipped
 from lastgood.errors import BusyError, UnavailableError
-from lastgood.evidence.descriptors import descriptors
 from lastgood.files.capture import Captured, capture
 from lastgood.files.folders import Signature, signature, split
 from lastgood.files.index import Identity, Newest, StatIndex, identify
@@ -26,8 +25,8 @@ from lastgood.files.roots import Root, git_head, open_roots
 from lastgood.files.rules.rules import Rules
 from lastgood.files.selection import paths_in
 from lastgood.files.watch import FULL_SECONDS, Changed, Watcher
-from lastgood.local.private import make_private
-from lastgood.local.process import this_process
+from lastgood.local.location import make_private
+from lastgood.local.process import descriptors, this_process
 from lastgood.model.checkpoint import FileRoot
 from lastgood.model.tree import Entry, File
 

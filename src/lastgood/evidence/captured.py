@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lastgood.errors import InvalidError, NotFoundError
 from lastgood.evidence.files import Allowance, Files
-from lastgood.evidence.paths import show
+from lastgood.local.paths import show
 
 if TYPE_CHECKING:
     from tempfile import TemporaryDirectory

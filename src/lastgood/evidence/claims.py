@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from lastgood.errors import InvalidError
-from lastgood.evidence.files import kind_of
-from lastgood.evidence.paths import show
 from lastgood.evidence.surroundings import Surroundings
+from lastgood.local.paths import kind_of, show
 from lastgood.model.evidence import Evidence
 
 _MAX_COLUMNS = 100

@@ -13,8 +13,8 @@ import msgspec
 from lastgood.errors import BusyError, InvalidError, UnavailableError
 from lastgood.evidence.fields import take_fields
 from lastgood.evidence.outside import Deadline, NotYet
-from lastgood.evidence.paths import show
 from lastgood.evidence.surroundings import Surroundings
+from lastgood.local.paths import show
 from lastgood.model.evidence import Evidence
 
 _NAME = re.compile("[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}")

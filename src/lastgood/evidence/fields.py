@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from lastgood.errors import InvalidError
-from lastgood.evidence.paths import show
+from lastgood.local.paths import show
 from lastgood.model.evidence import Evidence
 
 MAX_TEXT = 8192

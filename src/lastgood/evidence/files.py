@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 
 from lastgood.errors import ForbiddenError, InvalidError, NotFoundError, UnavailableError
-from lastgood.evidence.descriptors import descriptors
-from lastgood.evidence.hashing import HashCache, Signature, hash_open, is_settled, signature, too_large
-from lastgood.evidence.paths import Folder, open_anywhere, require_path, show
+from lastgood.evidence.hashing import HashCache, hash_open, is_settled, too_large
+from lastgood.local.paths import BaseFolder, Signature, kind_of, open_anywhere, require_path, show, signature
+from lastgood.local.process import descriptors
 
 HashElsewhere = Callable[[str, str, int, float], tuple[str, Signature | None]]
 """Hashes a file in another process, by base, path, bound in bytes and deadline; answers as `Files.read`."""
@@ -45,7 +45,7 @@ class Files:
         self._max_bytes = max_bytes
         self._hash_elsewhere = hash_elsewhere
         self._cache = HashCache()
-        self._folder: Folder | None = None
+        self._folder: BaseFolder | None = None
         self._closed = False
 
     def refresh(self) -> None:
@@ -53,7 +53,7 @@ class Files:
         if self._closed or ((folder := self._folder) is not None and folder.is_current()):
             return
         try:
-            self._folder = Folder(self.base)
+            self._folder = BaseFolder(self.base)
         except OSError:
             self._folder = None
 
@@ -155,19 +155,6 @@ class Files:
             return None
         except OSError as error:
             raise _unreadable(path, error) from error
-
-
-def kind_of(found: os.stat_result) -> str:
-    """What it is, with its article."""
-    kinds = {
-        stat.S_IFREG: "a file",
-        stat.S_IFDIR: "a directory",
-        stat.S_IFIFO: "a pipe",
-        stat.S_IFSOCK: "a socket",
-        stat.S_IFCHR: "a device",
-        stat.S_IFBLK: "a device",
-    }
-    return kinds.get(stat.S_IFMT(found.st_mode), "something else")
 
 
 def _unreadable(path: str, error: OSError) -> InvalidError:

@@ -10,9 +10,8 @@ from hashlib import sha256
 
 from lastgood.errors import InvalidError
 from lastgood.local.fork import renew_after_fork
+from lastgood.local.paths import Signature
 
-Signature = tuple[int, int, int, int, int, int]
-"""Which file, and when it was last touched: device, inode, size, mtime_ns, ctime_ns, mode."""
 CHUNK_BYTES = 1 << 18
 CACHE_ENTRIES = 65_536
 
@@ -53,10 +52,6 @@ class HashCache:
             self._entries.move_to_end(key)
             if len(self._entries) > self._max_entries:
                 self._entries.popitem(last=False)
-
-
-def signature(file: os.stat_result) -> Signature:
-    return file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns, file.st_mode
 
 
 def is_settled(seen: Signature, began_ns: int) -> bool:

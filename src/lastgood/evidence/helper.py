@@ -20,8 +20,8 @@ import msgspec
 
 from lastgood.errors import BusyError, CheckpointError, InvalidError, NotFoundError, UnavailableError
 from lastgood.evidence.files import Files
-from lastgood.evidence.hashing import Signature
 from lastgood.local.fork import renew_after_fork
+from lastgood.local.paths import Signature
 
 if TYPE_CHECKING:
     from lastgood.local.helper import HelperProcess
@@ -227,10 +227,10 @@ def serve() -> None:
     with suppress(ChannelClosedError):
         while True:
             # When nothing comes for a while, a database that is still open is let go.
-            if "lastgood.evidence.rows" in sys.modules and not select.select([channel], [], [], _IDLE_SECONDS)[0]:
-                from lastgood.evidence.rows import let_go
+            if "lastgood.local.database" in sys.modules and not select.select([channel], [], [], _IDLE_SECONDS)[0]:
+                from lastgood.local.database import close_kept
 
-                let_go()
+                close_kept()
             channel.send(answer(channel.receive()))
 
 
@@ -255,7 +255,7 @@ def _hash(request: HashRequest, deadline: float) -> Reply:
 
 
 def _find(request: RowRequest, deadline: float) -> Reply:
-    from lastgood.evidence.rows import find_row
+    from lastgood.local.database import find_row
 
     path = os.fsdecode(request.path)
     files = _files(request.base, 0)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lastgood.errors import BusyError, ForbiddenError, InvalidError
 from lastgood.evidence.outside import Deadline, NotYet, Outside
-from lastgood.evidence.paths import show
+from lastgood.local.paths import show
 
 if TYPE_CHECKING:
     import socket

@@ -5,8 +5,8 @@ from __future__ import annotations
 from lastgood.evidence.fields import require_integer, take_fields, take_timeout
 from lastgood.evidence.hosts import find_addresses, require_host
 from lastgood.evidence.outside import Deadline
-from lastgood.evidence.paths import show
 from lastgood.evidence.surroundings import Surroundings
+from lastgood.local.paths import show
 from lastgood.model.evidence import Evidence
 
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from lastgood.errors import InvalidError, UnavailableError
 from lastgood.evidence.fields import require_integer, require_text, take_fields
 from lastgood.evidence.outside import Deadline
-from lastgood.evidence.paths import show
 from lastgood.evidence.surroundings import Surroundings
+from lastgood.local.paths import show
 from lastgood.model.evidence import Evidence
 
 _MAX_PID = (1 << 31) - 1

@@ -6,8 +6,8 @@ import re
 
 from lastgood.errors import InvalidError
 from lastgood.evidence.claims import check_artifact, check_digest, check_exit, check_row
-from lastgood.evidence.paths import show
 from lastgood.evidence.surroundings import Check, Surroundings
+from lastgood.local.paths import show
 from lastgood.model.evidence import Evidence, EvidenceType
 
 _TYPE = re.compile(r"[a-z][a-z0-9_]{0,63}")

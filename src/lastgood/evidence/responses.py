@@ -10,9 +10,9 @@ from lastgood.errors import InvalidError
 from lastgood.evidence.fields import require_integer, require_text, take_fields, take_timeout
 from lastgood.evidence.hosts import find_addresses
 from lastgood.evidence.outside import Deadline, NotYet, Outside
-from lastgood.evidence.paths import show
 from lastgood.evidence.surroundings import Surroundings
 from lastgood.evidence.urls import Url, require_url
+from lastgood.local.paths import show
 from lastgood.model.evidence import Evidence
 
 if TYPE_CHECKING:

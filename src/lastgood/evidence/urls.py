@@ -8,7 +8,7 @@ from typing import NamedTuple
 from lastgood.errors import InvalidError
 from lastgood.evidence.fields import require_integer, require_text
 from lastgood.evidence.hosts import require_host
-from lastgood.evidence.paths import show
+from lastgood.local.paths import show
 from lastgood.secrets.redaction import MASK, Redaction
 
 _URL = re.compile(

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, Self
 import msgspec
 
 from lastgood.files.folders import Signature, join
-from lastgood.local.private import make_private
+from lastgood.local.location import make_private
 from lastgood.model.digest import SIZE, digest
 from lastgood.model.tree import Entry, Folder, Why, decode_tree
 

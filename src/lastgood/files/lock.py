@@ -13,7 +13,7 @@ from pathlib import Path
 from lastgood.errors import BusyError, UnavailableError
 from lastgood.files.roots import Root
 from lastgood.local.fork import hold_for_fork, renew_after_fork
-from lastgood.local.private import make_private
+from lastgood.local.location import make_private
 from lastgood.model.digest import digest
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05

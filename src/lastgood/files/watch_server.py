@@ -34,7 +34,7 @@ from lastgood.files.watch_client import (
     open_channel,
 )
 from lastgood.local.channel import Channel
-from lastgood.local.private import make_private
+from lastgood.local.location import make_private
 
 PAUSE = 0.25
 """Seconds between two looks at a queue: it holds 16,384 events, and someone who writes all the time must not keep this

@@ -190,6 +190,13 @@ def make_folder(folder: Path) -> None:
         folder.chmod(0o700)
 
 
+def make_private(folder: Path) -> None:
+    """Make a folder, and those above it that are missing; `mkdir(parents=True)` would let others into these."""
+    if not folder.is_dir():
+        make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def config_text(values: dict[str, Any]) -> str:
     """A `lastgood.toml`."""
     return "".join(f"{name} = {msgspec.json.encode(value).decode()}\n" for name, value in values.items())

@@ -24,7 +24,7 @@ import msgspec
 from lastgood.catalog.values import AnnouncedPack, IndexedBlob, SlicedBlob
 from lastgood.codec.pack import ENTRY_SIZE, FRAME_SIZE
 from lastgood.errors import BusyError, IntegrityError, InvalidError, LostCommitsError, UnavailableError
-from lastgood.local.private import make_private
+from lastgood.local.location import make_private
 from lastgood.local.process import is_alive, this_process
 from lastgood.model.identity import now
 from lastgood.upkeep.marking import Marks

@@ -83,11 +83,11 @@ def find_in_folder(path: str, own: Sequence[str], wanted: set[bytes], take: Take
     """Content and directories of a workspace, as a capture would read them now."""
     from pathlib import Path
 
-    from lastgood.evidence.descriptors import descriptors
     from lastgood.files.capture import capture
     from lastgood.files.index import StatIndex
     from lastgood.files.roots import open_roots
     from lastgood.files.rules.rules import Rules
+    from lastgood.local.process import descriptors
 
     sink = _Sink(wanted, path, take)
     try:

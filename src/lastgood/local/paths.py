@@ -1,4 +1,4 @@
-"""Reaching what a path names without being led out of the folder that it is relative to (D8).
+"""Paths that others name: reached without being led out of the folder that they are relative to (D8), and shown.
 
 A walk goes from directory to directory by descriptor and never lets the kernel follow a symbolic link. Links are
 followed here, one at a time, as long as they stay below the folder; what is swapped in meanwhile changes nothing.
@@ -18,6 +18,9 @@ T = TypeVar("T")
 Use = Callable[[int, str, os.stat_result, list[str]], T]
 """Called with the directory's descriptor, the name in it, its lstat, and the real names from the folder down."""
 
+Signature = tuple[int, int, int, int, int, int]
+"""Which file, and when it was last touched: device, inode, size, mtime_ns, ctime_ns, mode."""
+
 MAX_PATH = 4096
 MAX_LINKS = 40
 _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
@@ -36,7 +39,7 @@ def require_path(value: object) -> str:
     return path
 
 
-class Folder:
+class BaseFolder:
     """A folder held open for as long as this object lives. Safe for threads; the descriptor survives fork()."""
 
     fd = -1
@@ -131,7 +134,7 @@ class Folder:
 
 
 def open_anywhere(path: str, expected: os.stat_result) -> int | None:
-    """As `Folder.open`, for an absolute path: links are followed wherever they lead."""
+    """As `BaseFolder.open`, for an absolute path: links are followed wherever they lead."""
     return os.open(path, _FILE) if is_same(os.stat(path), expected) else None  # noqa: PTH116
 
 
@@ -165,6 +168,23 @@ def _close_all(descriptors: list[int]) -> None:
 
 def _leads_out(path: str) -> InvalidError:
     return InvalidError(f"{show(path)} leads out of the folder that paths are relative to")
+
+
+def signature(file: os.stat_result) -> Signature:
+    return file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns, file.st_mode
+
+
+def kind_of(found: os.stat_result) -> str:
+    """What it is, with its article."""
+    kinds = {
+        stat.S_IFREG: "a file",
+        stat.S_IFDIR: "a directory",
+        stat.S_IFIFO: "a pipe",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+    }
+    return kinds.get(stat.S_IFMT(found.st_mode), "something else")
 
 
 def show(value: object, limit: int = 200) -> str:

@@ -1,4 +1,4 @@
-"""Rows of SQLite databases that are not trusted, read without leaving a trace. Runs in the helper process alone.
+"""SQLite databases of others, which are not trusted, read without leaving a trace. For helper processes alone.
 
 SQLite's own read-only mode is not enough: of a database in WAL mode it may make a -wal and a -shm file. So it is
 told exactly what is there:
@@ -21,9 +21,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from lastgood.errors import BusyError, CheckpointError, InvalidError, NotFoundError
-from lastgood.evidence.files import kind_of
-from lastgood.evidence.hashing import Signature, signature
-from lastgood.evidence.paths import show
+from lastgood.local.paths import Signature, kind_of, show, signature
 
 Columns = dict[str, Any]
 """Column to value: None, a number, text or bytes."""
@@ -205,7 +203,7 @@ tidying up when they close, so that is never kept.
 """
 
 
-def let_go() -> None:
+def close_kept() -> None:
     """Close what is kept for the next request."""
     while _kept:
         _kept.pop().close()

@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from lastgood.engine.draft import discard
 from lastgood.errors import BusyError, CheckpointError
-from lastgood.evidence.rows import copy_database, is_at_rest
 from lastgood.files.folders import Walk, signature, split
 from lastgood.files.read import Content, LeftOut, Put, ReadJob, read_content, refuse
+from lastgood.local.database import copy_database, is_at_rest
 
 SECONDS = 30.0
 
@@ -57,6 +57,7 @@ def _back_up(path: str, job: ReadJob, put: Put, scratch: Path) -> Content | Left
     except CheckpointError as error:
         return LeftOut(job.path, "unreadable", str(error))
     finally:
-        discard(scratch)
+        with suppress(OSError):  # the sweep of drafts removes it one day
+            scratch.unlink(missing_ok=True)
     assert isinstance(got, Content), "a file of our own changed"
     return got._replace(seen=job.seen)
