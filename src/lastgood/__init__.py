@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from lastgood.codec.append_list import AppendList
     from lastgood.codec.classes import PlainDataWarning, register
     from lastgood.codec.decode import Redacted
-    from lastgood.engine.browse import FileChange, FileInfo, FilesDiff
+    from lastgood.engine.browse import FileInfo
     from lastgood.engine.checkpoint import Checkpoint, Skipped
-    from lastgood.engine.difference import Difference
+    from lastgood.engine.difference import Difference, FileChange, FilesDiff
     from lastgood.engine.history import Entry
     from lastgood.engine.options import Options
     from lastgood.engine.recovery import Recovery
@@ -203,9 +203,9 @@ _HOMES = {
     "EvidencePack": "lastgood.model.evidence",
     "EvidenceType": "lastgood.model.evidence",
     "EvidenceVerifier": "lastgood.evidence.verifier",
-    "FileChange": "lastgood.engine.browse",
+    "FileChange": "lastgood.engine.difference",
     "FileInfo": "lastgood.engine.browse",
-    "FilesDiff": "lastgood.engine.browse",
+    "FilesDiff": "lastgood.engine.difference",
     "FilesPlan": "lastgood.engine.rewind",
     "Finding": "lastgood.upkeep.checking.report",
     "ForbiddenError": "lastgood.errors",

@@ -46,7 +46,8 @@ from lastgood.observe.meter import Meter
 from lastgood.upkeep.housekeeping import Housekeeping
 
 if TYPE_CHECKING:
-    from lastgood.engine.browse import FileInfo, FilesDiff
+    from lastgood.engine.browse import FileInfo
+    from lastgood.engine.difference import FilesDiff
     from lastgood.engine.history import Entry
     from lastgood.engine.recovery import Recovery
     from lastgood.engine.verification import Verification
@@ -293,9 +294,10 @@ class Store:
 
     def list_files(self, checkpoint_id: str, path: str = "", *, owner: str | None = None) -> list[FileInfo]:
         """What lies in a folder of a checkpoint. With several roots, paths look like `app:src/main.py`."""
-        from lastgood.engine.browse import list_files
+        from lastgood.engine.browse import list_files, require_files
 
-        return list_files(self.filing.blobs, self.get_checkpoint(checkpoint_id, owner=owner), path)
+        roots = require_files(self.get_checkpoint(checkpoint_id, owner=owner).record)
+        return list_files(self.filing.blobs, roots, path)
 
     def read_file(self, checkpoint_id: str, path: str, *, owner: str | None = None) -> bytes:
         """The content of a file at a checkpoint, checked; where a link points. Raises NotFoundError."""
@@ -303,15 +305,17 @@ class Store:
 
     def stream_file(self, checkpoint_id: str, path: str, *, owner: str | None = None) -> Iterator[bytes]:
         """As `read_file`, piece by piece: memory does not grow with the file."""
-        from lastgood.engine.browse import read_file
+        from lastgood.engine.browse import read_file, require_files
 
-        return read_file(self.filing.blobs, self.get_checkpoint(checkpoint_id, owner=owner), path)
+        roots = require_files(self.get_checkpoint(checkpoint_id, owner=owner).record)
+        return read_file(self.filing.blobs, roots, path)
 
     def compare_files(
         self, before: str | None, after: str, *, paths: Sequence[str] | None = None, owner: str | None = None
     ) -> FilesDiff:
         """How the files of two checkpoints differ. `before` None: against its parent (everything, when it has none)."""
-        from lastgood.engine.browse import FilesDiff, require_files
+        from lastgood.engine.browse import require_files
+        from lastgood.engine.difference import FilesDiff
 
         new = self.get_checkpoint(after, owner=owner)
         old_id = new.parent_id if before is None else before
@@ -320,8 +324,8 @@ class Store:
         if before is None:
             roots = (earlier.record.files or ()) if earlier else ()
         else:
-            roots = require_files(self.get_checkpoint(before, owner=owner))
-        return FilesDiff(roots, require_files(new), self.filing.blobs.read, paths)
+            roots = require_files(self.get_checkpoint(before, owner=owner).record)
+        return FilesDiff(roots, require_files(new.record), self.filing.blobs.read, paths)
 
     def tag(self, checkpoint_id: str, name: str, *, move: bool = False, owner: str | None = None) -> None:
         """Name a checkpoint. Tagged ones are kept by retention. One name, one checkpoint of a task."""

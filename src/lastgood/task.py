@@ -359,8 +359,7 @@ class Task:
         paths: Sequence[str] | None = None,
     ) -> Difference:
         """How two checkpoints differ, in state and files; without `after`, how the files on disk differ from one."""
-        from lastgood.engine.browse import FilesDiff
-        from lastgood.engine.difference import Difference
+        from lastgood.engine.difference import Difference, FilesDiff
 
         old, blobs = self._choose(before), self._store.filing.blobs
         if after is not None:

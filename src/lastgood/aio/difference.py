@@ -6,12 +6,11 @@ from lastgood.aio.checkpoint import Checkpoint, if_any
 from lastgood.aio.handle import Fetched, Handle, Plain, bridged
 from lastgood.compare.state import StateChange
 from lastgood.compare.summary import Stat
-from lastgood.engine import browse
 from lastgood.engine import difference as engine
-from lastgood.engine.browse import FileChange
+from lastgood.engine.difference import FileChange
 
 
-class FilesDiff(Handle[browse.FilesDiff]):
+class FilesDiff(Handle[engine.FilesDiff]):
     """As `lastgood.FilesDiff`: `await diff.changes()`."""
 
     __slots__ = ()
@@ -19,7 +18,7 @@ class FilesDiff(Handle[browse.FilesDiff]):
     changes = Fetched[list[FileChange]]()
     stats = Fetched[list[Stat]]()
     summary = Fetched[str]()
-    patch = bridged(browse.FilesDiff.patch)
+    patch = bridged(engine.FilesDiff.patch)
 
 
 class Difference(Handle[engine.Difference]):

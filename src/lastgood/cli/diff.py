@@ -29,8 +29,8 @@ from lastgood.cli.summary import place_text
 from lastgood.compare.state import StateChange, compare
 
 if TYPE_CHECKING:
-    from lastgood.engine.browse import FilesDiff
     from lastgood.engine.checkpoint import Checkpoint
+    from lastgood.engine.difference import FilesDiff
     from lastgood.store import Store
 
 LONGEST = 200
@@ -116,9 +116,10 @@ def _compare_files(
 
 
 def _between(store: Store, old: Checkpoint, new: Checkpoint, only: list[str] | None) -> FilesDiff:
-    from lastgood.engine.browse import FilesDiff, require_files
+    from lastgood.engine.browse import require_files
+    from lastgood.engine.difference import FilesDiff
 
-    return FilesDiff(require_files(old), require_files(new), store.filing.blobs.read, only)
+    return FilesDiff(require_files(old.record), require_files(new.record), store.filing.blobs.read, only)
 
 
 def _for_programs(found: _Compared) -> dict[str, Any]:

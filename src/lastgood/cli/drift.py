@@ -12,8 +12,8 @@ from lastgood.errors import CheckpointError
 
 if TYPE_CHECKING:
     from lastgood.cli.invocation import Invocation
-    from lastgood.engine.browse import FileChange
     from lastgood.engine.checkpoint import Checkpoint, Skipped
+    from lastgood.engine.difference import FileChange
     from lastgood.engine.workspace import Workspace
     from lastgood.model.journal import Journal
     from lastgood.model.task import BranchInfo
@@ -98,7 +98,7 @@ def _look(
     since = store.get_checkpoint(other.head.id, owner=owner) if other and other.head else head
     if interrupted or since.record.files is None or not holds_whole_folders(since):
         return Drift(places, interrupted=interrupted, is_elsewhere=other is not None)
-    from lastgood.engine.browse import FilesDiff
+    from lastgood.engine.difference import FilesDiff
 
     with counting(call, "looking at files"):
         present = workspace.capture(since)

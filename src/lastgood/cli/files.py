@@ -12,8 +12,8 @@ from lastgood.errors import ConflictError
 
 if TYPE_CHECKING:
     from lastgood.cli.invocation import Invocation
-    from lastgood.engine.browse import FileChange
     from lastgood.engine.checkpoint import Checkpoint, Skipped
+    from lastgood.engine.difference import FileChange
     from lastgood.model.journal import Journal
     from lastgood.store import Store
 
@@ -80,7 +80,7 @@ def changes_between(store: Store, old: Checkpoint | None, new: Checkpoint) -> li
     """How the files of two checkpoints differ; nothing where one of them holds none."""
     if old is None or old.record.files is None or new.record.files is None or old.id == new.id:
         return []
-    from lastgood.engine.browse import FilesDiff
+    from lastgood.engine.difference import FilesDiff
 
     return FilesDiff(old.record.files, new.record.files, store.filing.blobs.read).changes
 

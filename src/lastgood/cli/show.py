@@ -13,8 +13,8 @@ from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, json_text, local_time, printable, shortened, size_text
 from lastgood.cli.spool import waits
 from lastgood.cli.summary import moment_text, place_text, summary, verification
-from lastgood.engine.browse import FileChange
 from lastgood.engine.checkpoint import Checkpoint
+from lastgood.engine.difference import FileChange
 from lastgood.model.checkpoint import Attestation, FileRoot
 from lastgood.model.identity import moment
 from lastgood.store import Store

@@ -13,8 +13,8 @@ from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, printable, say
 from lastgood.cli.progress import counting
 from lastgood.cli.summary import line, summary
-from lastgood.engine.browse import FileChange
 from lastgood.engine.checkpoint import Checkpoint
+from lastgood.engine.difference import FileChange
 from lastgood.errors import CheckpointError
 from lastgood.store import Store
 from lastgood.task import Task

@@ -409,7 +409,8 @@ class Rewind:
 def copy_files(store: Store, chosen: Checkpoint, to: str, only: Sequence[str] | None) -> tuple[str, ...]:
     """As `Task.copy_files`. Several roots become folders of their names."""
     blobs = store.filing.blobs
-    roots = [root for root in require_files(chosen) if not root.partial] or list(require_files(chosen))
+    held = require_files(chosen.record)
+    roots = [root for root in held if not root.partial] or list(held)
     if any("/" in root.name or root.name in (".", "..") for root in roots):
         raise InvalidError("a folder of this checkpoint has a name that leads elsewhere", hint="restore it in place")
     plans = []

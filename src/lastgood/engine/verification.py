@@ -292,9 +292,9 @@ def _recheck(store: Store, checkpoint: Checkpoint, live: bool) -> EvidencePack:
     pack = EvidencePack() if claims is None else EvidencePack.from_claims(claims)
     captured = None
     if checkpoint.record.files and not live:
-        from lastgood.engine.captured import find_in
+        from lastgood.engine.browse import find_captured
 
-        captured = find_in(store.filing.blobs, checkpoint.record.files)
+        captured = find_captured(store.filing.blobs, checkpoint.record.files)
     store.verifier().verify_evidence_pack(pack, checkpoint.plain_state, captured=captured)
     for evidence in pack.evidence_list:
         if evidence.metadata.get(LOST) is True:

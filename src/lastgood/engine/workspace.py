@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lastgood.catalog.values import Binding
 from lastgood.engine.blobs import Batch, Gathered
-from lastgood.engine.captured import seen_from
+from lastgood.engine.browse import relate
 from lastgood.engine.checkpoint import Skipped
 from lastgood.errors import BusyError, UnavailableError
 from lastgood.files.capture import Captured, capture
@@ -298,7 +298,7 @@ class Workspace:
                 borrowed.close()
 
     def _describe(self, root: Root, captured: Captured) -> FileRoot:
-        base = seen_from(os.path.realpath(self._store.base_path), root.path)
+        base = relate(os.path.realpath(self._store.base_path), root.path)
         counts = captured.file_count, captured.total_size
         return FileRoot(root.name, captured.tree, captured.partial, *counts, git_head(root), base)
 
