@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 from pathlib import Path
 
@@ -17,13 +16,13 @@ _this: Process | None = None
 def this_process() -> Process:
     global _this
     if _this is None or _this.pid != os.getpid():
-        _this = Process(socket.gethostname(), os.getpid(), _started(os.getpid()) or 0, _space())
+        _this = Process(_host(), os.getpid(), _started(os.getpid()) or 0, _space())
     return _this
 
 
 def is_alive(process: Process) -> bool | None:
     """None: it ran on another host or in another container, so nobody here can say."""
-    if process.host != socket.gethostname() or process.space not in (0, this_process().space):
+    if process.host != _host() or process.space not in (0, this_process().space):
         return None
     try:
         os.kill(process.pid, 0)
@@ -33,6 +32,12 @@ def is_alive(process: Process) -> bool | None:
         pass
     started = _started(process.pid)
     return started is None or (started != ENDED and process.started in (0, started))
+
+
+def _host() -> str:
+    import socket  # which evidence about files does without
+
+    return socket.gethostname()
 
 
 def _space() -> int:
