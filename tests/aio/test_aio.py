@@ -34,8 +34,7 @@ from lastgood import (
     UnstorableError,
     aio,
 )
-from lastgood.aio.bridge import THREADS
-from lastgood.aio.handle import Fetched, Opening, Plain
+from lastgood.aio.bridge import THREADS, Fetched, Opening, Plain
 
 P = ParamSpec("P")
 
@@ -870,7 +869,7 @@ def _compare(engine: Any, kind: type, left_out: dict[str, str]) -> None:
     for name in here & public:
         mine, theirs = inspect.getattr_static(kind, name), inspect.getattr_static(type(engine), name, None)
         if not inspect.isfunction(theirs):
-            assert isinstance(mine, Plain | Fetched) or (kind is aio.Step and name == "state"), name
+            assert isinstance(mine, Plain | Fetched | property) or (kind is aio.Step and name == "state"), name
         elif name not in AT_ONCE and (kind, name) != (aio.Step, "stop"):
             assert inspect.iscoroutinefunction(mine), name
         if inspect.isfunction(theirs) and inspect.isfunction(mine) and name not in LOADS:

@@ -17,10 +17,8 @@ hears of the cancellation afterwards. So a save is whole or not there, and it is
 `options.on_alert` is called in a thread.
 """
 
-from lastgood.aio.checkpoint import Checkpoint, CheckpointPage, Recovery, Restored
-from lastgood.aio.control import Control
-from lastgood.aio.difference import Difference, FilesDiff
-from lastgood.aio.session import Session
+from lastgood.aio.checkpoint import Checkpoint, CheckpointPage, Difference, FilesDiff, Recovery, Restored
+from lastgood.aio.session import Control, Session
 from lastgood.aio.step import Step
 from lastgood.aio.store import CheckpointManager, EvidenceVerifier, Store, open_manager, open_verifier
 from lastgood.aio.store import open_store as open  # noqa: A004

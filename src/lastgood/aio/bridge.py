@@ -1,13 +1,18 @@
-"""The bridge between a loop and the engine: the threads in which the engine works."""
+"""The bridge between a loop and the engine: the threads in which the engine works, and handles on what is there.
+
+A handle has the names of what it stands for, awaited where the engine may have to wait.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Protocol, TypeVar
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from lastgood.errors import UnavailableError
 from lastgood.local.fork import renew_after_fork
@@ -17,10 +22,16 @@ COMMANDS = 10_000  # started when they are needed: a command waits for nobody, a
 
 
 class Closable(Protocol):
+    """A store, or what else is closed in the end."""
+
     def close(self) -> None: ...
 
 
 C = TypeVar("C", bound=Closable)
+E = TypeVar("E")
+H = TypeVar("H", bound="Opened[Any]")
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -53,11 +64,11 @@ class Bridge:
             raise
 
     async def run(self, work: Callable[[], T], *, certain: bool = False) -> T:
-        """What `work` gives, done in a thread with the caller's context; if `certain`, done whatever is cancelled."""
+        """Do `work` in a thread, with the caller's context; if `certain`, whatever is cancelled."""
         return await self._submit(self._operations, work, certain)
 
     async def run_command(self, work: Callable[[], T], stop: Callable[[], None], *, certain: bool = False) -> T:
-        """As `run`, for what may take as long as it likes: nothing else waits for it, and cancelling calls `stop`."""
+        """Do `work` that may take as long as it likes: nothing else waits for it, and cancelling calls `stop`."""
         return await self._submit(self._commands, work, certain, stop)
 
     async def close(self) -> None:
@@ -85,11 +96,11 @@ class Bridge:
 async def _outcome(future: Future[T], certain: bool, stop: Callable[[], None] | None = None) -> T:
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
 
-    def tell(_: Future[T]) -> None:
+    def note(_: Future[T]) -> None:
         with suppress(RuntimeError):  # the loop was closed, and nobody waits any more
             loop.call_soon_threadsafe(ended.set)
 
-    future.add_done_callback(tell)
+    future.add_done_callback(note)
     cancelled: asyncio.CancelledError | None = None
     while not ended.is_set():
         try:
@@ -103,3 +114,118 @@ async def _outcome(future: Future[T], certain: bool, stop: Callable[[], None] | 
     if cancelled is not None:
         raise cancelled from future.exception()
     return future.result()
+
+
+class Handle(Generic[E]):
+    """A handle on something of the engine. It has no dictionary: what cannot be set must not seem to be."""
+
+    __slots__ = ("_bridge", "_far")
+
+    def __init__(self, bridge: Bridge, far: E) -> None:
+        self._bridge = bridge
+        self._far = far
+
+    def __repr__(self) -> str:
+        return f"<aio {self._far!r}>"
+
+
+class Opened(Handle[E]):
+    """A handle with threads of its own, until it is closed."""
+
+    __slots__ = ()
+
+    async def close(self) -> None:
+        """Wait for what is under way, then close. Whatever is asked for from now on is an UnavailableError."""
+        await self._bridge.close()
+
+    aclose = close
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class Opening(Generic[H]):
+    """A handle to be opened: `async with` it, or `await` it and close it yourself."""
+
+    def __init__(self, make: Callable[[], Any], kind: Callable[[Bridge, Any], H]) -> None:
+        self._make = make
+        self._kind = kind
+
+    def __await__(self) -> Generator[Any, Any, H]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> H:
+        self._opened = await self
+        return self._opened
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._opened.close()
+
+    async def _open(self) -> H:
+        bridge = Bridge()
+        return self._kind(bridge, await bridge.open(self._make))
+
+
+def opening(make: Callable[P, C], kind: Callable[[Bridge, C], H]) -> Callable[P, Opening[H]]:
+    """Make a function that opens what `make` makes, with its arguments."""
+
+    @functools.wraps(make, assigned=("__doc__",), updated=())
+    def opened(*args: P.args, **kwargs: P.kwargs) -> Opening[H]:
+        return Opening(functools.partial(make, *args, **kwargs), kind)
+
+    return opened
+
+
+@overload
+def bridged(
+    method: Callable[Concatenate[E, P], R],
+) -> Callable[Concatenate[Handle[Any], P], Coroutine[Any, Any, R]]: ...
+
+
+@overload
+def bridged(
+    method: Callable[Concatenate[E, P], R], to: Callable[[Bridge, R], T]
+) -> Callable[Concatenate[Handle[Any], P], Coroutine[Any, Any, T]]: ...
+
+
+def bridged(method: Callable[..., Any], to: Callable[[Bridge, Any], Any] | None = None) -> Callable[..., Any]:
+    """Make a coroutine of a method of the engine; its result as it is, or as `to` wraps it."""
+
+    @functools.wraps(method)
+    async def operation(self: Handle[Any], *args: Any, **kwargs: Any) -> Any:
+        work = functools.partial(method, self._far, *args, **kwargs)
+        return await self._bridge.run(work if to is None else lambda: to(self._bridge, work()))
+
+    return operation
+
+
+class Attribute(Generic[T]):
+    """An attribute of the engine, under the name that it has there."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+
+class Plain(Attribute[T]):
+    """An attribute that is in memory and read at once; as it is, or as `to` wraps it."""
+
+    def __init__(self, to: Callable[[Bridge, Any], T] | None = None) -> None:
+        self._to = to
+
+    def __get__(self, handle: Handle[Any], kind: type) -> T:
+        value = getattr(handle._far, self.name)
+        return value if self._to is None else self._to(handle._bridge, value)
+
+
+class Fetched(Attribute[T]):
+    """An attribute that may have to be read from the store: `await checkpoint.state()`."""
+
+    def __get__(self, handle: Handle[Any], kind: type) -> Callable[[], Coroutine[Any, Any, T]]:
+        return lambda: handle._bridge.run(lambda: getattr(handle._far, self.name))

@@ -1,4 +1,4 @@
-"""Checkpoints on this side: what describes them is at hand, what they hold is awaited."""
+"""Checkpoints and what differs between them: what describes them is read at once, what they hold is awaited."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
 from lastgood import store
-from lastgood.aio.bridge import Bridge
-from lastgood.aio.handle import Fetched, Handle, Plain, bridged
+from lastgood.aio.bridge import Bridge, Fetched, Handle, Plain, bridged
+from lastgood.compare.state import StateChange
+from lastgood.compare.summary import Stat
 from lastgood.engine import checkpoint as engine
-from lastgood.engine import recovery, restore
+from lastgood.engine import difference, recovery, restore
+from lastgood.engine.difference import FileChange
 from lastgood.model.checkpoint import Head, Record
 from lastgood.model.evidence import EvidencePack
 from lastgood.model.journal import Journal
@@ -22,6 +24,8 @@ T = TypeVar("T")
 
 
 class HasState(Protocol):
+    """A checkpoint, or a task."""
+
     def load(self, into: builtins.type[T]) -> T: ...
 
 
@@ -29,7 +33,7 @@ S = TypeVar("S", bound=HasState)
 
 
 class Loadable(Handle[S]):
-    """What has a state."""
+    """A handle on something that has a state."""
 
     __slots__ = ()
 
@@ -42,7 +46,7 @@ class Loadable(Handle[S]):
     async def load(self, into: builtins.type[T]) -> T: ...
 
     async def load(self, into: builtins.type[Any] | None = None) -> Any:
-        """The state; as a value of the class `into` if one is given."""
+        """Return the state; as a value of the class `into` if one is given."""
         if into is None:
             return await self.state()
         return await self._bridge.run(partial(self._far.load, into))
@@ -161,3 +165,26 @@ class CheckpointPage(NamedTuple):
 
 def page(bridge: Bridge, found: store.CheckpointPage) -> CheckpointPage:
     return CheckpointPage(each(bridge, found.checkpoints), found.total)
+
+
+class FilesDiff(Handle[difference.FilesDiff]):
+    """As `lastgood.FilesDiff`: `await diff.changes()`."""
+
+    __slots__ = ()
+
+    changes = Fetched[list[FileChange]]()
+    stats = Fetched[list[Stat]]()
+    summary = Fetched[str]()
+    patch = bridged(difference.FilesDiff.patch)
+
+
+class Difference(Handle[difference.Difference]):
+    """As `lastgood.Difference`: `await difference.state()`."""
+
+    __slots__ = ()
+
+    before = Plain(Checkpoint)
+    after = Plain(if_any)
+    files = Plain(FilesDiff)
+    state = Fetched[list[StateChange]]()
+    summary = Fetched[str]()

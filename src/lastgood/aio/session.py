@@ -1,24 +1,31 @@
-"""A session on this side: the work lives in the loop, and never waits there for people or the store."""
+"""Sessions, whose work lives in the loop and never waits there for people or the store; and control of sessions."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncContextDecorator, suppress
 from contextvars import Token
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from lastgood import task as tasks
-from lastgood.aio.bridge import Bridge
-from lastgood.aio.checkpoint import Checkpoint
-from lastgood.aio.handle import Fetched, Handle, Plain
+from lastgood.aio.bridge import Bridge, Fetched, Handle, Plain
+from lastgood.aio.checkpoint import Checkpoint, far_side
+from lastgood.engine.restore import What
 from lastgood.errors import InvalidError
 from lastgood.model.identity import check_text
+from lastgood.model.lease import Lease
+from lastgood.work import control
 from lastgood.work import session as runner
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Session(Handle[runner.Session]):
@@ -28,9 +35,8 @@ class Session(Handle[runner.Session]):
     paused, or waits for an answer, the loop goes on. Cancelled in `boundary` or `ask`, it is left to be resumed.
     """
 
-    __slots__ = ("_home", "_token")
+    __slots__ = ("_home", "_task", "_token")
 
-    task = Plain(lambda bridge, far: _handle(bridge, far))
     executor = Plain[str]()
     control_state = Plain[str]()
     stopped = Plain[str | None]()
@@ -40,11 +46,19 @@ class Session(Handle[runner.Session]):
     artifacts = Fetched[list[Any]]()
     rounds = Fetched[int]()
 
-    def __init__(self, bridge: Bridge, task: tasks.Task, how: dict[str, Any]) -> None:
+    def __init__(
+        self, bridge: Bridge, task: tasks.Task, how: dict[str, Any], handle: Callable[[Bridge, tasks.Task], Any]
+    ) -> None:
+        self._task = handle
         self._home = home = _Home()
         self._token: Token[runner.Session | None] | None = None
         of_the_program = {name: home.bring(how[name]) for name in ("state", "load") if how.get(name) is not None}
         super().__init__(bridge, task.session(**{**how, **of_the_program}))
+
+    @property
+    def task(self) -> Any:
+        """See `lastgood.Session.task`."""
+        return self._task(self._bridge, self._far.task)
 
     async def boundary(self) -> None:
         """See `lastgood.Session.boundary`."""
@@ -144,7 +158,55 @@ async def _finish(work: Callable[..., Any], *args: Any) -> Any:
     return await given if inspect.isawaitable(given) else given
 
 
-def _handle(bridge: Bridge, far: tasks.Task) -> Any:
-    from lastgood.aio.task import Task
+def _steering(
+    method: Callable[Concatenate[control.Control, P], R],
+) -> Callable[Concatenate[Control, P], Coroutine[Any, Any, R]]:
+    @functools.wraps(method)
+    async def operation(self: Control, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._bridge.run(lambda: method(self._far.control, *args, **kwargs))
 
-    return Task(bridge, far)
+    return operation
+
+
+class _Seen(Fetched[T]):
+    def __get__(self, handle: Handle[Any], kind: type) -> Callable[[], Coroutine[Any, Any, T]]:
+        return lambda: handle._bridge.run(lambda: getattr(handle._far.control, self.name))
+
+
+class Control(Handle[tasks.Task]):
+    """As `lastgood.Control`: `await task.control.pause()`, `await task.control.state()`."""
+
+    __slots__ = ()
+
+    state = _Seen[str]()
+    question = _Seen[dict[str, Any] | None]()
+    lease = _Seen[Lease | None]()
+
+    pause = _steering(control.Control.pause)
+    resume = _steering(control.Control.resume)
+    retry = _steering(control.Control.retry)
+    stop = _steering(control.Control.stop)
+    cancel = _steering(control.Control.cancel)
+    add_rounds = _steering(control.Control.add_rounds)
+    guide = _steering(control.Control.guide)
+    edit = _steering(control.Control.edit)
+    answer = _steering(control.Control.answer)
+    withdraw = _steering(control.Control.withdraw)
+    requests = _steering(control.Control.requests)
+    follow = _steering(control.Control.follow)
+    again = _steering(control.Control.again)
+
+    async def restore(
+        self,
+        checkpoint: Checkpoint | str,
+        what: What = "both",
+        *,
+        verify: bool = True,
+        message: str = "",
+        id: str | None = None,
+    ) -> control.Asked:
+        """See `lastgood.Control.restore`."""
+        chosen = far_side(checkpoint)
+        return await self._bridge.run(
+            lambda: self._far.control.restore(chosen, what, verify=verify, message=message, id=id)
+        )

@@ -1,4 +1,4 @@
-"""A step on this side: begun, committed and given up without holding the loop."""
+"""Steps: begun, committed and given up without holding the loop."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from lastgood.aio.bridge import Bridge
+from lastgood.aio.bridge import Bridge, Handle, Plain, bridged
 from lastgood.aio.checkpoint import Checkpoint, if_any
-from lastgood.aio.handle import Handle, Plain, bridged
 from lastgood.engine import step
 from lastgood.errors import UnavailableError
 from lastgood.model.evidence import Evidence, EvidencePack

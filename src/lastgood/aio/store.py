@@ -1,4 +1,4 @@
-"""The store, the manager of steps by id, and the verifier, on this side."""
+"""The store, the manager of steps by id, and the verifier."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 
 from lastgood import manager
 from lastgood import store as engine
-from lastgood.aio.checkpoint import Checkpoint, Recovery, each, if_any, page
-from lastgood.aio.difference import FilesDiff
-from lastgood.aio.handle import Opened, Plain, bridged, opening
+from lastgood.aio.bridge import Opened, Plain, bridged, opening
+from lastgood.aio.checkpoint import Checkpoint, FilesDiff, Recovery, each, if_any, page
 from lastgood.aio.task import Task
 from lastgood.engine.history import Entry
 from lastgood.engine.options import Options

@@ -1,4 +1,4 @@
-"""A handle on a task, on this side."""
+"""Tasks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lastgood import task as engine
-from lastgood.aio.checkpoint import Checkpoint, Loadable, Recovery, Restored, far_side, if_any
-from lastgood.aio.control import Steering
-from lastgood.aio.difference import Difference
-from lastgood.aio.handle import Plain, bridged
-from lastgood.aio.session import Session
+from lastgood.aio.bridge import Plain, bridged
+from lastgood.aio.checkpoint import Checkpoint, Difference, Loadable, Recovery, Restored, far_side, if_any
+from lastgood.aio.session import Control, Session
 from lastgood.aio.step import Step
 from lastgood.engine.history import Entry
 from lastgood.engine.options import OnFailure
@@ -67,11 +65,14 @@ class Task(Loadable[engine.Task]):
         """See `lastgood.Task.history`."""
         return await self._bridge.run(partial(self._far.history, all=all, **wanted))
 
-    control = Steering()
+    @property
+    def control(self) -> Control:
+        """See `lastgood.Task.control`. It reads the store only when something is awaited."""
+        return Control(self._bridge, self._far)
 
     def session(self, **how: Any) -> Session:
         """See `lastgood.Task.session`: `async with task.session(state=…, load=…) as session`."""
-        return Session(self._bridge, self._far, how)
+        return Session(self._bridge, self._far, how, Task)
 
     def step(self, name: str, *, type: str = "step", on_error: OnError = "keep", **fields: Any) -> Step:
         """See `lastgood.Task.step`: `async with task.step("edit") as step`."""
