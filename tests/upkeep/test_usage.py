@@ -20,12 +20,11 @@ from tests.support.usage_model import alone, together, walk_store
 import lastgood
 from lastgood import AppendList, CheckpointError, NotFoundError, Store, Task, aio
 from lastgood.catalog.values import FILES, Blob
-from lastgood.engine.blobs import FileBlobs
 from lastgood.engine.browse import walk_files
 from lastgood.model.digest import digest
 from lastgood.model.tree import Folder
 from lastgood.upkeep.reach import Graph
-from lastgood.upkeep.usage import Usage, measure
+from lastgood.upkeep.usage import Usage
 
 LARGE = random.Random(0).randbytes(700_000)
 
@@ -382,17 +381,18 @@ def test_saves_meanwhile_are_no_damage(store: Store, folder: Path) -> None:
 # --- cost ---------------------------------------------------------------------------------------------------------
 
 
-class Counting(FileBlobs):
-    """Remembers what it was asked for."""
+def count_reads(store: Store) -> list[bytes]:
+    """What is asked of the catalog from now on."""
+    asked: list[bytes] = []
+    blobs = store.catalog.blobs
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store.catalog, store.filing.blobs.objects)
-        self.asked: list[bytes] = []
+    def counted(partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
+        wanted = list(digests)
+        asked.extend(wanted)
+        return blobs(partition, wanted)
 
-    def read_all(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        wanted = list(keys)
-        self.asked += wanted
-        return super().read_all(wanted)
+    store.catalog.blobs = counted  # type: ignore[method-assign]
+    return asked
 
 
 def test_every_tree_is_read_once_however_many_checkpoints_share_it(store: Store, folder: Path) -> None:
@@ -407,11 +407,10 @@ def test_every_tree_is_read_once_however_many_checkpoints_share_it(store: Store,
         for root in saved.record.files or ():
             below = (entry.tree for _, entry in walk_files(store.filing.blobs, root) if isinstance(entry, Folder))
             trees |= {root.tree, *below}
-    counting = Counting(store)
-    usage = measure(store.catalog, counting)
-    assert len(usage.checkpoints) == 30
+    asked = count_reads(store)
+    assert len(store.usage().checkpoints) == 30
     assert len(trees) == 41 + 2 * 30  # what is there from the start, and two for each change
-    assert sorted(counting.asked) == sorted(trees)
+    assert sorted(asked) == sorted(trees)
 
 
 def test_parts_of_a_state_are_read_once_and_plain_ones_never(store: Store) -> None:
@@ -420,15 +419,7 @@ def test_parts_of_a_state_are_read_once_and_plain_ones_never(store: Store) -> No
     for number in range(40):
         messages.append({"role": "user", "content": f"{number} " * 700})
         task.save({"messages": messages})
-    asked: list[bytes] = []
-    blobs = store.catalog.blobs
-
-    def counted(partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
-        wanted = list(digests)
-        asked.extend(wanted)
-        return blobs(partition, wanted)
-
-    store.catalog.blobs = counted  # type: ignore[method-assign]
+    asked = count_reads(store)
     store.usage()
     assert len(asked) == len(set(asked)) <= 3  # the nodes above some runs; runs and pieces are not even looked at
 

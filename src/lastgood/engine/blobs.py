@@ -10,12 +10,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from lastgood.catalog.contract import Catalog
 from lastgood.catalog.values import FILES, Blob, NewPack, PackRange
 from lastgood.codec.compress import compress, decompress
 from lastgood.compare.trees import fetch_differing
+from lastgood.engine.blob_reader import BlobReader, UnreadableBlob
 from lastgood.engine.draft import PackDraft, discard
 from lastgood.errors import CheckpointError, IntegrityError, InvalidError, UnavailableError
 from lastgood.local.process import this_process
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 INLINE_BLOBS, INLINE_BYTES = 64, 256 << 10
 GROUP_BLOBS, GROUP_BYTES = 256, 4 << 20
-GAP_BYTES = 4096
 PACK_BYTES = 128 << 20
 """A pack that has so many is finished: rewriting one takes no more room than that."""
 SMALL_BLOBS, SMALL_BYTES = 1024, 16 << 10
@@ -57,6 +57,7 @@ class FileBlobs:
     def __init__(self, catalog: Catalog, objects: ObjectStore | None) -> None:
         self._catalog = catalog
         self._objects = objects
+        self._reader = BlobReader(catalog.blobs, objects, raise_unreadable)
         self._trees: dict[bytes, Tree] = {}
         self._small: dict[bytes, bytes] = {}
 
@@ -77,39 +78,26 @@ class FileBlobs:
         return data
 
     def read_all(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        wanted = list(dict.fromkeys(keys))
-        found = self._look_up(wanted)
-        while True:
-            try:
-                return {blob.digest: self._unpack(blob, stored) for blob, stored in self._fetch_all(found.values())}
-            except IntegrityError:
-                before, found = found, self._look_up(wanted)
-                if found == before:  # else they were moved into another pack meanwhile
-                    raise
-
-    def _look_up(self, wanted: Sequence[bytes]) -> dict[bytes, Blob]:
-        found = self._catalog.blobs(FILES, wanted)
-        for key in wanted:
-            if key not in found:
-                raise _damaged(key, "is missing")
-        return found
+        return dict(self._reader.read(FILES, keys))
 
     def read_with(self, new: Gathered) -> Callable[[bytes], bytes]:
         """As `read`, also of what was gathered and is not committed yet."""
         fresh = new.by_digest()
-        return lambda key: self._unpack(*next(self._fetch_all([fresh[key]]))) if key in fresh else self.read(key)
+        return lambda key: self._read_fresh([fresh[key]])[key] if key in fresh else self.read(key)
 
     def read_differing(self, one: bytes | None, other: bytes | None, new: Gathered) -> Callable[[bytes], bytes]:
         """As `read_with`, with the folders fetched that differ between two trees, a level at a time."""
         fresh, read = new.by_digest(), self.read_with(new)
 
         def read_all(keys: Iterable[bytes]) -> dict[bytes, bytes]:
-            mine = [fresh[key] for key in keys if key in fresh]
-            found = {blob.digest: self._unpack(blob, stored) for blob, stored in self._fetch_all(mine)}
+            found = self._read_fresh(fresh[key] for key in keys if key in fresh)
             return found | self.read_all(key for key in keys if key not in found)
 
         trees = fetch_differing(one, other, read_all)
         return lambda key: trees[key] if key in trees else read(key)
+
+    def _read_fresh(self, blobs: Iterable[Blob]) -> dict[bytes, bytes]:
+        return dict(self._reader.read_found(FILES, blobs))
 
     def read_tree(self, key: bytes) -> Tree:
         tree = self._trees.get(key)
@@ -181,50 +169,6 @@ class FileBlobs:
                 assert self._objects is not None
                 self._objects.delete(pack.name)
             self.let_go(gathered)
-
-    def _unpack(self, blob: Blob, stored: bytes) -> bytes:
-        try:
-            data = decompress(blob.encoding, stored, blob.size)
-        except IntegrityError as error:
-            raise _damaged(blob.digest, "is damaged") from error
-        if digest(data) != blob.digest:
-            raise _damaged(blob.digest, "is damaged")
-        return data
-
-    def _fetch_all(self, blobs: Iterable[Blob]) -> Iterator[tuple[Blob, bytes]]:
-        """Each blob with its bytes as they are stored. Those that lie beside each other in a pack are read at once."""
-        run: list[Blob] = []
-        for blob in sorted(blobs, key=_by_place):
-            if blob.place is None:
-                if blob.data is None:
-                    raise _damaged(blob.digest, "is missing")
-                yield blob, blob.data
-            elif run and _follows(run[-1], blob):
-                run.append(blob)
-            else:
-                yield from self._fetch_run(run)
-                run = [blob]
-        yield from self._fetch_run(run)
-
-    def _fetch_run(self, run: Sequence[Blob]) -> Iterator[tuple[Blob, bytes]]:
-        places = [blob.place for blob in run if blob.place is not None]
-        if not places:
-            return
-        if self._objects is None:
-            raise _damaged(run[0].digest, "lies in a pack, and this store has none")
-        start = places[0].position
-        try:
-            data = self._objects.get(places[0].pack, start, places[-1].position + places[-1].length - start)
-        except LookupError as error:
-            raise _damaged(run[0].digest, "is missing with its pack") from error
-        except IntegrityError as error:
-            if len(run) == 1:
-                raise _damaged(run[0].digest, "is damaged") from error
-            for blob in run:
-                yield from self._fetch_run([blob])
-            return
-        for blob, place in zip(run, places, strict=True):
-            yield blob, data[place.position - start : place.position - start + place.length]
 
 
 class Batch:
@@ -358,15 +302,13 @@ def _few(files: Sequence[File], start: int) -> Iterator[bytes]:
             return
 
 
-def _follows(one: Blob, other: Blob) -> bool:
-    """Whether there is hardly anything between them: the head of an entry, or a small blob."""
-    if one.place is None or other.place is None or one.place.pack != other.place.pack:
-        return False
-    return 0 <= other.place.position - one.place.position - one.place.length <= GAP_BYTES
-
-
-def _by_place(blob: Blob) -> tuple[str, int]:
-    return (blob.place.pack, blob.place.position) if blob.place else ("", 0)
+def raise_unreadable(blob: UnreadableBlob) -> NoReturn:
+    """Say that content of a file cannot be had."""
+    if isinstance(blob.error, LookupError):
+        raise _damaged(blob.key, "is missing with its pack") from blob.error
+    if blob.error is not None and not isinstance(blob.error, IntegrityError):
+        raise blob.error
+    raise _damaged(blob.key, "is missing" if blob.problem in ("missing", "empty") else "is damaged") from blob.error
 
 
 def _damaged(key: bytes, how: str) -> IntegrityError:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from lastgood.catalog.contract import Catalog
-from lastgood.catalog.values import Blob, StoredCheckpoint
-from lastgood.codec.compress import decompress
+from lastgood.catalog.values import StoredCheckpoint
 from lastgood.codec.join import check, join
+from lastgood.engine.blob_reader import BlobReader, UnreadableBlob, unpack_blob
 from lastgood.engine.cache import CheckpointCache
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import Record, ValueRef
-from lastgood.model.digest import digest, to_text
+from lastgood.model.digest import to_text
 
 
 def load_value(
@@ -50,39 +50,29 @@ class _Reader:
     def __init__(self, catalog: Catalog, stored: StoredCheckpoint, blobs: dict[bytes, bytes]) -> None:
         self._catalog = catalog
         self._stored = stored
+        self._reader = BlobReader(catalog.blobs, None, self._raise_unreadable)
         self.blobs = blobs
 
     def root(self, name: str, ref: ValueRef) -> bytes:
         """The root of a value; that of the state lies with the checkpoint itself."""
         if name == "state" and ref.digest not in self.blobs:
-            self.blobs[ref.digest] = _unpack(self._stored, ref.digest, self._catalog.root(self._stored), {})
+            root = self._catalog.root(self._stored)
+            if root is None or type(root.data) is not bytes:
+                raise _damaged(self._stored, ref.digest, "is missing")
+            try:
+                self.blobs[ref.digest] = unpack_blob(ref.digest, root, {})
+            except IntegrityError as error:
+                raise _damaged(self._stored, ref.digest, "is damaged") from error
         return self.fetch([ref.digest])[ref.digest]
 
     def fetch(self, digests: Sequence[bytes]) -> dict[bytes, bytes]:
-        wanted = [key for key in dict.fromkeys(digests) if key not in self.blobs]
-        found = self._catalog.blobs(self._stored.task_number, wanted) if wanted else {}
-        wholes: dict[bytes, bytes] = {}
-        for key in wanted:
-            self.blobs[key] = _unpack(self._stored, key, found.get(key), wholes)
+        wanted = [key for key in digests if key not in self.blobs]
+        if wanted:
+            self.blobs.update(self._reader.read(self._stored.task_number, wanted))
         return self.blobs
 
-
-def _unpack(stored: StoredCheckpoint, key: bytes, blob: Blob | None, wholes: dict[bytes, bytes]) -> bytes:
-    """The bytes of `blob`, checked; `wholes` keeps the blobs that it and others are parts of."""
-    if blob is None or type(blob.data) is not bytes:
-        raise _damaged(stored, key, "is missing")
-    try:
-        if (whole := blob.whole) is None:
-            data = decompress(blob.encoding, blob.data, blob.size)
-        else:
-            if whole.digest not in wholes:
-                wholes[whole.digest] = decompress(blob.encoding, blob.data, whole.size)
-            data = wholes[whole.digest][whole.position : whole.position + blob.size]
-    except IntegrityError as error:
-        raise _damaged(stored, key, "is damaged") from error
-    if digest(data) != key:
-        raise _damaged(stored, key, "is damaged")
-    return data
+    def _raise_unreadable(self, blob: UnreadableBlob) -> NoReturn:
+        raise _damaged(self._stored, blob.key, "is damaged" if blob.problem == "damaged" else "is missing")
 
 
 def _damaged(stored: StoredCheckpoint, key: bytes, how: str) -> IntegrityError:

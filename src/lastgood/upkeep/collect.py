@@ -27,7 +27,7 @@ from lastgood.errors import BusyError, IntegrityError, InvalidError, LostCommits
 from lastgood.local.location import make_private
 from lastgood.local.process import is_alive, this_process
 from lastgood.model.identity import now
-from lastgood.upkeep.marking import Marks
+from lastgood.upkeep.reach import NeededBlobs
 from lastgood.upkeep.repack import repack
 
 if TYPE_CHECKING:
@@ -105,21 +105,21 @@ class _Run:
     def run(self) -> Collected:
         limit = now() - self._keep_deleted
         doomed = self._doomed(limit)
-        marks = Marks(self._catalog, self._files, without=set(doomed))
+        needed = NeededBlobs(self._catalog, self._files, without=set(doomed))
         self._progress("mark", 0, 0)
-        self._mark(marks)
+        self._mark(needed)
         used: defaultdict[str, int] = defaultdict(int)
-        garbage = list(self._unneeded(marks, used))
+        garbage = list(self._unneeded(needed, used))
         if self._dry_run:
             return self._foresee(garbage, len(doomed))
         self._purge(doomed, limit)
         slices = list(self._slices())
         self._condemn(garbage)
-        marks.without = ()  # who is left of them was undeleted
-        if self._mark(marks):  # committed before the last blob was condemned; later ones acquit by themselves
-            self._acquit(marks)
-        self._remove_slices([part for part in slices if not marks.has_part(part)])
-        self._remove([blob for blob in garbage if not marks.has(blob.partition, blob.digest)])
+        needed.without = ()  # who is left of them was undeleted
+        if self._mark(needed):  # committed before the last blob was condemned; later ones acquit by themselves
+            self._acquit(needed)
+        self._remove_slices([part for part in slices if not needed.has_part(part)])
+        self._remove([blob for blob in garbage if not needed.has(blob.partition, blob.digest)])
         if self._objects is not None:
             self._repack(used)
             self._sweep()
@@ -141,9 +141,9 @@ class _Run:
             self._note(purged=self._found.purged + len(purged))
             self._progress("purge", self._found.purged, len(doomed))
 
-    def _mark(self, marks: Marks) -> int:
+    def _mark(self, needed: NeededBlobs) -> int:
         try:
-            return marks.mark_all()
+            return needed.mark_all()
         except LostCommitsError:
             raise
         except IntegrityError as error:
@@ -155,14 +155,14 @@ class _Run:
 
     # --- blobs
 
-    def _unneeded(self, marks: Marks, used: defaultdict[str, int]) -> Iterator[IndexedBlob]:
+    def _unneeded(self, needed: NeededBlobs, used: defaultdict[str, int]) -> Iterator[IndexedBlob]:
         """Also counts the bytes of each pack that are needed, into `used`; and acquits those that are needed and were
         condemned by a run that did not come to its end."""
         wronged: list[IndexedBlob] = []
         page = self._catalog.indexed()
         while page:
             for blob in page:
-                if not marks.has(blob.partition, blob.digest):
+                if not needed.has(blob.partition, blob.digest):
                     yield blob
                     continue
                 if blob.condemned is not None:
@@ -180,9 +180,9 @@ class _Run:
             done += len(digests)
             self._progress("condemn", done, len(garbage))
 
-    def _acquit(self, marks: Marks) -> None:
-        needed = (blob for blob in self._condemned() if marks.has(blob.partition, blob.digest))
-        for partition, digests in _batches(needed):
+    def _acquit(self, needed: NeededBlobs) -> None:
+        wronged = (blob for blob in self._condemned() if needed.has(blob.partition, blob.digest))
+        for partition, digests in _batches(wronged):
             self._catalog.acquit(partition, digests)
 
     def _condemned(self) -> Iterator[IndexedBlob]:

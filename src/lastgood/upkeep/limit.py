@@ -12,7 +12,7 @@ from lastgood.catalog.values import MAX_PAGE, HistoryRange
 from lastgood.local.process import this_process
 from lastgood.model.identity import check_number, moment
 from lastgood.upkeep.collect import GRACE_SECONDS, Progress, collect
-from lastgood.upkeep.reach import Holder, read_reached
+from lastgood.upkeep.reach import CheckpointNode, read_graph
 
 if TYPE_CHECKING:
     from lastgood.store import Store
@@ -96,23 +96,23 @@ class _Plan(NamedTuple):
 
 def _plan(store: Store, too_much: int) -> _Plan:
     """Which ones go so that so many bytes become free. Deleted ones are the first, then the oldest."""
-    found = read_reached(store.catalog, store.filing.blobs)
+    found = read_graph(store.catalog, store.filing.blobs)
     spared = _protected(store.catalog)
-    protected = [holder for holder in found.holders if holder.stored.id in spared or holder.created_at is None]
-    others = [holder for holder in found.holders if not (holder.stored.id in spared or holder.created_at is None)]
-    others.sort(key=lambda holder: (not holder.stored.deleted, holder.created_at or 0))
+    protected = [one for one in found.checkpoints if one.stored.id in spared or one.created_at is None]
+    others = [one for one in found.checkpoints if not (one.stored.id in spared or one.created_at is None)]
+    others.sort(key=lambda one: (not one.stored.deleted, one.created_at or 0))
     # What is free when one is gone and all that come before it in `others` are, too.
-    frees = found.graph.added([holder.node for holder in (*protected, *reversed(others))])
+    frees = found.graph.added([one.node for one in (*protected, *reversed(others))])
     garbage = sum(found.graph.stored) - sum(frees.values())
     left, evicted = too_much - garbage, []
-    for holder in others:
+    for one in others:
         if left <= 0:
             break
-        net = frees[holder.node] - TOMBSTONE
+        net = frees[one.node] - TOMBSTONE
         if net > 0:  # history that frees nothing stays
-            evicted.append(_describe(holder, frees[holder.node]))
+            evicted.append(_describe(one, frees[one.node]))
             left -= net
-    return _Plan(garbage, evicted, len(found.holders) - len(evicted))
+    return _Plan(garbage, evicted, len(found.checkpoints) - len(evicted))
 
 
 def _protected(catalog: Catalog) -> set[str]:
@@ -143,9 +143,9 @@ def _purge(store: Store, evicted: list[Evicted]) -> list[Evicted]:
     return [each for each in evicted if each.id in gone]
 
 
-def _describe(holder: Holder, frees: int) -> Evicted:
-    stored = holder.stored
-    created_at = None if holder.created_at is None else moment(holder.created_at)
+def _describe(one: CheckpointNode, frees: int) -> Evicted:
+    stored = one.stored
+    created_at = None if one.created_at is None else moment(one.created_at)
     return Evicted(stored.id, stored.task_id, stored.owner, stored.placement.sequence, created_at, frees)
 
 

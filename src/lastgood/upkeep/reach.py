@@ -1,32 +1,59 @@
-"""What each checkpoint reaches, as a graph: checkpoints, what names content (trees, lists of chunks, nodes), and blobs.
-
-Everything is read once, whoever names it: reading grows with what is stored, not with how many checkpoints share it.
-"""
+"""What checkpoints reach: as a graph, to measure what each takes, and as a set, to know what is not garbage."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from itertools import islice
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from lastgood.catalog.contract import Catalog
-from lastgood.catalog.values import FILES, Blob, CheckpointRoot, StoredCheckpoint
-from lastgood.codec.compress import decompress
-from lastgood.codec.pieces import ELEMENTS, is_plain, references_below, references_in
-from lastgood.engine.blobs import FileBlobs
+from lastgood.catalog.values import FILES, Blob, CheckpointRoot, SlicedBlob, StoredCheckpoint
+from lastgood.codec.pieces import Reference, is_plain
+from lastgood.engine.blob_reader import BlobReader, UnreadableBlob
+from lastgood.engine.blobs import FileBlobs, raise_unreadable
+from lastgood.engine.walk import Walk, companion_references, state_references, tree_references
 from lastgood.errors import IntegrityError
-from lastgood.model.checkpoint import VALUES, Record, ValueRef, decode_record
-from lastgood.model.digest import digest
-from lastgood.model.tree import File, Folder, decode_chunks, decode_tree
+from lastgood.model.checkpoint import decode_record
 
-READ_AT_ONCE = 256
 
-# How a blob of files is read; in a task's partition it is the flag of a reference.
-CONTENT, TREE, CHUNKS = b"\0", b"\1", b"\2"
+def _each_checkpoint(catalog: Catalog) -> Iterator[CheckpointRoot]:
+    page = catalog.held()
+    while page:
+        yield from page
+        page = catalog.held(page[-1].stored)
+
+
+def _each_slice(catalog: Catalog) -> Iterator[list[SlicedBlob]]:
+    page = catalog.sliced()
+    while page:
+        yield page
+        page = catalog.sliced(page[-1])
+
+
+class _Outgoing:
+    """A checkpoint and what it refers to itself. Its record and its root are let go: there may be many."""
+
+    def __init__(self, held: CheckpointRoot) -> None:
+        data = held.stored.data or b""
+        self.stored = msgspec.structs.replace(held.stored, data=None)
+        self.own_bytes = len(data) + (len(held.root.data) if held.root else 0)
+        self.created_at: int | None = None
+        self.parts: list[Reference] = []
+        self.trees: list[Reference] = []
+        self.is_damaged = False
+        try:
+            record = decode_record(data, held.stored.checksum, "it")
+            self.created_at = record.created_at
+            self.trees = tree_references(record)
+            self.parts = [reference for _, reference in companion_references(record)]
+            self.parts += state_references(record, held.root)
+        except IntegrityError:
+            self.is_damaged = True
+
+
+# --- the graph ----------------------------------------------------------------------------------------------------
 
 
 class Graph:
@@ -81,8 +108,8 @@ class Graph:
         return found
 
 
-class Holder(NamedTuple):
-    """A checkpoint in the graph, without its record. `created_at` None: that is damaged, and what it names is not
+class CheckpointNode(NamedTuple):
+    """A checkpoint in the graph, without its record. `created_at` None: that is damaged, and what it refers to is not
     known."""
 
     node: int
@@ -90,76 +117,47 @@ class Holder(NamedTuple):
     created_at: int | None
 
 
-class Reached(NamedTuple):
-    """The graph of a store: checkpoints, all that they lead to, and every blob, also those that nobody leads to.
+class StoreGraph(NamedTuple):
+    """The graph of a store: checkpoints, all that they lead to, and every blob, also those that nothing leads to.
 
-    `unreadable`: how many records, and things that name content or are named, are missing or damaged; what they alone
-    led to is as if nobody reached it.
+    `unreadable`: how many records, and blobs that refer to others or are referred to, are missing or damaged; what
+    they alone led to is as if nothing reached it.
     """
 
     graph: Graph
-    holders: list[Holder]
+    checkpoints: list[CheckpointNode]
     unreadable: int
 
 
-def read_reached(catalog: Catalog, files: FileBlobs) -> Reached:
-    """Checkpoints first, then the index: what was saved meanwhile is at worst a blob that nobody reaches yet."""
-    named = [Named(held) for held in each_held(catalog)]
-    reading = _Reading(catalog, files)
-    holders = []
-    for name in named:
-        below = reading.nodes(name.stored.task_number, name.parts) + reading.nodes(FILES, name.trees)
-        holders.append(Holder(reading.graph.add(name.own_bytes, below), name.stored, name.created_at))
-    reading.settle()
-    damaged = sum(name.damaged for name in named)
-    return Reached(reading.graph, holders, reading.unreadable + damaged)
+def read_graph(catalog: Catalog, files: FileBlobs) -> StoreGraph:
+    """Read checkpoints first, then the index: what was saved meanwhile is at worst a blob that nothing reaches yet."""
+    found = [_Outgoing(held) for held in _each_checkpoint(catalog)]
+    builder = _Builder(catalog, files)
+    checkpoints = []
+    for one in found:
+        task = one.stored.task_number
+        below = builder.nodes(task, one.parts) + builder.nodes(FILES, one.trees)
+        checkpoints.append(CheckpointNode(builder.graph.add(one.own_bytes, below), one.stored, one.created_at))
+    parts: defaultdict[int, list[Reference]] = defaultdict(list)
+    for one in found:
+        parts[one.stored.task_number] += one.parts
+        parts[FILES] += one.trees
+    for partition, references in parts.items():
+        builder.follow(partition, references)
+    return StoreGraph(builder.graph, checkpoints, builder.unreadable + sum(one.is_damaged for one in found))
 
 
-def each_held(catalog: Catalog) -> Iterator[CheckpointRoot]:
-    page = catalog.held()
-    while page:
-        yield from page
-        page = catalog.held(page[-1].stored)
-
-
-class Named:
-    """A checkpoint and what it names itself. Its record and its root are let go: there may be many."""
-
-    def __init__(self, held: CheckpointRoot) -> None:
-        data, root = held.stored.data or b"", held.root
-        self.stored = msgspec.structs.replace(held.stored, data=None)
-        self.own_bytes = len(data) + (len(root.data) if root else 0)
-        self.created_at: int | None = None
-        self.parts: list[bytes] = []
-        self.trees: list[bytes] = []
-        self.damaged = False
-        try:
-            self._read(decode_record(data, held.stored.checksum, "it"), root)
-        except IntegrityError:
-            self.damaged = True
-
-    def _read(self, record: Record, root: Blob | None) -> None:
-        values: dict[str, ValueRef | None] = {name: getattr(record, name) for name in VALUES}
-        self.created_at = record.created_at
-        self.trees = [TREE + root.tree for root in record.files or ()]
-        state = values.pop("state")
-        self.parts = [ELEMENTS + value.digest for value in values.values() if value]
-        if state is not None:
-            self.parts += references_in(unpack_part(state.digest, root, {}))
-
-
-class _Reading:
-    """The graph on its way out of the store: what is named and not read yet is waiting."""
+class _Builder:
+    """Makes the graph: a node for each blob, and one for each reference to a blob that refers to others."""
 
     def __init__(self, catalog: Catalog, files: FileBlobs) -> None:
         self._catalog = catalog
-        self._files = files
         self.graph = Graph()
         self.unreadable = 0
         self._blobs: defaultdict[int, dict[bytes, int]] = defaultdict(dict)
-        self._named: defaultdict[int, dict[bytes, int]] = defaultdict(dict)
-        self._waiting: defaultdict[int, dict[bytes, int]] = defaultdict(dict)
-        self._chunked: dict[bytes, File] = {}
+        self._referred: defaultdict[int, dict[Reference, int]] = defaultdict(dict)
+        read = BlobReader(self._look_up, files.objects, self._count_unreadable).read
+        self._walk = Walk(read, self._count_malformed)
         self._read_index()
 
     def _read_index(self) -> None:
@@ -168,97 +166,117 @@ class _Reading:
             for blob in page:
                 self._blobs[blob.partition][blob.digest] = self.graph.add(blob.length)
             page = self._catalog.indexed(page[-1].number)
-        parts = self._catalog.sliced()
-        while parts:
-            for partition, key, whole in parts:
+        for slices in _each_slice(self._catalog):
+            for partition, key, whole in slices:
                 if (node := self._blobs[partition].get(whole, -1)) >= 0:
                     self._blobs[partition].setdefault(key, node)
-            parts = self._catalog.sliced(parts[-1])
 
-    def nodes(self, partition: int, references: Iterable[bytes]) -> tuple[int, ...]:
-        """The node of each, without those that are missing."""
-        blobs, named, waiting = self._blobs[partition], self._named[partition], self._waiting[partition]
+    def nodes(self, partition: int, references: Iterable[Reference]) -> tuple[int, ...]:
+        """Return the node of each, without those that are missing."""
+        blobs, referred = self._blobs[partition], self._referred[partition]
         found: dict[int, None] = {}
         for reference in references:
-            node = named.get(reference)
+            node = referred.get(reference)
             if node is None:
                 node = blobs.get(reference[1:], -1)
                 if node < 0:
                     self.unreadable += 1
                 elif not is_plain(reference):
-                    node = waiting[reference] = self.graph.add(0, (node,))
-                named[reference] = node
+                    node = self.graph.add(0, (node,))
+                referred[reference] = node
             if node >= 0:
                 found[node] = None
         return tuple(found)
 
-    def settle(self) -> None:
-        """Read what is waiting, and what that names, until nothing is."""
-        while any(self._waiting.values()):
-            for partition, waiting in list(self._waiting.items()):
-                some = {reference: waiting[reference] for reference in islice(waiting, READ_AT_ONCE)}
-                for reference in some:
-                    del waiting[reference]
-                if some:
-                    self._read(partition, some)
+    def follow(self, partition: int, references: Iterable[Reference]) -> None:
+        for visit in self._walk.follow(partition, references):
+            node = self._referred[partition][visit.reference]
+            self.graph.below[node] += self.nodes(partition, visit.below)
 
-    def _read(self, partition: int, some: dict[bytes, int]) -> None:
-        keys = [reference[1:] for reference in some]
-        found = self._fetch_files(keys) if partition == FILES else self._fetch_parts(partition, keys)
-        for reference, node in some.items():
-            try:
-                data = found[reference[1:]]
-                names = self._file_names(reference, data) if partition == FILES else references_below(reference, data)
-            except (KeyError, IntegrityError):
-                self.unreadable += 1
-                continue
-            self.graph.below[node] += self.nodes(partition, names)
-
-    def _fetch_files(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Those that can be read."""
+    def _look_up(self, partition: int, keys: Sequence[bytes]) -> dict[bytes, Blob]:
+        """Look up those that are in the index and can be read."""
+        there = [key for key in keys if key in self._blobs[partition]]
         try:
-            return self._files.read_all(keys)
+            return self._catalog.blobs(partition, there)
         except IntegrityError:
-            if len(keys) == 1:
+            if len(there) == 1:
                 return {}
-        return {key: data for one in keys for key, data in self._fetch_files([one]).items()}
+        return {key: blob for one in there for key, blob in self._look_up(partition, [one]).items()}
 
-    def _fetch_parts(self, partition: int, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        wholes: dict[bytes, bytes] = {}
-        found = {}
-        for key, blob in self._catalog.blobs(partition, keys).items():
-            with suppress(IntegrityError):
-                found[key] = unpack_part(key, blob, wholes)
-        return found
+    def _count_unreadable(self, blob: UnreadableBlob) -> None:
+        if blob.key in self._blobs[blob.partition]:  # else it is counted where it was referred to
+            self.unreadable += 1
 
-    def _file_names(self, reference: bytes, data: bytes) -> list[bytes]:
-        how, key = reference[:1], reference[1:]
-        if how == CHUNKS:
-            return [CONTENT + chunk.digest for chunk in decode_chunks(data, self._chunked.pop(key))]
-        names = []
-        for entry in decode_tree(data, key):
-            if isinstance(entry, Folder):
-                names.append(TREE + entry.tree)
-            elif not isinstance(entry, File):
-                continue
-            elif entry.chunks is None:
-                names.append(CONTENT + entry.digest)
-            else:
-                self._chunked[entry.chunks] = entry
-                names.append(CHUNKS + entry.chunks)
-        return names
+    def _count_malformed(self, partition: int, reference: Reference, error: IntegrityError) -> None:
+        self.unreadable += 1
 
 
-def unpack_part(key: bytes, blob: Blob | None, wholes: dict[bytes, bytes]) -> bytes:
-    """The bytes of a part of a state, checked; `wholes` keeps the blobs that it and others are parts of."""
-    if blob is None:
-        raise IntegrityError("a part of a state is missing")
-    if (whole := blob.whole) is None:
-        data = decompress(blob.encoding, blob.data, blob.size)
-    else:
-        if whole.digest not in wholes:
-            wholes[whole.digest] = decompress(blob.encoding, blob.data, whole.size)
-        data = wholes[whole.digest][whole.position : whole.position + blob.size]
-    if digest(data) != key:
-        raise IntegrityError("a part of a state is damaged")
-    return data
+# --- the set ------------------------------------------------------------------------------------------------------
+
+
+class NeededBlobs:
+    """Which blobs checkpoints need, by partition. IntegrityError when something that leads to others cannot be read:
+    what it led to is not known, so nothing can be said to be garbage."""
+
+    def __init__(self, catalog: Catalog, files: FileBlobs, *, without: Collection[tuple[str, str]] = ()) -> None:
+        """`without`: owner and id of checkpoints that do not count."""
+        self._catalog = catalog
+        self.without = without
+        self._checkpoints: set[tuple[int, int]] = set()
+        self._needed: defaultdict[int, set[bytes]] = defaultdict(set)
+        read = BlobReader(catalog.blobs, files.objects, self._raise_unreadable).read
+        self._walk = Walk(read, self._raise_malformed, changes_only=True)
+
+    def has(self, partition: int, digest: bytes) -> bool:
+        return digest in self._needed[partition]
+
+    def has_part(self, part: SlicedBlob) -> bool:
+        """Whether it is needed as a part of its whole."""
+        return self.has(part.partition, part.digest) and self.has(part.partition, part.whole)
+
+    def mark_all(self) -> int:
+        """Mark what the store's checkpoints need, those that were marked before excepted; return how many were not."""
+        references: defaultdict[int, list[Reference]] = defaultdict(list)
+        count = len(self._checkpoints)
+        for held in _each_checkpoint(self._catalog):
+            number = held.stored.task_number, held.stored.placement.sequence
+            if number not in self._checkpoints and (held.stored.owner, held.stored.id) not in self.without:
+                outgoing = _Outgoing(held)
+                if outgoing.is_damaged:
+                    raise IntegrityError(f"the record of checkpoint {held.stored.id} is damaged")
+                references[held.stored.task_number] += outgoing.parts
+                references[FILES] += outgoing.trees
+                self._checkpoints.add(number)
+        for partition, named in references.items():
+            needed = self._needed[partition]
+            needed.update(reference[1:] for reference in named)
+            for visit in self._walk.follow(partition, named, ahead=partition == FILES):
+                needed.update(reference[1:] for reference in visit.below)
+        self._mark_wholes()
+        return len(self._checkpoints) - count
+
+    def _raise_unreadable(self, blob: UnreadableBlob) -> None:
+        if blob.partition == FILES:
+            raise_unreadable(blob)
+        if self._is_there(blob.partition):
+            how = "damaged" if blob.problem == "damaged" else "missing"
+            raise IntegrityError(f"a part of a state is {how}")
+
+    def _raise_malformed(self, partition: int, reference: Reference, error: IntegrityError) -> None:
+        if partition == FILES or self._is_there(partition):
+            raise error
+
+    def _is_there(self, task: int) -> bool:
+        """Whether the task has not been deleted meanwhile, with all that it had."""
+        return any(each.number == task for each in self._catalog.tasks(None, after=task + 1, limit=1))
+
+    def _mark_wholes(self) -> None:
+        """Mark blobs with a part that is needed, unless that was brought again and has its own bytes."""
+        for page in _each_slice(self._catalog):
+            needed: defaultdict[int, list[SlicedBlob]] = defaultdict(list)
+            for part in page:
+                if part.digest in self._needed[part.partition]:
+                    needed[part.partition].append(part)
+            for partition, parts in needed.items():
+                own = self._catalog.has_blobs(partition, [part.digest for part in parts])
+                self._needed[partition].update(part.whole for part in parts if part.digest not in own)

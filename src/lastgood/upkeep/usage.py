@@ -10,7 +10,7 @@ import msgspec
 from lastgood.catalog.contract import Catalog
 from lastgood.engine.blobs import FileBlobs
 from lastgood.model.identity import moment
-from lastgood.upkeep.reach import Holder, Reached, read_reached
+from lastgood.upkeep.reach import CheckpointNode, StoreGraph, read_graph
 
 
 class CheckpointUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,11 +83,11 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 def measure(catalog: Catalog, files: FileBlobs) -> Usage:
     """Measure a store: tasks by size, the largest first; checkpoints as they were made, task by task."""
-    found = read_reached(catalog, files)
+    found = read_graph(catalog, files)
     known = {pack.name for pack in catalog.packs()}
     packs = list(files.objects.list("packs/")) if files.objects else []
-    by_age = sorted(found.holders, key=lambda holder: holder.created_at or 0)
-    adds = found.graph.added([holder.node for holder in by_age])
+    by_age = sorted(found.checkpoints, key=lambda one: one.created_at or 0)
+    adds = found.graph.added([one.node for one in by_age])
     stored = sum(adds.values())
     return Usage(
         catalog_bytes=catalog.size(),
@@ -103,24 +103,24 @@ def measure(catalog: Catalog, files: FileBlobs) -> Usage:
     )
 
 
-def _measure_tasks(found: Reached) -> list[TaskUsage]:
-    by_task: defaultdict[int, list[Holder]] = defaultdict(list)
-    for holder in found.holders:
-        by_task[holder.stored.task_number].append(holder)
+def _measure_tasks(found: StoreGraph) -> list[TaskUsage]:
+    by_task: defaultdict[int, list[CheckpointNode]] = defaultdict(list)
+    for one in found.checkpoints:
+        by_task[one.stored.task_number].append(one)
     return [
         TaskUsage(
-            id=holders[0].stored.task_id,
-            owner=holders[0].stored.owner,
-            checkpoints=len(holders),
-            deleted_checkpoints=sum(holder.stored.deleted for holder in holders),
-            stored=sum(found.graph.added([holder.node for holder in holders]).values()),
+            id=nodes[0].stored.task_id,
+            owner=nodes[0].stored.owner,
+            checkpoints=len(nodes),
+            deleted_checkpoints=sum(one.stored.deleted for one in nodes),
+            stored=sum(found.graph.added([one.node for one in nodes]).values()),
         )
-        for holders in by_task.values()
+        for nodes in by_task.values()
     ]
 
 
-def _measure_checkpoints(found: Reached, adds: dict[int, int]) -> list[CheckpointUsage]:
-    frees = found.graph.exclusive([holder.node for holder in found.holders])
+def _measure_checkpoints(found: StoreGraph, adds: dict[int, int]) -> list[CheckpointUsage]:
+    frees = found.graph.exclusive([one.node for one in found.checkpoints])
     return [
         CheckpointUsage(
             id=stored.id,
@@ -133,5 +133,5 @@ def _measure_checkpoints(found: Reached, adds: dict[int, int]) -> list[Checkpoin
             adds=adds[node],
             frees=frees[node],
         )
-        for node, stored, created_at in found.holders
+        for node, stored, created_at in found.checkpoints
     ]
