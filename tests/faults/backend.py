@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.faults.nouns import Node, Tree
+from tests.faults.model_values import Node, Tree
 
 SECRET = ".env"
 """Lies in the workspace and is never captured, so it is never touched."""

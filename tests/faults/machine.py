@@ -34,10 +34,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from tests.faults.backend import BACKENDS, Backend, bytes_of, state_of
-from tests.faults.both import USER, WORK, Both, Held
 from tests.faults.model import Refusal
-from tests.faults.nouns import Begun, Branch, Content, Line, Pack, Point, Seen
+from tests.faults.model_values import Begun, Branch, Content, Line, Pack, Point, Seen
 from tests.faults.shim import UNDISTURBED, Fault
+from tests.faults.store_and_model import USER, WORK, Held, StoreAndModel
 
 import lastgood
 from lastgood import CheckpointManager, Evidence, EvidencePack, EvidenceType, NotFoundError
@@ -46,7 +46,7 @@ from lastgood.upkeep import collect, repack
 
 STEPS = 50
 LOOK_EVERY, LOOK_CLOSELY_EVERY = 3, 12
-"""Steps between two looks at the outside of a store, which follows each accident, too; and at everything there is."""
+"""Steps between two looks at the outside of a store, which follows each fault, too; and at everything there is."""
 
 tasks = st.sampled_from([WORK, WORK, WORK, "other"])
 sides = st.sampled_from([0, 1])
@@ -96,7 +96,7 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.both = Both(self.backend)
+        self.both = StoreAndModel(self.backend)
         self.model = self.both.model
         self.shown: set[int] = set()
         self.kept: list[Point] = []
@@ -196,7 +196,7 @@ class Machine(RuleBasedStateMachine):
         self.both.fault = fault
         if how == "append":
             content, handle = Content("manual", state), held.task[0]
-            self.do("append", held.seen, content, act=lambda: handle.append(state_of(state)), held=held)
+            self.do("append", held.seen, content, action=lambda: handle.append(state_of(state)), held=held)
         else:
             self.save(held, Content(type, state, pack, key=key), id)
         return self._new()
@@ -204,7 +204,7 @@ class Machine(RuleBasedStateMachine):
     def save(self, held: Held, content: Content, id: str | None) -> None:
         state, handle = state_of(content.state), held.task[0]
         how: dict[str, Any] = {"type": content.type, "evidence": _evidence(content.pack), "key": content.key, "id": id}
-        self.do("save", held.seen, content, id, act=lambda: handle.save(state, **how), held=held)
+        self.do("save", held.seen, content, id, action=lambda: handle.save(state, **how), held=held)
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
@@ -219,7 +219,7 @@ class Machine(RuleBasedStateMachine):
     def begin(self, held: Held, touch: str, state: int, pack: Pack, fault: Fault) -> Any:
         self.both.fault = fault
         step, seen = held.task[0].step("edit"), held.seen
-        begun = self.do("begin", seen, pack, act=step.begin, held=held)
+        begun = self.do("begin", seen, pack, action=step.begin, held=held)
         if begun is None:
             return multiple()
         if touch == "change" and not (seen.head and seen.head.content.state == state):
@@ -237,15 +237,15 @@ class Machine(RuleBasedStateMachine):
         held, step, begun = open
         if how == "abandon":
             store = self.store(side)
-            self.do("end", begun, "step_abandoned", act=lambda: store.abandon_step(begun.id))
+            self.do("end", begun, "step_abandoned", action=lambda: store.abandon_step(begun.id))
         elif held.task[0] is not step._task:  # its store was closed
             pass
         elif how == "fail":
-            self.do("end", begun, "step_failed", act=lambda: step.fail("it did not work"))
+            self.do("end", begun, "step_failed", action=lambda: step.fail("it did not work"))
         else:
             by_hand = how == "commit" or self.both.fault.kind != "none"
-            act = step.commit if by_hand else lambda: step.__exit__(None, None, None)
-            told = self.do("commit", held.seen, begun, by_hand, act=act, held=held)
+            action = step.commit if by_hand else lambda: step.__exit__(None, None, None)
+            told = self.do("commit", held.seen, begun, by_hand, action=action, held=held)
             if isinstance(told, Refusal):
                 self.both.refresh(held)  # whether it looked again before it gave up is not promised
         return self._new()
@@ -254,14 +254,14 @@ class Machine(RuleBasedStateMachine):
     def begin_step(self, task: str, type: str, state: int, fault: Fault) -> Any:
         self.both.fault = fault
         manager = self.manager()
-        begun = self.do("begin_step", task, type, state, act=lambda: manager.begin_step(task, type, state_of(state)))
+        begun = self.do("begin_step", task, type, state, action=lambda: manager.begin_step(task, type, state_of(state)))
         return begun or multiple()
 
     @rule(target=points, step=begun, pack=packs, name=ids, fault=faults)
     def commit_step(self, step: Begun, pack: Pack, name: str | None, fault: Fault) -> Any:
         self.both.fault = fault
         manager = self.manager()
-        self.do("commit_step", step, pack, name, act=lambda: manager.commit_step(step.id, _evidence(pack), name))
+        self.do("commit_step", step, pack, name, action=lambda: manager.commit_step(step.id, _evidence(pack), name))
         return self._new()
 
     # --- evidence ---------------------------------------------------------------------------------------------------
@@ -284,16 +284,16 @@ class Machine(RuleBasedStateMachine):
         if how == "change a claim":
             self.change_claim(path, content)
         elif how == "verify":
-            self.do("verify", point, act=lambda: store.verify_checkpoint(point.id))
+            self.do("verify", point, action=lambda: store.verify_checkpoint(point.id))
         elif how == "last good":
             found: list[Any] = []
-            told = self.do("last_good", task, flag, act=lambda: found.append(store.last_good(task, verified=flag)))
+            told = self.do("last_good", task, flag, action=lambda: found.append(store.last_good(task, verified=flag)))
             if found and fault is UNDISTURBED:
                 assert (found[0] and found[0].id) == (told and told.id)
         elif how == "reopen":
             self.both.reopen(side)
         elif flag:
-            self.do("delete_task", task, act=lambda: store.delete_task(task))
+            self.do("delete_task", task, action=lambda: store.delete_task(task))
 
     def change_claim(self, path: str, content: bytes | None) -> None:
         if content is None:
@@ -333,9 +333,9 @@ class Machine(RuleBasedStateMachine):
         if forks:
             chosen = self._chosen(point, by_id)
             how: dict[str, Any] = {"name": name, "paused": paused, "verify": verify}
-            self.do("fork", held.seen, point, name, paused, verify, act=lambda: handle.fork(chosen, **how))
+            self.do("fork", held.seen, point, name, paused, verify, action=lambda: handle.fork(chosen, **how))
         else:
-            self.do("roll_back", point, act=lambda: store.rollback_to_checkpoint(point.id))
+            self.do("roll_back", point, action=lambda: store.rollback_to_checkpoint(point.id))
         return self._new()
 
     @rule(
@@ -384,7 +384,7 @@ class Machine(RuleBasedStateMachine):
         self.do(
             "restore",
             *(held.seen, point, what, only, present, verify),
-            act=lambda: handle.restore(chosen, what, verify=verify, **more),
+            action=lambda: handle.restore(chosen, what, verify=verify, **more),
             held=held,
         )
 
@@ -396,9 +396,9 @@ class Machine(RuleBasedStateMachine):
         if how == "switch":
             is_there = branch.line is seen.line and not self.model.has_ended(branch)
             name = branch.name if is_there and branch.name else branch.id
-            self.do("switch", seen, branch, act=lambda: handle.switch(name), held=held)
+            self.do("switch", seen, branch, action=lambda: handle.switch(name), held=held)
         else:
-            self.do(how, seen, act=getattr(handle, how), held=held)
+            self.do(how, seen, action=getattr(handle, how), held=held)
         return self._new()
 
     def _again(self, held: Held) -> Held:
@@ -412,13 +412,13 @@ class Machine(RuleBasedStateMachine):
         self.both.fault = fault
         point, store = self._now(point), self.store(side)
         if how == "untag":
-            self.do("untag", point, name, act=lambda: store.untag(point.id, name))
+            self.do("untag", point, name, action=lambda: store.untag(point.id, name))
         else:
             self.tag(side, point, name, move=how == "move")
 
     def tag(self, side: int, point: Point, name: str, *, move: bool) -> None:
         store = self.store(side)
-        self.do("tag", point, name, move, act=lambda: store.tag(point.id, name, move=move))
+        self.do("tag", point, name, move, action=lambda: store.tag(point.id, name, move=move))
 
     @rule(side=sides, point=points, keep=st.integers(0, 4), flag=st.booleans(), how=ways_to_take, fault=faults)
     def take_away(self, side: int, point: Point, keep: int, flag: bool, how: str, fault: Fault) -> None:
@@ -427,21 +427,21 @@ class Machine(RuleBasedStateMachine):
         branch = point.branch
         if how == "delete_old":
             line = branch.id if flag else branch.line.id
-            act = lambda: store.delete_old_checkpoints(line, keep)  # noqa: E731
+            action = lambda: store.delete_old_checkpoints(line, keep)  # noqa: E731
             if not self.model.has_ended(branch):
-                self.do("delete_old", branch, flag, keep, act=act)
+                self.do("delete_old", branch, flag, keep, action=action)
         elif how == "delete_branch":
-            self.do("delete_branch", branch, act=lambda: store.delete_branch(branch.id))
+            self.do("delete_branch", branch, action=lambda: store.delete_branch(branch.id))
         else:
             act_on = getattr(store, f"{how}_checkpoint")
-            self.do(how, point, act=lambda: act_on(point.id))
+            self.do(how, point, action=lambda: act_on(point.id))
 
     @rule(side=sides, share=st.none() | st.none() | st.floats(0, 1), fault=faults)
     def tidy(self, side: int, share: float | None, fault: Fault) -> None:
         self.both.fault = fault
         store = self.store(side)
         if share is None:
-            self.do("collect", act=lambda: store.collect(grace=0))
+            self.do("collect", action=lambda: store.collect(grace=0))
         else:
             self.both.limit(side, int(store.size() * share))
 
@@ -544,7 +544,7 @@ def _hashed(path: str, content: bytes) -> dict[str, str]:
 # --- as a program ---------------------------------------------------------------------------------------------------
 
 
-def play(backend: Backend, seed: int, examples: int, *, shrink: bool) -> Iterator[str]:
+def run_machine(backend: Backend, seed: int, examples: int, *, shrink: bool) -> Iterator[str]:
     """So many runs of the machine; a falsifying one, told as a program, if there is one."""
     machine: Any = type("Machine", (Machine,), {"backend": backend})
     phases = (Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
@@ -580,7 +580,7 @@ def main() -> None:
     logging.getLogger("lastgood").addHandler(logging.NullHandler())
     _work_in_small_steps()
     for seed in given.seed:
-        violations = list(play(BACKENDS[given.backend], seed, given.examples, shrink=given.shrink))
+        violations = list(run_machine(BACKENDS[given.backend], seed, given.examples, shrink=given.shrink))
         if given.shrink:
             sys.stdout.write(f"{chr(10).join(violations) or 'nothing was wrong'}\n")
         else:

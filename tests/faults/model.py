@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, NamedTuple
 
-from tests.faults.nouns import Begun, Branch, Content, Line, Move, Pack, Point, Seen, Tree
+from tests.faults.model_values import Begun, Branch, Content, Line, Move, Pack, Point, Seen, Tree
 
 from lastgood.errors import CheckpointError, ConflictError, EvidenceError, InvalidError, NotFoundError
 

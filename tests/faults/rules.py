@@ -1,4 +1,4 @@
-"""In which order a store must write: rules over what one undisturbed play did, whatever the disk made of it.
+"""In which order a store must write: rules over what one undisturbed run did, whatever the disk made of it.
 
 What breaks a rule may go well on every file system at hand. It is a sentence each, with the numbers of the calls.
 """

@@ -10,10 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.faults.acting import open_store
 from tests.faults.facts import ask
 from tests.faults.ledger import Account, Content, read_account, state_digest, tree_digest, tree_lines
-from tests.faults.world import World
+from tests.faults.sandbox import Sandbox
+from tests.faults.worker import open_store
 
 import lastgood
 from lastgood.local.process import this_process
@@ -27,19 +27,19 @@ MIXED = "as an interrupted restore left it"
 
 def verify(folder: str, disk: str) -> list[str]:
     """Every promise that is broken, in a sentence each; then the work goes on, and all is asked again."""
-    world = World(Path(folder), Path(disk))
-    account = read_account(world.ledger)
+    sandbox = Sandbox(Path(folder), Path(disk))
+    account = read_account(sandbox.ledger)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        return list(_verify(world, account, Path(scratch)))
+        return list(_verify(sandbox, account, Path(scratch)))
 
 
-def _verify(world: World, account: Account, scratch: Path) -> Iterator[str]:
-    if not world.store.exists():
+def _verify(sandbox: Sandbox, account: Account, scratch: Path) -> Iterator[str]:
+    if not sandbox.store.exists():
         if set(account.acknowledged) - account.removing:
             yield "I1 the store is gone"
         return
     try:
-        store = open_store(world)
+        store = open_store(sandbox)
     except Exception as error:
         yield f"I4 the store does not open: {error!r}"
         return
@@ -48,12 +48,12 @@ def _verify(world: World, account: Account, scratch: Path) -> Iterator[str]:
             if account.mending:
                 yield from _mend(store, account, scratch / "damaged")
             yield from _examine(store, account, scratch / "before", collected=False)
-            yield from _look_at_workspace(world, store, account)
+            yield from _look_at_workspace(sandbox, store, account)
             yield from _ask(store, account)
-            yield from _go_on(world, store)
+            yield from _go_on(sandbox, store)
             yield from _examine(store, account, scratch / "after", collected=True)
             if account.workspace is not None:
-                _continue(world, store)
+                _continue(sandbox, store)
         except Exception as error:
             yield f"I4 the store cannot be used: {error!r}"
 
@@ -150,19 +150,19 @@ def _read(store: lastgood.Store, id: str, owner: str, place: Path) -> Content:
     return Content(state_digest(checkpoint.state), files)
 
 
-def _look_at_workspace(world: World, store: lastgood.Store, account: Account) -> Iterator[str]:
+def _look_at_workspace(sandbox: Sandbox, store: lastgood.Store, account: Account) -> Iterator[str]:
     if account.workspace is None:
         return
-    edited = world.work / EDITED
+    edited = sandbox.work / EDITED
     if is_edited := bool(store.catalog.journals(this_process().host)):
         edited.write_text(EDITED)
-        account.told[EDITED] = tree_lines(world.work)
-    task = store.task("work", workspace=world.work)
+        account.told[EDITED] = tree_lines(sandbox.work)
+    task = store.task("work", workspace=sandbox.work)
     task.diff()
     if is_edited and not edited.exists() and not _is_edit_kept(store):
         yield "I1 what was edited after the crash is nowhere"
     edited.unlink(missing_ok=True)
-    if tree_digest(world.work) not in account.workspace:
+    if tree_digest(sandbox.work) not in account.workspace:
         yield "I1 the files in the workspace are neither those from before nor those from after"
     if task.recovery().restores:
         yield "I4 an interrupted restore is not taken back by opening the workspace"
@@ -183,17 +183,17 @@ def _ask(store: lastgood.Store, account: Account) -> Iterator[str]:
             yield f"I1 {fact} is {answer!r}, not one of {allowed!r}"
 
 
-def _go_on(world: World, store: lastgood.Store) -> Iterator[str]:
+def _go_on(sandbox: Sandbox, store: lastgood.Store) -> Iterator[str]:
     """Save, collect, restore: what the next run of a program would do."""
-    (world.work / "next").write_bytes(b"of the next run")
+    (sandbox.work / "next").write_bytes(b"of the next run")
     state = {"next": "run"}
-    made = store.task("next", workspace=world.work).save(state, message="the next run")
+    made = store.task("next", workspace=sandbox.work).save(state, message="the next run")
     store.collect(grace=0)
     if store.get_checkpoint(made.id).state != state:
         yield "I1 the next run does not get back what it saved"
     store.delete_task("next")
 
 
-def _continue(world: World, store: lastgood.Store) -> None:
+def _continue(sandbox: Sandbox, store: lastgood.Store) -> None:
     """The work itself goes on where it was, with its files: nobody is in its way."""
-    store.task("work", workspace=world.work).save({"work": "goes on"})
+    store.task("work", workspace=sandbox.work).save({"work": "goes on"})

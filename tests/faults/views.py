@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.faults.backend import read_folder, state_of
 from tests.faults.model import Model
-from tests.faults.nouns import Branch, Line, Point, Tree
+from tests.faults.model_values import Branch, Line, Point, Tree
 
 import lastgood
 from lastgood.local.process import is_alive, this_process

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from tests.faults.crowd import Scene
+from tests.faults.crowd import CrowdSandbox
 from tests.faults.ledger import Content, Ledger, read_account, state_digest, tree_digest
 
 import lastgood
@@ -40,25 +40,25 @@ class _Saved(NamedTuple):
     content: Content
 
 
-def write_all(scene: Scene, name: str, seed: int, saves: int, mix: Mapping[str, int]) -> None:
+def write_all(sandbox: CrowdSandbox, name: str, seed: int, saves: int, mix: Mapping[str, int]) -> None:
     """The saves of a writer that are not acknowledged yet. `mix`: how often it saves in which way."""
     take_small_steps()
-    with open_store(scene) as store:
-        Writer(scene, name, seed, store).work(saves, mix)
+    with open_store(sandbox) as store:
+        Writer(sandbox, name, seed, store).work(saves, mix)
 
 
-def collect_always(scene: Scene) -> None:
+def collect_always(sandbox: CrowdSandbox) -> None:
     """Until it is ended; it ends by itself when whoever started it is gone."""
     take_small_steps()
     began_by = os.getppid()
     while os.getppid() == began_by:
-        with open_store(scene) as store:
+        with open_store(sandbox) as store:
             for _ in range(20):
                 store.collect(grace=0)
 
 
-def open_store(scene: Scene) -> lastgood.Store:
-    return lastgood.open(scene.store, user=USER, collect="never", on_failure="raise")
+def open_store(sandbox: CrowdSandbox) -> lastgood.Store:
+    return lastgood.open(sandbox.store, user=USER, collect="never", on_failure="raise")
 
 
 def take_small_steps() -> None:
@@ -71,13 +71,13 @@ def take_small_steps() -> None:
 
 
 class Writer:
-    def __init__(self, scene: Scene, name: str, seed: int, store: lastgood.Store) -> None:
+    def __init__(self, sandbox: CrowdSandbox, name: str, seed: int, store: lastgood.Store) -> None:
         self._name = name
         self._seed = seed
         self._store = store
-        self._folder = scene.work(name)
-        account = read_account(scene.ledger(name))
-        self._ledger = Ledger(scene.ledger(name))
+        self._folder = sandbox.work(name)
+        account = read_account(sandbox.ledger(name))
+        self._ledger = Ledger(sandbox.ledger(name))
         acknowledged = account.acknowledged.values()
         saved = [_Saved(told["id"], told["task"], told["line"], told["content"]) for told in acknowledged]
         self._number = len(saved)

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from tests.faults.remains import Disk, all_lost, content_first, lay_out, names_first, remains
+from tests.faults.disk_model import Disk, all_lost, content_first, lay_out, names_first, surviving
 from tests.faults.shim import UNDISTURBED, Arming, Fault, arm, mark, reset
 from tests.faults.trace import Call, Op, read_trace
 from tests.support.outages import ask_nobody
@@ -84,7 +84,7 @@ class Scene:
         for survives in (all_lost, names_first, content_first):
             shutil.rmtree(self.disk)
             self.disk.mkdir()
-            lay_out(remains(disk, survives), self.disk)
+            lay_out(surviving(disk, survives), self.disk)
             yield survives.__name__, self._missing(acknowledged)
 
     def _missing(self, acknowledged: list[str]) -> list[str]:

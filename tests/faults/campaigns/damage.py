@@ -12,9 +12,9 @@ from typing import NamedTuple
 from tests.faults import damages
 from tests.faults.campaign import Campaign, Plan, Trial
 from tests.faults.damages import Damage, Place
+from tests.faults.pool import Outcome, WorkerPool
+from tests.faults.prepared_scenario import QUICK
 from tests.faults.shim import no_compiler
-from tests.faults.stage import QUICK
-from tests.faults.troupe import Outcome, Troupe
 
 Kind = Callable[[Place, random.Random], Damage]
 REPAIR_EVERY = 10
@@ -104,14 +104,14 @@ def run(part: str, plan: Plan) -> Iterator[Trial]:
     state, aims = PARTS[part]
     with tempfile.TemporaryDirectory(prefix="lastgood-faults-", dir=QUICK if QUICK.is_dir() else None) as folder:
         here = Path(folder)
-        with Troupe(here, path=plan.path) as troupe:
+        with WorkerPool(here, path=plan.path) as pool:
             for job, more in (("make", {}), ("learn", {"state": state})):
-                _require(troupe.run(f"tests.faults.specimen:{job}", folder=folder, **more))
-            yield _judge(troupe, here, state, Damage("undamaged", [], lambda store: None, repair=True))
+                _require(pool.run(f"tests.faults.sample_store:{job}", folder=folder, **more))
+            yield _try(pool, here, state, Damage("undamaged", [], lambda store: None, repair=True))
             dice = random.Random(plan.seed)
             points = list(_damages(aims, here / state / "store", here / state / "old", dice))
             for number, damage in enumerate(plan.choose(points)):
-                yield _judge(troupe, here, state, damage._replace(repair=damage.repair or number % REPAIR_EVERY == 0))
+                yield _try(pool, here, state, damage._replace(repair=damage.repair or number % REPAIR_EVERY == 0))
 
 
 def _damages(aims: Sequence[Aim], folder: Path, old: Path, dice: random.Random) -> Iterator[Damage]:
@@ -122,18 +122,18 @@ def _damages(aims: Sequence[Aim], folder: Path, old: Path, dice: random.Random) 
                 yield kind(dice.choice(places), dice)
 
 
-def _judge(troupe: Troupe, here: Path, state: str, damage: Damage) -> Trial:
+def _try(pool: WorkerPool, here: Path, state: str, damage: Damage) -> Trial:
     store = here / "store"
     shutil.copytree(here / state / "store", store)
     try:
         damage.do(store)
         save = any("cache" in file for file, _, _ in damage.ranges)
         how = {"state": state, "ranges": damage.ranges, "repair": damage.repair, "save": save}
-        outcome = troupe.run("tests.faults.judging:judge", folder=str(here), **how)
+        outcome = pool.run("tests.faults.verdict:give_verdict", folder=str(here), **how)
     finally:
         shutil.rmtree(store)
     if outcome.ended != "done":
-        return Trial(damage.name, [f"the judge {outcome.ended}: {outcome.error[-2000:]}"])
+        return Trial(damage.name, [f"the verdict {outcome.ended}: {outcome.error[-2000:]}"])
     return Trial(damage.name, outcome.given)
 
 

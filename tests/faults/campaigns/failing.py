@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 from tests.faults.campaign import Campaign, Plan, Trial
 from tests.faults.ledger import read_account
+from tests.faults.prepared_scenario import PreparedScenario, open_scenario, tried
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.shim import Fault, no_compiler
-from tests.faults.stage import Stage, open_stage, tried
 
 _NEVER = 1 << 40
 _ERRORS = [(errno.EIO, False), (errno.EIO, True), (errno.ENOSPC, False), (errno.ENOSPC, True), (errno.EROFS, True)]
@@ -31,25 +31,25 @@ _EITHER = "disk_full", "there is no room to open the store, or its disk fails"
 
 
 def run(scenario: str, plan: Plan) -> Iterator[Trial]:
-    with open_stage(scenario, path=plan.path) as stage:
-        for fault in plan.choose(_points(stage)):
-            outcome = stage.play(fault)
-            surprise = [] if outcome.ended == "done" else [f"the actor {outcome.ended}: {outcome.error}"]
-            found = [*surprise, *_dishonest(stage, fault), *stage.verify()]
+    with open_scenario(scenario, path=plan.path) as prepared:
+        for fault in plan.choose(_points(prepared)):
+            outcome = prepared.run(fault)
+            surprise = [] if outcome.ended == "done" else [f"the worker {outcome.ended}: {outcome.error}"]
+            found = [*surprise, *_dishonest(prepared, fault), *prepared.verify()]
             yield from tried(f"{scenario}, {fault}", outcome, found)
 
 
-def _points(stage: Stage) -> list[Fault]:
-    stage.play(Fault("short", _NEVER))
-    writes = stage.calls()
-    stage.play()
-    calls = stage.calls()
+def _points(prepared: PreparedScenario) -> list[Fault]:
+    prepared.run(Fault("short", _NEVER))
+    writes = prepared.calls()
+    prepared.run()
+    calls = prepared.calls()
     errors = [Fault("fail", at, error, forever) for error, forever in _ERRORS for at in range(1, calls + 1)]
     return errors + [Fault("short", at, 0, forever) for forever in (False, True) for at in range(1, writes + 1)]
 
 
-def _dishonest(stage: Stage, fault: Fault) -> Iterator[str]:
-    for said in read_account(stage.world.ledger).errors:
+def _dishonest(prepared: PreparedScenario, fault: Fault) -> Iterator[str]:
+    for said in read_account(prepared.sandbox.ledger).errors:
         if said["code"] not in _HONEST[fault.error] and (said["code"], said["sentence"]) != _EITHER:
             yield f"G3 at {said['operation']!r} it said {said['code']}: {said['sentence']}"
 

@@ -1,24 +1,27 @@
-"""G5: in which order a store writes, read from the calls of one undisturbed play."""
+"""G5: in which order a store writes, read from the calls of one undisturbed run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from tests.faults.campaign import Campaign, Plan, Trial
+from tests.faults.prepared_scenario import open_scenario
 from tests.faults.rules import RULES, Place
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.shim import no_compiler
-from tests.faults.stage import open_stage
 from tests.faults.trace import read_trace
 
 
 def run(scenario: str, plan: Plan) -> Iterator[Trial]:
-    with open_stage(scenario, path=plan.path) as stage:
-        played = stage.play(trace=True)
-        if played.error:
-            yield Trial(f"{scenario}, undisturbed", [played.error])
+    with open_scenario(scenario, path=plan.path) as prepared:
+        outcome = prepared.run(trace=True)
+        if outcome.error:
+            yield Trial(f"{scenario}, undisturbed", [outcome.error])
             return
-        calls, place = read_trace(stage.world.trace), Place(str(stage.world.store), str(stage.world.work))
+        calls, place = (
+            read_trace(prepared.sandbox.trace),
+            Place(str(prepared.sandbox.store), str(prepared.sandbox.work)),
+        )
         for rule in RULES:
             yield Trial(f"{scenario}, {rule.__name__.replace('_', ' ')}", list(rule(calls, place)))
 

@@ -12,36 +12,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.faults.campaign import Campaign, Plan, Trial
+from tests.faults.pool import Outcome
+from tests.faults.prepared_scenario import open_scenario, tried
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.shim import UNDISTURBED, Fault, no_compiler
-from tests.faults.stage import open_stage, tried
-from tests.faults.troupe import Outcome
 from tests.support.volume import mounted, no_volume
 
 PARTS = tuple(name for name, scenario in SCENARIOS.items() if scenario.beside is None)
-"""A process beside the play may be in the middle of a sync, which the shutdown lets succeed: no disk does that."""
+"""A process beside the scenario may be in the middle of a sync, which the shutdown lets succeed: no disk does that."""
 
 
 def run(scenario: str, plan: Plan) -> Iterator[Trial]:
-    with mounted() as volume, open_stage(scenario, disk=volume.folder / "disk", path=plan.path) as stage:
-        undisturbed = stage.play()
-        yield Trial(f"{scenario}, undisturbed", [undisturbed.error] if undisturbed.error else stage.verify())
-        points = [Fault("shutdown", at) for at in range(1, stage.calls() + 1)]
+    with mounted() as volume, open_scenario(scenario, disk=volume.folder / "disk", path=plan.path) as prepared:
+        undisturbed = prepared.run()
+        yield Trial(f"{scenario}, undisturbed", [undisturbed.error] if undisturbed.error else prepared.verify())
+        points = [Fault("shutdown", at) for at in range(1, prepared.calls() + 1)]
         # The end first, because all that is acknowledged is at stake there.
         for fault in [UNDISTURBED, *plan.choose(points)]:
-            stage.world.reset()
+            prepared.sandbox.reset()
             volume.sync()
-            played = stage.perform(fault, device=str(volume.folder))
-            if played.ended == "done":  # it has come to its end
+            outcome = prepared.run_as_is(fault, device=str(volume.folder))
+            if outcome.ended == "done":  # it has come to its end
                 volume.cut_power()
             volume.come_back()
             when = f"before call {fault.at}" if fault.at else "at the end"
-            yield from tried(f"{scenario}, power cut {when}", played, _surprise(played) + stage.verify())
+            yield from tried(f"{scenario}, power cut {when}", outcome, _surprise(outcome) + prepared.verify())
 
 
-def _surprise(played: Outcome) -> list[str]:
+def _surprise(outcome: Outcome) -> list[str]:
     """Where the power is cut by a process that it started, its own files are gone, too: then it may raise anything."""
-    return [] if played.met and played.ended not in ("hung", "refused") else played.surprise
+    return [] if outcome.met and outcome.ended not in ("hung", "refused") else outcome.surprise
 
 
 CAMPAIGN = Campaign(

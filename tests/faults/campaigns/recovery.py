@@ -9,26 +9,26 @@ import random
 from collections.abc import Iterator
 
 from tests.faults.campaign import Campaign, Plan, Trial
+from tests.faults.prepared_scenario import open_scenario, tried
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.shim import Fault, no_compiler
-from tests.faults.stage import open_stage, tried
 
 
 def run(scenario: str, plan: Plan) -> Iterator[Trial]:
     dice = random.Random(plan.seed)
-    with open_stage(scenario, path=plan.path) as stage:
-        stage.play()
-        for at in plan.choose(range(1, stage.calls() + 1)):
+    with open_scenario(scenario, path=plan.path) as prepared:
+        prepared.run()
+        for at in plan.choose(range(1, prepared.calls() + 1)):
             first = Fault(dice.choice(["kill", "tear"]), at)
-            crashed = stage.play(first)
-            stage.world.keep("crashed")
-            undisturbed = stage.recover()
-            found = crashed.surprise + undisturbed.surprise + stage.verify()
+            crashed = prepared.run(first)
+            prepared.sandbox.keep("crashed")
+            undisturbed = prepared.recover()
+            found = crashed.surprise + undisturbed.surprise + prepared.verify()
             yield from tried(f"{scenario}, {first}, started again", crashed, found)
-            if crashed.met and (calls := stage.calls()):
+            if crashed.met and (calls := prepared.calls()):
                 second = Fault(dice.choice(["kill", "tear"]), dice.randint(1, calls))
-                outcome = stage.recover(second)
-                yield from tried(f"{scenario}, {first}, then {second}", outcome, outcome.surprise + stage.verify())
+                outcome = prepared.recover(second)
+                yield from tried(f"{scenario}, {first}, then {second}", outcome, outcome.surprise + prepared.verify())
 
 
 CAMPAIGN = Campaign(

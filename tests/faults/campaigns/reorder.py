@@ -1,6 +1,6 @@
 """G2, modelled: whatever a file system that promises no more than POSIX may have kept when the power fails.
 
-Real ones hide a missing sync of a folder, because the next sync of anything takes it along. Here one undisturbed play
+Real ones hide a missing sync of a folder, because the next sync of anything takes it along. Here one undisturbed run
 is noted with all that it wrote, and for each call the disk is laid out as it may look if the power fails before it.
 
 What power loss may take, as docs/architecture.md and docs/format.md say: the beginning of a step, the announcement of a
@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tests.faults.campaign import Campaign, Plan, Trial
-from tests.faults.remains import (
+from tests.faults.disk_model import (
     Disk,
-    Remains,
+    Surviving,
     all_kept,
     all_lost,
     by_chance,
@@ -24,15 +24,15 @@ from tests.faults.remains import (
     lay_out,
     look_at,
     names_first,
-    remains,
+    surviving,
 )
+from tests.faults.prepared_scenario import PreparedScenario, open_scenario
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.shim import OWN_WORK, OWN_WORK_DONE, no_compiler
-from tests.faults.stage import Stage, open_stage
 from tests.faults.trace import Call, Op, read_trace
 
 PARTS = tuple(name for name, scenario in SCENARIOS.items() if scenario.beside is None)
-"""What an undisturbed process does beside the play is not noted, so nobody knows what was durable."""
+"""What an undisturbed process does beside the scenario is not noted, so nobody knows what was durable."""
 CHANCES = 2
 """So many random states for each call, beside the three that are certain."""
 
@@ -44,32 +44,35 @@ class Point(NamedTuple):
     call: int
     lines: int
     how: str
-    found: Remains
+    found: Surviving
 
 
 def run(scenario: str, plan: Plan) -> Iterator[Trial]:
-    with open_stage(scenario, path=plan.path) as stage:
-        played = stage.play(trace=True, with_data=True)
-        if played.error:
-            yield Trial(f"{scenario}, undisturbed", [played.error])
+    with open_scenario(scenario, path=plan.path) as prepared:
+        outcome = prepared.run(trace=True, with_data=True)
+        if outcome.error:
+            yield Trial(f"{scenario}, undisturbed", [outcome.error])
             return
-        calls, ledger = read_trace(stage.world.trace), stage.world.ledger.read_bytes().splitlines(keepends=True)
-        yield Trial(f"{scenario}, the model against the disk", _differences(stage, calls))
+        calls, ledger = (
+            read_trace(prepared.sandbox.trace),
+            prepared.sandbox.ledger.read_bytes().splitlines(keepends=True),
+        )
+        yield Trial(f"{scenario}, the model against the disk", _differences(prepared, calls))
         # Twice, because all states at once would take gigabytes.
-        there_are = [(point.call, point.how) for point in _points(stage, calls, len(ledger), plan.seed)]
+        there_are = [(point.call, point.how) for point in _points(prepared, calls, len(ledger), plan.seed)]
         chosen = set(plan.choose(there_are))
-        for point in _points(stage, calls, len(ledger), plan.seed):
+        for point in _points(prepared, calls, len(ledger), plan.seed):
             if (point.call, point.how) in chosen:
-                _lay_out(stage, point, ledger)
-                yield Trial(f"{scenario}, {point.how} before call {point.call}", stage.verify())
+                _lay_out(prepared, point, ledger)
+                yield Trial(f"{scenario}, {point.how} before call {point.call}", prepared.verify())
 
 
-def _differences(stage: Stage, calls: list[Call]) -> list[str]:
+def _differences(prepared: PreparedScenario, calls: list[Call]) -> list[str]:
     """Whoever keeps everything must get what is there. What SQLite maps into memory passes no call."""
-    disk = _beginning(stage)
+    disk = _beginning(prepared)
     for call in calls:
         disk.follow(call)
-    modelled, real = remains(disk, all_kept), look_at(stage.world.disk)
+    modelled, real = surviving(disk, all_kept), look_at(prepared.sandbox.disk)
     return [
         f"the model is wrong about {path or 'the folder'}"
         for path in sorted(modelled.keys() | real.keys())
@@ -77,13 +80,13 @@ def _differences(stage: Stage, calls: list[Call]) -> list[str]:
     ]
 
 
-def _points(stage: Stage, calls: list[Call], lines: int, seed: int) -> Iterator[Point]:
+def _points(prepared: PreparedScenario, calls: list[Call], lines: int, seed: int) -> Iterator[Point]:
     """Every state once: most calls change nothing about what is durable. Not while the program changes its own files:
     what becomes of them is not the store's business."""
-    disk, seen = _beginning(stage), set[int]()
+    disk, seen = _beginning(prepared), set[int]()
     written = lines - sum(map(_is_line, calls))
     is_own = False
-    end = Call(calls[-1].number + 1, Op.SYNCALL, str(stage.world.disk))
+    end = Call(calls[-1].number + 1, Op.SYNCALL, str(prepared.sandbox.disk))
     for call in [*calls, end]:
         if call.op == Op.MARK:
             written += _is_line(call)
@@ -102,22 +105,22 @@ def _is_line(call: Call) -> bool:
     return call.op == Op.MARK and call.path not in (OWN_WORK, OWN_WORK_DONE)
 
 
-def _states(disk: Disk, dice: random.Random) -> Iterator[tuple[str, Remains]]:
-    yield "all lost that was not synced", remains(disk, all_lost)
-    yield "only names kept that were not synced", remains(disk, names_first)
-    yield "only content kept that was not synced", remains(disk, content_first)
+def _states(disk: Disk, dice: random.Random) -> Iterator[tuple[str, Surviving]]:
+    yield "all lost that was not synced", surviving(disk, all_lost)
+    yield "only names kept that were not synced", surviving(disk, names_first)
+    yield "only content kept that was not synced", surviving(disk, content_first)
     for number in range(CHANCES):
-        yield f"some kept that was not synced ({number})", remains(disk, by_chance(dice))
+        yield f"some kept that was not synced ({number})", surviving(disk, by_chance(dice))
 
 
-def _beginning(stage: Stage) -> Disk:
-    return Disk(stage.world.disk, stage.world.beginning())
+def _beginning(prepared: PreparedScenario) -> Disk:
+    return Disk(prepared.sandbox.disk, prepared.sandbox.beginning())
 
 
-def _lay_out(stage: Stage, point: Point, ledger: list[bytes]) -> None:
-    stage.world.clear()
-    lay_out(point.found, stage.world.disk)
-    stage.world.ledger.write_bytes(b"".join(ledger[: point.lines]))
+def _lay_out(prepared: PreparedScenario, point: Point, ledger: list[bytes]) -> None:
+    prepared.sandbox.clear()
+    lay_out(point.found, prepared.sandbox.disk)
+    prepared.sandbox.ledger.write_bytes(b"".join(ledger[: point.lines]))
 
 
 CAMPAIGN = Campaign(

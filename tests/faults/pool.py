@@ -1,6 +1,6 @@
-"""Actors by the hundred: a process that has imported everything, and forks one that does a single job.
+"""A pool of workers: a process that has imported everything, and forks one for each job.
 
-It never opens a store itself, so each actor is as fresh as a process that was just started, and costs 5 ms instead of
+It never opens a store itself, so each worker is as fresh as a process that was just started, and costs 5 ms instead of
 300. Jobs are named functions of modules with plain arguments; what they give must be plain, too.
 """
 
@@ -25,11 +25,11 @@ from tests.faults import shim
 
 SECONDS = 120
 _ENDINGS = {0: "done", 1: "raised", shim.REFUSED: "refused", -signal.SIGKILL: "killed"}
-_PLAYS = ("tests.faults.acting", "tests.faults.scenarios", "tests.faults.verifier")
+_IMPORTED = ("tests.faults.worker", "tests.faults.scenarios", "tests.faults.verifier")
 
 
 class Outcome(NamedTuple):
-    """How an actor ended: what it gave (None unless `ended` is "done"), or the traceback in `error`. `met`: whether it
+    """How a worker ended: what it gave (None unless `ended` is "done"), or the traceback in `error`. `met`: whether it
     came as far as the fault that was meant for it."""
 
     ended: str  # done | raised | killed | hung | refused (the power could not be cut)
@@ -40,11 +40,11 @@ class Outcome(NamedTuple):
     @property
     def surprise(self) -> list[str]:
         """In a sentence, unless it came to its end or was killed."""
-        return [] if self.ended in ("done", "killed") else [f"the actor {self.ended}: {self.error}"]
+        return [] if self.ended in ("done", "killed") else [f"the worker {self.ended}: {self.error}"]
 
 
-class Troupe:
-    """One at a time: for two at once there are two troupes."""
+class WorkerPool:
+    """Runs one worker at a time: for two at once there are two pools."""
 
     def __init__(self, scratch: Path, *, path: str | None = None, seconds: int = SECONDS) -> None:
         """`path`: where lastgood is imported from, in front of all else. `seconds`: whoever takes longer is hung."""
@@ -52,11 +52,11 @@ class Troupe:
         if path is not None:
             environment["PYTHONPATH"] = os.pathsep.join([path, *filter(None, [environment.get("PYTHONPATH")])])
         self._answer = scratch / "answer"
-        command = [sys.executable, "-m", "tests.faults.troupe", str(self._answer), str(seconds)]
+        command = [sys.executable, "-m", "tests.faults.pool", str(self._answer), str(seconds)]
         self._process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def run(self, job: str, **arguments: Any) -> Outcome:
-        """Let an actor do `module:function`."""
+        """Let a worker do `module:function`."""
         self.begin(job, **arguments)
         return self.end()
 
@@ -73,7 +73,7 @@ class Troupe:
         if ended in ("killed", "hung", "refused"):
             return Outcome(ended)
         if not ended or not self._answer.exists():
-            return Outcome("raised", error=f"the actor ended without a word ({ended})")
+            return Outcome("raised", error=f"the worker ended without a word ({ended})")
         given, error = json.loads(self._answer.read_text())
         return Outcome(ended, given, error)
 
@@ -91,25 +91,25 @@ class Troupe:
 
 
 def _serve(answer: Path, seconds: int) -> None:
-    for module in (*_PLAYS, *_all_modules("lastgood")):
+    for module in (*_IMPORTED, *_all_modules("lastgood")):
         importlib.import_module(module)
     for line in sys.stdin.buffer:
         job, arguments = json.loads(line)
-        actor = os.fork()
-        if actor == 0:
-            _perform(job, arguments, answer)
-        sys.stdout.write(_watch(actor, seconds) + "\n")
+        worker = os.fork()
+        if worker == 0:
+            _do_job(job, arguments, answer)
+        sys.stdout.write(_watch(worker, seconds) + "\n")
         sys.stdout.flush()
 
 
 def _all_modules(package: str) -> Iterator[str]:
-    """lastgood imports much of itself only when it is needed: an actor would do that each time."""
+    """lastgood imports much of itself only when it is needed: a worker would do that each time."""
     for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
         if not module.name.endswith("__main__") and ".testing" not in module.name:
             yield module.name
 
 
-def _perform(job: str, arguments: dict[str, Any], answer: Path) -> None:
+def _do_job(job: str, arguments: dict[str, Any], answer: Path) -> None:
     status = 1
     try:
         os.setsid()
@@ -126,16 +126,16 @@ def _perform(job: str, arguments: dict[str, Any], answer: Path) -> None:
         os._exit(status)
 
 
-def _watch(actor: int, seconds: int) -> str:
+def _watch(worker: int, seconds: int) -> str:
     """Wait for its end; what it started ends with it."""
-    watched = os.pidfd_open(actor)
+    watched = os.pidfd_open(worker)
     try:
         hung = not select.select([watched], [], [], seconds)[0]
     finally:
         os.close(watched)
     with suppress(ProcessLookupError):
-        os.killpg(actor, signal.SIGKILL)
-    _, status = os.waitpid(actor, 0)
+        os.killpg(worker, signal.SIGKILL)
+    _, status = os.waitpid(worker, 0)
     if hung:
         return "hung"
     code = os.waitstatus_to_exitcode(status)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tests.faults.ledger import tree_digest
-from tests.faults.specimen import DERIVED, Questions, Range, Truth, is_refusal, open_copy, read_truth
+from tests.faults.sample_store import DERIVED, Questions, Range, Truth, is_refusal, open_copy, read_truth
 
 import lastgood
 from lastgood.upkeep.check import check_at
@@ -18,13 +18,13 @@ MEMORY = 1 << 30
 """More than anything here may need: who asks for more gets a MemoryError, which is no refusal."""
 
 
-def judge(folder: str, state: str, ranges: list[Range], repair: bool, save: bool) -> list[str]:
+def give_verdict(folder: str, state: str, ranges: list[Range], repair: bool, save: bool) -> list[str]:
     """What is wrong with the store `folder/store`, which has changed within `ranges`: a sentence each."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     here = Path(folder)
     truth = read_truth(here, state)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        found = list(_judge(here / "store", truth, ranges, Path(scratch)))
+        found = list(_find_violations(here / "store", truth, ranges, Path(scratch)))
         if save:
             found += _save(here / "store", here / "work", Path(scratch))
         if repair:
@@ -32,7 +32,7 @@ def judge(folder: str, state: str, ranges: list[Range], repair: bool, save: bool
     return found
 
 
-def _judge(path: Path, truth: Truth, ranges: list[Range], scratch: Path) -> Iterator[str]:
+def _find_violations(path: Path, truth: Truth, ranges: list[Range], scratch: Path) -> Iterator[str]:
     """By what it says; then it is checked, and every refusal must have a reason in the damage."""
     refused: dict[str, Exception] = {}
     wrong: dict[str, str] = {}

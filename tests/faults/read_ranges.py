@@ -16,7 +16,7 @@ NAME = "watched"
 
 
 @contextmanager
-def watch(folder: Path) -> Iterator[set[tuple[str, int, int]]]:
+def record_reads(folder: Path) -> Iterator[set[tuple[str, int, int]]]:
     """(file below `folder`, from, to) of everything that is read in here. Only where no store was opened before: the
     checksum VFS stands on the one that is the default when it is loaded."""
     seen: set[tuple[str, int, int]] = set()

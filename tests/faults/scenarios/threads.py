@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from threading import Thread
 
-from tests.faults.acting import Actor
 from tests.faults.scenarios.scenario import Scenario, save_some, some_state
+from tests.faults.worker import Worker
 
 import lastgood
 
 THREADS, ROUNDS = 3, 2
 
 
-def _save_together(actor: Actor) -> None:
-    tasks = [actor.store.task(f"thread {number}") for number in range(THREADS)]
+def _save_together(worker: Worker) -> None:
+    tasks = [worker.store.task(f"thread {number}") for number in range(THREADS)]
     for turn in range(ROUNDS):
-        _save_one_each(actor, tasks, turn)
+        _save_one_each(worker, tasks, turn)
 
 
-def _save_one_each(actor: Actor, tasks: list[lastgood.Task], turn: int) -> None:
+def _save_one_each(worker: Worker, tasks: list[lastgood.Task], turn: int) -> None:
     """What one of them was told is told of all."""
     errors: list[Exception] = []
 
     def save(number: int) -> None:
         try:
-            actor.save(tasks[number], some_state(10 * turn + number), f"round {turn} of {number}", files=False)
+            worker.save(tasks[number], some_state(10 * turn + number), f"round {turn} of {number}", files=False)
         except Exception as error:
             errors.append(error)
 
-    group = actor.store.catalog._database._group  # type: ignore[attr-defined]
+    group = worker.store.catalog._database._group  # type: ignore[attr-defined]
     threads = [Thread(target=save, args=(number,)) for number in range(THREADS)]
-    with actor.store.catalog.queue():  # nobody is served before all stand in the line
+    with worker.store.catalog.queue():  # nobody is served before all stand in the line
         for place, thread in enumerate(threads):
             thread.start()
             while len(group._line) <= place and thread.is_alive():

@@ -238,7 +238,7 @@ class Thing(NamedTuple):
     content: bytes
 
 
-Remains = dict[str, Thing]
+Surviving = dict[str, Thing]
 """By path below the folder, folders before what is in them."""
 
 
@@ -287,7 +287,7 @@ def _tear(write: Write, dice: random.Random) -> list[Effect]:
     return [*parts, Stretch(end)] if dice.random() < 0.5 else parts
 
 
-def remains(disk: Disk, survives: Survives) -> Remains:
+def surviving(disk: Disk, survives: Survives) -> Surviving:
     """What is found, if of all that is not durable that is left which `survives` says; each is asked about once."""
     fates: dict[int, Sequence[Effect]] = {}
 
@@ -297,7 +297,7 @@ def remains(disk: Disk, survives: Survives) -> Remains:
                 fates[id(effect)] = survives(effect)
             yield from fates[id(effect)]
 
-    found: Remains = {}
+    found: Surviving = {}
     waiting = [("", disk.top)]
     while waiting:
         path, node = waiting.pop()
@@ -314,7 +314,7 @@ def remains(disk: Disk, survives: Survives) -> Remains:
     return found
 
 
-def lay_out(found: Remains, folder: Path) -> None:
+def lay_out(found: Surviving, folder: Path) -> None:
     """Make a folder that is empty look like that; its own mode stays."""
     for path, thing in found.items():
         place = folder / path
@@ -328,6 +328,6 @@ def lay_out(found: Remains, folder: Path) -> None:
             place.chmod(thing.mode)
 
 
-def look_at(folder: Path) -> Remains:
+def look_at(folder: Path) -> Surviving:
     """The same of a real folder."""
-    return remains(Disk(folder), all_kept)
+    return surviving(Disk(folder), all_kept)

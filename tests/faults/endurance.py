@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.faults.crowd import Scene
+from tests.faults.crowd import CrowdSandbox
 from tests.faults.writer import Writer, open_store, take_small_steps
 
 import lastgood
@@ -29,15 +29,15 @@ class _Held(NamedTuple):
     resident: int
 
 
-def live(folder: str, store: str, saves: int, seed: int) -> list[str]:
-    """What has grown from the first third of so many saves to the end."""
-    scene = Scene(Path(folder), Path(store))
-    scene.prepare(["old"])
+def run_long(folder: str, store: str, saves: int, seed: int) -> list[str]:
+    """Save often, and return what has grown from the first third of so many saves to the end."""
+    sandbox = CrowdSandbox(Path(folder), Path(store))
+    sandbox.prepare(["old"])
     take_small_steps()
     blobs.SMALL_BLOBS = blobs.TREES = 8  # caches are full from the beginning
-    with open_store(scene) as opened:
+    with open_store(sandbox) as opened:
         opened.verifier().verify_evidence(_SOME)  # what is opened once stays open
-        writer = Writer(scene, "old", seed, opened)
+        writer = Writer(sandbox, "old", seed, opened)
         writer.work(saves // 3, _MIX)
         opened.collect(grace=0)
         early = _look()

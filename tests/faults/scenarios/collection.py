@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 
-from tests.faults.acting import Actor, write_files
 from tests.faults.scenarios.scenario import Scenario, some_state, tune
+from tests.faults.worker import Worker, write_files
 
 from lastgood.catalog.sqlite import database
 from lastgood.engine import blobs
@@ -24,45 +24,45 @@ def in_small_steps() -> None:
     tune(database, LONG_LIVED_COMMITS=1)  # closing cuts the write-ahead log, so that its size does not count
 
 
-def _fill(actor: Actor) -> None:
+def _fill(worker: Worker) -> None:
     in_small_steps()
-    task = actor.task
+    task = worker.task
     for number in range(SAVES):
-        write_files(actor.world.work, [f"{one}" for one in range(number, number + 5)], seed=number)
-        actor.save(task, some_state(number), f"save {number}")
-    actor.store.tag(actor.kept("save 1"), "green")
+        write_files(worker.sandbox.work, [f"{one}" for one in range(number, number + 5)], seed=number)
+        worker.save(task, some_state(number), f"save {number}")
+    worker.store.tag(worker.kept("save 1"), "green")
 
 
-def _fill_and_delete(actor: Actor) -> None:
-    _fill(actor)
-    for one in _deleted(actor):
-        actor.hide("delete", [one], functools.partial(actor.store.delete_checkpoint, one))
+def _fill_and_delete(worker: Worker) -> None:
+    _fill(worker)
+    for one in _deleted(worker):
+        worker.hide("delete", [one], functools.partial(worker.store.delete_checkpoint, one))
 
 
-def _deleted(actor: Actor) -> list[str]:
-    return [actor.kept(f"save {number}") for number in (0, 2, 3)]
+def _deleted(worker: Worker) -> list[str]:
+    return [worker.kept(f"save {number}") for number in (0, 2, 3)]
 
 
-def _collect(actor: Actor) -> None:
+def _collect(worker: Worker) -> None:
     in_small_steps()
-    actor.remove("collect", _deleted(actor), lambda: actor.store.collect(grace=0))
-    write_files(actor.world.work, ["4", "5"], seed=20)
-    actor.save(actor.task, some_state(20), "after the collection")
+    worker.remove("collect", _deleted(worker), lambda: worker.store.collect(grace=0))
+    write_files(worker.sandbox.work, ["4", "5"], seed=20)
+    worker.save(worker.task, some_state(20), "after the collection")
 
 
-def _limit(actor: Actor) -> None:
+def _limit(worker: Worker) -> None:
     """Which ones go is the store's choice, but for the tagged one and the head."""
     in_small_steps()
-    store, spared = actor.store, {actor.kept("save 1"), actor.kept(f"save {SAVES - 1}")}
-    unprotected = [actor.kept(f"save {number}") for number in range(SAVES)]
+    store, spared = worker.store, {worker.kept("save 1"), worker.kept(f"save {SAVES - 1}")}
+    unprotected = [worker.kept(f"save {number}") for number in range(SAVES)]
     unprotected = [one for one in unprotected if one not in spared]
-    actor.doing = "limit"
-    actor.ledger.remove(unprotected)
+    worker.doing = "limit"
+    worker.ledger.remove(unprotected)
     gone = [each.id for each in store.limit(store.size() - TOO_MUCH).checkpoints]
-    actor.ledger.removed(gone)
-    actor.ledger.returned([one for one in unprotected if one not in gone])
+    worker.ledger.removed(gone)
+    worker.ledger.returned([one for one in unprotected if one not in gone])
     assert 0 < len(gone) < len(unprotected)
-    actor.save(actor.task, some_state(20), "after the limit")
+    worker.save(worker.task, some_state(20), "after the limit")
 
 
 SCENARIOS = {

@@ -1,4 +1,4 @@
-"""Who works with a store while it fails: every call is announced in the ledger, every answer entered there."""
+"""A program that works with a store while its disk fails: each call and each answer is written to the ledger."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from typing import IO, Any
 from tests.faults import shim
 from tests.faults.facts import ask
 from tests.faults.ledger import Content, Ledger, digest_lines, read_account, state_digest, tree_lines
-from tests.faults.world import World
+from tests.faults.sandbox import Sandbox
 
 import lastgood
 from lastgood import CheckpointError, UnavailableError
 from lastgood.catalog.sqlite import database
 from lastgood.catalog.sqlite.migration import MAJOR, Migration, migrations
 
-USER = "actor"
+USER = "worker"
 ROUNDS = 8
-"""Of a second process: afterwards it waits for the end of the play."""
+"""Of a second process: afterwards it waits until the scenario has ended."""
 KNOWN = migrations()
 LEFT_OUT = ".left"
 """How names of files end that are never captured, where a workspace says so."""
 
 
-class Actor:
+class Worker:
     """A program that uses one store: it works on the task `work`, or another that has files of its own."""
 
-    def __init__(self, world: World, name: str = "work") -> None:
-        self.world = world
+    def __init__(self, sandbox: Sandbox, name: str = "work") -> None:
+        self.sandbox = sandbox
         self.name = name
-        self.work = world.disk / name
-        self.ledger = Ledger(world.ledger)
+        self.work = sandbox.disk / name
+        self.ledger = Ledger(sandbox.ledger)
         self.doing = "open"
         self._store: lastgood.Store | None = None
 
     @property
     def store(self) -> lastgood.Store:
         if self._store is None:
-            self._store = open_store(self.world)
+            self._store = open_store(self.sandbox)
         return self._store
 
     @property
@@ -100,7 +100,7 @@ class Actor:
         told = [*getattr(result, "failed", ()), *getattr(result, "skipped", ())]
         if told:
             there = tree_lines(self.work)
-            if {line for lines in read_account(self.world.ledger).told.values() for line in lines}.issuperset(there):
+            if {line for lines in read_account(self.sandbox.ledger).told.values() for line in lines}.issuperset(there):
                 self.ledger.know(Content(state, self.look()))
                 self.ledger.allow([*allowed, digest_lines(there)])
             raise UnavailableError("; ".join(f"{path}: {why}" for path, why in told))
@@ -148,24 +148,24 @@ class Actor:
 
     def mend(self) -> None:
         """Repair the store if it is known to be damaged."""
-        if mending := read_account(self.world.ledger).mending:
+        if mending := read_account(self.sandbox.ledger).mending:
             self.do("repair", lambda: self.store.repair(accept_loss=any(mending)))
 
     def kept(self, message: str) -> str:
         """The id of an acknowledged checkpoint, by the message it was announced with."""
-        account = read_account(self.world.ledger)
+        account = read_account(self.sandbox.ledger)
         wanted = account.intended[message]
         return next(one for one, line in account.acknowledged.items() if line["content"] == wanted)
 
     def tree(self, message: str) -> str:
         """The digest of the files that were announced with a message."""
-        files = read_account(self.world.ledger).intended[message].files
+        files = read_account(self.sandbox.ledger).intended[message].files
         assert files is not None
         return files
 
     def lines(self, message: str) -> list[str]:
         """What the files that were announced with a message consist of."""
-        return read_account(self.world.ledger).told[self.tree(message)]
+        return read_account(self.sandbox.ledger).told[self.tree(message)]
 
     def look(self) -> str:
         """The digest of what a save captures of the workspace as it is now; the ledger knows it from now on."""
@@ -184,11 +184,13 @@ def left_out(lines: Sequence[str]) -> list[str]:
     return [line for line in lines if line.partition("\0")[0] in found | folders]
 
 
-def open_store(world: World, **options: Any) -> lastgood.Store:
-    if world.migration.exists():
-        made_up = Migration(len(KNOWN) + 1, "made_up", f"{MAJOR}.{len(KNOWN)}", world.migration.read_text())
+def open_store(sandbox: Sandbox, **options: Any) -> lastgood.Store:
+    if sandbox.migration.exists():
+        made_up = Migration(len(KNOWN) + 1, "made_up", f"{MAJOR}.{len(KNOWN)}", sandbox.migration.read_text())
         setattr(database, "migrations", lambda: (*KNOWN, made_up))  # noqa: B010  # for the rest of this process
-    return lastgood.open(world.store, user=USER, base_path=world.work, collect="never", on_failure="raise", **options)
+    return lastgood.open(
+        sandbox.store, user=USER, base_path=sandbox.work, collect="never", on_failure="raise", **options
+    )
 
 
 def write_files(folder: Path, names: Iterable[str], seed: int, size: int = 3000) -> None:
@@ -211,103 +213,105 @@ def sync_files(folder: Path) -> None:
                 os.close(descriptor)
 
 
-# --- what a troupe lets an actor do ---------------------------------------------------------------------------------
+# --- jobs for a pool -----------------------------------------------------------------------------------------------
 
 
 def prepare(folder: str, disk: str, scenario: str) -> None:
     from tests.faults.scenarios import SCENARIOS
 
-    actor = Actor(World(Path(folder), Path(disk)))
-    SCENARIOS[scenario].prepare(actor)
-    actor.close()
+    worker = Worker(Sandbox(Path(folder), Path(disk)))
+    SCENARIOS[scenario].prepare(worker)
+    worker.close()
 
 
-def act(folder: str, disk: str, scenario: str, fault: list[Any], trace: bool, with_data: bool, device: str) -> None:
-    """Play a scenario with a fault in it."""
+def run_scenario(
+    folder: str, disk: str, scenario: str, fault: list[Any], trace: bool, with_data: bool, device: str
+) -> None:
+    """Run a scenario with a fault in it."""
     from tests.faults.scenarios import SCENARIOS
 
-    world = World(Path(folder), Path(disk))
-    noted = str(world.trace) if trace else ""
-    arming = shim.Arming(str(world.disk), str(world.counter), shim.Fault(*fault), noted, with_data, device)
-    _perform(SCENARIOS[scenario].act, Actor(world), arming)
+    sandbox = Sandbox(Path(folder), Path(disk))
+    noted = str(sandbox.trace) if trace else ""
+    arming = shim.Arming(str(sandbox.disk), str(sandbox.counter), shim.Fault(*fault), noted, with_data, device)
+    _run_armed(SCENARIOS[scenario].run, Worker(sandbox), arming)
 
 
-def accompany(folder: str, disk: str, scenario: str) -> None:
-    """What a second process does while a scenario is played, undisturbed: a few rounds, and one when it is over."""
+def run_beside(folder: str, disk: str, scenario: str) -> None:
+    """Do what a scenario has a second process do meanwhile, undisturbed: a few rounds, and one when it is over."""
     from tests.faults.scenarios import SCENARIOS
 
-    world = World(Path(folder), Path(disk))
-    actor, beside = Actor(world, "beside"), SCENARIOS[scenario].beside
+    sandbox = Sandbox(Path(folder), Path(disk))
+    worker, beside = Worker(sandbox, "beside"), SCENARIOS[scenario].beside
     assert beside is not None
-    with world.curtain.open() as curtain:
+    with sandbox.running.open() as running:
         for number in range(ROUNDS):
-            beside(actor, number)
-            if _is_free(curtain):
+            beside(worker, number)
+            if _is_free(running):
                 break
-        fcntl.flock(curtain, fcntl.LOCK_SH)
-        beside(actor, ROUNDS)
-    actor.close()
+        fcntl.flock(running, fcntl.LOCK_SH)
+        beside(worker, ROUNDS)
+    worker.close()
 
 
-def _is_free(curtain: IO[str]) -> bool:
+def _is_free(running: IO[str]) -> bool:
     try:
-        fcntl.flock(curtain, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(running, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
 
 
 def recover(folder: str, disk: str, fault: list[Any]) -> None:
-    """What a program does that is started again after a crash, with another fault in it."""
-    world = World(Path(folder), Path(disk))
-    _perform(_start_again, Actor(world), shim.Arming(str(world.disk), str(world.counter), shim.Fault(*fault)))
+    """Do what a program does that is started again after a crash, with another fault in it."""
+    sandbox = Sandbox(Path(folder), Path(disk))
+    _run_armed(_start_again, Worker(sandbox), shim.Arming(str(sandbox.disk), str(sandbox.counter), shim.Fault(*fault)))
 
 
-def _start_again(actor: Actor) -> None:
-    actor.mend()
-    task = actor.task
+def _start_again(worker: Worker) -> None:
+    worker.mend()
+    task = worker.task
     if task.head is not None:
-        actor.do("look at the files", task.diff)
-    actor.collect()
-    _save_again(actor)
+        worker.do("look at the files", task.diff)
+    worker.collect()
+    _save_again(worker)
 
 
 def save_again(folder: str, disk: str) -> None:
     """What another program does that only saves; noted with all that it writes, behind what is noted already."""
-    world = World(Path(folder), Path(disk))
-    noted = shim.Arming(str(world.disk), str(world.counter), trace=str(world.trace), with_data=True)
-    _perform(_mend_and_save, Actor(world), noted)
+    sandbox = Sandbox(Path(folder), Path(disk))
+    noted = shim.Arming(str(sandbox.disk), str(sandbox.counter), trace=str(sandbox.trace), with_data=True)
+    _run_armed(_mend_and_save, Worker(sandbox), noted)
 
 
-def _mend_and_save(actor: Actor) -> None:
-    actor.mend()
-    _save_again(actor)
+def _mend_and_save(worker: Worker) -> None:
+    worker.mend()
+    _save_again(worker)
 
 
-def _save_again(actor: Actor) -> None:
-    actor.save(actor.store.task("again"), {"started": "again"}, "started again", files=False)
+def _save_again(worker: Worker) -> None:
+    worker.save(worker.store.task("again"), {"started": "again"}, "started again", files=False)
 
 
-def _perform(work: Callable[[Actor], None], actor: Actor, arming: shim.Arming) -> None:
+def _run_armed(work: Callable[[Worker], None], worker: Worker, arming: shim.Arming) -> None:
     """What lastgood says is wrong is entered; anything else is a bug."""
     shim.arm(arming)
     try:
         try:
-            work(actor)
-            actor.close()
+            work(worker)
+            worker.close()
         except CheckpointError as error:
-            actor.ledger.report(actor.doing, error.code, str(error))
+            worker.ledger.report(worker.doing, error.code, str(error))
             if not arming.fault.forever:
-                _go_on(actor)
+                _go_on(worker)
     finally:
         shim.disarm()
 
 
-def _go_on(actor: Actor) -> None:
+def _go_on(worker: Worker) -> None:
     """After an error that is over: the same program saves again, or is told that it must open the store anew."""
     try:
-        actor.mend()
-        actor.save(actor.store.task("after"), {"after": "the error"}, "after the error", files=False)
+        worker.mend()
+        worker.save(worker.store.task("after"), {"after": "the error"}, "after the error", files=False)
     except lastgood.UnavailableError as error:
-        actor.ledger.report(actor.doing, error.code, str(error))
-    actor.close()
+        worker.ledger.report(worker.doing, error.code, str(error))
+    worker.close()

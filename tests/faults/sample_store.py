@@ -41,7 +41,7 @@ class Truth(NamedTuple):
     touched: dict[str, list[Range]]
 
 
-# --- made, as jobs of a troupe --------------------------------------------------------------------------------------
+# --- made, as jobs of a pool --------------------------------------------------------------------------------------
 
 
 def make(folder: str) -> None:
@@ -222,17 +222,17 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(repr(value).encode()).hexdigest()
 
 
-# --- learned, as jobs of a troupe -----------------------------------------------------------------------------------
+# --- learned, as jobs of a pool -----------------------------------------------------------------------------------
 
 
 def learn(folder: str, state: str) -> None:
     """Write `folder/state/truth`: all that the store says as long as it is whole."""
-    from tests.faults.watching import watch
+    from tests.faults.read_ranges import record_reads
 
     here, store = Path(folder), Path(folder) / "store"
     shutil.copytree(here / state / "store", store)
     touched: dict[str, list[Range]] = {}
-    with watch(store) as seen:
+    with record_reads(store) as seen:
         with open_copy(store) as opened:
             report = opened.check(read_data=True)
             if report.findings:

@@ -1,6 +1,6 @@
 """What a store holds, in plain Python: tasks, branches, checkpoints, moves, open steps, files; and what a handle saw.
 
-The nouns of model.py. They know nothing of how it is done, and have no ids until somebody has looked at the store.
+The values of model.py. They know nothing of how it is done, and have no ids until somebody has looked at the store.
 """
 
 from __future__ import annotations

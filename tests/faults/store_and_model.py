@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import hypothesis
 from tests.faults import shim
-from tests.faults.accident import Ending, die_of, suffer
 from tests.faults.backend import SECRET, Backend, write_changes
+from tests.faults.fault_run import Ending, run_here, run_in_child
 from tests.faults.model import Model, Refusal
-from tests.faults.nouns import Branch, Point, Seen, Tree
-from tests.faults.stage import QUICK
+from tests.faults.model_values import Branch, Point, Seen, Tree
+from tests.faults.prepared_scenario import QUICK
 from tests.faults.views import Counts, Telling, View, differences, learn, read_files, tell_model
 
 import lastgood
@@ -38,7 +38,7 @@ class Held(NamedTuple):
     seen: Seen
 
 
-class Both:
+class StoreAndModel:
     """Two stores lie open on one place, one of them a CheckpointManager. `fault`: what the next operation meets."""
 
     def __init__(self, backend: Backend) -> None:
@@ -109,17 +109,17 @@ class Both:
 
     # --- an operation -----------------------------------------------------------------------------------------------
 
-    def do(self, way: str, *args: Any, act: Callable[[], Any], held: Held | None = None) -> Any:
-        """What the model tells of it, after the store has done the same. None when an accident came in between."""
+    def do(self, way: str, *args: Any, action: Callable[[], Any], held: Held | None = None) -> Any:
+        """What the model tells of it, after the store has done the same. None when a fault came in between."""
         fault, self.fault = self.fault, shim.UNDISTURBED
         if fault.kind != "none":
-            self._meet_accident(fault, way, args, act, held)
+            self._run_with_fault(fault, way, args, action, held)
             return None
         told = _finish(getattr(self.model, way)(*args))
         if isinstance(told, Refusal):
-            _see_refused(told, act)
+            _see_refused(told, action)
             return told
-        result = act()
+        result = action()
         learn(self.stores[0], self.model)
         _compare(told, result)
         return told
@@ -131,7 +131,7 @@ class Both:
         if fault.kind == "none":
             store.limit(max_bytes)
         else:
-            self._let_happen(fault, lambda: store.limit(max_bytes))
+            self._run_faulty(fault, lambda: store.limit(max_bytes))
         with self._open(1) as fresh:
             for line in self.model.lines.values():
                 gone = [event for event in fresh.history(line.id, limit=1000) if event.kind == "purged"]
@@ -142,11 +142,11 @@ class Both:
 
     # --- accidents --------------------------------------------------------------------------------------------------
 
-    def _meet_accident(
-        self, fault: shim.Fault, way: str, args: tuple[Any, ...], act: Callable[[], Any], held: Held | None
+    def _run_with_fault(
+        self, fault: shim.Fault, way: str, args: tuple[Any, ...], action: Callable[[], Any], held: Held | None
     ) -> None:
         before = deepcopy((self.model, args))
-        ending = self._let_happen(fault, act)
+        ending = self._run_faulty(fault, action)
         hypothesis.note(f"  {way} met {fault}: {ending.how} {ending.kind}")
         is_dead = fault.kind in ("kill", "tear")
         was_met = shim.count(self.counter) >= fault.at
@@ -172,9 +172,9 @@ class Both:
         if held is not None and not was_met:
             self.renew(held)
 
-    def _let_happen(self, fault: shim.Fault, act: Callable[[], Any]) -> Ending:
-        happen = suffer if fault.kind == "fail" else die_of
-        ending = happen(fault, self.disk, self.counter, act)
+    def _run_faulty(self, fault: shim.Fault, action: Callable[[], Any]) -> Ending:
+        happen = run_here if fault.kind == "fail" else run_in_child
+        ending = happen(fault, self.disk, self.counter, action)
         if ending.how in ("raised", "hung"):
             raise AssertionError(f"{fault}: {ending.how} {ending.said}")
         return ending
@@ -305,9 +305,9 @@ def _require_same(expected: View, found: View) -> None:
         raise AssertionError("\n  ".join(["the store is not what it should be:", *differences(expected, found)]))
 
 
-def _see_refused(refusal: Refusal, act: Callable[[], Any]) -> None:
+def _see_refused(refusal: Refusal, action: Callable[[], Any]) -> None:
     try:
-        result = act()
+        result = action()
     except refusal.kinds as error:
         head = error.head if isinstance(error, ConflictError) else None
         if refusal.head is not None and (head is None or head.id != refusal.head.id):

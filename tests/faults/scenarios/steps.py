@@ -5,36 +5,36 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tests.faults import shim
-from tests.faults.acting import Actor, captured, write_files
 from tests.faults.ledger import Content, state_digest, tree_lines
 from tests.faults.scenarios.scenario import Scenario
+from tests.faults.worker import Worker, captured, write_files
 
 import lastgood
 
 
-def _talk(actor: Actor) -> None:
-    write_files(actor.world.work, ["a", "b", "deep/c"], seed=1, size=400)
+def _talk(worker: Worker) -> None:
+    write_files(worker.sandbox.work, ["a", "b", "deep/c"], seed=1, size=400)
     said = lastgood.AppendList()
     for number in range(3):
         said.append({"turn": number, "text": f"turn {number} " * 40})
-        actor.save(actor.task, {"said": said, "n": number}, f"save {number}")
+        worker.save(worker.task, {"said": said, "n": number}, f"save {number}")
 
 
-def _step_with_evidence(actor: Actor) -> None:
-    task = actor.task
+def _step_with_evidence(worker: Worker) -> None:
+    task = worker.task
     state = task.state
     for number in range(2):
-        actor.doing = name = f"step {number}"
-        actor.ledger.expect(f"step {name}", [False, True])
+        worker.doing = name = f"step {number}"
+        worker.ledger.expect(f"step {name}", [False, True])
         step = task.step(name, message=name).begin()
-        write_files(actor.world.work, ["a", f"out/{number}"], seed=10 + number, size=300)
+        write_files(worker.sandbox.work, ["a", f"out/{number}"], seed=10 + number, size=300)
         step.expect_file("a")
         step.expect_file(f"out/{number}")
         state["said"].append({"turn": name, "text": f"more {number} " * 40})
         step.state = state
-        content = Content(state_digest(state), actor.look())
-        actor.make(name, content, step.commit, head_of="work")
-        actor.ledger.expect(f"step {name}", [False])
+        content = Content(state_digest(state), worker.look())
+        worker.make(name, content, step.commit, head_of="work")
+        worker.ledger.expect(f"step {name}", [False])
 
 
 class _MishapError(Exception):
@@ -45,9 +45,9 @@ class _Failed(NamedTuple):
     failed: list[tuple[str, str]]
 
 
-def _step_that_fails(actor: Actor) -> None:
+def _step_that_fails(worker: Worker) -> None:
     """What it did to the files is kept in a checkpoint, and they are as they were when it began."""
-    task, before = actor.task, captured(tree_lines(actor.world.work))
+    task, before = worker.task, captured(tree_lines(worker.sandbox.work))
 
     def fail() -> _Failed:
         """What did not work besides is noted with what went wrong first."""
@@ -57,17 +57,17 @@ def _step_that_fails(actor: Actor) -> None:
         except _MishapError as error:
             return _Failed([("mishap", note) for note in getattr(error, "__notes__", ())])
 
-    _break_files(actor)
-    actor.ledger.expect("step mishap", [False, True])
-    actor.move("mishap", fail, to=before, present=task.state)
-    actor.ledger.expect("step mishap", [False])
-    actor.save(task, _later(task.state), "after the mishap")
+    _break_files(worker)
+    worker.ledger.expect("step mishap", [False, True])
+    worker.move("mishap", fail, to=before, present=task.state)
+    worker.ledger.expect("step mishap", [False])
+    worker.save(task, _later(task.state), "after the mishap")
 
 
-def _break_files(actor: Actor) -> None:
-    write_files(actor.world.work, ["a", "out/new", "deep/more/d"], seed=20, size=300)
+def _break_files(worker: Worker) -> None:
+    write_files(worker.sandbox.work, ["a", "out/new", "deep/more/d"], seed=20, size=300)
     with shim.pause():
-        (actor.world.work / "b").unlink()
+        (worker.sandbox.work / "b").unlink()
 
 
 def _later(state: Any) -> Any:

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from tests.faults.remains import (
+from tests.faults.disk_model import (
     Disk,
     Survives,
     all_kept,
@@ -18,7 +18,7 @@ from tests.faults.remains import (
     lay_out,
     look_at,
     names_first,
-    remains,
+    surviving,
 )
 from tests.faults.trace import Call, Op
 
@@ -44,7 +44,7 @@ class Made:
         self.call(Op.WRITE, path, offset=offset, amount=len(data), data=data, inode=inode)
 
     def files(self, survives: Survives) -> dict[str, bytes]:
-        return {name: one.content for name, one in remains(self.disk, survives).items() if one.kind == stat.S_IFREG}
+        return {name: one.content for name, one in surviving(self.disk, survives).items() if one.kind == stat.S_IFREG}
 
 
 @pytest.fixture
@@ -149,11 +149,11 @@ def test_removing_is_not_durable_before_the_folder_is_synced(made: Made) -> None
 
 def test_a_mode_needs_more_than_the_data_synced(made: Made) -> None:
     made.call(Op.CHMOD, "old", amount=0o600)
-    before = remains(made.disk, all_lost)["old"].mode
+    before = surviving(made.disk, all_lost)["old"].mode
     made.call(Op.DATASYNC, "old")
-    assert remains(made.disk, all_lost)["old"].mode == before
+    assert surviving(made.disk, all_lost)["old"].mode == before
     made.call(Op.SYNC, "old")
-    assert remains(made.disk, all_lost)["old"].mode == 0o600
+    assert surviving(made.disk, all_lost)["old"].mode == 0o600
 
 
 def test_cutting_a_file_off_is_not_durable_either(made: Made) -> None:
@@ -200,7 +200,7 @@ def test_what_remains_can_be_laid_out_as_it_is(made: Made, tmp_path: Path) -> No
     made.write("c/x", b"x", offset=3)
     place = tmp_path / "place"
     place.mkdir()
-    found = remains(made.disk, all_kept)
+    found = surviving(made.disk, all_kept)
     lay_out(found, place)
     found.pop("")
     looked = look_at(place)

@@ -1,4 +1,4 @@
-"""Where a scenario plays: a store and a workspace on a disk that fails, a ledger on one that does not."""
+"""The folders of a scenario: a store and a workspace on a disk that fails, a ledger on one that does not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class World(NamedTuple):
+class Sandbox(NamedTuple):
+    """A folder with a store, workspaces, a ledger, and copies of all of it to go back to."""
+
     folder: Path
     disk: Path
     """All that can be damaged. Its place stays the same: a store knows a workspace by its path."""
@@ -34,9 +36,9 @@ class World(NamedTuple):
         return self.folder / "counter"
 
     @property
-    def curtain(self) -> Path:
-        """Locked as long as a play goes on that another process accompanies."""
-        return self.folder / "curtain"
+    def running(self) -> Path:
+        """A file that is locked while a scenario runs that another process does something beside."""
+        return self.folder / "running"
 
     @property
     def migration(self) -> Path:
@@ -74,11 +76,11 @@ class World(NamedTuple):
         return self.folder / "kept" / "beginning" / "disk"
 
 
-def make_world(folder: Path, disk: Path | None = None) -> World:
-    world = World(folder, disk or folder / "disk")
-    world.disk.mkdir(exist_ok=True)
-    world.work.mkdir()
-    world.beside.mkdir()
-    world.ledger.touch()
-    world.counter.write_bytes(bytes(8))
-    return world
+def make_sandbox(folder: Path, disk: Path | None = None) -> Sandbox:
+    sandbox = Sandbox(folder, disk or folder / "disk")
+    sandbox.disk.mkdir(exist_ok=True)
+    sandbox.work.mkdir()
+    sandbox.beside.mkdir()
+    sandbox.ledger.touch()
+    sandbox.counter.write_bytes(bytes(8))
+    return sandbox

@@ -27,14 +27,14 @@ class Ending(NamedTuple):
     said: str = ""
 
 
-def die_of(fault: shim.Fault, disk: Path, counter: Path, act: Callable[[], Any]) -> Ending:
+def run_in_child(fault: shim.Fault, disk: Path, counter: Path, action: Callable[[], Any]) -> Ending:
     """Do it in a child that is killed at the given call. It may come to its end before that."""
     shim.reset(counter)
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
-        _perform(shim.Arming(str(disk), str(counter), fault), act, writing)
+        _perform(shim.Arming(str(disk), str(counter), fault), action, writing)
     os.close(writing)
     try:
         if not _has_ended(child):
@@ -61,30 +61,30 @@ def _has_ended(child: int) -> bool:
     return has_ended
 
 
-def _perform(arming: shim.Arming, act: Callable[[], Any], answer: int) -> None:
+def _perform(arming: shim.Arming, action: Callable[[], Any], answer: int) -> None:
     try:
         os.setsid()
         shim.arm(arming)
-        ending = _done(act)
+        ending = _done(action)
         shim.disarm()
         os.write(answer, json.dumps(ending).encode()[: 1 << 15])
     finally:
         os._exit(0)
 
 
-def suffer(fault: shim.Fault, disk: Path, counter: Path, act: Callable[[], Any]) -> Ending:
+def run_here(fault: shim.Fault, disk: Path, counter: Path, action: Callable[[], Any]) -> Ending:
     """Do it here, and have the given call fail."""
     shim.reset(counter)
     shim.arm(shim.Arming(str(disk), str(counter), fault))
     try:
-        return _done(act)
+        return _done(action)
     finally:
         shim.disarm()
 
 
-def _done(act: Callable[[], Any]) -> Ending:
+def _done(action: Callable[[], Any]) -> Ending:
     try:
-        act()
+        action()
     except CheckpointError as error:
         return Ending("refused", type(error).__name__, str(error))
     except Exception as error:

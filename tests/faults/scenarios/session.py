@@ -9,10 +9,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from tests.faults.acting import Actor
 from tests.faults.facts import STEERED
 from tests.faults.ledger import Content, state_digest
 from tests.faults.scenarios.scenario import Scenario, some_state
+from tests.faults.worker import Worker
 
 import lastgood
 from lastgood import LeaseError, UnavailableError
@@ -20,7 +20,7 @@ from lastgood.model.step import Process
 from lastgood.work.clock import Clock
 
 LONG = 1e6
-"""Of a lease: nothing is written by itself while a scenario is played."""
+"""Of a lease: nothing is written by itself while a scenario runs."""
 PATIENCE = 3
 
 
@@ -45,13 +45,13 @@ class _People(Clock):
 
 
 class _Program:
-    def __init__(self, actor: Actor, number: int) -> None:
-        self.actor = actor
-        self.task = actor.store.task(STEERED)
+    def __init__(self, worker: Worker, number: int) -> None:
+        self.worker = worker
+        self.task = worker.store.task(STEERED)
         self.memory: Any = some_state(number)
         states = [state_digest(some_state(one)) for one in range(number + 1)]
-        actor.ledger.know(Content(states[-1], None))
-        actor.ledger.expect(f"state {STEERED}", states)
+        worker.ledger.know(Content(states[-1], None))
+        worker.ledger.expect(f"state {STEERED}", states)
 
     def session(self, **deeds: Callable[[], object]) -> lastgood.Session:
         how: dict[str, Any] = {"signals": False, "lease": LONG, "clock": _People(self.task, deeds)}
@@ -62,28 +62,28 @@ class _Program:
 
     def wish(self, kind: str, *arguments: Any) -> None:
         """Somebody asks for it, by an id that says what it is."""
-        self.actor.doing = kind
-        self.actor.ledger.expect(f"wish {kind}", [[None, 0], ["open", 0], ["late", 0], ["met", 1]])
-        getattr(self.actor.store.task(STEERED).control, kind)(*arguments, id=kind)
-        self.actor.ledger.expect(f"wish {kind}", [["open", 0], ["late", 0], ["met", 1]])
+        self.worker.doing = kind
+        self.worker.ledger.expect(f"wish {kind}", [[None, 0], ["open", 0], ["late", 0], ["met", 1]])
+        getattr(self.worker.store.task(STEERED).control, kind)(*arguments, id=kind)
+        self.worker.ledger.expect(f"wish {kind}", [["open", 0], ["late", 0], ["met", 1]])
 
     def require_met(self, kind: str) -> None:
         """The work went on without it, and has said why: that is an error like any other."""
         if kind in {request.id for request in self.task.requests()}:
             raise UnavailableError(f"{kind} is still open")
-        self.actor.ledger.expect(f"wish {kind}", [["met", 1]])
+        self.worker.ledger.expect(f"wish {kind}", [["met", 1]])
 
 
-def _begin(actor: Actor) -> None:
-    task = actor.store.task(STEERED)
+def _begin(worker: Worker) -> None:
+    task = worker.store.task(STEERED)
     artifacts = [{"name": "prompt", "version": 1, "content": "old"}]
     for number in range(2):
-        actor.save(task, some_state(number), f"steered {number}", files=False, artifacts=artifacts)
+        worker.save(task, some_state(number), f"steered {number}", files=False, artifacts=artifacts)
 
 
-def _steer(actor: Actor) -> None:
-    program = _Program(actor, 2)
-    good = actor.kept("steered 0")
+def _steer(worker: Worker) -> None:
+    program = _Program(worker, 2)
+    good = worker.kept("steered 0")
     people: dict[str, Callable[[], object]] = {
         "paused": lambda: program.wish("resume"),
         "waiting_for_input": lambda: program.wish("answer", "go"),
@@ -107,10 +107,10 @@ def _steer(actor: Actor) -> None:
     program.require_met("stop")
 
 
-def _leave_behind(actor: Actor) -> None:
+def _leave_behind(worker: Worker) -> None:
     """The work of a process that is gone, which still has its lease; and somebody has asked for something since."""
-    _begin(actor)
-    program = _Program(actor, 1)
+    _begin(worker)
+    program = _Program(worker, 1)
     with program.session():
         pass
     program.wish("add_rounds", 2)
@@ -118,12 +118,12 @@ def _leave_behind(actor: Actor) -> None:
     if not child:
         os._exit(0)
     os.waitpid(child, 0)
-    gone, store = Process(socket.gethostname(), child), actor.store
+    gone, store = Process(socket.gethostname(), child), worker.store
     store.catalog.acquire_lease(store.user, program.task.branch_id or "", gone, "gone", LONG, store.actor())
 
 
-def _take_over(actor: Actor) -> None:
-    program = _Program(actor, 2)
+def _take_over(worker: Worker) -> None:
+    program = _Program(worker, 2)
     with program.session() as session:
         program.memory = some_state(2)
         session.boundary()
@@ -131,9 +131,9 @@ def _take_over(actor: Actor) -> None:
         session.save()
 
 
-def _be_taken_over(actor: Actor) -> None:
+def _be_taken_over(worker: Worker) -> None:
     """Somebody else works on the branch now: whatever this one still wants to save is refused."""
-    program, store = _Program(actor, 1), actor.store
+    program, store = _Program(worker, 1), worker.store
     with suppress(LeaseError), program.session() as session:
         program.memory = some_state(2)  # which nobody may find
         branch_id = program.task.branch_id or ""

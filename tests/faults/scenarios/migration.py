@@ -1,6 +1,6 @@
 """A store of an older format, opened by newer code: a golden store of a killed process, and a made-up migration.
 
-Every process of the scenario knows the migration (acting.open_store), and applies it unless it is applied.
+Every process of the scenario knows the migration (worker.open_store), and applies it unless it is applied.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tests.faults.acting import Actor, write_files
 from tests.faults.ledger import Content, state_digest, tree_digest
 from tests.faults.scenarios.scenario import Scenario, some_state
+from tests.faults.worker import Worker, write_files
 from tests.golden import values as values  # a class that golden stores hold values of is registered there
 from tests.golden.ledger import ExpectedCheckpoint, fingerprint
 from tests.golden.shelf import NEWEST, unpack
@@ -24,21 +24,21 @@ MIGRATION = """
   CREATE INDEX checkpoints_made_up ON checkpoints (made_up) WHERE made_up IS NOT NULL;"""
 
 
-def _take_down(actor: Actor) -> None:
+def _take_down(worker: Worker) -> None:
     """What it must give back is had from a copy that was opened in peace, and is what is written beside the archive."""
-    expected = unpack(NEWEST, actor.world.store)
-    copy = actor.world.folder / "golden"
+    expected = unpack(NEWEST, worker.sandbox.store)
+    copy = worker.sandbox.folder / "golden"
     copy.mkdir()
     unpack(NEWEST, copy / "store")
     with lastgood.open(copy / "store", user="golden", collect="never", on_failure="raise") as store:
         for number, (id_, it) in enumerate(expected.checkpoints.items()):
             if not it.purged:
-                _acknowledge(actor, store, id_, it, copy / str(number))
+                _acknowledge(worker, store, id_, it, copy / str(number))
     shutil.rmtree(copy)
-    actor.world.migration.write_text(MIGRATION)
+    worker.sandbox.migration.write_text(MIGRATION)
 
 
-def _acknowledge(actor: Actor, store: lastgood.Store, id_: str, it: ExpectedCheckpoint, place: Path) -> None:
+def _acknowledge(worker: Worker, store: lastgood.Store, id_: str, it: ExpectedCheckpoint, place: Path) -> None:
     checkpoint = store.get_checkpoint(id_, owner=it.owner)
     assert fingerprint(checkpoint.state) == it.state
     files = None
@@ -46,15 +46,15 @@ def _acknowledge(actor: Actor, store: lastgood.Store, id_: str, it: ExpectedChec
         store.task(it.task, owner=it.owner).copy_files(id_, place)
         files = tree_digest(place)
     content = Content(state_digest(checkpoint.state), files)
-    actor.ledger.acknowledge(id_, it.sequence, content, owner=it.owner, verified=it.verified)
+    worker.ledger.acknowledge(id_, it.sequence, content, owner=it.owner, verified=it.verified)
     if it.deleted:
-        actor.ledger.hide([id_])
-        actor.ledger.removed([id_])
+        worker.ledger.hide([id_])
+        worker.ledger.removed([id_])
 
 
-def _migrate(actor: Actor) -> None:
-    write_files(actor.world.work, ["a", "b"], seed=1, size=400)
-    actor.save(actor.task, some_state(1), "after the migration")
+def _migrate(worker: Worker) -> None:
+    write_files(worker.sandbox.work, ["a", "b"], seed=1, size=400)
+    worker.save(worker.task, some_state(1), "after the migration")
 
 
 SCENARIOS = {"migrate": Scenario(_take_down, _migrate)}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.faults.crowd import Scene
+from tests.faults.crowd import CrowdSandbox
 from tests.faults.ledger import Account, Content, read_account, state_digest, tree_digest
 from tests.faults.writer import open_store
 
@@ -20,12 +20,12 @@ from lastgood.model.task import TaskInfo
 PAGE = 1000
 
 
-def tally(folder: str, store: str) -> list[str]:
+def verify_crowd(folder: str, store: str) -> list[str]:
     """Every promise that is broken, in a sentence each."""
-    scene = Scene(Path(folder), Path(store))
-    accounts = {file.name: read_account(file) for file in scene.ledger("").iterdir()}
-    with open_store(scene) as opened:
-        return [*_complaints(accounts), *_examine(scene, opened, accounts)]
+    sandbox = CrowdSandbox(Path(folder), Path(store))
+    accounts = {file.name: read_account(file) for file in sandbox.ledger("").iterdir()}
+    with open_store(sandbox) as opened:
+        return [*_complaints(accounts), *_examine(sandbox, opened, accounts)]
 
 
 def _complaints(accounts: Mapping[str, Account]) -> Iterator[str]:
@@ -34,10 +34,10 @@ def _complaints(accounts: Mapping[str, Account]) -> Iterator[str]:
         yield from (f"{name} was refused {error['operation']}: {error['sentence']}" for error in account.errors)
 
 
-def _examine(scene: Scene, store: lastgood.Store, accounts: Mapping[str, Account]) -> Iterator[str]:
+def _examine(sandbox: CrowdSandbox, store: lastgood.Store, accounts: Mapping[str, Account]) -> Iterator[str]:
     for name, account in accounts.items():
-        yield from _read_all(store, name, account, scene.folder / "copy")
-        store.task(f"{name} files", workspace=scene.work(name))
+        yield from _read_all(store, name, account, sandbox.folder / "copy")
+        store.task(f"{name} files", workspace=sandbox.work(name))
     if journals := store.catalog.journals(this_process().host):
         yield f"{len(journals)} interrupted restore(s) are not taken back by opening the workspace"
     everybody = _join(accounts)
