@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from lastgood.upkeep.usage import CheckpointUsage, TaskUsage, Usage
     from lastgood.work.autosave import Autosave
     from lastgood.work.context import StageContext
-    from lastgood.work.control import Asked, Control
+    from lastgood.work.control import Control, RequestResult
     from lastgood.work.inbox import Stopped
     from lastgood.work.pipeline import Pipeline
     from lastgood.work.progress import Progress, ProgressEvent
@@ -76,7 +76,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Alert",
     "AppendList",
-    "Asked",
     "Autosave",
     "Backoff",
     "BranchInfo",
@@ -129,6 +128,7 @@ __all__ = [
     "RepairReport",
     "Replayed",
     "Request",
+    "RequestResult",
     "Restored",
     "Session",
     "SetAside",
@@ -160,7 +160,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Asked": "lastgood.work.control",
     "Autosave": "lastgood.work.autosave",
     "Backoff": "lastgood.work.stage",
     "Control": "lastgood.work.control",
@@ -172,6 +171,7 @@ _HOMES = {
     "Progress": "lastgood.work.progress",
     "ProgressEvent": "lastgood.work.progress",
     "Request": "lastgood.model.request",
+    "RequestResult": "lastgood.work.control",
     "Session": "lastgood.work.session",
     "Stage": "lastgood.work.stage",
     "StageContext": "lastgood.work.context",

@@ -99,7 +99,7 @@ async def test_work_is_paused_guided_asked_and_restored_while_the_loop_goes_on(t
                 assert risky.checkpoint.type == "before_risky"
             program.memory["n"] = 2
             asked = await control.restore(good)
-            assert not asked.met
+            assert not asked.fulfilled
             await session.boundary()
             assert program.memory == {"n": 1}
             assert await control.requests() == []

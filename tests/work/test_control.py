@@ -30,7 +30,7 @@ def test_pausing_work_that_waits_and_that_nobody_runs_waits_for_the_answer(
     store: Store, asking: lastgood.Control
 ) -> None:
     asked = asking.pause()
-    assert (asked.met, asked.alive) == (False, False)
+    assert (asked.fulfilled, asked.alive) == (False, False)
     assert "nobody is running" in asked.note
     asking.answer("yes")
     assert kinds(asking) == ["pause"]
@@ -44,7 +44,7 @@ def test_pausing_work_that_waits_and_that_nobody_runs_waits_for_the_answer(
 def test_an_answer_given_again_with_its_id_is_harmless(asking: lastgood.Control) -> None:
     first = asking.answer("yes", id="mine")
     assert asking.answer("yes", id="mine") == first
-    assert first.met
+    assert first.fulfilled
     with pytest.raises(ControlError):
         asking.answer("no", id="mine")
 
@@ -64,7 +64,7 @@ def test_a_restore_asked_again_with_its_id_is_done_once(store: Store, person: la
     good = store.task("work").head
     assert good is not None
     first = store.task("work").control.restore(good, id="mine")
-    assert first.met
+    assert first.fulfilled
     assert store.task("work").control.restore(good, id="mine") == first
     assert len(store.branches("work")) == 2
     assert first.note == f"it is done, on the branch {store.task('work').branch_id}"
@@ -90,7 +90,7 @@ def test_what_is_wanted_last_is_what_is_done(program: Program, person: lastgood.
     with program.session(clock=Meanwhile()) as session:
         person.pause()
         asked = person.resume()
-        assert not asked.met
+        assert not asked.fulfilled
         session.boundary()
         assert session.control_state == "running"
         assert person.resume().note == "it is running already"
@@ -142,7 +142,7 @@ def test_a_session_that_begins_just_now_does_what_was_asked(
 
     monkeypatch.setattr(StandIn, "fulfil", begin_first)
     asked = person.guide("hello")
-    assert (asked.met, asked.alive) == (False, True)
+    assert (asked.fulfilled, asked.alive) == (False, True)
     with session_ends(session):
         session.boundary()
         assert [said["text"] for said in session.guidance] == ["hello"]
@@ -169,13 +169,13 @@ def test_many_stand_in_at_once(store: Store, person: lastgood.Control) -> None:
         begin.wait(30)
         said.append(control.guide(f"{number}"))
 
-    said: list[lastgood.Asked] = []
+    said: list[lastgood.RequestResult] = []
     threads = [threading.Thread(target=say, args=(number,)) for number in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [asked.met for asked in said] == [True] * 6
+    assert [asked.fulfilled for asked in said] == [True] * 6
     head = store.task("work").head
     assert head is not None
     assert sorted(one["text"] for one in head.guidance) == [f"{number}" for number in range(6)]
@@ -196,7 +196,7 @@ def test_a_stand_in_leaves_work_alone_that_is_begun_while_it_looks(
     monkeypatch.setattr(Task, "rewind", begin_first)
     session = program.session()
     asked = person.restore(good)
-    assert (asked.met, asked.alive) == (False, True)
+    assert (asked.fulfilled, asked.alive) == (False, True)
     with session_ends(session):
         session.boundary()
         assert kinds(person) == []

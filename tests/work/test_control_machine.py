@@ -206,7 +206,7 @@ class Steering(RuleBasedStateMachine):
             return  # what nobody came to is done then: tests/work/test_stand_in.py
         told = getattr(self._control(), method)(*arguments, id=wish.id)
         assert told.request.status == wish.status
-        assert told.met == (wish.status == MET)
+        assert told.fulfilled == (wish.status == MET)
 
     @rule(pick=st.integers(0, 1000), paused=st.booleans(), follow=st.booleans())
     def fork(self, pick: int, paused: bool, follow: bool) -> None:
@@ -276,7 +276,7 @@ class Steering(RuleBasedStateMachine):
             self.branches[self.focus] = begin_at(self.snapshots[arguments[0]], None)
         elif self.session is None and kind not in ("resume", "retry", "rounds"):
             model.meet(wish)
-        assert told.met == (wish.status == MET)
+        assert told.fulfilled == (wish.status == MET)
 
     def _go_on(self) -> None:
         if self.model.now.state == "waiting_for_input":

@@ -27,7 +27,7 @@ def store(tmp_path: Path, alerts: list[Alert]) -> Any:
         yield opened
 
 
-def status(person: lastgood.Control, asked: lastgood.Asked) -> tuple[str, dict[str, Any]]:
+def status(person: lastgood.Control, asked: lastgood.RequestResult) -> tuple[str, dict[str, Any]]:
     assert asked.request is not None
     found = person.follow(asked.request.id)
     assert found is not None
@@ -185,7 +185,7 @@ def test_whoever_lost_the_branch_refuses_nothing_in_the_name_of_the_other(
             zombie.boundary()
         assert status(person, asked[0])[0] == "open"
 
-    asked: list[lastgood.Asked] = []
+    asked: list[lastgood.RequestResult] = []
     with another_host(tmp_path / "store") as far, suppress(LeaseError), program.session() as zombie:
         with Program(far.task("work")).session(clock=Meanwhile(wake_the_zombie)) as session:
             person.pause()
@@ -197,7 +197,7 @@ def test_whoever_lost_the_branch_refuses_nothing_in_the_name_of_the_other(
 def test_stopping_ends_what_was_wanted_before_it(store: Store, program: Program, person: lastgood.Control) -> None:
     person.pause()
     resumed = person.resume()
-    assert not resumed.met
+    assert not resumed.fulfilled
     person.stop()
     assert status(person, resumed) == ("refused", {"reason": "it was stopped instead"})
     with pytest.raises(lastgood.ControlError), program.session():
@@ -247,7 +247,7 @@ def test_what_is_asked_when_the_work_has_just_ended_is_done_at_once(
 
         monkeypatch.setattr(SQLiteCatalog, "post_request", end_and_post)
         asked = person.guide("be brief")
-    assert (asked.met, asked.alive) == (True, False)
+    assert (asked.fulfilled, asked.alive) == (True, False)
 
 
 def test_a_stop_while_a_stage_fails_does_not_stop_who_retries_it(store: Store) -> None:
@@ -290,7 +290,7 @@ def test_asking_for_a_restore_again_by_its_id_is_harmless_wherever_the_work_is_b
         for program.memory["n"] in (1, 2):
             session.save()
     first = store.task("work").control.restore("HEAD~2", id="back")
-    assert first.met
+    assert first.fulfilled
     assert store.task("work").control.restore("HEAD~2", id="back").request == first.request
 
 

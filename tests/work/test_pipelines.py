@@ -416,7 +416,7 @@ def test_rounds_go_over_all_stages_and_people_add_more(store: Store) -> None:
     assert rounds == [(1, "a"), (1, "b"), (2, "a"), (2, "b"), (3, "a"), (3, "b")]
     assert head.iteration == 3
     asked = control(store).add_rounds(1)
-    assert not asked.met
+    assert not asked.fulfilled
     pipeline.run(store.task("work"))
     assert rounds[6:] == [(4, "a"), (4, "b")]
     assert control(store).state == "completed"

@@ -96,7 +96,7 @@ def test_a_question_comes_along_to_a_fork(store: Store, program: Program, person
         session.ask("Deploy?")
     fork = store.task("work").fork()
     assert fork.control.question is not None
-    assert fork.control.answer("only here").met
+    assert fork.control.answer("only here").fulfilled
     assert fork.control.state == "running"
     assert person.state == "waiting_for_input"
 

@@ -127,7 +127,7 @@ def test_paused_work_waits_until_it_is_resumed(store: Store, program: Program, o
     with program.session() as session:
         program.memory["n"] = 1
         asked = outside().pause()
-        assert (asked.met, asked.alive) == (False, True)
+        assert (asked.fulfilled, asked.alive) == (False, True)
         with beside(person):
             session.boundary()
         assert session.control_state == "running"
@@ -233,7 +233,7 @@ def test_an_answer_given_while_nobody_was_there_is_taken(store: Store, program: 
         session.ask("Deploy?")
     assert outside().state == "waiting_for_input"
     asked = outside().answer("go")
-    assert (asked.met, asked.alive) == (True, False)
+    assert (asked.fulfilled, asked.alive) == (True, False)
     with Program(store.task("work")).session() as session:
         assert session.ask("Deploy?") == "go"
         session.save()
@@ -277,7 +277,7 @@ def test_a_restore_is_asked_for_and_reaches_the_programs_memory(program: Program
         session.save()
         program.memory["n"] = 3
         asked = outside().restore(first)
-        assert not asked.met
+        assert not asked.fulfilled
         session.boundary()
         assert program.memory == {"n": 1}
         assert session.control_state == "running"
@@ -302,7 +302,7 @@ def test_asking_again_with_the_same_id_is_harmless(program: Program, outside: An
         outside().guide("shorter", id="mine")
         outside().guide("shorter", id="mine")
         session.boundary()
-        assert outside().guide("shorter", id="mine").met
+        assert outside().guide("shorter", id="mine").fulfilled
         session.boundary()
         assert len(session.guidance) == 1
 

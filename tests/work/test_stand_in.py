@@ -24,9 +24,9 @@ def test_what_a_session_did_not_come_to_is_done_when_it_is_asked_again(
     """A15: the same request twice is harmless, and the second time nobody has to wait for a session that is gone."""
     with store.task("work").session():
         asked = outside().guide("shorter", id="said")
-        assert (asked.met, asked.alive) == (False, True)
+        assert (asked.fulfilled, asked.alive) == (False, True)
     again = outside().guide("shorter", id="said")
-    assert (again.met, again.alive) == (True, False)
+    assert (again.fulfilled, again.alive) == (True, False)
 
 
 def test_what_cannot_be_done_any_more_is_refused_when_it_is_asked_again(
@@ -36,7 +36,7 @@ def test_what_cannot_be_done_any_more_is_refused_when_it_is_asked_again(
         outside().pause(id="mine")
     assert outside().state == "completed"
     again = outside().pause(id="mine")
-    assert (again.met, again.request and again.request.status) == (False, "refused")
+    assert (again.fulfilled, again.request and again.request.status) == (False, "refused")
     assert "completed cannot be paused" in again.note
     assert outside().requests() == []
 
@@ -48,7 +48,7 @@ def test_to_pause_work_that_waits_for_an_answer_is_kept_until_it_is_given(
     task.save({}, control_state="running")
     task.save({}, control_state="waiting_for_input", metadata={"question": {"id": "q", "key": "q", "text": "Go?"}})
     asked = outside().pause()
-    assert (asked.met, asked.request and asked.request.status) == (False, "open")
+    assert (asked.fulfilled, asked.request and asked.request.status) == (False, "open")
 
 
 def test_an_edit_of_what_was_not_looked_at_is_refused(store: Store, outside: Callable[[], Control]) -> None:
@@ -85,7 +85,7 @@ def test_to_pause_work_takes_back_that_it_was_resumed(store: Store, program: Pro
     """What is wanted last is what is done, also while nobody runs it."""
     person.pause()
     resumed = person.resume()
-    assert not resumed.met
+    assert not resumed.fulfilled
     person.pause()
     clock = Meanwhile(lambda: person.stop())
     with program.session(clock=clock) as session:

@@ -204,7 +204,7 @@ class Control(Handle[tasks.Task]):
         verify: bool = True,
         message: str = "",
         id: str | None = None,
-    ) -> control.Asked:
+    ) -> control.RequestResult:
         """See `lastgood.Control.restore`."""
         chosen = far_side(checkpoint)
         return await self._bridge.run(

@@ -18,7 +18,7 @@ from lastgood.errors import ControlError
 
 if TYPE_CHECKING:
     from lastgood.model.request import Request
-    from lastgood.work.control import Asked, Control
+    from lastgood.work.control import Control, RequestResult
 
 POLL_SECONDS = 0.2
 """So often it is looked whether a request is met: as often as work that waits looks for requests."""
@@ -90,7 +90,7 @@ def name_task(call: Invocation, task: str | None) -> str:
     return call.task_id()
 
 
-def ask(call: Invocation, task: str | None, wish: Callable[[Control], Asked], wait: float | None) -> None:
+def ask(call: Invocation, task: str | None, wish: Callable[[Control], RequestResult], wait: float | None) -> None:
     """Ask it, wait if that is wanted, and say what came of it. ControlError when it was refused."""
     name = name_task(call, task)
     with call.open_to_work() as store:
@@ -98,12 +98,12 @@ def ask(call: Invocation, task: str | None, wish: Callable[[Control], Asked], wa
         settle(call, name, control, wish(control), wait)
 
 
-def settle(call: Invocation, task: str, control: Control, asked: Asked, wait: float | None) -> None:
+def settle(call: Invocation, task: str, control: Control, asked: RequestResult, wait: float | None) -> None:
     """What a command does with what it asked."""
     tell(call, task, control, wait_for(call, control, asked, wait), waited=wait is not None)
 
 
-def wait_for(call: Invocation, control: Control, asked: Asked, seconds: float | None) -> Asked:
+def wait_for(call: Invocation, control: Control, asked: RequestResult, seconds: float | None) -> RequestResult:
     """What came of it after so long at most; None: by now."""
     if seconds is None or not _is_open(asked):
         return asked
@@ -125,7 +125,7 @@ def wait_for(call: Invocation, control: Control, asked: Asked, seconds: float | 
     return asked
 
 
-def tell(call: Invocation, task: str, control: Control, asked: Asked, *, waited: bool) -> None:
+def tell(call: Invocation, task: str, control: Control, asked: RequestResult, *, waited: bool) -> None:
     """The answer of a command that asked; ends the command when it was waited for in vain."""
     require_not_refused(task, asked)
     request = asked.request
@@ -133,7 +133,7 @@ def tell(call: Invocation, task: str, control: Control, asked: Asked, *, waited:
     data = {
         "task": task,
         "control_state": state,
-        "met": asked.met,
+        "met": asked.fulfilled,
         "alive": asked.alive,
         "note": asked.note,
         "request": request and described(request),
@@ -145,7 +145,7 @@ def tell(call: Invocation, task: str, control: Control, asked: Asked, *, waited:
             click.get_current_context().exit(NOT_YET)
 
 
-def require_not_refused(task: str, asked: Asked) -> None:
+def require_not_refused(task: str, asked: RequestResult) -> None:
     """ControlError, with the reason."""
     if asked.request is not None and asked.request.status == "refused":
         raise ControlError(asked.note, hint=f"`lastgood status --task {task}` says where the work stands")
@@ -170,15 +170,15 @@ def described(request: Request) -> dict[str, Any]:
     }
 
 
-def _is_open(asked: Asked) -> bool:
+def _is_open(asked: RequestResult) -> bool:
     return asked.request is not None and asked.request.status == "open"
 
 
-def _sentence(task: str, state: str, asked: Asked) -> str:
+def _sentence(task: str, state: str, asked: RequestResult) -> str:
     from lastgood.model.control import describe
 
     if asked.request is None:
         return asked.note
-    if asked.met:
+    if asked.fulfilled:
         return f"{printable(task)}: {DONE[asked.request.kind]}; it is {describe(state)} now"
     return f"{printable(task)}: asked to {asked.request.kind}; {asked.note}"

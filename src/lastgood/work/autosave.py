@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import ContextDecorator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -165,22 +165,17 @@ class Saver:
         return {**about, **fields, "metadata": {**about.get("metadata", {}), **(fields.get("metadata") or {})}}
 
 
-class Savable(Protocol):
-    """A session, as `Risky` needs it."""
-
-    def save(self, *, message: str, type: str) -> Checkpoint: ...
-
-
 class Risky(ContextDecorator):
     """A checkpoint before something that may go wrong; as a context manager it gives the checkpoint to restore."""
 
-    def __init__(self, name: str, session: Callable[[], Savable]) -> None:
+    def __init__(self, name: str, save: Callable[..., Checkpoint]) -> None:
+        """`save` is that of a session."""
         self.name = check_text("name", name)
-        self._session = session
+        self._save = save
         self.checkpoint: Checkpoint | None = None
 
     def __enter__(self) -> Self:
-        self.checkpoint = self._session().save(type="before_risky", message=self.name)
+        self.checkpoint = self._save(type="before_risky", message=self.name)
         return self
 
     def __exit__(

@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     from lastgood.work.handle import TaskHandle
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """What came of asking. `met`: it is done. `alive`: a session works on the branch. `note` says it to people."""
+class RequestResult(msgspec.Struct, frozen=True):
+    """A request and what came of it. `fulfilled`: it is done. `alive`: a session works on the branch. `note` is for
+    people."""
 
     note: str
     request: Request | None = None
-    met: bool = False
+    fulfilled: bool = False
     alive: bool = False
 
 
@@ -72,35 +73,35 @@ class Control:
         known = is_alive(lease.process)
         return lease if known or (known is None and lease.is_live) else None
 
-    def pause(self, *, id: str | None = None) -> Asked:
+    def pause(self, *, id: str | None = None) -> RequestResult:
         """Pause the work: at its next boundary it is saved, and waits."""
         return self._request("pause", {}, id)
 
-    def resume(self, *, id: str | None = None) -> Asked:
+    def resume(self, *, id: str | None = None) -> RequestResult:
         """Let paused, stopped or failed work go on."""
         return self._request("resume", {}, id)
 
-    def retry(self, *, id: str | None = None) -> Asked:
+    def retry(self, *, id: str | None = None) -> RequestResult:
         """Try work again that was stopped or has failed, from its last checkpoint."""
         return self._request("retry", {}, id)
 
-    def stop(self, *, id: str | None = None) -> Asked:
+    def stop(self, *, id: str | None = None) -> RequestResult:
         """Stop the work: at its next boundary it is saved, and ends."""
         return self._request("stop", {}, id)
 
-    def cancel(self, *, id: str | None = None) -> Asked:
+    def cancel(self, *, id: str | None = None) -> RequestResult:
         """Stop the work, and mark its last checkpoint as not good: `last_good` skips it."""
         return self._request("cancel", {}, id)
 
-    def add_rounds(self, rounds: int, *, id: str | None = None) -> Asked:
+    def add_rounds(self, rounds: int, *, id: str | None = None) -> RequestResult:
         """Add rounds to those that were planned; also to work that is completed, for when it is run again."""
         return self._request("rounds", {"rounds": check_number("rounds", rounds, low=1)}, id)
 
-    def guide(self, text: str, *, id: str | None = None) -> Asked:
+    def guide(self, text: str, *, id: str | None = None) -> RequestResult:
         """Send guidance to the work."""
         return self._request("guide", {"text": self._task.without_secrets(check_text("text", text))}, id)
 
-    def edit(self, artifact: str, content: Any, *, over: str | None = None, id: str | None = None) -> Asked:
+    def edit(self, artifact: str, content: Any, *, over: str | None = None, id: str | None = None) -> RequestResult:
         """Replace the content of an artifact, by its id or its name. `over`: the digest of the content that was seen;
         if it is another one by then, the edit is refused."""
         wanted = {"artifact": check_name("artifact", artifact), "content": content}
@@ -112,7 +113,7 @@ class Control:
         find_artifact(self._refreshed().artifacts, artifact)
         return self._request("edit", wanted, id)
 
-    def answer(self, answer: str, *, question: str | None = None, id: str | None = None) -> Asked:
+    def answer(self, answer: str, *, question: str | None = None, id: str | None = None) -> RequestResult:
         """Answer the open question. `question`: its id, so that another one is not answered by mistake."""
         wanted = {"answer": check_text("answer", answer)} | ({} if question is None else {"question": question})
         if (earlier := self._find_earlier(id, "answer", wanted)) is not None:
@@ -133,7 +134,7 @@ class Control:
         verify: bool = True,
         message: str = "",
         id: str | None = None,
-    ) -> Asked:
+    ) -> RequestResult:
         """Restore a checkpoint: the session does it at its next boundary; without one it is done at once."""
         wanted = {"what": what, "verify": verify, "message": message}
         if (earlier := self._find_earlier(id, "restore", wanted)) is not None:
@@ -155,11 +156,11 @@ class Control:
         """Return a request as it is now; None: there is none of that id."""
         return self._task.store.catalog.request(self._task.owner, check_name("request id", request_id))
 
-    def again(self, request: Request) -> Asked:
+    def again(self, request: Request) -> RequestResult:
         """Return what came of a request by now. If its session has ended, it is fulfilled here if it can be."""
         return self._follow_up(self.follow(request.id) or request, alive=self.lease is not None)
 
-    def _request(self, kind: RequestKind, data: dict[str, Any], id: str | None) -> Asked:
+    def _request(self, kind: RequestKind, data: dict[str, Any], id: str | None) -> RequestResult:
         task, catalog = self._task, self._task.store.catalog
         if (earlier := self._find_earlier(id, kind, data)) is not None:
             return earlier
@@ -168,7 +169,7 @@ class Control:
         if check_allowed(kind, state) == "already" and stays_fulfilled(
             kind, state, (one.kind for one in task.requests())
         ):
-            return Asked(f"it is {describe(state)} already", met=True, alive=alive)
+            return RequestResult(f"it is {describe(state)} already", fulfilled=True, alive=alive)
         request = Request(
             id=id or new_id(),
             branch_id=head.branch_id or "",
@@ -181,7 +182,7 @@ class Control:
         posted = catalog.post_request(task.owner, request, task.store.actor())
         return self._follow_up(posted, alive=alive and self.lease is not None)  # it may have ended meanwhile
 
-    def _follow_up(self, request: Request, *, alive: bool) -> Asked:
+    def _follow_up(self, request: Request, *, alive: bool) -> RequestResult:
         """Return what came of a request. Without a session it is fulfilled first, if that needs no program."""
         if request.status == "open" and not alive and request.kind not in NEEDS_PROGRAM:
             try:
@@ -210,7 +211,7 @@ class Control:
             self._task.end_request(FulfilledRequest(request.id, {"reason": str(error)}), "refused")
             raise
 
-    def _find_earlier(self, id: str | None, kind: RequestKind, data: dict[str, Any]) -> Asked | None:
+    def _find_earlier(self, id: str | None, kind: RequestKind, data: dict[str, Any]) -> RequestResult | None:
         """Return what came of the same request, if one with this id was made before."""
         earlier = None if id is None else self.follow(id)
         if earlier is None or earlier.kind != kind or not data.items() <= earlier.data.items():
@@ -224,7 +225,7 @@ class Control:
         return head
 
 
-def _describe(request: Request, *, alive: bool) -> Asked:
+def _describe(request: Request, *, alive: bool) -> RequestResult:
     status: Literal["open", "met", "refused"] = request.status
     if status == "refused":
         note = f"it was refused: {request.outcome.get('reason', '')}"
@@ -234,4 +235,4 @@ def _describe(request: Request, *, alive: bool) -> Asked:
         note = "it is done when the work comes to its next boundary"
     else:
         note = "nobody is running the work: it is done when someone does (`lastgood run`)"
-    return Asked(note, request, met=status == "met", alive=alive)
+    return RequestResult(note, request, fulfilled=status == "met", alive=alive)

@@ -68,6 +68,15 @@ _STATE_AFTER = {
     "stop": "stopped",
     "cancel": "stopped",
 }
+_CHECKPOINT_TYPES = {
+    "pause": "paused",
+    "resume": "resumed",
+    "retry": "resumed",
+    "stop": "stopped",
+    "cancel": "cancelled",
+    "guide": "guided",
+    "rounds": "rounds_added",
+}
 _OPPOSITE = {"pause": ("resume", "retry"), "resume": ("pause",), "retry": ("pause",)}
 NEEDS_PROGRAM = ("resume", "retry", "rounds")
 """Kinds that only a program can fulfil: such a request waits until the work is run."""
@@ -152,24 +161,14 @@ def _end(work: Controlled, request: Request, status: Literal["met", "refused"], 
         pass  # it was withdrawn
 
 
-def _pause(work: Controlled, request: Request) -> None:
-    if _state(work) == "waiting_for_input":
+def _change_state(work: Controlled, request: Request) -> None:
+    """Pause, resume, retry, stop or cancel."""
+    state = _STATE_AFTER[request.kind]
+    if state == "paused" and _state(work) == "waiting_for_input":
         raise _NotYet
-    work.mark("paused", request, control_state="paused")
-
-
-def _resume(work: Controlled, request: Request) -> None:
-    work.mark("resumed", request, control_state="running")
-
-
-def _stop(work: Controlled, request: Request) -> None:
-    _end_others(work, request)
-    work.mark("stopped", request, control_state="stopped")
-
-
-def _cancel(work: Controlled, request: Request) -> None:
-    _end_others(work, request)
-    work.mark("cancelled", request, control_state="stopped")
+    if state == "stopped":
+        _end_others(work, request)
+    work.mark(_CHECKPOINT_TYPES[request.kind], request, control_state=state)
 
 
 def _end_others(work: Controlled, request: Request) -> None:
@@ -188,14 +187,11 @@ def _refuse_earlier(work: Controlled, request: Request, kinds: Sequence[str], re
             _end(work, other, "refused", {"reason": reason})
 
 
-def _guide(work: Controlled, request: Request) -> None:
-    entry = {"id": request.id, "text": request.data["text"], "by": request.actor, "at": request.at}
-    work.mark("guided", request, guidance=[*_companions(work, "guidance"), entry])
-
-
-def _add_rounds(work: Controlled, request: Request) -> None:
-    entry = {"id": request.id, "rounds": request.data["rounds"], "by": request.actor, "at": request.at}
-    work.mark("rounds_added", request, guidance=[*_companions(work, "guidance"), entry])
+def _add_guidance(work: Controlled, request: Request) -> None:
+    """Add guidance or rounds."""
+    name = "text" if request.kind == "guide" else "rounds"
+    entry = {"id": request.id, name: request.data[name], "by": request.actor, "at": request.at}
+    work.mark(_CHECKPOINT_TYPES[request.kind], request, guidance=[*_companions(work, "guidance"), entry])
 
 
 def _edit(work: Controlled, request: Request) -> None:
@@ -239,13 +235,13 @@ class _NotYet(Exception):  # noqa: N818
 
 
 _HANDLERS: dict[str, Callable[[Controlled, Request], None]] = {
-    "pause": _pause,
-    "resume": _resume,
-    "retry": _resume,
-    "stop": _stop,
-    "cancel": _cancel,
-    "guide": _guide,
-    "rounds": _add_rounds,
+    "pause": _change_state,
+    "resume": _change_state,
+    "retry": _change_state,
+    "stop": _change_state,
+    "cancel": _change_state,
+    "guide": _add_guidance,
+    "rounds": _add_guidance,
     "edit": _edit,
     "answer": _answer,
     "restore": _restore,

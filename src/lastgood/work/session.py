@@ -192,7 +192,7 @@ class Session:
 
     def before_risky(self, name: str) -> Risky:
         """Save before something that may go wrong: `with session.before_risky("deploy"): …`, or as a decorator."""
-        return Risky(name, lambda: self)
+        return Risky(name, self.save)
 
     # --- beginning and ending ------------------------------------------------------------------------------
 
@@ -401,4 +401,4 @@ def current_session() -> Session:
 def before_risky(name: str) -> Risky:
     """Save before something that may go wrong, in the session that the code runs in: `with before_risky("deploy"): …`,
     or as a decorator."""
-    return Risky(name, current_session)
+    return Risky(name, lambda **fields: current_session().save(**fields))
