@@ -20,8 +20,7 @@ from lastgood.codec.decode import Redacted, decode
 from lastgood.codec.encode import encode, encode_strictly
 from lastgood.codec.redact import MAX_LISTED, redact_state
 from lastgood.errors import IntegrityError, InvalidError
-from lastgood.secrets.paths import parse_paths
-from lastgood.secrets.redaction import MASK, Redaction
+from lastgood.secrets.redaction import MASK, Redaction, parse_paths
 
 DEFAULT = Redaction()
 HEX = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -350,7 +349,7 @@ def test_rules_are_values() -> None:
 def test_expressions_are_compiled_only_when_a_text_needs_them() -> None:
     code = (
         "import sys; from lastgood.secrets.redaction import Redaction; r = Redaction(); r.plain({}); "
-        "r.text('a sentence'); print('lastgood.secrets.named' in sys.modules, 'json' in sys.modules)"
+        "r.text('a sentence'); print('lastgood.secrets.fields' in sys.modules, 'json' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

@@ -15,7 +15,7 @@ from lastgood.codec.classes import class_name, take_apart
 from lastgood.codec.decode import Redacted
 from lastgood.codec.encode import encode
 from lastgood.errors import CheckpointError, InvalidError
-from lastgood.secrets.paths import ANY, Paths, written
+from lastgood.secrets.redaction import ANY, Paths, written
 
 MAX_LISTED = 64  # concrete paths for each rule; beyond, the rule itself says it
 _MAX_PATH = 200  # characters

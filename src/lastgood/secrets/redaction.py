@@ -1,6 +1,15 @@
 """What counts as a secret: the rules, and how they are applied to text and to plain data.
 
-State is redacted by path alone (codec/redact.py): the paths are checked here, when the rules are made.
+State is redacted by path alone (codec/redact.py); the paths are checked here, when the rules are made:
+
+    credentials.token                      names of keys, separated by dots
+    messages[3].text                       a position in a list or tuple, or a key that is a whole number
+    messages[*].headers.Authorization      every element, or every entry
+    users.*.password                       the same
+    headers["x.api key"]                   a key with dots or other odd characters, quoted as in JSON
+
+A rule that is written a little differently from the data must not let a secret through: `*` and `[*]` both stand
+for all entries and all elements, `3` and `[3]` both for the key and for the position. Case matters.
 """
 
 from __future__ import annotations
@@ -13,10 +22,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lastgood.errors import InvalidError
-from lastgood.secrets.paths import Paths, parse_paths
 
 if TYPE_CHECKING:
-    from lastgood.secrets.named import Named
+    from lastgood.secrets.fields import NamedSecrets
 
 MASK = "[redacted]"
 _SHORT = 48
@@ -25,14 +33,21 @@ _CONTAINERS = (dict, list, tuple, set, frozenset)
 MAX_DEPTH = 128  # of plain data; what is nested deeper is masked whole
 _NAME_HINTS = ("pass", "pwd", "secret", "token", "authorization", "cookie", "sess", "key", "sig")
 
+ANY = None
+"""The step to every entry and every element."""
+
+Step = str | None
+_NAME = r"[^\s.\[\]*\"'\\\ud800-\udfff]+"
+_STEP = rf"""(?P<any>\*|\[\*\])|(?P<name>{_NAME})|\[(?P<index>[0-9]{{1,18}})\]|\[(?P<quoted>"(?:[^"\\]|\\.)*+")\]"""
+
 
 class Redaction(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What counts as a secret. The defaults know the usual ones.
+    """Rules for what counts as a secret. The defaults know the usual ones.
 
     `patterns` are further regular expressions; a group named `secret` limits what is masked. They run over every
     text, so they should take linear time. `keys` are further names of fields whose values are secrets; case does
     not matter, and `-` is the same as `_`. `state` are paths in the state that are never stored, such as
-    `credentials.token` or `messages[*].headers.Authorization` (secrets/paths.py has the grammar). With
+    `credentials.token` or `messages[*].headers.Authorization` (the grammar is in secrets/redaction.py). With
     `defaults=False` only these rules hold. Raises InvalidError for a rule that cannot be applied.
     """
 
@@ -56,11 +71,11 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def paths(self) -> Paths:
-        """The rules for the state, ready for `redact_state`."""
+        """Return the rules for the state, ready for `redact_state`."""
         return parse_paths(self.state)
 
     def text(self, text: str) -> str:
-        """`text` with `[redacted]` in place of each secret; the same object when there is none."""
+        """Return `text` with `[redacted]` in place of each secret; the same object when there is none."""
         if len(text) > _SHORT:
             return self._mask(text)
         masked = self._mask_short(text)
@@ -87,7 +102,7 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return text if masked == text else masked
 
     def plain(self, value: Any) -> Any:
-        """Plain data (what JSON has) with its secrets masked, found by the names of fields and in texts.
+        """Return plain data (what JSON has) with its secrets masked, found by the names of fields and in texts.
 
         Nothing of the caller's is changed: containers on the way to a secret are copied, and the same object comes
         back when there is no secret. None, True and False are never secrets, nor is a number behind the name of a
@@ -128,7 +143,7 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return masked if changed else value
 
     def _secret_name(self, key: object, entries: dict[Any, Any]) -> str | None:
-        """The name that makes the entry `key` a secret: its own, or the `name` that stands beside a `value`."""
+        """Return the name that makes the entry `key` a secret: its own, or the `name` that stands beside a `value`."""
         name = entries.get("name", entries.get("key")) if key == "value" else key
         return name if isinstance(name, str) and self._is_secret(name) else None
 
@@ -167,10 +182,10 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return (*(_NAME_HINTS if self.defaults else ()), *own)
 
     @cached_property
-    def _named(self) -> Named:
-        from lastgood.secrets.named import Named
+    def _named(self) -> NamedSecrets:
+        from lastgood.secrets.fields import NamedSecrets
 
-        return Named(self.keys, self.defaults)
+        return NamedSecrets(self.keys, self.defaults)
 
     @cached_property
     def _patterns(self) -> tuple[re.Pattern[str], ...]:
@@ -178,7 +193,7 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def _hide(value: Any, numbers: bool, depth: int) -> Any:
-    """`value` of a secret field: each text in it is masked, and each number if `numbers`."""
+    """Hide the `value` of a secret field: each text in it is masked, and each number if `numbers`."""
     if value is None or isinstance(value, bool) or value in ("", MASK):
         return value
     if isinstance(value, int | float):
@@ -199,7 +214,7 @@ def _is(one: object, other: object) -> bool:
 
 
 def _unused(name: str, masked: dict[Any, Any], value: dict[Any, Any]) -> str:
-    """`name`, numbered if another key has become, or is, the same: no entry is lost."""
+    """Return `name`, numbered if another key has become, or is, the same: no entry is lost."""
     candidate, number = name, 1
     while candidate in masked or candidate in value:
         number += 1
@@ -221,3 +236,82 @@ def _compile(pattern: str) -> re.Pattern[str]:
             hint="see the re module of Python for how they are written",
             field="patterns",
         ) from error
+
+
+# --- paths in the state ---
+
+
+class Paths:
+    """A tree of the steps of rules. `rule` is set where a rule ends."""
+
+    __slots__ = ("next", "rule")
+
+    def __init__(self) -> None:
+        self.rule: str | None = None
+        self.next: dict[Step, Paths] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.next)
+
+
+def parse_paths(rules: tuple[str, ...]) -> Paths:
+    """Parse rules. Raises InvalidError for one that is not a path."""
+    root = Paths()
+    for rule in rules:
+        paths = root
+        for step in _parse(rule):
+            paths = paths.next.setdefault(step, Paths())
+        paths.rule = paths.rule or rule
+    return root
+
+
+def _parse(rule: str) -> list[Step]:
+    step = re.compile(_STEP)  # here, and not above: few programs have such rules
+    steps: list[Step] = []
+    at = 0
+    while at < len(rule) or not steps:
+        if steps and not rule.startswith("[", at):
+            if not rule.startswith(".", at) or rule.startswith("[", at + 1):
+                raise _bad(rule)
+            at += 1
+        if (match := step.match(rule, at)) is None:
+            raise _bad(rule)
+        steps.append(_step(rule, match))
+        at = match.end()
+    return steps
+
+
+def _step(rule: str, match: re.Match[str]) -> Step:
+    if match["any"]:
+        return ANY
+    if match["index"]:
+        return str(int(match["index"]))
+    if match["name"]:
+        return match["name"]
+    import json
+
+    try:
+        return str(json.loads(match["quoted"]))
+    except ValueError:
+        raise _bad(rule) from None
+
+
+def _bad(rule: str) -> InvalidError:
+    return InvalidError(
+        f"{rule[:80]!r} is not a path in the state",
+        hint='as in credentials.token, messages[*].text, users.*.password or headers["x.key"]',
+        field="state",
+    )
+
+
+def written(step: object) -> str:
+    """Write a key or position as it stands in a path; `[*]` for a key that no path can name."""
+    if type(step) is int:
+        return f"[{step}]" if step >= 0 else "[*]"
+    if isinstance(step, str):
+        if re.fullmatch(_NAME, step):
+            return f".{step}"
+        import json
+
+        return f"[{json.dumps(str(step))}]"
+    return "[*]"

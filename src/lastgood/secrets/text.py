@@ -1,7 +1,7 @@
 """What secrets look like in text, and how they are masked.
 
 Here are shapes that nothing else has: a token with its issuer's prefix, a private key, the password or the token in a
-URL (named.py has values behind telling names). Only what is certain is masked: hashes, UUIDs, paths and counts stay,
+URL (fields.py has values behind names of fields). Only what is certain is masked: hashes, UUIDs, paths and counts stay,
 because a mask in the wrong place destroys evidence.
 
 Every expression takes linear time. Where one can fail it has looked at a bounded number of characters, or at a run
@@ -72,13 +72,13 @@ def _shape() -> re.Pattern[str]:
 
 
 def _edged(prefix: str) -> str:
-    """`prefix` where a word begins."""
+    """Return a pattern for `prefix` where a word begins."""
     behind = "|".join(f"(?<={edge}{prefix})" for edge in _EDGES)
     return f"{prefix}(?:(?<![A-Za-z0-9]{prefix})|{behind})"
 
 
 def mask_secrets(text: str, lowered: str) -> str:
-    """`text` without the secrets that are known by their shape. `lowered` is the text in lower case, or was before
+    """Mask the secrets that are known by their shape. `lowered` is the text in lower case, or was before
     other secrets were masked."""
     if "private key" in lowered:
         text = mask_private_keys(text)
@@ -143,7 +143,7 @@ def _key_ends() -> re.Pattern[str]:
 
 
 def mask_private_keys(text: str) -> str:
-    """Whole ones, and what is left of one whose beginning or end was cut off."""
+    """Mask whole private keys, and what is left of one whose beginning or end was cut off."""
     text = mask_pattern(_key_begins(), text)
     parts, done = [], 0
     for match in _key_ends().finditer(text):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
-from lastgood.secrets.names import is_secret
+from lastgood.secrets.filenames import is_secret
 
 Kind = Literal["whole", "ending", "wild", "deep"]
 

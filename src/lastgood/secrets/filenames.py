@@ -1,6 +1,6 @@
-"""Names under which secrets are kept, and which are therefore not captured unless someone says so.
+"""Names of files that hold secrets, and which are therefore not captured unless a rule says so.
 
-What a name says is enough: nothing is opened. Names are compared without regard to case. A wrong guess costs one line
+The name alone decides: nothing is opened. Names are compared without regard to case. A wrong guess costs one line
 in the report and one line in a `.lastgoodignore`; a secret that was captured is in every later backup.
 """
 
@@ -53,7 +53,7 @@ DIGEST = digest(repr(_ALL).encode())
 
 
 def is_secret(folder: bytes, name: bytes, is_folder: bool) -> bool:
-    """Whether something called `name`, in a folder called `folder`, is taken for a secret."""
+    """Say whether something called `name`, in a folder called `folder`, is taken for a secret."""
     name = name.lower()
     if is_folder:
         return name in _FOLDERS
@@ -76,7 +76,7 @@ def _is_secret_beginning(name: bytes, ending: bytes) -> bool:
 
 
 def _original(name: bytes) -> bytes:
-    """The name that a copy was made from: an editor's backup of a secret is one, too."""
+    """Return the name that a copy was made from: an editor's backup of a secret is one, too."""
     for ending in _COPIES:
         if name.endswith(ending):
             stem = name[: -len(ending)]

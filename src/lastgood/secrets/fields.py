@@ -1,4 +1,4 @@
-"""Secrets in text that stand behind a telling name: `password=…`, `"api_key": "…"`, `--token …`.
+"""Secrets in text that stand behind the name of a field: `password=…`, `"api_key": "…"`, `--token …`.
 
 Names are searched in the text in lower case (a search that ignores case takes five times as long), values in the
 text itself. Each search looks at a bounded number of characters, and each value is passed over once: linear time.
@@ -42,8 +42,8 @@ _LOWER = {ord(letter): letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NUMBER = re.compile(r"[0-9]{1,20}+(?![\w.@$!#%^*+/=-])", re.ASCII)
 
 
-class Named:
-    """Secrets behind telling names: the usual names, and those in `more`."""
+class NamedSecrets:
+    """Names of fields whose values are secrets: the usual ones, and those in `more`."""
 
     def __init__(self, more: tuple[str, ...], defaults: bool) -> None:
         exact = "|".join(re.escape(_normal(key)).replace("_", "[-_]") for key in more)
@@ -56,7 +56,7 @@ class Named:
         self._before_value = re.compile(rf"(?P<name>{names}){_NUMBERED}{_SEPARATOR}", re.ASCII)
 
     def is_secret(self, field: str) -> bool:
-        """Whether the values of a field of this name are secrets."""
+        """Say whether the values of a field of this name are secrets."""
         if self._more and _normal(field) in self._more:
             return True
         if not self._defaults or (match := self._field.search(field)) is None:
@@ -64,10 +64,11 @@ class Named:
         return not (match[0].lower().startswith("token") and _is_harmless_token(field, match.start()))
 
     def may_count(self, name: str) -> bool:
-        """Whether a number behind this name counts or fences something; behind any other it is a secret."""
+        """Say whether a number behind this name counts or fences something; behind any other it is a secret."""
         return _normal(name) not in self._more and name.lower().rstrip("s0123456789_-").endswith(("token", "key"))
 
     def mask(self, text: str) -> str:
+        """Mask the values that stand behind such names."""
         lowered = _lower(text)
         parts, at, done = [], 0, 0
         while (match := self._before_value.search(lowered, at)) is not None:
@@ -80,7 +81,7 @@ class Named:
 
 
 def _find_value(text: str, match: re.Match[str], may_count: bool) -> tuple[int, int]:
-    """Where the secret behind a name stands; an empty span when there is none."""
+    """Find where the secret behind a name stands; an empty span when there is none."""
     name, at = match["name"], match.end()
     nothing = at, at
     if name == "token" and _is_harmless_token(text, match.start()):
@@ -111,7 +112,7 @@ def _is_no_secret(text: str, at: int, name: str) -> bool:
 
 
 def _is_option(text: str, match: re.Match[str]) -> bool:
-    """Whether the name is that of an option of a command, and its value follows."""
+    """Say whether the name is that of an option of a command, and its value follows."""
     before = text[max(0, match.start() - 48) : match.start()]
     return _OPTION.search(before) is not None and not text.startswith("-", match.end())
 
@@ -125,6 +126,6 @@ def _normal(key: str) -> str:
 
 
 def _lower(text: str) -> str:
-    """In lower case, each character where it was."""
+    """Return the text in lower case, each character where it was."""
     lowered = text.lower()
     return lowered if len(lowered) == len(text) else text.translate(_LOWER)
