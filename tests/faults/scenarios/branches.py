@@ -21,6 +21,17 @@ def _undo(worker: Worker) -> None:
     worker.move("undo", task.undo, to=worker.lines("save 2"), present=some_state(0), state=some_state(2))
 
 
+def _go_back_with_files(worker: Worker) -> None:
+    save_changes(worker)
+    task, chosen = worker.task, worker.kept("save 0")
+    worker.move("restore", lambda: task.restore(chosen, "files"), to=worker.lines("save 0"), present=task.state)
+
+
+def _undo_files(worker: Worker) -> None:
+    task = worker.task
+    worker.move("undo", task.undo, to=worker.lines("save 2"), present=task.state)
+
+
 def _go_back_and_forth(worker: Worker) -> None:
     _go_back(worker)
     _undo(worker)
@@ -64,6 +75,7 @@ def _switch(worker: Worker) -> None:
 
 SCENARIOS = {
     "undo": Scenario(_go_back, _undo),
+    "undo files": Scenario(_go_back_with_files, _undo_files),
     "redo": Scenario(_go_back_and_forth, _redo),
     "fork": Scenario(save_changes, _fork),
     "switch": Scenario(_prepare_switch, _switch),
