@@ -12,8 +12,7 @@ import pytest
 
 import lastgood
 from lastgood import Evidence, EvidencePack, Store, Task
-from lastgood.evidence.captured import CapturedFile, CapturedFiles
-from lastgood.evidence.files import Files
+from lastgood.evidence.files import CapturedFile, CheckpointFiles, Files
 
 
 @pytest.fixture
@@ -111,7 +110,7 @@ def test_a_database_is_put_down_once_and_no_other_in_its_place(tmp_path: Path) -
         for name in ("one", "two")
     }
     with closing(
-        CapturedFiles(Files(str(tmp_path), absolute=True, max_bytes=0, hash_elsewhere=None), captured.__getitem__)
+        CheckpointFiles(Files(str(tmp_path), absolute=True, max_bytes=0, hash_elsewhere=None), captured.__getitem__)
     ) as files:
         first, second = Path(files.place("one")), Path(files.place("two"))
         before = first.stat()

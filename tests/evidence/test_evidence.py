@@ -18,9 +18,9 @@ import pytest
 
 from lastgood.errors import BusyError, ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from lastgood.evidence import registry
+from lastgood.evidence.check import Surroundings
 from lastgood.evidence.hashing import HashCache, is_settled
 from lastgood.evidence.registry import register_evidence
-from lastgood.evidence.surroundings import Surroundings
 from lastgood.evidence.verifier import EvidenceVerifier
 from lastgood.local import database
 from lastgood.local.paths import signature
@@ -677,7 +677,7 @@ class TestOwnTypes:
         def check_line(evidence: Evidence, surroundings: Surroundings) -> str | None:
             assert surroundings.base_path == str(base)
             assert surroundings.hash_file("report.txt") == DIGEST
-            assert surroundings.look("gone") is None
+            assert surroundings.stat("gone") is None
             assert surroundings.remaining() > 0
             assert surroundings.snapshot == {"a": 1}
             lines = Path(surroundings.base_path, evidence.expected["path"]).read_text().splitlines()

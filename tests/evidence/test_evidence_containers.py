@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.support.servers import falling_silent, serving, watching
 
 import lastgood
-from lastgood.evidence import containers
+from lastgood.evidence.kinds import containers
 from lastgood.evidence.verifier import EvidenceVerifier
 from lastgood.model.evidence import Evidence, EvidencePack
 

@@ -22,9 +22,11 @@ from tests.support.servers import OK, black_hole, free_port, serving, watching
 import lastgood
 from lastgood import Checkpoint
 from lastgood.errors import BusyError, EvidenceError, InvalidError, UnavailableError
-from lastgood.evidence import connection, hosts
-from lastgood.evidence.hosts import Address, is_public
-from lastgood.evidence.outside import Deadline, NotYet, Outside
+from lastgood.evidence import connection
+from lastgood.evidence.check import Deadline, NotYet, Outside
+from lastgood.evidence.connection import Address
+from lastgood.evidence.kinds import network
+from lastgood.evidence.kinds.network import is_public
 from lastgood.evidence.verifier import EvidenceVerifier
 from lastgood.model.evidence import Evidence, EvidencePack
 
@@ -221,7 +223,7 @@ class TestGuard:
 
     def test_what_was_checked_is_what_is_connected_to(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A name that leads elsewhere the second time it is looked up does not get a second time."""
-        monkeypatch.setattr(hosts, "is_public", lambda address: address == "127.0.0.2")
+        monkeypatch.setattr(network, "is_public", lambda address: address == "127.0.0.2")
         with (
             EvidenceVerifier(sleep=never, attempts=1) as verifier,
             resolving(monkeypatch, ["127.0.0.2"], ["127.0.0.1"]) as asked,
@@ -395,7 +397,7 @@ class TestPatience:
         for _ in range(20):
             waits: list[float] = []
             outside = Outside("any", 5, waits.append)
-            assert outside.insist(failing(NotYet("it is away")), outside.deadline(time.monotonic() + 60, None)) == (
+            assert outside.retry(failing(NotYet("it is away")), outside.deadline(time.monotonic() + 60, None)) == (
                 "it is away"
             )
             assert len(waits) == 4
@@ -412,10 +414,10 @@ class TestPatience:
             now[0] += seconds
 
         outside = Outside("any", 1000, sleep, lambda: now[0])
-        assert outside.insist(failing(NotYet("it is away")), outside.deadline(1000.0, 10.0)) == "it is away"
+        assert outside.retry(failing(NotYet("it is away")), outside.deadline(1000.0, 10.0)) == "it is away"
         assert 101.0 < now[0] < 110.0
         with pytest.raises(UnavailableError, match="it is away") as caught:
-            outside.insist(failing(BusyError("it is away")), outside.deadline(1000.0, 10.0))
+            outside.retry(failing(BusyError("it is away")), outside.deadline(1000.0, 10.0))
         assert not caught.value.retryable  # or the verifier would begin again
         assert now[0] < 120.0
 
@@ -517,4 +519,5 @@ def test_other_evidence_does_not_pay_for_what_looks_outside(tmp_path: Path) -> N
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     modules = set(done.stdout.split())
     assert "lastgood.evidence.registry" in modules
-    assert not modules & {"socket", "ssl", "subprocess", "lastgood.evidence.hosts", "lastgood.secrets.redaction"}
+    assert not modules & {"socket", "ssl", "subprocess", "http", "lastgood.evidence.connection"}
+    assert not modules & {"lastgood.evidence.kinds.network", "lastgood.secrets.redaction"}

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lastgood
-from lastgood.evidence import processes
-from lastgood.evidence.outside import Deadline
+from lastgood.evidence.check import Deadline
+from lastgood.evidence.kinds import processes
 from lastgood.evidence.verifier import EvidenceVerifier
 from lastgood.model.evidence import Evidence, EvidencePack
 

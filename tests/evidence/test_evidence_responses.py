@@ -38,9 +38,8 @@ from tests.support.servers import (
 
 import lastgood
 from lastgood.errors import InvalidError
-from lastgood.evidence.connection import Connection
-from lastgood.evidence.exchange import MAX_BODY, Response, exchange
-from lastgood.evidence.outside import Deadline, NotYet
+from lastgood.evidence.check import Deadline, NotYet
+from lastgood.evidence.connection import MAX_BODY, Connection, Response, exchange
 from lastgood.evidence.verifier import EvidenceVerifier
 from lastgood.model.evidence import Evidence, EvidencePack
 

@@ -17,7 +17,7 @@ from lastgood.model.digest import to_text
 from lastgood.model.tree import Entry, File, Folder, Left, Link
 
 if TYPE_CHECKING:
-    from lastgood.evidence.captured import CapturedFile, FindCaptured
+    from lastgood.evidence.files import CapturedFile, FindCaptured
 
 MAX_LINKS = 40
 FileKind = Literal["file", "folder", "link", "left out"]
@@ -124,7 +124,7 @@ def find_captured(blobs: FileBlobs, roots: Sequence[FileRoot]) -> FindCaptured:
 
 def _resolve(blobs: FileBlobs, root: FileRoot, path: bytes) -> CapturedFile | Literal["absent", "unknown"]:
     """Return what is there, links followed as long as they stay in the root."""
-    from lastgood.evidence.captured import CapturedFile
+    from lastgood.evidence.files import CapturedFile
 
     for _ in range(MAX_LINKS):
         parts = [part for part in path.split(b"/") if part not in (b"", b".")]

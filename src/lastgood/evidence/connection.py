@@ -1,4 +1,8 @@
-"""Connections for evidence: to a host or to a socket of this machine, plain or with TLS, each under one deadline."""
+"""Connections for evidence: to a host or to a socket of this machine, plain or with TLS, each under one deadline.
+
+Over one goes a single HTTP request. `http.client` reads the response within the bounds of the connection; what is added
+here is that nothing incomplete or ambiguous is taken for a response.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +13,18 @@ import select
 import socket
 from collections import deque
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from lastgood.errors import BusyError, CheckpointError, InvalidError
-from lastgood.evidence.hosts import Address
-from lastgood.evidence.outside import Deadline, NotYet
+from lastgood.evidence.check import Deadline, NotYet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from http.client import HTTPResponse
 
     from _typeshed import WriteableBuffer
 
+MAX_BODY = 1_000_000
 _NEXT_ADDRESS_SECONDS = 0.25  # after which the next address is tried beside the first, as RFC 8305 advises
 _MAX_ADDRESSES = 16  # of a name, however many its owner gives it
 _MAX_BYTES = 2 << 20  # of answers whose content is 1 MB: what goes on top in chunks is more than that only on purpose
@@ -35,6 +40,13 @@ _AWAY = {
     errno.EHOSTDOWN: "cannot be reached",
     errno.ETIMEDOUT: "does not answer",
 }
+
+
+class Address(NamedTuple):
+    """An address as `socket.connect` takes it, with its family."""
+
+    family: socket.AddressFamily
+    place: tuple[Any, ...]
 
 
 class Connection(io.RawIOBase):
@@ -76,7 +88,7 @@ def connect(addresses: list[Address], deadline: Deadline) -> Connection:
     return Connection(_connect_first(addresses, deadline), deadline)
 
 
-def connect_safely(addresses: list[Address], host: str, deadline: Deadline) -> Connection:
+def connect_with_tls(addresses: list[Address], host: str, deadline: Deadline) -> Connection:
     """As `connect`, with TLS: the certificate must be valid for the host, by the system's list of authorities."""
     import ssl
 
@@ -95,7 +107,7 @@ def connect_safely(addresses: list[Address], host: str, deadline: Deadline) -> C
     return Connection(secured, deadline, flags=0)
 
 
-def connect_here(path: str, deadline: Deadline) -> Connection:
+def connect_to_socket(path: str, deadline: Deadline) -> Connection:
     """To a socket in the file system."""
     opened = _open(socket.AF_UNIX)
     try:
@@ -108,18 +120,60 @@ def connect_here(path: str, deadline: Deadline) -> Connection:
 
 
 @contextmanager
-def worded(who: str) -> Iterator[None]:
-    """What goes wrong with a connection, said of `who`: NotYet when it is the other side's doing, else BusyError."""
+def translated(subject: str) -> Iterator[None]:
+    """Raise what goes wrong as a sentence about `subject`: NotYet when it is the other side's doing, else BusyError."""
     try:
         yield
     except CheckpointError:  # some of which are an OSError, too
         raise
     except TimeoutError as error:
-        raise NotYet(f"{who} gave no answer in time") from error
+        raise NotYet(f"{subject} gave no answer in time") from error
     except OSError as error:
         if (said := _said_of_tls(error)) is None and (said := _AWAY.get(error.errno or 0)) is None:
             raise BusyError(f"the connection failed: {(error.strerror or 'input/output error').lower()}") from error
-        raise NotYet(f"{who} {said}") from error
+        raise NotYet(f"{subject} {said}") from error
+
+
+class Response(NamedTuple):
+    """A status, headers with lower-case names, and a body, which is empty where none was to be read."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes = b""
+
+    def values(self, name: str) -> list[str]:
+        return [value for header, value in self.headers if header == name]
+
+
+def exchange(connection: Connection, method: str, target: str, host: str, *, read_body: bool) -> Response:
+    """Send a request and return its response; redirections are responses like others.
+
+    NotYet when it is not a complete HTTP response, InvalidError when it is longer than is read; TimeoutError, OSError.
+    """
+    from http.client import HTTPConnection, HTTPException, IncompleteRead, LineTooLong, RemoteDisconnected
+
+    client = HTTPConnection(host)
+    client.sock = end = _Socket(connection)
+    headers = {"Host": host, "User-Agent": "lastgood", "Accept": "*/*", "Accept-Encoding": "identity"}
+    client.request(method, target, headers=headers | {"Connection": "close"})
+    try:
+        received = _receive_head(end, method)
+        if connection.has_ended:
+            raise _cut_off()
+        if received.headers.defects:
+            raise _not_http()
+        response = Response(received.status, [(name.lower(), value.strip()) for name, value in received.getheaders()])
+        if not read_body or received.length == 0:
+            return response
+        return response._replace(body=_read_body(received, response, connection))
+    except CheckpointError:  # some of which are a ValueError, too
+        raise
+    except (RemoteDisconnected, IncompleteRead) as error:
+        raise (_cut_off() if connection.has_ended else _not_http()) from error
+    except LineTooLong as error:
+        raise InvalidError("the head of the answer is longer than evidence reads") from error
+    except (HTTPException, ValueError) as error:
+        raise _not_http() from error
 
 
 def _connect_first(addresses: list[Address], deadline: Deadline) -> socket.socket:
@@ -186,3 +240,58 @@ def _said_of_tls(error: OSError) -> str | None:
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return "broke the connection off"
     return "cannot agree on TLS" if isinstance(error, ssl.SSLError) else None
+
+
+class _Stream(io.BufferedReader):
+    """The bytes of a connection; http.client closes its streams at will, and the connection has an owner who does."""
+
+    def close(self) -> None:
+        pass
+
+
+class _Socket:
+    """What http.client uses of a socket."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.sendall = connection.send
+        self._stream = _Stream(connection)
+
+    def makefile(self, mode: str) -> _Stream:
+        return self._stream
+
+    def close(self) -> None:
+        pass
+
+
+def _receive_head(end: _Socket, method: str) -> HTTPResponse:
+    from http.client import HTTPResponse
+
+    while True:
+        received = HTTPResponse(cast("socket.socket", end), method=method)
+        received.begin()
+        if received.status == 101 or not 100 <= received.status < 200:  # those in between announce another
+            return received
+
+
+def _read_body(received: HTTPResponse, response: Response, connection: Connection) -> bytes:
+    if any(value.lower() not in ("", "identity") for value in response.values("content-encoding")):
+        raise InvalidError("the answer is compressed, though that was not asked for, so its content is not read")
+    lengths = set(response.values("content-length"))
+    if not received.chunked and (
+        response.values("transfer-encoding") or len(lengths) > 1 or (lengths and received.length is None)
+    ):
+        raise _not_http()
+    if (received.length or 0) > MAX_BODY or len(body := received.read(MAX_BODY + 1)) > MAX_BODY:
+        raise InvalidError("the answer is longer than the 1 MB that evidence reads")
+    # Where the end of the connection is not the end of the body, it came too early.
+    if connection.has_ended and (received.chunked or lengths):
+        raise _cut_off()
+    return body
+
+
+def _cut_off() -> NotYet:
+    return NotYet("the answer was cut off")
+
+
+def _not_http() -> NotYet:
+    return NotYet("the answer is not HTTP as it should be")

@@ -1,16 +1,22 @@
-"""Files that evidence is about: found, looked at and hashed under the rules of D8."""
+"""Files that evidence is about: found and hashed by the rules of D8, on disk or as a checkpoint captured them (D11)."""
 
 from __future__ import annotations
 
 import os
 import stat
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lastgood.errors import ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from lastgood.evidence.hashing import HashCache, hash_open, is_settled, too_large
 from lastgood.local.paths import BaseFolder, Signature, kind_of, open_anywhere, require_path, show, signature
 from lastgood.local.process import descriptors
+
+if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
 
 HashElsewhere = Callable[[str, str, int, float], tuple[str, Signature | None]]
 """Hashes a file in another process, by base, path, bound in bytes and deadline; answers as `Files.read`."""
@@ -60,7 +66,7 @@ class Files:
     def close(self) -> None:
         self._closed, self._folder = True, None
 
-    def look(self, path: object) -> os.stat_result | None:
+    def stat(self, path: object) -> os.stat_result | None:
         """The stat of what is there; None when nothing is."""
         text = self.require(path)
         try:
@@ -87,7 +93,7 @@ class Files:
 
     def hash(self, path: object, deadline: float, allowance: Allowance | None = None) -> str:
         """The hex SHA-256 of a regular file; Later when it is not known and costs more than is allowed."""
-        if (found := self.look(path)) is None:
+        if (found := self.stat(path)) is None:
             raise NotFoundError(f"{show(path)} does not exist")
         if not stat.S_ISREG(found.st_mode):
             raise InvalidError(f"{show(path)} is {kind_of(found)}, not a file")
@@ -113,7 +119,7 @@ class Files:
         """
         for _ in range(2):
             began = time.time_ns()
-            expected = self.look(path)
+            expected = self.stat(path)
             if expected is None:
                 raise NotFoundError(f"{show(path)} does not exist")
             descriptor = self._open(path, expected)
@@ -155,6 +161,78 @@ class Files:
             return None
         except OSError as error:
             raise _unreadable(path, error) from error
+
+
+class CapturedFile(NamedTuple):
+    """What lay at a path: `mode` with its kind, as stat has it; folders have neither digest nor content."""
+
+    mode: int
+    size: int = 0
+    digest: bytes | None = None
+    content: Callable[[], Iterator[bytes]] | None = None
+
+
+FindCaptured = Callable[[str], "CapturedFile | Literal['absent', 'unknown']"]
+"""What a checkpoint has at a path of a claim; "unknown": it says nothing about that."""
+
+
+class CheckpointFiles(Files):
+    """As `Files`, with what a checkpoint captured, which is what comes back, in the place of what lies on disk.
+
+    What the checkpoint says nothing about is looked at on disk. Close it when done.
+    """
+
+    def __init__(self, real: Files, find: FindCaptured) -> None:
+        self.base = real.base
+        self._real = real
+        self._find = find
+        self._scratch: TemporaryDirectory[str] | None = None
+        self._copies: dict[bytes, str] = {}
+        self._lock = threading.Lock()
+
+    def stat(self, path: object) -> os.stat_result | None:
+        found = self._find(self.require(path))
+        if found == "unknown":
+            return self._real.stat(path)
+        return None if found == "absent" else os.stat_result((found.mode, 0, 0, 1, 0, 0, found.size, 0, 0, 0))
+
+    def hash(self, path: object, deadline: float, allowance: Allowance | None = None) -> str:
+        found = self._find(self.require(path))
+        if found == "unknown":
+            return self._real.hash(path, deadline, allowance)
+        if found == "absent":
+            raise NotFoundError(f"{show(path)} does not exist")
+        if found.digest is None:
+            raise InvalidError(f"{show(path)} is not a file")
+        return found.digest.hex()
+
+    def place(self, path: object) -> str:
+        """A database is put down where the helper process can read it: once, because it may be reading it already."""
+        text = self.require(path)
+        found = self._find(text)
+        if not isinstance(found, CapturedFile) or found.content is None or found.digest is None:
+            return text
+        with self._lock:
+            if found.digest not in self._copies:
+                self._copies[found.digest] = self._put_down(found.digest.hex(), found.content())
+            return self._copies[found.digest]
+
+    def _put_down(self, name: str, content: Iterator[bytes]) -> str:
+        if self._scratch is None:
+            from tempfile import TemporaryDirectory  # a tenth of the time in which a command starts
+
+            self._scratch = TemporaryDirectory(prefix="lastgood-")
+        copy = Path(self._scratch.name) / name
+        with copy.open("wb") as file:
+            file.writelines(content)
+        return str(copy)
+
+    def require(self, path: object) -> str:
+        return self._real.require(path)
+
+    def close(self) -> None:
+        if self._scratch is not None:
+            self._scratch.cleanup()
 
 
 def _unreadable(path: str, error: OSError) -> InvalidError:

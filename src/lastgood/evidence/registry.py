@@ -3,40 +3,37 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
+from typing import NamedTuple
 
 from lastgood.errors import InvalidError
-from lastgood.evidence.claims import check_artifact, check_digest, check_exit, check_row
-from lastgood.evidence.surroundings import Check, Surroundings
+from lastgood.evidence.check import Check
 from lastgood.local.paths import show
-from lastgood.model.evidence import Evidence, EvidenceType
+from lastgood.model.evidence import EvidenceType
 
 _TYPE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
-def _check_outside(evidence: Evidence, surroundings: Surroundings) -> str | None:
-    """What looks at the world outside loads when it is first needed: that takes 20 ms, which other evidence has not."""
-    match evidence.evidence_type:
-        case EvidenceType.NETWORK_REACHABLE:
-            from lastgood.evidence.network import check_reachable as check
-        case EvidenceType.API_RESPONSE:
-            from lastgood.evidence.responses import check_response as check
-        case EvidenceType.CONTAINER_RUNNING:
-            from lastgood.evidence.containers import check_container as check
-        case _:
-            from lastgood.evidence.processes import check_process as check
-    return check(evidence, surroundings)
+class _BuiltIn(NamedTuple):
+    """A function of a module in kinds/, which is loaded when it is first needed. A quick one needs no thread."""
+
+    module: str
+    check: str
+    is_quick: bool = False
 
 
-_checks: dict[str, Check] = {
-    EvidenceType.ARTIFACT_EXISTS: check_artifact,
-    EvidenceType.FILE_SHA256: check_digest,
-    EvidenceType.COMMAND_EXIT: check_exit,
-    EvidenceType.DB_ROW: check_row,
-    EvidenceType.NETWORK_REACHABLE: _check_outside,
-    EvidenceType.API_RESPONSE: _check_outside,
-    EvidenceType.CONTAINER_RUNNING: _check_outside,
-    EvidenceType.PROCESS_EXISTS: _check_outside,
+_built_in: dict[str, _BuiltIn] = {
+    EvidenceType.ARTIFACT_EXISTS: _BuiltIn("files", "check_artifact", is_quick=True),
+    EvidenceType.FILE_SHA256: _BuiltIn("files", "check_digest", is_quick=True),
+    EvidenceType.COMMAND_EXIT: _BuiltIn("commands", "check_exit", is_quick=True),
+    EvidenceType.DB_ROW: _BuiltIn("rows", "check_row", is_quick=True),
+    EvidenceType.NETWORK_REACHABLE: _BuiltIn("network", "check_reachable"),
+    EvidenceType.API_RESPONSE: _BuiltIn("responses", "check_response"),
+    EvidenceType.CONTAINER_RUNNING: _BuiltIn("containers", "check_container"),
+    EvidenceType.PROCESS_EXISTS: _BuiltIn("processes", "check_process"),
 }
+_checks: dict[str, Check] = {}
+"""Those that were registered, which may replace built-in ones."""
 
 
 def register_evidence(type: str, check: Check, *, replace: bool = False) -> None:
@@ -60,12 +57,22 @@ def register_evidence(type: str, check: Check, *, replace: bool = False) -> None
         raise InvalidError("not a name for a type of evidence", hint="use small letters, digits and underscores")
     if not callable(check):
         raise InvalidError(f"the check for {type} cannot be called", hint="give a function of two arguments")
-    if not replace and type in _checks:
+    if not replace and (type in _checks or type in _built_in):
         raise InvalidError(f"there already is evidence of type {type}", hint="replace=True puts yours in its place")
     _checks[str(type)] = check
 
 
 def find_check(type: object) -> Check:
-    if not isinstance(type, str) or (check := _checks.get(type)) is None:
-        raise InvalidError(f"there is no evidence of type {show(type)}", hint="register_evidence adds one")
-    return check
+    """The check of a type; InvalidError when there is none."""
+    if isinstance(type, str):
+        if (registered := _checks.get(type)) is not None:
+            return registered
+        if (built_in := _built_in.get(type)) is not None:
+            check: Check = getattr(import_module(f"lastgood.evidence.kinds.{built_in.module}"), built_in.check)
+            return check
+    raise InvalidError(f"there is no evidence of type {show(type)}", hint="register_evidence adds one")
+
+
+def is_quick(type: str) -> bool:
+    """Whether its check does only what is quick when it has an allowance."""
+    return type not in _checks and type in _built_in and _built_in[type].is_quick

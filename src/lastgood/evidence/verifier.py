@@ -10,24 +10,18 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from lastgood.errors import CheckpointError, ForbiddenError, InvalidError, UnavailableError
-from lastgood.evidence.claims import check_artifact, check_digest, check_exit, check_row
-from lastgood.evidence.files import Allowance, Files, Later
+from lastgood.evidence.check import Check, Network, Outside, Surroundings
+from lastgood.evidence.files import Allowance, CheckpointFiles, Files, FindCaptured, Later
 from lastgood.evidence.helper import Helper
-from lastgood.evidence.outside import Network, Outside
-from lastgood.evidence.registry import find_check
-from lastgood.evidence.surroundings import Check, Surroundings
+from lastgood.evidence.registry import find_check, is_quick
 from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
-
-if TYPE_CHECKING:
-    from lastgood.evidence.captured import FindCaptured
 
 _MAX_THREADS = 8
 _FIRST_WAIT_SECONDS = 0.05
 _MAX_ERROR_CHARACTERS = 1000
-_QUICK = frozenset(map(id, (check_artifact, check_digest, check_exit, check_row)))
 # Hashed in about 1 ms: for less than that no thread is started.
 _INLINE_BYTES = 1 << 20
 
@@ -127,7 +121,7 @@ class EvidenceVerifier:
             if not isinstance(piece, Evidence):
                 raise InvalidError("that is not evidence", hint="make lastgood.Evidence objects")
         self._files.refresh()
-        files = self._files if captured is None else _as_captured(self._files, captured)
+        files = self._files if captured is None else CheckpointFiles(self._files, captured)
         given = _Once(snapshot) if callable(snapshot) else lambda: snapshot
         allowance = Allowance(_INLINE_BYTES)
         later: list[tuple[Evidence, Surroundings]] = []
@@ -160,7 +154,7 @@ class EvidenceVerifier:
         """Record what came of it; Later when there is an allowance and it does not suffice."""
         try:
             check = find_check(evidence.evidence_type)
-            if surroundings.allowance is not None and id(check) not in _QUICK:
+            if surroundings.allowance is not None and not is_quick(evidence.evidence_type):
                 raise Later
             said = self._persist(check, evidence, surroundings)
             error = None if said is None else _as_mismatch(said)
@@ -186,12 +180,6 @@ class EvidenceVerifier:
                     raise
                 self._sleep(wait)
         return check(evidence, surroundings)
-
-
-def _as_captured(real: Files, find: FindCaptured) -> Files:
-    from lastgood.evidence.captured import CapturedFiles
-
-    return CapturedFiles(real, find)
 
 
 class _Once:

@@ -11,9 +11,8 @@ from typing import Any
 import msgspec
 
 from lastgood.errors import BusyError, InvalidError, UnavailableError
-from lastgood.evidence.fields import take_fields
-from lastgood.evidence.outside import Deadline, NotYet
-from lastgood.evidence.surroundings import Surroundings
+from lastgood.evidence.check import Deadline, NotYet, Surroundings, take_fields
+from lastgood.evidence.connection import connect_to_socket, exchange, translated
 from lastgood.local.paths import show
 from lastgood.model.evidence import Evidence
 
@@ -34,7 +33,7 @@ def check_container(evidence: Evidence, surroundings: Surroundings) -> str | Non
     outside.require_connections()
     sockets = _find_sockets() if named is None else [named]
 
-    def look(deadline: Deadline) -> str | None:
+    def attempt(deadline: Deadline) -> str | None:
         states, failure = [], None
         for path in sockets:
             try:
@@ -55,7 +54,7 @@ def check_container(evidence: Evidence, surroundings: Surroundings) -> str | Non
             raise NotYet(said)
         return said
 
-    return outside.insist(look, outside.deadline(surroundings.deadline, None))
+    return outside.retry(attempt, outside.deadline(surroundings.deadline, None))
 
 
 def _require_which(fields: dict[str, Any]) -> tuple[str, str]:
@@ -99,11 +98,8 @@ def _is_socket(path: str) -> bool:
 
 def _inspect(path: str, wanted: str, deadline: Deadline) -> dict[str, Any] | None:
     """What the engine says of the container; None when it has none. BusyError when it cannot say."""
-    from lastgood.evidence.connection import connect_here, worded
-    from lastgood.evidence.exchange import exchange
-
     try:
-        with worded("the container engine"), connect_here(path, deadline) as connection:
+        with translated("the container engine"), connect_to_socket(path, deadline) as connection:
             answer = exchange(connection, "GET", f"/containers/{wanted}/json", "localhost", read_body=True)
     except NotYet as reason:  # without the engine nobody knows
         raise BusyError(str(reason)) from reason

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lastgood.errors import InvalidError, UnavailableError
-from lastgood.evidence.fields import require_integer, require_text, take_fields
-from lastgood.evidence.outside import Deadline
-from lastgood.evidence.surroundings import Surroundings
+from lastgood.evidence.check import Deadline, Surroundings, require_integer, require_text, take_fields
 from lastgood.local.paths import show
 from lastgood.model.evidence import Evidence
 
@@ -23,8 +21,8 @@ _KERNEL_NAME_BYTES = 15
 _PS = ("/bin/ps", "-ww", "-o", "pid=", "-o", "stat=", "-o", "lstart=", "-o", "comm=")
 
 
-class Process(NamedTuple):
-    """`started` is in seconds since 1970. One that `ended` is only waiting for its parent to take notice."""
+class RunningProcess(NamedTuple):
+    """A process of this machine. `started` is in seconds since 1970; one that `ended` has not been waited for."""
 
     pid: int
     name: str
@@ -51,7 +49,7 @@ def check_process(evidence: Evidence, surroundings: Surroundings) -> str | None:
     return None if found else f"there is no process {show(name)}"
 
 
-def find_process(pid: int, deadline: Deadline) -> Process | None:
+def find_process(pid: int, deadline: Deadline) -> RunningProcess | None:
     """InvalidError when it is there and may not be looked at."""
     if not _has_proc():
         return next(read_with_ps(deadline, "-p", str(pid)), None)
@@ -60,7 +58,7 @@ def find_process(pid: int, deadline: Deadline) -> Process | None:
     return found
 
 
-def list_processes(deadline: Deadline) -> Iterator[Process]:
+def list_processes(deadline: Deadline) -> Iterator[RunningProcess]:
     """Those that this user can see."""
     if not _has_proc():
         yield from read_with_ps(deadline, "-A")
@@ -71,7 +69,7 @@ def list_processes(deadline: Deadline) -> Iterator[Process]:
             yield found
 
 
-def read_with_ps(deadline: Deadline, *which: str) -> Iterator[Process]:
+def read_with_ps(deadline: Deadline, *which: str) -> Iterator[RunningProcess]:
     """As the `ps` of every system tells it."""
     import subprocess
 
@@ -92,10 +90,10 @@ def read_with_ps(deadline: Deadline, *which: str) -> Iterator[Process]:
             continue
         pid, state, _, month, day, time, year, command = words
         started = datetime.strptime(f"{month} {day} {time} {year} +0000", "%b %d %H:%M:%S %Y %z")
-        yield Process(int(pid), command.rstrip().rpartition("/")[2], started.timestamp(), state.startswith("Z"))
+        yield RunningProcess(int(pid), command.rstrip().rpartition("/")[2], started.timestamp(), state.startswith("Z"))
 
 
-def _compare(found: Process | None, pid: int, name: str | None, started: float | None) -> str | None:
+def _compare(found: RunningProcess | None, pid: int, name: str | None, started: float | None) -> str | None:
     if found is None:
         return f"there is no process {pid}"
     if found.ended:
@@ -140,7 +138,7 @@ def _boot_moment() -> float:
     raise UnavailableError("this system does not say when it was started")
 
 
-def _read(pid: int, boot: float) -> Process | None:
+def _read(pid: int, boot: float) -> RunningProcess | None:
     folder = Path("/proc", str(pid))
     try:
         before, _, after = (folder / "stat").read_bytes().rpartition(b")")
@@ -151,7 +149,7 @@ def _read(pid: int, boot: float) -> Process | None:
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     started = boot + int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    return Process(pid, os.fsdecode(name), started, fields[0] in (b"Z", b"X"))
+    return RunningProcess(pid, os.fsdecode(name), started, fields[0] in (b"Z", b"X"))
 
 
 def _long_name(folder: Path, kernel_name: bytes) -> bytes:

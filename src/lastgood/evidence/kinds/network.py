@@ -1,20 +1,21 @@
-"""Hosts by name or address, and which of their addresses may be connected to.
+"""Evidence about hosts (D1): that a port takes connections; and which addresses of a host may be connected to.
 
 What was checked is what is connected to: a name is looked up once, and all of its addresses must be allowed.
 """
 
 from __future__ import annotations
 
+import queue
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+import socket
+import threading
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from lastgood.errors import BusyError, ForbiddenError, InvalidError
-from lastgood.evidence.outside import Deadline, NotYet, Outside
+from lastgood.evidence.check import Deadline, NotYet, Outside, Surroundings, require_integer, take_fields, take_timeout
+from lastgood.evidence.connection import Address, connect, translated
 from lastgood.local.paths import show
-
-if TYPE_CHECKING:
-    import socket
-    from ipaddress import IPv4Address, IPv6Address
+from lastgood.model.evidence import Evidence
 
 MAX_NAME = 253
 _LABEL = "[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
@@ -28,11 +29,19 @@ _UNICAST = "2000::/3"
 _TRANSLATED = "64:ff9b::/96"  # NAT64: the last four bytes are an IPv4 address
 
 
-class Address(NamedTuple):
-    """As `socket.connect` takes it, with its family."""
+def check_reachable(evidence: Evidence, surroundings: Surroundings) -> str | None:
+    """network_reachable: {"host", "port", "timeout": seconds}; it holds when a TCP connection is made."""
+    fields = take_fields(evidence, ("host", "port", "timeout"))
+    host, port = require_host(fields.get("host")), require_integer(fields.get("port"), "port", 1, 65535)
+    timeout = take_timeout(fields.get("timeout"))
+    outside = surroundings.outside
 
-    family: socket.AddressFamily
-    place: tuple[Any, ...]
+    def attempt(deadline: Deadline) -> str | None:
+        with translated(f"{show(host)} port {port}"):
+            connect(find_addresses(host, port, outside, deadline), deadline).close()
+        return None
+
+    return outside.retry(attempt, outside.deadline(surroundings.deadline, timeout))
 
 
 def require_host(value: object) -> str:
@@ -41,8 +50,6 @@ def require_host(value: object) -> str:
     What resolvers also take for an address (0x7f.1, 2130706433, 0177.0.0.1) is refused, because it is only ever
     written to look like something else.
     """
-    from ipaddress import ip_address
-
     if not isinstance(value, str) or not value or len(value) > MAX_NAME:
         raise InvalidError("the claim's host is missing or is not a name or an address")
     try:
@@ -73,8 +80,6 @@ def find_addresses(host: str, port: int, outside: Outside, deadline: Deadline) -
 
 def is_public(text: str) -> bool:
     """Whether an address is one of the internet's: not private, loopback, link-local, multicast or reserved."""
-    from ipaddress import IPv4Address, ip_address, ip_network
-
     address = _inner(ip_address(text.partition("%")[0]))
     if any(address in ip_network(network) for network in _NOT_PUBLIC):
         return False
@@ -85,8 +90,6 @@ def is_public(text: str) -> bool:
 
 def _inner(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
     """The IPv4 address that an IPv6 one stands for, where that is so."""
-    from ipaddress import IPv4Address, IPv6Address, ip_network
-
     if not isinstance(address, IPv6Address):
         return address
     if address in ip_network(_TRANSLATED):
@@ -95,8 +98,6 @@ def _inner(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
 
 
 def _look_up(host: str, port: int, deadline: Deadline) -> list[Address]:
-    import socket
-
     try:
         return _resolve(host, port) if _is_address(host) else _resolve_in_time(host, port, deadline)
     except OSError as error:
@@ -107,9 +108,6 @@ def _look_up(host: str, port: int, deadline: Deadline) -> list[Address]:
 
 def _resolve_in_time(host: str, port: int, deadline: Deadline) -> list[Address]:
     """The system's resolver knows no deadline: it gets a thread, which is left behind when it takes too long."""
-    import queue
-    import threading
-
     answers: queue.SimpleQueue[list[Address] | OSError] = queue.SimpleQueue()
 
     def ask() -> None:
@@ -130,8 +128,6 @@ def _resolve_in_time(host: str, port: int, deadline: Deadline) -> list[Address]:
 
 
 def _resolve(host: str, port: int) -> list[Address]:
-    import socket
-
     found = socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     return list(dict.fromkeys(Address(family, place) for family, _, _, _, place in found))
 

@@ -4,28 +4,39 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from lastgood.errors import InvalidError
-from lastgood.evidence.fields import require_integer, require_text, take_fields, take_timeout
-from lastgood.evidence.hosts import find_addresses
-from lastgood.evidence.outside import Deadline, NotYet, Outside
-from lastgood.evidence.surroundings import Surroundings
-from lastgood.evidence.urls import Url, require_url
+from lastgood.evidence.check import (
+    Deadline,
+    NotYet,
+    Outside,
+    Surroundings,
+    require_digest,
+    require_integer,
+    require_text,
+    take_fields,
+    take_timeout,
+)
+from lastgood.evidence.connection import Response, connect, connect_with_tls, exchange, translated
+from lastgood.evidence.kinds.network import find_addresses, require_host
 from lastgood.local.paths import show
 from lastgood.model.evidence import Evidence
-
-if TYPE_CHECKING:
-    from lastgood.evidence.exchange import Response
+from lastgood.secrets.redaction import MASK, Redaction
 
 _MAX_CONDITIONS = 100
-_DIGEST = re.compile("(?:sha256:)?([0-9a-fA-F]{64})")
+_URL = re.compile(
+    r"(?P<scheme>https?)://(?P<authority>[^/?#]*)(?P<path>/[^?#]*)?(?:\?(?P<query>[^#]*))?(?:#.*)?", re.IGNORECASE
+)
+_AUTHORITY = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[^:\[\]]+))(?::(?P<port>[0-9]{1,5}))?")
+_PLAIN = re.compile("[!-~]+")  # ASCII without blanks and control characters: nothing that could end a line
+_PORTS = {"http": 80, "https": 443}
 _HEADER = re.compile("[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _INDEX = re.compile("0|[1-9][0-9]{0,8}")
 _PASSING = frozenset((408, 425, 429, 500, 502, 503, 504))
 """What servers say when it may be otherwise in a moment."""
 
-Condition = Callable[["Response"], str | None]
+Condition = Callable[[Response], str | None]
 """How an answer differs from what is claimed; None when it does not."""
 
 
@@ -38,7 +49,7 @@ def check_response(evidence: Evidence, surroundings: Surroundings) -> str | None
     claim = _read_claim(evidence)
     outside = surroundings.outside
 
-    def look(deadline: Deadline) -> str | None:
+    def attempt(deadline: Deadline) -> str | None:
         answer = _ask(claim, outside, deadline)
         if answer.status not in claim.statuses:
             said = f"{claim.url.shown()} answered with {answer.status}, not {_listed(claim.statuses)}"
@@ -48,7 +59,30 @@ def check_response(evidence: Evidence, surroundings: Surroundings) -> str | None
         differences = (condition(answer) for condition in claim.conditions)
         return next((said for said in differences if said is not None), None)
 
-    return outside.insist(look, outside.deadline(surroundings.deadline, claim.timeout))
+    return outside.retry(attempt, outside.deadline(surroundings.deadline, claim.timeout))
+
+
+class Url(NamedTuple):
+    scheme: str
+    host: str
+    port: int
+    path: str
+    query: str | None
+
+    @property
+    def target(self) -> str:
+        """What stands in the request."""
+        return self.path if self.query is None else f"{self.path}?{self.query}"
+
+    @property
+    def authority(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+    def shown(self) -> str:
+        """For messages: what stands behind each name of the query is masked, whatever it is."""
+        query = "" if self.query is None else f"?{'&'.join(map(_mask, self.query.split('&')))}"
+        return show(Redaction().text(f"{self.scheme}://{self.authority}{self.path}{query}"))
 
 
 class _Claim(NamedTuple):
@@ -61,14 +95,11 @@ class _Claim(NamedTuple):
 
 
 def _ask(claim: _Claim, outside: Outside, deadline: Deadline) -> Response:
-    from lastgood.evidence.connection import connect, connect_safely, worded
-    from lastgood.evidence.exchange import exchange
-
     url = claim.url
-    with worded(url.shown()):
+    with translated(url.shown()):
         addresses = find_addresses(url.host, url.port, outside, deadline)
         is_safe = url.scheme == "https"
-        with connect_safely(addresses, url.host, deadline) if is_safe else connect(addresses, deadline) as connection:
+        with connect_with_tls(addresses, url.host, deadline) if is_safe else connect(addresses, deadline) as connection:
             return exchange(connection, claim.method, url.target, url.authority, read_body=claim.reads_body)
 
 
@@ -150,10 +181,7 @@ def _contains(text: bytes) -> Condition:
 def _has_digest(value: object) -> Condition:
     from hashlib import sha256
 
-    digits = _DIGEST.fullmatch(value) if isinstance(value, str) else None
-    if digits is None:
-        raise InvalidError("the claim's body_sha256 is not 64 hex digits")
-    wanted = digits[1].lower()
+    wanted = require_digest(value, "body_sha256")
 
     def compare(answer: Response) -> str | None:
         found = sha256(answer.body).hexdigest()
@@ -177,3 +205,24 @@ def _is_same(found: object, value: object) -> bool:
 
 def _listed(statuses: list[int]) -> str:
     return " or ".join(map(str, statuses))
+
+
+def require_url(value: object) -> Url:
+    """InvalidError, which never tells what was in it, for one that is not asked."""
+    text = require_text(value, "url")
+    found = _URL.fullmatch(text) if _PLAIN.fullmatch(text) else None
+    if found is None:
+        raise InvalidError("the claim's url is not one of http or https", hint="write what is not ASCII as %…")
+    if "@" in found["authority"]:
+        raise InvalidError("the claim's url holds credentials, which evidence never sends", hint="leave out user@")
+    place = _AUTHORITY.fullmatch(found["authority"])
+    if place is None:
+        raise InvalidError("the claim's url names no host")
+    scheme = found["scheme"].lower()
+    port = _PORTS[scheme] if place["port"] is None else require_integer(int(place["port"]), "port", 1, 65535)
+    return Url(scheme, require_host(place["v6"] or place["name"]), port, found["path"] or "/", found["query"])
+
+
+def _mask(part: str) -> str:
+    name, separator, value = part.partition("=")
+    return f"{name}={MASK}" if separator and value else part if separator or not part else MASK

@@ -1,0 +1,238 @@
+"""What a check of evidence works with: the fields of its claim, the files and databases that it may look at, and the
+world outside, by the rules of its verifier (D8, D9)."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from lastgood.errors import BusyError, ForbiddenError, InvalidError, UnavailableError
+from lastgood.evidence.files import Later
+from lastgood.local.paths import show
+from lastgood.model.evidence import Evidence
+
+if TYPE_CHECKING:
+    from lastgood.evidence.files import Allowance, Files
+    from lastgood.evidence.helper import Helper, Question
+
+Network = Literal["public", "any", "off"]
+"""Which connections evidence may make: to public addresses alone, to any, or none at all."""
+
+_FIRST_WAIT_SECONDS = 0.25
+MAX_TEXT = 8192
+_DIGEST = re.compile("(?:sha256:)?([0-9a-fA-F]{64})")
+
+
+class Surroundings:
+    """The files, databases and rules that a check may use. It is to keep the `deadline`, on `time.monotonic`'s clock.
+
+    With an `allowance` it does only what is quick and raises Later otherwise; `question` is what was asked meanwhile.
+    """
+
+    __slots__ = ("_database", "_files", "_rows", "_snapshot", "allowance", "deadline", "outside", "question")
+
+    def __init__(
+        self,
+        files: Files,
+        rows: Helper,
+        database: str | None,
+        snapshot: Callable[[], object],
+        deadline: float,
+        allowance: Allowance | None,
+        outside: Outside,
+    ) -> None:
+        self._files = files
+        self._rows = rows
+        self._database = database
+        self._snapshot = snapshot
+        self.allowance = allowance
+        self.deadline = deadline
+        self.outside = outside
+        self.question: Question | None = None
+
+    @property
+    def base_path(self) -> str:
+        """The folder that relative paths are relative to."""
+        return self._files.base
+
+    @property
+    def snapshot(self) -> object:
+        """The state that the evidence belongs to; None when there is none."""
+        return self._snapshot()
+
+    def remaining(self) -> float:
+        """Seconds until the deadline: what to give a request as its timeout."""
+        return max(0.0, self.deadline - time.monotonic())
+
+    def stat(self, path: object) -> os.stat_result | None:
+        """The stat of what a path leads to, by the rules for paths in evidence; None when nothing is there."""
+        return self._files.stat(path)
+
+    def allow_path(self, path: object) -> str:
+        """The path as text, by the same rules; InvalidError, ForbiddenError for one that cannot be used."""
+        return self._files.require(path)
+
+    def hash_file(self, path: object) -> str:
+        """The hex SHA-256 of a file, cached; NotFoundError, InvalidError, ForbiddenError."""
+        return self._files.hash(path, self.deadline, self.allowance)
+
+    def find_row(self, path: object, table: str, where: dict[str, Any], values: dict[str, Any]) -> str | None:
+        """How the SQLite database differs from having such a row; None when it has one. BusyError when locked.
+
+        `path` None is the database of the store that the verifier belongs to.
+        """
+        if path is None and self._database is None:
+            raise InvalidError("the claim names no database", hint='give "db_path" in expected or metadata')
+        text = self._database if path is None else self._files.place(path)
+        about = self._files.base, str(text), table, where, values, self.deadline
+        if self.allowance is not None:
+            if self._rows.is_free():
+                self.question = self._rows.ask_row(*about)
+            raise Later
+        question, self.question = self.question or self._rows.ask_row(*about), None
+        return question.answer().text or None
+
+
+Check = Callable[[Evidence, Surroundings], str | None]
+"""Returns None when the claim holds, a sentence when it does not, raises when that cannot be told: ForbiddenError when
+this process is not to look."""
+
+
+class NotYet(Exception):  # noqa: N818
+    """The claim does not hold, and a moment later it may. Its text is the sentence that says how."""
+
+
+class Deadline:
+    """A moment on a clock, for all that is waited for until then together."""
+
+    __slots__ = ("_at", "_clock")
+
+    def __init__(self, at: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._at = at
+        self._clock = clock
+
+    def left(self) -> float:
+        """Seconds, more than none; TimeoutError when it has passed."""
+        if (seconds := self._at - self._clock()) <= 0:
+            raise TimeoutError
+        return seconds
+
+    def allows(self, seconds: float) -> bool:
+        return seconds < self._at - self._clock()
+
+
+class Outside:
+    """The rules of a verifier for connections and repeated attempts. Safe for threads."""
+
+    def __init__(
+        self,
+        network: Network,
+        attempts: int,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if network not in get_args(Network):
+            raise InvalidError(
+                f"network cannot be {network!r}", hint=f"one of {', '.join(get_args(Network))}", field="network"
+            )
+        self.network = network
+        self._attempts = attempts
+        self._sleep = sleep
+        self._clock = clock
+
+    def deadline(self, at: float, timeout: float | None) -> Deadline:
+        """`at`, or `timeout` seconds from now if that is sooner."""
+        return Deadline(at if timeout is None else min(at, self._clock() + timeout), self._clock)
+
+    def require_connections(self) -> None:
+        """ForbiddenError where evidence may make no connection."""
+        if self.network == "off":
+            raise ForbiddenError(
+                "evidence makes no connections here",
+                hint='network="public" allows them, on the command line LASTGOOD_NETWORK=public',
+            )
+
+    def retry(self, attempt: Callable[[Deadline], str | None], deadline: Deadline) -> str | None:
+        """Return what `attempt` says. While it raises NotYet or BusyError, call it again after longer and longer waits,
+        each of a random length so that many that wait do not come back at once; never beyond the deadline."""
+        number = 1
+        while True:
+            wait = _FIRST_WAIT_SECONDS * 2 ** (number - 1) * (0.5 + _chance() / 2)
+            is_last = number >= self._attempts
+            try:
+                return attempt(deadline)
+            except NotYet as reason:
+                if is_last or not deadline.allows(wait):
+                    return str(reason)
+            except BusyError as reason:
+                if is_last or not deadline.allows(wait):
+                    raise UnavailableError(reason.message, hint=reason.hint) from reason
+            self._sleep(wait)
+            number += 1
+
+
+def require_fields(evidence: Evidence) -> dict[str, Any]:
+    """What the evidence expects; InvalidError for anything but a dictionary."""
+    if not isinstance(evidence.expected, dict):
+        raise InvalidError("what the evidence expects is not a dictionary")
+    return evidence.expected
+
+
+def take_fields(evidence: Evidence, known: tuple[str, ...]) -> dict[str, Any]:
+    """What the evidence expects; InvalidError for anything but a dictionary of known fields.
+
+    A field that means nothing is refused, too: a condition that is misspelt would hold whatever happens.
+    """
+    expected = require_fields(evidence)
+    for name in expected:
+        if name not in known:
+            raise InvalidError(
+                f"the claim has a field {show(name)}, which means nothing", hint=f"it can have {', '.join(known)}"
+            )
+    return expected
+
+
+def require_integer(value: object, what: str, low: int, high: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise InvalidError(f"the claim's {what} is missing or is not a number from {low} to {high}")
+    return int(value)
+
+
+def require_text(value: object, what: str) -> str:
+    """Text of ordinary length that can be written down."""
+    if not isinstance(value, str) or not value or len(value) > MAX_TEXT:
+        raise InvalidError(f"the claim's {what} is missing, empty, too long or not text")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidError(f"the claim's {what} is not Unicode") from error
+    return str(value)
+
+
+def take_timeout(value: object) -> float | None:
+    """Seconds; None when the claim has no opinion."""
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 3600:
+        raise InvalidError("the claim's timeout is not a number of seconds, more than 0 and at most 3600")
+    return float(value)
+
+
+def require_digest(value: object, what: str) -> str:
+    """The hex digits of a SHA-256, with or without "sha256:" before them."""
+    found = _DIGEST.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise InvalidError(f"the claim's {what} is missing or is not 64 hex digits")
+    return found[1].lower()
+
+
+def get_entry(value: object, key: str) -> object:
+    """The value of a mapping at a key; None when it has none, or is no mapping."""
+    return value.get(key) if isinstance(value, Mapping) else None
+
+
+def _chance() -> float:
+    return os.urandom(1)[0] / 256
