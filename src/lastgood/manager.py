@@ -20,9 +20,9 @@ from lastgood.engine.options import Options
 from lastgood.engine.verification import Proof, proving
 from lastgood.errors import ConflictError, NotFoundError, UnstorableError
 from lastgood.local.process import this_process
+from lastgood.model.checkpoint import check_metadata
 from lastgood.model.evidence import EvidencePack
 from lastgood.model.identity import check_name, check_type, new_id, now
-from lastgood.model.metadata import check_metadata
 from lastgood.model.step import OpenStep
 from lastgood.observe.log import current_correlation
 from lastgood.store import Store, open_backend, user_or_default

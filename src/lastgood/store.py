@@ -30,10 +30,9 @@ from lastgood.errors import (
 from lastgood.local.fork import renew_after_fork
 from lastgood.local.location import locate, make_folder, options_for
 from lastgood.model.checkpoint import PROVISIONAL, Attestation, Head, Record, decode_record
-from lastgood.model.event import Event, EventKind
 from lastgood.model.identity import check_flag, check_name, check_number, check_tag, check_text, check_type, now
 from lastgood.model.step import OpenStep
-from lastgood.model.task import BranchInfo, TaskInfo
+from lastgood.model.task import BranchInfo, Event, EventKind, TaskInfo
 from lastgood.observe.alerts import Alarms
 from lastgood.observe.log import (
     current_correlation,

@@ -11,7 +11,7 @@ from hypothesis import given
 
 import lastgood
 from lastgood import Backoff, InvalidError, Progress
-from lastgood.model.metadata import check_metadata
+from lastgood.model.checkpoint import check_metadata
 from lastgood.work.progress import FIELD, MAX_FAILURES, Missing, broken_rule, read_progress
 
 NOW, SECOND = 1_000_000_000_000, 1_000_000

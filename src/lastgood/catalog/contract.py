@@ -40,12 +40,11 @@ from lastgood.catalog.values import (
     StoreInfo,
 )
 from lastgood.model.checkpoint import Attestation, Head
-from lastgood.model.event import Event, EventKind
 from lastgood.model.journal import Journal
 from lastgood.model.lease import Lease
 from lastgood.model.request import Request
 from lastgood.model.step import OpenStep, Process
-from lastgood.model.task import BranchInfo, TaskInfo
+from lastgood.model.task import BranchInfo, Event, EventKind, TaskInfo
 
 
 class Catalog(ABC):

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from lastgood.model.checkpoint import Placement, Record
-from lastgood.model.event import EventKind
 from lastgood.model.step import OpenStep, Process
-from lastgood.model.task import BranchInfo, TaskInfo
+from lastgood.model.task import BranchInfo, EventKind, TaskInfo
 
 MAX_PAGE = 1000
 FILES = 0

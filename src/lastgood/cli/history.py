@@ -17,7 +17,7 @@ from lastgood.cli.output import answer, fitted, local_time, printable, say, shor
 from lastgood.cli.summary import MARKS, moment_text, verification
 from lastgood.engine.history import Entry
 from lastgood.errors import InvalidError
-from lastgood.model.event import EventKind
+from lastgood.model.task import EventKind
 from lastgood.store import Store
 
 _AGO = re.compile(r"(\d{1,6})([smhdw])")

@@ -31,6 +31,7 @@ from lastgood.model.checkpoint import (
     Head,
     Record,
     ValueRef,
+    check_metadata,
     decode_plain,
     encode_plain,
     encode_record,
@@ -38,7 +39,6 @@ from lastgood.model.checkpoint import (
 from lastgood.model.control import CONTROL_STATES, Lineage
 from lastgood.model.digest import digest
 from lastgood.model.identity import check_name, check_number, check_text, check_type, new_id, now
-from lastgood.model.metadata import check_metadata
 from lastgood.observe.log import current_correlation
 from lastgood.secrets.redaction import Redaction
 

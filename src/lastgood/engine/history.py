@@ -11,8 +11,8 @@ import msgspec
 from lastgood.catalog.contract import Catalog
 from lastgood.catalog.values import MAX_PAGE, HistoryRange
 from lastgood.errors import InvalidError
-from lastgood.model.event import Event
 from lastgood.model.identity import check_number, moment
+from lastgood.model.task import Event
 
 
 class Entry(msgspec.Struct, frozen=True):

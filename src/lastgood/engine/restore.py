@@ -12,8 +12,8 @@ from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, Draft
 from lastgood.engine.verify import examine
 from lastgood.errors import ConflictError, EvidenceError, IntegrityError, InvalidError, NotFoundError
+from lastgood.model.checkpoint import check_metadata
 from lastgood.model.identity import MAX_NAME_BYTES, check_flag, check_name, check_text, new_id
-from lastgood.model.metadata import check_metadata
 from lastgood.model.task import MAIN
 
 if TYPE_CHECKING:

@@ -7,18 +7,21 @@ decoded for reading and never encoded again.
 from __future__ import annotations
 
 from collections.abc import Collection
+from math import isfinite
 from typing import Any
 
 import msgspec
 
-from lastgood.errors import IntegrityError
+from lastgood.errors import IntegrityError, InvalidError
 from lastgood.model.digest import digest
+from lastgood.model.identity import MAX_TEXT_BYTES, check_text
 
 LAYOUT = 1
 PREVIEW_CHARACTERS = 200
 COMPANIONS = ("artifacts", "decisions", "guidance", "participants")
 """What a snapshot holds beside the state."""
 VALUES = ("state", *COMPANIONS)
+MAX_METADATA_DEPTH = 32
 PROVISIONAL = 1 << 31
 """Sequences from here on are no places in a store: what waits to come into one has them, behind all that is there."""
 
@@ -173,3 +176,57 @@ def decode_record(data: bytes, checksum: bytes, what: str) -> Record:
         raise IntegrityError(
             f"{what} has a record that cannot be read", hint="was it written by a newer version?"
         ) from error
+
+
+# --- metadata ---
+
+
+def check_metadata(metadata: object) -> None:
+    """Refuse metadata that is not plain (what JSON has, with text keys) or too large: it lives in the record."""
+    if type(metadata) is not dict:
+        raise InvalidError(f"metadata is {type(metadata).__name__}, not dict", field="metadata")
+    if not metadata:
+        return
+    _check_plain(metadata, ["metadata"])
+    if len(encode_plain(metadata)) > MAX_TEXT_BYTES:
+        raise InvalidError(f"metadata is larger than {MAX_TEXT_BYTES} bytes", hint="keep large values in the state")
+
+
+def _check_plain(value: object, path: list[str | int]) -> None:
+    """Check the value at `path`. Every save checks its metadata: nothing is put into words unless it is refused."""
+    if len(path) > MAX_METADATA_DEPTH + 1:
+        raise InvalidError(f"{_say(path)}: nested deeper than {MAX_METADATA_DEPTH} levels", field="metadata")
+    if isinstance(value, dict) and type(value) is dict:
+        for key, item in value.items():
+            if type(key) is not str or not key.isascii():
+                check_text(f"a key of {_say(path)}", key)
+            path.append(key)
+            _check_plain(item, path)
+            path.pop()
+    elif isinstance(value, list) and type(value) is list:
+        for index, item in enumerate(value):
+            if type(item) is not str or not item.isascii():
+                path.append(index)
+                _check_plain(item, path)
+                path.pop()
+    elif type(value) is str and not value.isascii():
+        check_text(_say(path), value)
+    elif (why := _why_not(value)) is not None:
+        raise InvalidError(f"{_say(path)}: {why}", hint="keep it in the state", field="metadata")
+
+
+def _why_not(value: object) -> str | None:
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return None
+    if isinstance(value, int) and kind is int:
+        return None if -(1 << 63) <= value < 1 << 64 else "an integer beyond 64 bits"
+    if isinstance(value, float) and kind is float:
+        return None if isfinite(value) else f"{value} is not a JSON number"
+    return f"{kind.__name__} cannot stand in metadata"
+
+
+def _say(path: list[str | int]) -> str:
+    """Write a path as `metadata.steps[3].name`."""
+    said = [f"[{part}]" if isinstance(part, int) else f".{part[:40]}" for part in path]
+    return "".join(said)[1:]

@@ -1,14 +1,39 @@
-"""Tasks and branches as values."""
+"""Tasks, their branches, and the events of their append-only log (history and audit in one)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from lastgood.model.checkpoint import Head
 
 MAIN = "main"
+
+EventKind = Literal[
+    "created",
+    "branched",
+    "diverged",
+    "restored",
+    "switched",
+    "undone",
+    "redone",
+    "branch_deleted",
+    "step_failed",
+    "step_abandoned",
+    "taken_over",
+    "requested",
+    "request_met",
+    "request_refused",
+    "tagged",
+    "untagged",
+    "verified",
+    "deleted",
+    "undeleted",
+    "purged",
+    "task_deleted",
+    "repaired",
+]
 
 
 class TaskInfo(msgspec.Struct, frozen=True):
@@ -25,7 +50,7 @@ class TaskInfo(msgspec.Struct, frozen=True):
 
 
 class BranchInfo(msgspec.Struct, frozen=True):
-    """One line of a task's history. `origin` is the checkpoint it began from; None for the first."""
+    """A line of a task's history. `origin` is the checkpoint it began from; None for the first."""
 
     number: int
     id: str
@@ -43,3 +68,16 @@ class BranchInfo(msgspec.Struct, frozen=True):
     created_by: str
     metadata: dict[str, Any]
     deleted: bool = False
+
+
+class Event(msgspec.Struct, frozen=True):
+    """An entry of a task's log: what happened, to which checkpoint, by whom, when, in which correlation."""
+
+    sequence: int
+    kind: str
+    at: int
+    actor: str
+    correlation_id: str
+    branch_id: str
+    checkpoint_id: str | None
+    data: dict[str, Any]

@@ -16,9 +16,8 @@ from lastgood.catalog.contract import Catalog
 from lastgood.catalog.values import FILES, Actor, Blob, Commit, Committed, HistoryRange, Position, StoredCheckpoint
 from lastgood.errors import NotFoundError, UnavailableError
 from lastgood.model.checkpoint import Attestation, decode_record
-from lastgood.model.event import EventKind
 from lastgood.model.step import OpenStep
-from lastgood.model.task import MAIN, BranchInfo, TaskInfo
+from lastgood.model.task import MAIN, BranchInfo, EventKind, TaskInfo
 from lastgood.spool.absent import AbsentCatalog
 from lastgood.spool.entry import Entry, Waiting, is_provisional
 from lastgood.spool.file import SpoolFile, follow

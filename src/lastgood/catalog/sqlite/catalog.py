@@ -44,13 +44,12 @@ from lastgood.catalog.values import (
 )
 from lastgood.errors import NotFoundError
 from lastgood.model.checkpoint import Attestation, Head
-from lastgood.model.event import Event, EventKind
 from lastgood.model.identity import now
 from lastgood.model.journal import Journal
 from lastgood.model.lease import Lease
 from lastgood.model.request import Request
 from lastgood.model.step import OpenStep, Process
-from lastgood.model.task import BranchInfo, TaskInfo
+from lastgood.model.task import BranchInfo, Event, EventKind, TaskInfo
 
 if TYPE_CHECKING:
     from lastgood.catalog.upkeep import Audit, Corrections

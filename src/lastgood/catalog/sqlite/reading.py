@@ -22,8 +22,7 @@ from lastgood.catalog.values import (
 )
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import Attestation, Head, Placement, decode_plain, decode_record
-from lastgood.model.event import Event
-from lastgood.model.task import BranchInfo, TaskInfo
+from lastgood.model.task import BranchInfo, Event, TaskInfo
 
 SHIFT = 32
 MAX_SEQUENCE = (1 << SHIFT) - 1
