@@ -94,6 +94,14 @@ def test_the_commands_of_the_readme_exist() -> None:
     assert named <= set(re.findall(r"\./dev (\w+)", usage))
 
 
+@pytest.mark.parametrize("folder", ["src/lastgood", "tests"])
+def test_every_folder_is_on_the_map(folder: str) -> None:
+    contributing = (ROOT / "CONTRIBUTING.md").read_text()
+    the_map = contributing[contributing.index("## The map") : contributing.index("## Habits")]
+    folders = {path.name for path in (ROOT / folder).iterdir() if any(path.rglob("*.py"))}
+    assert folders <= set(re.findall(r"(\w+)/", the_map))
+
+
 def test_the_example_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text()
     example = re.search(r"```python\n(.*?)```", readme, re.DOTALL)

@@ -589,7 +589,7 @@ def _count_calls(before: Callable[[str, tuple[Any, ...]], None], replace: Callab
 def _in_a_process(script: Callable[[Path], None], folder: Path) -> None:
     """Run a function of this module alone in a process: it may fork, and give up its rights."""
     code = (
-        "import sys, pathlib; import tests.engine.test_restore_files as t; "
+        "import sys, pathlib; import tests.files.test_restore_files as t; "
         f"t.{script.__name__}(pathlib.Path(sys.argv[1]))"
     )
     command = [sys.executable, "-W", "error", "-c", code, str(folder)]
