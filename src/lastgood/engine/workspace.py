@@ -18,7 +18,7 @@ from lastgood.engine.checkpoint import Skipped
 from lastgood.errors import BusyError, UnavailableError
 from lastgood.files.capture import Captured, capture
 from lastgood.files.folders import Signature, signature, split
-from lastgood.files.index import Identity, Newest, StatIndex, identify
+from lastgood.files.index import Identity, Newest, StatIndex, identify, is_on_same, take_stamp
 from lastgood.files.lock import locked
 from lastgood.files.read import Content, LeftOut, ReadJob, read_jobs
 from lastgood.files.roots import Root, git_head, open_roots
@@ -194,8 +194,6 @@ class Workspace:
 
     def stamps(self) -> dict[str, int]:
         """The present by root, as its files are stamped: see `take_stamp`."""
-        from lastgood.files.probe import is_on_same, take_stamp
-
         with suppress(OSError, UnavailableError):
             make_private(self._store.filing.folder())
         own = str(self._folder)

@@ -1,4 +1,4 @@
-"""Carrying out a plan: by directory descriptors, never through a symbolic link, never over what was not captured.
+"""Applying a restore plan: by directory descriptors, never through a symbolic link, never over what was not captured.
 
 Two walks over the plan's steps. The first writes every new file under a temporary name beside its place, and nothing
 that is there changes; then all of it is made durable at once. The second removes and renames. So a full disk or a
@@ -48,8 +48,8 @@ class FailedPath(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """What is as the plan wants it now, and what is not and why. A folder that still holds something uncaptured
-    stays and is in neither."""
+    """A result: the paths that are as the plan wants them now, and those that are not. A folder that still holds
+    something uncaptured stays and is in neither."""
 
     restored: tuple[bytes, ...]
     deleted: tuple[bytes, ...]
@@ -97,7 +97,7 @@ def apply(
 
 
 class _Full(Exception):  # noqa: N818
-    """No space left."""
+    """An error of a disk without space."""
 
 
 class _Run:
@@ -194,7 +194,7 @@ class _Run:
         return step.old is not None
 
     def _write(self, file: File, folder: OpenFolder, name: bytes, *, sync: bool) -> None:
-        """Its content in a new file of that name, checked."""
+        """Write the content, checked, into a new file of that name."""
         descriptor = os.open(name, _CREATE, 0o600, dir_fd=folder.fd)
         try:
             hasher, size = sha256() if file.chunks is not None else None, 0
@@ -234,7 +234,7 @@ class _Run:
     def _walk(
         self, first: int, folder: OpenFolder, enter: Callable[[Enter, OpenFolder], OpenFolder | None]
     ) -> Generator[tuple[int, Step, OpenFolder]]:
-        """What is placed, and each folder when it is left, with the folder that it is in; not where `enter` says no."""
+        """Yield what is put and each folder that is left, and the folder around it; skip where `enter` gives none."""
         stack = [folder]
         index = first + 1
         try:
@@ -346,7 +346,7 @@ class _Run:
         os.unlink(step.name, dir_fd=folder.fd)
 
     def _place(self, step: PutFile, folder: OpenFolder) -> None:
-        """Put it there, if that destroys nothing."""
+        """Put a file or link in its place, if that destroys nothing."""
         try:
             if step.old is None and (staged := self._staged.get(self._at)) is not None:
                 if staged == step.name:
@@ -372,7 +372,7 @@ class _Run:
                     os.unlink(unused, dir_fd=folder.fd)
 
     def _put(self, step: PutFile, found: os.stat_result | None, folder: OpenFolder) -> None:
-        """In the place of exactly what was found."""
+        """Replace exactly what was found."""
         if isinstance(step.new, Link):
             name = next(self._names)
             os.symlink(step.new.target, name, dir_fd=folder.fd)
@@ -394,7 +394,7 @@ class _Run:
     # What both need.
 
     def _holds(self, step: PutFile | Remove, entry: File | Link, found: os.stat_result, folder: OpenFolder) -> bool:
-        """Whether what was found is this file (whatever its mode) or link."""
+        """Return whether what was found is this file (whatever its mode) or link."""
         if isinstance(entry, Link):
             return stat.S_ISLNK(found.st_mode) and os.readlink(step.name, dir_fd=folder.fd) == entry.target
         if not stat.S_ISREG(found.st_mode) or found.st_size != entry.size:
@@ -417,7 +417,7 @@ class _Run:
 
 
 def _find_ends(steps: tuple[Step, ...]) -> dict[int, int]:
-    """Where each folder that is entered is left."""
+    """Return the index of the step that leaves a folder, by that of the step that enters it."""
     ends, entered = {}, []
     for index, step in enumerate(steps):
         if isinstance(step, Enter):
@@ -428,7 +428,7 @@ def _find_ends(steps: tuple[Step, ...]) -> dict[int, int]:
 
 
 def _brings_content(step: PutFile | Enter) -> bool:
-    """Not only another mode, which no descriptor is at hand for to sync."""
+    """Return whether there is something to sync besides another mode, for which no descriptor is at hand."""
     return isinstance(step, Enter) or not (isinstance(step.new, File) and isinstance(step.old, File) and not step.size)
 
 
@@ -447,7 +447,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _sync_all(descriptor: int) -> None:
-    """Everything on this file system is durable afterwards."""
+    """Make everything on this file system durable."""
     import ctypes
 
     library = ctypes.CDLL(None, use_errno=True)
@@ -468,7 +468,7 @@ def _confirm(sync: Callable[[int], None], descriptor: int) -> None:
 
 
 class _Translated:
-    """What the system says about one path, as a reason; errors of this package (some are an OSError) pass."""
+    """A context that turns what the system says about a path into a reason; errors of this package pass."""
 
     def __enter__(self) -> None: ...
 

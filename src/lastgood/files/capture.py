@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from lastgood.files.rules.rules import Rules
 
 ROUNDS = 4
-"""How often folders that changed during the scan are looked at again."""
+"""How often folders that changed during the scan are visited again."""
 
 
 class Sink(Protocol):
-    """Where blobs go. What `has` says is there, the tree may name without putting it."""
+    """A place for blobs. What `has` says is there, a tree may name without putting it."""
 
     def has(self, ids: Sequence[bytes]) -> set[bytes]:
-        """Which of these blobs are stored already."""
+        """Return which of these blobs are stored already."""
 
     def put(self, data: bytes) -> bytes:
         """Store a blob, once, and give its id; raises errors of lastgood only."""
 
 
 class Watch(Protocol):
-    """What a `Watcher` does for a capture."""
+    """A `Watcher`, as a capture uses it."""
 
     def add(self, path: bytes, folder: int, /) -> None: ...
 
@@ -46,8 +46,11 @@ class Watch(Protocol):
 
 
 class Captured(NamedTuple):
-    """`file_count` counts files and links, `new_bytes` the content that had to be read, stored before or not. `newest`
-    looks for what changed last."""
+    """A captured root.
+
+    `file_count` counts files and links, `new_bytes` the content that had to be read, stored before or not. `newest`
+    finds what changed last.
+    """
 
     tree: bytes
     file_count: int
@@ -75,7 +78,7 @@ def capture(
     changed: Changed | None = None,
     watch: Watch | None = None,
 ) -> Captured:
-    """The root as it lies there, as trees and blobs in the sink. The index is brought up to date, not saved.
+    """Put the root as it lies there into the sink, as trees and blobs. The index is brought up to date, not saved.
 
     `files`: only these, whatever the rules say; a folder among them stands for all that is in it. `leave`: real paths
     that belong to the store. `trusted`: a tree of this root whose blobs are sure to be stored; what else the index
@@ -84,19 +87,19 @@ def capture(
     A file for which `is_open` holds is not opened here, and one that was opened is given back through `close`, since
     closing a file drops the locks that this process holds on it. Such files go to `read_apart`, and so do SQLite
     databases and what lies beside them; without it, an open file is unreadable and a database a file like any other.
-    `read_files` reads the others, in other processes perhaps; what has to be read apart it hands back. `expect` is told
+    `read_files` reads the others, in other processes perhaps; what has to be read apart it hands back. `expect` gets
     early what it will be asked for.
 
     `changed`: all that has changed since the index was last brought up to date; if the trusted tree is the one that
-    came of that, only these folders are looked at. `watch` knew it, perhaps; it is told of every folder.
+    came of that, only these folders are visited. `watch` gets every folder before it is listed.
     """
-    wanted = None if files is None else _tell_wanted(files)
+    wanted = None if files is None else _name_wanted(files)
     records = index.folders if wanted is None else index.listed
     is_trusted = trusted is not None and b"" in records and records[b""].id == trusted
     read = read_files or partial(read_jobs, put=sink.put, is_open=is_open, close=close, databases=read_apart is None)
     began_ns = time.time_ns()
 
-    def look_at(changed: Changed | None) -> tuple[Scan, _Reader, list[LeftOut] | None]:
+    def scan_root(changed: Changed | None) -> tuple[Scan, _Reader, list[LeftOut] | None]:
         scan = Scan(
             walk,
             rules.enter if wanted is None else None,
@@ -111,13 +114,13 @@ def capture(
         )
         scan.begin()
         reader = _Reader(root.path, scan, sink, read, read_apart, is_trusted)
-        return scan, reader, _settle(scan, reader, watch)
+        return scan, reader, _read_until_stable(scan, reader, watch)
 
     try:
         with Walk(root.path) as walk:
-            scan, reader, restless = look_at(changed if is_trusted and wanted is None else None)
+            scan, reader, restless = scan_root(changed if is_trusted and wanted is None else None)
             if restless is None:
-                scan, reader, restless = look_at(None)
+                scan, reader, restless = scan_root(None)
     except OSError as error:
         if isinstance(error, CheckpointError):
             raise
@@ -130,16 +133,16 @@ def capture(
     return Captured(top.id, top.files, top.size, tuple(skipped), wanted is not None, reader.new_bytes, newest)
 
 
-def _settle(scan: Scan, reader: _Reader, watch: Watch | None) -> list[LeftOut] | None:
-    """Read, and look again until nothing has moved meanwhile; the folders that would not come to rest.
+def _read_until_stable(scan: Scan, reader: _Reader, watch: Watch | None) -> list[LeftOut] | None:
+    """Read, and scan again until nothing has moved meanwhile; return the folders that kept changing.
 
-    None when folders came and went meanwhile, when files changed that have other names, or when nobody knows what has
-    changed: everything has to be looked at.
+    None when folders came and went meanwhile, when files changed that have other names, or when it is not known what
+    has changed: everything has to be scanned.
     """
     reader.read()
     moved: list[bytes] = []
     for _ in range(ROUNDS):
-        moved = scan.look_again()
+        moved = scan.revisit()
         is_wider = False
         if scan.is_partial and watch is not None:  # a file may have moved from a folder that is looked at into another
             meanwhile = watch.look()
@@ -153,7 +156,7 @@ def _settle(scan: Scan, reader: _Reader, watch: Watch | None) -> list[LeftOut] |
 
 
 class _Reader:
-    """Gets the content that the scan found wanting."""
+    """A reader of the content that the scan found missing."""
 
     def __init__(
         self,
@@ -187,7 +190,7 @@ class _Reader:
             self._refuse(job, LeftOut(job.path, "unreadable", "this process has the file open"))
 
     def _take(self, jobs: list[ReadJob], answers: Iterator[Content | LeftOut | ReadJob]) -> list[ReadJob]:
-        """Note what was read; the jobs that were handed back."""
+        """Note what was read; return the jobs that were handed back."""
         returned = []
         for job, answer in zip(jobs, answers, strict=True):
             if isinstance(answer, Content):
@@ -205,7 +208,7 @@ class _Reader:
         self._scan.visits[folder].refuse(name, skipped)
 
     def _demand_missing(self, visits: Iterable[Visit]) -> None:
-        """What the index knows of a file is worth nothing when the blobs are not stored."""
+        """Have files read that the index knows, but whose blobs are not stored."""
         needed = [(visit, {name: _blobs_of(visit.entries[name], visit) for name in visit.reused}) for visit in visits]
         ids = {blob for _, files in needed for blobs in files.values() for blob in blobs or ()}
         stored = self._sink.has(sorted(ids)) if ids else set()
@@ -216,7 +219,7 @@ class _Reader:
 
 
 def _blobs_of(entry: Entry, visit: Visit) -> list[bytes] | None:
-    """The blobs of a file; None when they are not known."""
+    """Return the blobs of a file; None when they are not known."""
     assert isinstance(entry, File)
     if entry.chunks is None:
         return [entry.digest]
@@ -225,7 +228,7 @@ def _blobs_of(entry: Entry, visit: Visit) -> list[bytes] | None:
 
 
 class _Builder:
-    """Makes the trees, and the records for the next capture."""
+    """A builder of the trees, and of the records for the next capture."""
 
     def __init__(self, scan: Scan, old: dict[bytes, FolderRecord], sink: Sink, is_trusted: bool, began_ns: int) -> None:
         self._scan = scan
@@ -235,7 +238,7 @@ class _Builder:
         self._began_ns = began_ns
         self.records: dict[bytes, FolderRecord] = dict(old) if scan.is_partial else {}
         self._above = _above(scan.visits) if scan.is_partial else set()
-        """The folders of which something below was looked at."""
+        """The folders of which something below was visited."""
 
     def build(self, path: bytes) -> FolderRecord:
         visit = self._scan.visits.get(path)
@@ -313,7 +316,7 @@ class _Builder:
         return old.id if self._is_trusted and old is not None and old.tree == tree else self._sink.put(tree)
 
     def _trust(self, visit: Visit, name: bytes) -> Signature | None:
-        """What the next capture may compare with: nothing, if a later write could look the same."""
+        """Return what the next capture may compare with: nothing, if a later write could look the same."""
         seen = visit.signatures.get(name)
         entry = visit.entries.get(name)
         can_be_known = isinstance(entry, File | Link) or (isinstance(entry, Left) and entry.why == "special")
@@ -328,8 +331,8 @@ def _above(paths: Iterable[bytes]) -> set[bytes]:
     return above
 
 
-def _tell_wanted(files: Iterable[bytes]) -> dict[bytes, set[bytes]]:
-    """The names to look at in each folder on the way to a listed path; InvalidError for what is no path below."""
+def _name_wanted(files: Iterable[bytes]) -> dict[bytes, set[bytes]]:
+    """Return the names to capture in each folder on the way to a listed path; InvalidError for no path below."""
     listed = set(files)
     wanted: dict[bytes, set[bytes]] = {b"": set()}
     for path in sorted(listed):
@@ -355,7 +358,7 @@ def _missing(files: Iterable[bytes], scan: Scan) -> Iterator[LeftOut]:
 
 
 def _below(root: str, paths: Iterable[str]) -> dict[bytes, set[bytes]]:
-    """Which names, in which folders of the root, these absolute paths are."""
+    """Return these absolute paths as names in folders of the root, as far as they lie in it."""
     start = os.fsencode(root.rstrip("/")) + b"/"
     names: dict[bytes, set[bytes]] = {}
     for path in map(os.fsencode, paths):

@@ -37,17 +37,17 @@ _TEMPORARY = re.compile(rb"\.lastgood-[0-9a-f]{16}-[0-9a-f]+\.tmp")
 
 
 def is_temporary(name: bytes) -> bool:
-    """Whether a restore calls its temporary files so; these are never captured."""
+    """Return whether it is the name of a restore's temporary file; these are never captured."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
 def open_folder(folder: int, name: bytes) -> int:
-    """A descriptor of the folder of that name; OSError as the system says it (`GONE`: not a folder)."""
+    """Open the folder of that name; OSError as the system says it (`GONE`: not a folder)."""
     return os.open(name, _FOLDER, dir_fd=folder)
 
 
 def open_file(folder: int, name: bytes) -> int:
-    """A descriptor for reading. What it is of, only fstat tells."""
+    """Open what has that name for reading; fstat tells what it is."""
     return os.open(name, _FILE, dir_fd=folder)
 
 
@@ -56,13 +56,13 @@ def join(path: bytes, name: bytes) -> bytes:
 
 
 def split(path: bytes) -> tuple[bytes, bytes]:
-    """The folder that it lies in, and its name there."""
+    """Return the folder that it lies in, and its name there."""
     folder, _, name = path.rpartition(b"/")
     return folder, name
 
 
 class Walk:
-    """Goes from folder to folder below a root and keeps the folders on the way open. One thread at a time."""
+    """A walk from folder to folder below a root that keeps the folders on the way open. One thread at a time."""
 
     def __init__(self, root: str) -> None:
         self._names: list[bytes] = []
@@ -73,7 +73,7 @@ class Walk:
         return self._opened[0]
 
     def folder(self, path: bytes) -> int:
-        """A descriptor of the folder, good until the next call; OSError when it cannot be reached."""
+        """Return a descriptor of the folder, good until the next call; OSError when it cannot be reached."""
         names = path.split(b"/") if path else []
         shared = 0
         for ours, wanted in zip(self._names, names, strict=False):
@@ -104,7 +104,7 @@ class Walk:
 
 
 class Refused(Exception):  # noqa: N818
-    """A step that would destroy something, or be led elsewhere."""
+    """An error of a step that would destroy something, or be led elsewhere."""
 
 
 class OpenFolder:
@@ -141,7 +141,7 @@ class OpenFolder:
             return None
 
     def open(self, name: bytes) -> OpenFolder:
-        """A folder in this one; one that may not be read is made readable."""
+        """Open a folder in this one; one that may not be read is made readable."""
         try:
             return OpenFolder(open_folder(self.fd, name))
         except PermissionError:
@@ -162,7 +162,7 @@ class OpenFolder:
 
 
 def hash_file(name: bytes, found: os.stat_result, folder: OpenFolder) -> bytes | None:
-    """None when it changes meanwhile."""
+    """Return the SHA-256 of what was found; None when it changes meanwhile."""
     descriptor = open_file(folder.fd, name)
     try:
         if signature(os.fstat(descriptor)) != signature(found):
@@ -191,7 +191,7 @@ def set_mode(folder: int, name: bytes, mode: int, kind: int) -> None:
 
 
 def rename_exclusively(folder: OpenFolder, old: bytes, new: bytes) -> None:
-    """FileExistsError when there is something; where the system cannot do it in one call, looked at just before."""
+    """Rename unless there is something (FileExistsError); checked just before where no single call does both."""
     import ctypes
 
     rename, flag = _find_exclusive_rename()
@@ -235,7 +235,7 @@ def remove_temporary(root_path: str) -> list[bytes]:
 
 
 def _remove_temporary_in(folder: int, path: bytes, removed: list[bytes]) -> list[bytes]:
-    """Remove what is temporary here; the names of the folders below."""
+    """Remove temporary files in one folder; return the names of the folders below."""
     with os.scandir(folder) as entries:
         found = [(os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries]
     for name in (name for name, is_folder in found if not is_folder and is_temporary(name)):

@@ -10,8 +10,9 @@ import errno
 import os
 import stat
 import struct
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
@@ -29,10 +30,14 @@ _HEAD = struct.Struct(f"<Q{SIZE}s")
 _signatures = msgspec.msgpack.Decoder(list[Signature | None])
 _CLOCK_NS = 20_000_000
 _WHOLE_SECONDS_NS = 2_000_000_000
+PATIENCE_SECONDS = 0.05
+"""Longer than any tick of the kernel's clock; file systems that count in whole seconds are not waited for."""
+_PAUSE_SECONDS = 0.0002
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def is_settled(seen: Signature, began_ns: int) -> bool:
-    """Whether a write after `began_ns` is sure to give the file another stamp.
+    """Return whether a write after `began_ns` is sure to give the file another stamp.
 
     Files are stamped with the kernel's coarse clock, which lags by up to one tick, 10 ms at 100 Hz: two of them, then.
     A stamp of whole seconds may come from a file system that knows nothing finer; FAT counts in steps of two.
@@ -41,12 +46,64 @@ def is_settled(seen: Signature, began_ns: int) -> bool:
     return max(seen[2], seen[3]) < began_ns - margin
 
 
+def take_stamp(folders: Sequence[str]) -> int:
+    """Return a stamp (ctime) that no change made so far exceeds, and every change made from now on does.
+
+    It is found with a file that is written there and never seen, in the first of the folders, which are on the same
+    file system, that can be written to. Before
+    Linux 6.13 files are stamped in ticks of up to 10 ms: it takes until the next one, so that a change right after it
+    does not pass for one before. Where nothing can be written, the clock is asked, and the rest of a tick is in doubt.
+    """
+    for folder in folders:
+        with suppress(OSError), _unseen_file(folder) as descriptor:
+            stamp = os.fstat(descriptor).st_ctime_ns
+            _wait_beyond(stamp, descriptor)
+            return stamp
+    return time.time_ns()
+
+
+def is_on_same(one: str, other: str) -> bool:
+    """Return whether both folders are there, on the same file system."""
+    try:
+        return os.stat(one).st_dev == os.stat(other).st_dev  # noqa: PTH116
+    except OSError:
+        return False
+
+
+@contextmanager
+def _unseen_file(folder: str) -> Iterator[int]:
+    descriptor = _open_unseen(folder)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _open_unseen(folder: str) -> int:
+    """Open a file without a name, which does not even touch the folder; else one that loses its name at once."""
+    if hasattr(os, "O_TMPFILE"):
+        with suppress(OSError):  # not every file system has it
+            return os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+    path = f"{folder}/.lastgood-{os.urandom(8).hex()}-0.tmp"  # as captures know it, see `folders.is_temporary`
+    descriptor = os.open(path, _NEW, 0o600)
+    os.unlink(path)  # noqa: PTH108
+    return descriptor
+
+
+def _wait_beyond(stamp: int, descriptor: int) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    os.utime(descriptor)
+    while os.fstat(descriptor).st_ctime_ns <= stamp and time.monotonic() < deadline:
+        time.sleep(_PAUSE_SECONDS)
+        os.utime(descriptor)
+
+
 Identity = tuple[int, int, int]
 """Inode, mtime_ns and size of a file in which an index is kept: it grows, or is another one, when one is saved."""
 
 
 def identify(file: Path) -> Identity | None:
-    """Which index lies there; None when there is none."""
+    """Return the identity of the index that lies there; None when there is none."""
     try:
         found = file.stat()
     except OSError:
@@ -55,7 +112,7 @@ def identify(file: Path) -> Identity | None:
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One name in a folder that was not captured, and why; or ("rules") a file of ignore rules that do not all hold."""
+    """A name in a folder that was not captured, and why; or ("rules") a file of ignore rules that do not all hold."""
 
     name: bytes
     why: Why | Literal["rules"]
@@ -63,7 +120,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class FolderRecord(msgspec.Struct, frozen=True, array_like=True):
-    """One folder as it was captured."""
+    """A folder as it was captured."""
 
     listing: bytes
     """`list_names` of it."""
@@ -85,15 +142,15 @@ class FolderRecord(msgspec.Struct, frozen=True, array_like=True):
     lists: tuple[bytes, ...] = ()
     """The chunk lists of the large files in it, encoded."""
     is_sure: bool = True
-    """False: the next capture has to look at each name."""
+    """False: the next capture has to examine each name."""
     is_restless: bool = False
-    """The next capture has to look at the folder, even if it is told that nothing has changed there."""
+    """The next capture has to visit the folder, even if nothing is known to have changed there."""
     newest: tuple[int, bytes] = (0, b"")
     """The ctime and the name of what changed last in it; folders and what was left out do not count. Without a name it
     is the folder itself, which was moved."""
 
     def known(self) -> dict[bytes, tuple[Signature, Entry]]:
-        """What may be trusted of the names in it; folders are not among them."""
+        """Return what may be trusted of the names in it; folders are not among them."""
         entries = {entry.name: entry for entry in decode_tree(self.tree, self.id)}
         names = name_others(self.listing, split(self.left))
         return {
@@ -103,24 +160,24 @@ class FolderRecord(msgspec.Struct, frozen=True, array_like=True):
         }
 
     def entries(self) -> dict[bytes, Entry]:
-        """All of its tree but the folders."""
+        """Return all of its tree but the folders."""
         return {entry.name: entry for entry in decode_tree(self.tree, self.id) if not isinstance(entry, Folder)}
 
     def folders(self) -> dict[bytes, int]:
-        """The folders of its tree and their modes, in the order of the listing."""
+        """Return the folders of its tree and their modes, in the order of the listing."""
         modes = {entry.name: entry.mode for entry in decode_tree(self.tree, self.id) if isinstance(entry, Folder)}
         return {name: modes[name] for name in split(self.listing.partition(b"\0\0")[2]) if name in modes}
 
 
 class Newest(NamedTuple):
-    """`path` was changed, made or moved to where it is at `stamp`; nothing that was captured was later than that."""
+    """A last change: `path` was changed, made or moved at `stamp`; nothing that was captured changed later."""
 
     stamp: int
     path: bytes
 
 
 def find_newest(records: Mapping[bytes, FolderRecord]) -> Newest:
-    """Of all that was captured, by folder."""
+    """Find the last change to all that was captured, by folder."""
     stamp, name, folder = max([(*record.newest, path) for path, record in records.items()])
     return Newest(stamp, join(folder, name) if name else folder)
 
@@ -130,7 +187,7 @@ def list_names(names: list[bytes], folders: list[bytes]) -> bytes:
 
 
 def name_others(listing: bytes, left: Collection[bytes]) -> list[bytes]:
-    """The names in it that are neither folders nor left out by a rule."""
+    """Return the names in it that are neither folders nor left out by a rule."""
     names, _, folders = listing.partition(b"\0\0")
     other = {*split(folders), *left}
     return [name for name in split(names) if name not in other]
@@ -148,7 +205,7 @@ class _Content(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Changes(msgspec.Struct, frozen=True, array_like=True):
-    """What became of records since; None: they are gone."""
+    """A change of records; None: they are gone."""
 
     folders: dict[bytes, FolderRecord | None]
     listed: dict[bytes, FolderRecord | None]
@@ -159,13 +216,13 @@ _changes = msgspec.msgpack.Decoder(_Changes)
 
 
 class StatIndex:
-    """The records of one root, by path. Whoever uses it holds the lock of the workspace.
+    """An index of one root: its records by path. Used with the workspace's lock held.
 
     Its file begins with all records. What changed is appended, until that is half as much again.
     """
 
     def __init__(self, file: Path | None = None, root: str = "", store: str = "") -> None:
-        """An empty one; without a file it lives in memory alone."""
+        """Make an empty one; without a file it lives in memory alone."""
         self._file = file
         self._owner = os.fsencode(root), store
         self._changes = _Changes({}, {})
@@ -177,7 +234,7 @@ class StatIndex:
 
     @classmethod
     def load(cls, file: Path, root: str, store: str = "") -> Self:
-        """What was saved for this root and store; empty when it is missing, damaged or someone else's.
+        """Load what was saved for this root and store; empty when it is missing, damaged or another one's.
 
         Changes that are damaged count for nothing, nor do those after them: older records only tell less.
         """
@@ -221,7 +278,7 @@ class StatIndex:
             self.folders = records
 
     def save(self) -> bool:
-        """Not synced: a cache that a power loss damages is found to be so. False: the next capture reads more."""
+        """Save it, not synced: damage by a power loss is noticed. False: it failed, and the next capture reads more."""
         if self._file is None or not (self._changes.folders or self._changes.listed):
             return self._file is not None
         part = _seal(self._changes)
@@ -237,7 +294,7 @@ class StatIndex:
         return True
 
     def _write(self, place: Path, data: bytes) -> None:
-        """At once, or not at all."""
+        """Write the whole file, at once or not at all."""
         temporary = place.with_name(f"{place.name}.{os.getpid()}.tmp")
         try:
             make_private(place.parent)
@@ -263,7 +320,7 @@ def _seal(content: _Content | _Changes) -> bytes:
 
 
 def _part(data: bytes, at: int) -> bytes | None:
-    """What was sealed there; None if it is damaged, or if there is nothing."""
+    """Return what was sealed there; None if it is damaged, or if there is nothing."""
     if len(data) < at + _HEAD.size:
         return None
     length, expected = _HEAD.unpack_from(data, at)
@@ -280,7 +337,7 @@ def _apply(records: dict[bytes, FolderRecord], changes: dict[bytes, FolderRecord
 
 
 def _open_private(path: str, flags: int) -> int:
-    """OSError also when there is something else than a file: a fifo would be waited for."""
+    """Open a regular file; OSError also for anything else: a fifo would be waited for."""
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor

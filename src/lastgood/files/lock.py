@@ -21,7 +21,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 
 @contextmanager
 def locked(roots: Sequence[Root], folder: Path, *, seconds: float = 30) -> Iterator[None]:
-    """Hold every root for as long as the block runs. BusyError when someone else has one for so many seconds, or a
+    """Hold every root for as long as the block runs. BusyError when another has one for so many seconds, or a
     folder above or below it.
 
     `folder` keeps the lock files, which stay there. The thread that is inside may enter again. A child that is forked
@@ -35,7 +35,7 @@ def locked(roots: Sequence[Root], folder: Path, *, seconds: float = 30) -> Itera
 
 
 def _lock_files(folder: Path, roots: Sequence[Root]) -> dict[str, tuple[Root, bool]]:
-    """That of each root, for oneself; and those of all folders above it, shared with whoever is below them, too.
+    """Return the lock file of each root, to be held alone, and those of the folders above it, to be held shared.
 
     Six folders deep that takes 65 us more than the root's alone.
     """
@@ -54,7 +54,7 @@ def _lock_file(folder: Path, path: str) -> str:
 
 
 class _Held:
-    """The locks of this process. Threads shut each other out like processes: each opens the file for itself."""
+    """A table of this process's locks. Threads shut each other out like processes: each opens the file for itself."""
 
     def __init__(self) -> None:
         self.renew_locks(inherited=False)
@@ -98,7 +98,7 @@ class _Held:
         self._opening.release()
 
     def renew_locks(self, inherited: bool = True) -> None:
-        """In a child: a descriptor that is shared with the parent would keep its lock when the parent is gone."""
+        """Close inherited descriptors in a child: they would keep the parent's locks when the parent is gone."""
         for descriptor in self._descriptors if inherited else ():
             os.close(descriptor)
         self._opening = threading.Lock()
@@ -127,7 +127,7 @@ def _open(file: str) -> int:
 
 
 def _close(descriptor: int) -> None:
-    """Unlocked first: a process that is just being started has a copy until it runs its own program."""
+    """Unlock, then close: a process that is just being started has a copy until it runs its own program."""
     import fcntl
 
     try:

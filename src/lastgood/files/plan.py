@@ -18,7 +18,7 @@ Read = Callable[[bytes], bytes]
 
 
 class Enter(NamedTuple):
-    """Go into a folder: to `make` it, to `pass` through (it is made, too, if it is missing), to `alter` its mode in
+    """A step into a folder: to `make` it, to `pass` through (it is made, too, if it is missing), to `alter` its mode in
     the end, or to `empty` it."""
 
     path: bytes
@@ -31,7 +31,7 @@ class Enter(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """Done with the folder: remove it if it is empty now, else give it `mode` (None: the one that was found)."""
+    """A step out of a folder: remove it if it is empty now, else give it `mode` (None: the one that was found)."""
 
     path: bytes
     name: bytes
@@ -41,7 +41,7 @@ class Leave(NamedTuple):
 
 
 class Remove(NamedTuple):
-    """Remove a file or link that still is what it was when it was captured."""
+    """A removal of a file or link that still is what it was when it was captured."""
 
     path: bytes
     name: bytes
@@ -51,7 +51,7 @@ class Remove(NamedTuple):
 
 
 class PutFile(NamedTuple):
-    """Put a file or link there. `old` is what may be overwritten; None: nothing may."""
+    """A file or link to put there. `old` is what may be overwritten; None: nothing may."""
 
     path: bytes
     name: bytes
@@ -62,7 +62,7 @@ class PutFile(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many bytes there are to write."""
+        """The bytes to write."""
         if isinstance(self.old, File) and isinstance(self.new, File) and self.old.digest == self.new.digest:
             return 0
         return self.new.size if isinstance(self.new, File) else 0
@@ -72,10 +72,13 @@ Step = Enter | Leave | Remove | PutFile
 
 
 class RestorePlan(NamedTuple):
-    """`restored` and `deleted`: the paths that are written, made or changed, and those that go. `kept`: captured now,
+    """A plan of a restore.
+
+    `restored` and `deleted`: the paths that are written, made or changed, and those that go. `kept`: captured now,
     left out by the target, and so left alone. `announced`: what is written and runs without being asked for (see
     `is_announced`). `uncaptured`: what is to be written where something may lie that the present tree does not hold;
-    such a step fails if something does, unless it was saved by name. `size`: bytes to write."""
+    such a step fails if something does, unless it was saved by name. `size`: bytes to write.
+    """
 
     steps: tuple[Step, ...]
     restored: tuple[bytes, ...]
@@ -86,14 +89,14 @@ class RestorePlan(NamedTuple):
     size: int
 
     def changes_paths(self) -> list[bytes]:
-        """Every path on disk that applying may overwrite, change or remove."""
+        """Return every path on disk that applying may overwrite, change or remove."""
         overwritten = (step.path for step in self.steps if isinstance(step, PutFile | Remove) and step.old is not None)
         altered = (step.path for step in self.steps if isinstance(step, Enter) and step.what == "alter")
         removed = (step.path for step in self.steps if isinstance(step, Leave) and step.remove)
         return sorted({*overwritten, *altered, *removed, *self.uncaptured})
 
     def touches_folders(self) -> set[bytes]:
-        """Every folder in which applying may change something, those above what comes or goes among them."""
+        """Return every folder in which applying may change something, those above what comes or goes among them."""
         folders = {step.path for step in self.steps if isinstance(step, Enter)}
         return folders | {step.path.rpartition(b"/")[0] for step in self.steps}
 
@@ -107,7 +110,7 @@ def make_plan(
     only: Selection = EVERYTHING,
     saved: bytes | None = None,
 ) -> RestorePlan:
-    """How to get from the tree `present`, captured just before, to the tree `target` (None: an empty directory).
+    """Plan how to get from the tree `present`, captured just before, to the tree `target` (None: an empty directory).
 
     Nothing goes that `present` does not hold or that `target` mentions. `partial`: `target` holds a list of files;
     nothing else is touched, and nothing that `only` does not select. `saved`: the partial tree of uncaptured paths that
@@ -131,10 +134,13 @@ def make_plan(
 
 
 def is_announced(path: bytes) -> bool:
-    """Whether a file there is run, or obeyed, by a tool that nobody named: on entering the folder (direnv, mise), on
-    opening it (editors, agents, dev containers), on committing or pushing (hooks, workflows), or when an interpreter
-    or a package manager starts. What runs only when its user says so (Makefile, package.json, conftest.py) is source
-    like any other: announcing it with every restore would teach people not to read the warning."""
+    """Return whether a file there is run, or obeyed, by a tool that nobody named.
+
+    That is: on entering the folder (direnv, mise), on opening it (editors, agents, dev containers), on committing or
+    pushing (hooks, workflows), or when an interpreter or a package manager starts. What runs only when its user says so
+    (Makefile, package.json, conftest.py) is source like any other: announcing it with every restore would teach people
+    not to read the warning.
+    """
     parts = path.lower().split(b"/")
     if parts[-1] in _FILES or parts[-1].endswith(b".pth") or not _FOLDERS.isdisjoint(parts):
         return True
@@ -177,7 +183,7 @@ class _Planner:
         self.kept: list[bytes] = []
 
     def plan(self, root: _Visit) -> list[Step]:
-        """Depth first without recursion: a tree may be deeper than Python's stack."""
+        """Walk depth first without recursion: a tree may be deeper than Python's stack."""
         steps: list[Step] = []
         waiting: list[_Visit | Step] = [root]
         while waiting:
@@ -193,7 +199,7 @@ class _Planner:
         return steps
 
     def _expand(self, visit: _Visit) -> list[_Visit | Step]:
-        """What happens in one folder: first what goes, then what comes."""
+        """Return what happens in one folder: first what goes, then what comes."""
         if visit.target == visit.present:
             return []
         wanted, there, saved = self._entries(visit.target), self._entries(visit.present), self._entries(visit.saved)
@@ -223,7 +229,7 @@ class _Planner:
         return [*going, *_mark_late(going, coming)]
 
     def _clear(self, path: bytes, old: Entry | None, new: Entry | None, chosen: bool) -> Iterator[_Visit | Step]:
-        """What must go before `new` can come."""
+        """Yield what must go before `new` can come."""
         name = path.rpartition(b"/")[2]
         if isinstance(old, Folder) and not isinstance(new, Folder) and not self._partial:
             replaced = new is not None and chosen
@@ -269,14 +275,14 @@ def _is_idle(enter: Enter, leave: Leave) -> bool:
 
 
 def _is_same(new: Entry | None, old: Entry | None) -> bool:
-    """Two folders never are: what is below decides, and equal ones cost nothing there."""
+    """Compare entries; folders whole: what is below decides, and equal ones cost nothing there."""
     if isinstance(new, Folder) and isinstance(old, Folder):
         return new == old
     return _is_same_content(new, old) and getattr(new, "mode", None) == getattr(old, "mode", None)
 
 
 def _is_same_content(new: Entry | None, old: Entry | None) -> bool:
-    """How a file was cut into chunks does not matter."""
+    """Compare content; how a file was cut into chunks does not matter."""
     if isinstance(new, File) and isinstance(old, File):
         return new.digest == old.digest
     return new == old
@@ -293,7 +299,7 @@ def _mark_late(going: list[_Visit | Step], coming: list[_Visit | Step]) -> Itera
 
 
 def _fold(name: bytes) -> str:
-    """The same for names that some file system takes for one and the same."""
+    """Return the same text for names that some file system takes for one and the same."""
     from unicodedata import normalize
 
     return normalize("NFC", normalize("NFC", name.decode("utf-8", "surrogateescape")).casefold())

@@ -35,7 +35,7 @@ Close = Callable[[int, os.stat_result], None]
 
 
 class LeftOut(NamedTuple):
-    """Something that is not in the tree, or only as left out, and why; "missing" is not in the tree at all. "rules" of
+    """A path that is not in the tree, or only as left out, and why; "missing" is not in the tree at all. "rules" of
     an ignore file do not all hold."""
 
     path: bytes
@@ -53,7 +53,7 @@ class ReadJob(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What a file held while its signature was `seen`. `chunks` is the id of `listing`, the encoded chunk list."""
+    """A file's content while its signature was `seen`. `chunks` is the id of `listing`, the encoded chunk list."""
 
     size: int
     digest: bytes
@@ -104,7 +104,7 @@ def read_jobs(
 
 
 def refuse(path: bytes, error: OSError) -> LeftOut:
-    """What a file or folder that cannot be opened is reported as; raises what is no fault of its own."""
+    """Return what a file or folder that cannot be opened is reported as; raise what is no fault of its own."""
     if isinstance(error, CheckpointError):  # some are OSErrors, too: a full disk must not pass for an unreadable file
         raise error
     if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
@@ -117,7 +117,7 @@ def refuse(path: bytes, error: OSError) -> LeftOut:
 def read_content(
     folder: int, name: bytes, seen: Signature, put: Put, *, close: Close = close_file, databases: bool = True
 ) -> Content | Literal["replaced", "unstable", "database"]:
-    """The content of the file that was `seen` in the folder, as it was at one moment; OSError as the system says it.
+    """Read the file that was `seen` in the folder, as it was at one moment; OSError as the system says it.
 
     "replaced": something else lies there now. "unstable": it changed each time that it was read. "database": it is one,
     and `databases` are not to be read as they are.

@@ -32,7 +32,7 @@ class Root(NamedTuple):
 def open_roots(
     workspace: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]], *, store: Sequence[str] = ()
 ) -> tuple[Root, ...]:
-    """The roots of a workspace, by name. `store` are the folders that the store itself lies in.
+    """Return the roots of a workspace, by name. `store` are the folders that the store itself lies in.
 
     InvalidError for what is no folder, for the root of the file system, the home directory, a folder of the store,
     and for folders that lie in each other.
@@ -87,7 +87,7 @@ def _to_real(path: object) -> str:
 
 
 def _homes() -> list[str]:
-    """The home directory as the environment says, and as the system says."""
+    """Return the home directory as the environment says, and as the system says."""
     homes = [os.path.expanduser("~")]  # noqa: PTH111
     try:
         import pwd
@@ -107,7 +107,7 @@ def _refuse_overlap(one: Root, other: Root) -> None:
 
 
 def _is_within(path: str, folder: str) -> bool:
-    """Also where names differ and the folder is the same one: another mount, or names without case."""
+    """Return whether it lies in the folder, also by another name: another mount, or names without case."""
     while not _is_same(path, folder):
         above = os.path.dirname(path)  # noqa: PTH120
         if above == path:
@@ -124,8 +124,8 @@ def _is_same(one: str, other: str) -> bool:
 
 
 def git_head(root: Root) -> str | None:
-    """The commit that the repository in `root` stands on; the branch while it has none; None when that is not to be
-    had. Reads little and never raises."""
+    """Return the commit that the repository in `root` stands on; the branch while it has none; None when that is not
+    to be had. Reads little and never raises."""
     folder = _git_folder(root)
     if folder is None:
         return None
@@ -144,13 +144,13 @@ def git_head(root: Root) -> str | None:
 
 
 def git_exclude(root: Root) -> bytes:
-    """The text of the repository's info/exclude; empty when there is none."""
+    """Return the text of the repository's info/exclude; empty when there is none."""
     folder = _git_folder(root)
     return b"" if folder is None else _read(f"{_common_folder(folder)}/info/exclude", MAX_EXCLUDE) or b""
 
 
 def _git_folder(root: Root) -> str | None:
-    """`.git`, or the folder that a file of this name names."""
+    """Return `.git`, or the folder that a file of this name names."""
     place = os.path.join(root.path, ".git")  # noqa: PTH118
     if os.path.isdir(place):  # noqa: PTH112
         return place
@@ -161,7 +161,7 @@ def _git_folder(root: Root) -> str | None:
 
 
 def _common_folder(folder: str) -> str:
-    """Where a worktree's branches are: in the repository that it belongs to."""
+    """Return where a worktree's branches are: in the repository that it belongs to."""
     text = _read(f"{folder}/commondir", MAX_SMALL)
     return folder if text is None else _resolve(folder, text) or folder
 
@@ -172,7 +172,7 @@ def _resolve(folder: str, text: bytes) -> str | None:
 
 
 def _to_branch(text: bytes) -> str:
-    """The branch that a symbolic reference names; empty when it is none, or one that leads elsewhere."""
+    """Return the branch that a symbolic reference names; empty when it is none, or one that leads elsewhere."""
     try:
         name = text.removeprefix(b"ref:").strip().decode() if text.startswith(b"ref:") else ""
     except UnicodeDecodeError:
@@ -191,7 +191,7 @@ def _read_branch(folders: tuple[str, str], branch: str) -> bytes | None:
 
 
 def read_below(root: Root, path: bytes, limit: int) -> bytes | None:
-    """The beginning of a regular file below `root`, reached without following a link; None when it is not to be had."""
+    """Read the beginning of a regular file below `root`, following no link; None when it is not to be had."""
     folder, name = split(path)
     try:
         with Walk(root.path) as walk:
@@ -201,7 +201,7 @@ def read_below(root: Root, path: bytes, limit: int) -> bytes | None:
 
 
 def _read(path: str | bytes, limit: int, folder: int | None = None) -> bytes | None:
-    """The beginning of a regular file; None when it is not to be had."""
+    """Read the beginning of a regular file; None when it is not to be had."""
     try:
         descriptor = os.open(path, _FILE, dir_fd=folder)
     except (OSError, ValueError):

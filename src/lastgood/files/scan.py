@@ -1,8 +1,8 @@
-"""Scanning a root: every folder looked at by descriptor, what is known told from what has to be read.
+"""Scanning a root: every folder visited by descriptor, what is known told from what has to be read.
 
 A folder whose names, rules and signatures are those of its record is done with one comparison. Folders that changed
-while others were looked at are looked at again, so that a file that moved between two of them is not lost. When it is
-known what has changed, the other folders are not looked at: their records stand for them.
+while others were visited are visited again, so that a file that moved between two of them is not lost. When it is
+known what has changed, the other folders are not visited: their records stand for them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lastgood.files.folders import MAX_DEPTH, Signature, Walk, is_temporary, joi
 from lastgood.files.folders import split as split_path
 from lastgood.files.index import FolderRecord, Report, encode, is_settled, list_names, split
 from lastgood.files.read import LeftOut, ReadJob, refuse
-from lastgood.files.visit import Visit, keep_databases_whole, lists_of, look_at
+from lastgood.files.visit import Visit, examine, keep_databases_whole, lists_of
 from lastgood.files.watch import Changed
 from lastgood.model.tree import Left, Why
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 EnterRules = Callable[[bytes, Collection[bytes]], "RuleLevel"]
 """Gives the rules for the names in a folder, see `Rules.enter`."""
 Expect = Callable[[list[ReadJob]], None]
-"""Is told of files that will have to be read, folder by folder, as soon as that is known."""
+"""Gets the files that will have to be read, folder by folder, as soon as that is known."""
 
 
 class Scan:
-    """One scan of one root. `wanted`: the names to look at, for folders of which not everything is captured.
+    """A scan of one root. `wanted`: the names to capture, for folders of which not everything is captured.
 
-    `changed`: what has changed since the records were made, if that is known. `watch` is told of each folder before it
-    is listed, `expect` of the files to read.
+    `changed`: what has changed since the records were made, if that is known. `watch` gets each folder before it is
+    listed, `expect` the files to read.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Scan:
         self._expect = expect
         self.is_partial = changed is not None
         self.has_new_links = False
-        """Whether a file that has changed has other names: folders that were not looked at may have it, too."""
+        """Whether a file that has changed has other names: folders that were not visited may have it, too."""
         self._trees = changed.trees if changed is not None else set()
         self._due: set[bytes] = set()
         if changed is not None:
@@ -68,26 +68,26 @@ class Scan:
             self._due.update(changed.folders, changed.trees, left_out, restless)
         self.visits: dict[bytes, Visit] = {}
         self.fresh: list[Visit] = []
-        """Those with jobs, or with content reused from the index, that nobody has dealt with yet."""
+        """Those with jobs, or with content reused from the index, that are still to be dealt with."""
 
     def begin(self) -> None:
-        """Look at everything that may have changed; OSError when the root itself cannot be.
+        """Visit everything that may have changed; OSError when the root itself cannot be.
 
-        At the root in any case: what is excluded by the repository is not written in a folder that is captured.
+        The root in any case: what is excluded by the repository is not written in a folder that is captured.
         """
         self._descend(self._walk.root, self._visit(self._walk.root, b""), 0)
         self._enter_all(self._due)
 
     def widen(self, folders: Collection[bytes]) -> bool:
-        """Look at these folders, too; whether there was one that nobody had looked at."""
+        """Visit these folders, too; return whether one of them had not been visited."""
         self._due.update(folders)
         return self._enter_all(folders)
 
-    def look_again(self) -> list[bytes]:
-        """Look at the folders that may have changed since they were looked at; those that did hold other files now.
+    def revisit(self) -> list[bytes]:
+        """Visit the folders again that may have changed meanwhile; return those that hold other files now.
 
         When there are none, no file has moved from a folder that was yet to come into one that was done: what each
-        folder held when it was looked at, it held still after all of them had been.
+        folder held when it was visited, it held still after all of them had been.
         """
         moved = []
         for visit in [visit for visit in self.reached() if self._may_have_changed(visit)]:
@@ -106,7 +106,7 @@ class Scan:
         return moved
 
     def reached(self) -> Iterator[Visit]:
-        """All folders of the tree that were looked at, parents first."""
+        """Yield all folders of the tree that were visited, parents first."""
         if self.is_partial:
             yield from [self.visits[path] for path in sorted(self.visits) if self._is_led_to(path)]
             return
@@ -136,7 +136,7 @@ class Scan:
         return found
 
     def _enter_one(self, path: bytes) -> None:
-        """Look at a folder, however the scan came to it."""
+        """Visit a folder, however the scan came to it."""
         try:
             folder = self._walk.folder(path)
             self._descend(folder, self._visit(folder, path), _depth(path))
@@ -149,7 +149,7 @@ class Scan:
                 self.visits[above].refuse(name, skipped)
 
     def _is_led_to(self, path: bytes) -> bool:
-        """Whether the folders above it, as far as they were looked at, still have it."""
+        """Return whether the folders above it, as far as they were visited, still have it."""
         while path:
             path, name = split_path(path)
             if path in self.visits and name not in self.visits[path].folders:
@@ -157,7 +157,7 @@ class Scan:
         return True
 
     def _is_known(self, visit: Visit, is_below_known: bool) -> bool:
-        """Whether the records of the folders in it hold, unless something is said of one of them."""
+        """Return whether the records of the folders in it hold, unless one of them is due."""
         record = self._records.get(visit.path)
         is_same = record is not None and record.rules == visit.rules and visit.path not in self._trees
         return self.is_partial and is_below_known and is_same
@@ -211,7 +211,7 @@ class Scan:
         return visit
 
     def _is_wanted(self, path: bytes, entry: os.DirEntry[str]) -> bool:
-        """What only leads to a wanted name has to be a folder: a link is not followed, nor captured in its place."""
+        """Return whether to capture it. What only leads to a wanted name has to be a folder: links are not followed."""
         name = os.fsencode(entry.name)
         return name in self._wanted[path] and (
             join(path, name) not in self._wanted or entry.is_dir(follow_symlinks=False)
@@ -245,7 +245,7 @@ class Scan:
                     if found.st_nlink > 1:
                         visit.has_links = True
                         self.has_new_links |= name not in known or known[name][0] != seen
-                    look_at(folder, visit, name, seen, known.get(name))
+                    examine(folder, visit, name, seen, known.get(name))
                 except OSError as error:
                     visit.refuse(name, refuse(join(visit.path, name), error))
         keep_databases_whole(visit, known)
@@ -259,14 +259,14 @@ def _depth(path: bytes) -> int:
 
 
 def _is_nothing(name: str) -> bool:
-    """A repository's own folder, and what a restore is writing at this moment: not even left out."""
+    """Return whether it is a repository's own folder, or what a restore is writing now: these are not even left out."""
     return name.lower() == ".git" or is_temporary(os.fsencode(name))
 
 
 def _is_unchanged(
     visit: Visit, record: FolderRecord, names: list[bytes], folders: list[bytes], entries: list[os.DirEntry[str]]
 ) -> bool:
-    """The hot path: 50,000 files are gone through here, so nothing is made for each of them but its signature."""
+    """Compare with the record. The hot path of 50,000 files: nothing is made for each of them but its signature."""
     if not record.is_sure or record.listing != visit.listing or record.rules != visit.rules:
         return False
     kept = folders

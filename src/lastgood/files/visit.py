@@ -45,13 +45,13 @@ class Visit:
     lists: dict[bytes, bytes] = field(default_factory=dict)
     reports: dict[bytes, Report] = field(default_factory=dict)
     is_sure: bool = True
-    """False: the next capture has to look at each name."""
+    """False: the next capture has to examine each name."""
     has_links: bool = False
     """Whether files in it have other names as well, under which they can change."""
 
     @classmethod
     def recalled(cls, path: bytes, record: FolderRecord) -> Self:
-        """A folder that nobody looked at, since it is known to be as it was."""
+        """Make one from the record of a folder that is known to be as it was."""
         nothing = (0, 0, 0, 0, 0, 0)
         return cls(path, nothing, record.listing, record.rules, None, record, list(record.folders()))
 
@@ -71,21 +71,21 @@ class Visit:
             self.lists[content.chunks] = content.listing
 
     def refuse(self, name: bytes, skipped: LeftOut) -> None:
-        """It is there and cannot be captured, or (missing) is not there after all."""
+        """Leave it out: it cannot be captured, or (missing) is not there after all."""
         self._unfold()
         self.is_sure = False
         if name in self.folders:
             self.folders.remove(name)
         self.entries.pop(name, None)
         if skipped.why == "missing":
-            self.signatures.pop(name, None)  # whatever lies there when the folder is looked at again is news
+            self.signatures.pop(name, None)  # whatever lies there when the folder is visited again is news
         else:
             assert skipped.why != "rules", "nothing is refused for that"
             self.reports[name] = Report(name, skipped.why, skipped.detail)
             self.entries[name] = Left(name, skipped.why)
 
     def _unfold(self) -> None:
-        """What the record says, said here, so that it can be changed."""
+        """Copy what the record says, so that it can be changed."""
         if self.same is not None:
             self.signatures = {name: seen for name, (seen, _) in self.same.known().items()}
             self.entries = self.same.entries()
@@ -95,7 +95,7 @@ class Visit:
             self.same = None
 
     def holds_still(self, again: Visit) -> bool:
-        """Whether the same files lie under the same names when it is looked at again, whatever is in them."""
+        """Return whether the same files lie under the same names in a second visit, whatever is in them."""
         return (
             self.listing == again.listing
             and self.rules == again.rules
@@ -110,7 +110,7 @@ class Visit:
         return {name: seen[4:] for name, seen in self.signatures.items()}
 
 
-def look_at(folder: int, visit: Visit, name: bytes, seen: Signature, was: tuple[Signature, Entry] | None) -> None:
+def examine(folder: int, visit: Visit, name: bytes, seen: Signature, was: tuple[Signature, Entry] | None) -> None:
     mode = seen[0]
     visit.signatures[name] = seen
     if stat.S_ISREG(mode):
@@ -121,7 +121,7 @@ def look_at(folder: int, visit: Visit, name: bytes, seen: Signature, was: tuple[
             visit.jobs[name] = ReadJob(join(visit.path, name), seen)
     elif stat.S_ISLNK(mode):
         visit.entries[name] = Link(name, os.readlink(name, dir_fd=folder))
-    elif stat.S_ISDIR(mode):  # a moment ago it was something else: the folder has changed and is looked at again
+    elif stat.S_ISDIR(mode):  # a moment ago it was something else: the folder has changed and is visited again
         visit.is_sure = False
     else:
         visit.entries[name] = Left(name, "special")
@@ -136,7 +136,7 @@ def demand_files(visit: Visit, names: Iterable[bytes]) -> None:
 
 
 def keep_databases_whole(visit: Visit, known: Known) -> None:
-    """A database whose write-ahead log or journal changed is not what it was, though its own file is untouched."""
+    """Have a database read whose write-ahead log or journal changed, though its own file is untouched."""
     beside = [name for name in {*visit.signatures, *known} if name.endswith(SIDECARS) and _is_file(visit, _main(name))]
     for name in beside:
         has_changed = name in visit.jobs or name not in visit.signatures
@@ -174,7 +174,7 @@ def _name_of(mode: int) -> str:
 
 
 def newest_in(visit: Visit) -> tuple[int, bytes]:
-    """Of the files and links in one folder. What is left out does not count, nor what readers of databases write."""
+    """Find the last change in one folder. What is left out does not count, nor what readers of databases write."""
     signatures, entries = visit.signatures, visit.entries
     stamps = [
         (seen[3], name)
@@ -186,7 +186,7 @@ def newest_in(visit: Visit) -> tuple[int, bytes]:
 
 
 def dated(record: FolderRecord, visit: Visit) -> FolderRecord:
-    """The record of a folder that was visited, with when the folder itself was changed, if that was later.
+    """Return the record of a folder with when the folder itself was changed, if that was later.
 
     Folders are stamped when names in them come and go, ignored ones too, and that says nothing; but then their mtime is
     the same. One that was moved, or whose mode was changed, has a later ctime, and brings all of its files along.

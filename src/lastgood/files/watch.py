@@ -47,7 +47,7 @@ _BUFFER = 1 << 16
 
 
 class Changed(NamedTuple):
-    """Paths of folders. In `folders` something may have changed, but not in the folders below them. `trees` have come
+    """A set of changes. In `folders` something may have changed, but not in the folders below them. `trees` have come
     or gone, or are others than they were, with all that is in them."""
 
     folders: set[bytes]
@@ -55,7 +55,7 @@ class Changed(NamedTuple):
 
 
 class Knowledge(msgspec.Struct, frozen=True, array_like=True):
-    """All that a watcher knows beside what is in its queue."""
+    """A watcher's knowledge beside what is in its queue."""
 
     knows: bool
     is_lost: bool
@@ -68,7 +68,7 @@ class Knowledge(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Watcher:
-    """Watches the folders of one root that were added. One thread at a time.
+    """A watcher of the folders of one root that were added. One thread at a time.
 
     A capture takes what has changed, adds each folder before it is listed, and says in the end which folders there are:
     from then on the watcher knows. None means that it does not: everything has to be looked at, and added.
@@ -93,7 +93,7 @@ class Watcher:
         self._is_lost = False
 
     def renew_locks(self) -> None:
-        """In a child: events that it read would be missing in the parent."""
+        """Begin anew in a child: events that it read would be missing in the parent."""
         self._close()
         self._begin()
 
@@ -103,7 +103,7 @@ class Watcher:
         return self._has_failed
 
     def take(self) -> Changed | None:
-        """What may have changed since it was last asked; the next answer is None unless `settle` is called."""
+        """Return what may have changed since the last call; the next answer is None unless `settle` is called."""
         self._open()
         found = self.look()
         knows, self._knows = self._knows, False
@@ -114,7 +114,7 @@ class Watcher:
         return found if knows else None
 
     def look(self) -> Changed | None:
-        """What the next `take` will give, as far as it is known now."""
+        """Return what the next `take` will give, as far as it is known now."""
         if self._queue >= 0:
             self._drain()
         return None if self._is_lost or self._has_failed else Changed(set(self._folders), set(self._trees))
@@ -142,17 +142,17 @@ class Watcher:
             self._identity = found.st_dev, found.st_ino
 
     def settle(self, folders: Collection[bytes]) -> None:
-        """These are all the folders that were captured, each as it was when, or after, it was added."""
+        """Know from now on: these folders were captured, each as it was when, or after, it was added."""
         for path in [path for path in self._numbers if path not in folders]:
             self._remove(path)
         self._knows = not self._has_failed and len(self._numbers) == len(folders)
 
     def doubt(self) -> None:
-        """The next `take` gives None."""
+        """Have the next `take` give None."""
         self._knows = False
 
     def __len__(self) -> int:
-        """How many folders are watched."""
+        """Return how many folders are watched."""
         return len(self._numbers)
 
     @property
@@ -161,9 +161,9 @@ class Watcher:
         return self._queue
 
     def share(self) -> tuple[int, Knowledge] | None:
-        """The queue, and what is known: another watcher of this root goes on with both. None when it has failed.
+        """Return the queue and what is known: another watcher of this root goes on with both. None when it has failed.
 
-        Of the two only one may be used from now on; this one again after it was told to `resume`.
+        Of the two only one may be used from now on; this one again after `resume`.
         """
         self._open()
         if self._has_failed:
@@ -181,7 +181,7 @@ class Watcher:
         self._numbers = {path: number for number, path in known.paths.items()}
 
     def close(self) -> None:
-        """It can be used again, and knows nothing then."""
+        """Stop watching; used again, it knows nothing."""
         self._close()
         self._begin()
 

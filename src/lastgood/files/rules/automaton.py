@@ -10,7 +10,7 @@ from lastgood.files.rules.patterns import ANYTHING, DEEP, Route, Rule, Segment
 
 
 class Automaton:
-    """The rules of one file, followed from directory to directory."""
+    """An automaton of the rules of one file, followed from directory to directory."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = rules
@@ -33,7 +33,7 @@ class Automaton:
 
 
 class RulePosition:
-    """Where the routes of one file have got to in one directory: `live` are (route, how many names lie behind)."""
+    """A position of the routes of one file in one directory: `live` are (route, how many names lie behind)."""
 
     __slots__ = ("_anywhere", "_automaton", "_here", "_onward", "_stays", "_whole", "_wild", "rules")
 
@@ -60,12 +60,12 @@ class RulePosition:
         self._here = _by_kind(self.rules, here, at_once=False) if here else None
 
     def find(self, name: bytes, is_folder: bool) -> int:
-        """The number of the last rule that matches, or -1."""
+        """Return the number of the last rule that matches, or -1."""
         number = self._anywhere[is_folder].find(name)
         return number if self._here is None else max(number, self._here[is_folder].find(name))
 
     def step(self, name: bytes) -> RulePosition:
-        """The place in the folder `name`."""
+        """Return the position in the folder `name`."""
         live = [state for segment, state in self._wild if _matches(segment, name)]
         if name in self._whole:
             live += self._whole[name]
@@ -78,7 +78,7 @@ class RulePosition:
 
 
 def _close(routes: list[tuple[int, Route]], live: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
-    """Any number of folders may be none."""
+    """Add the positions behind "any number of folders": it may be none."""
     closed = set()
     for route, position in live:
         closed.add((route, position))
@@ -89,7 +89,7 @@ def _close(routes: list[tuple[int, Route]], live: Iterable[tuple[int, int]]) -> 
 
 
 class NameRules:
-    """Rules about single names, with their numbers."""
+    """A set of rules about single names, with their numbers."""
 
     __slots__ = ("_always", "_endings", "_expressions", "_lengths", "_whole", "_wild")
 
@@ -115,7 +115,7 @@ class NameRules:
         self._wild = [wild] if at_once and wild else [[one] for one in wild]
 
     def find(self, name: bytes) -> int:
-        """The number of the last rule that matches, or -1."""
+        """Return the number of the last rule that matches, or -1."""
         number = self._whole.get(name, -1)
         if number < self._always:
             number = self._always
@@ -140,7 +140,7 @@ class NameRules:
 def _by_kind(
     rules: Sequence[Rule], numbered: list[tuple[int, Segment]], *, at_once: bool
 ) -> tuple[NameRules, NameRules]:
-    """Those that hold for files, and those that hold for folders."""
+    """Return those that hold for files, and those that hold for folders."""
     files = [(number, segment) for number, segment in numbered if not rules[number].folders_only]
     return NameRules(files, at_once), NameRules(numbered, at_once)
 
@@ -151,7 +151,7 @@ def _compile(texts: tuple[bytes, ...]) -> re.Pattern[bytes]:
 
 
 def _matches(segment: Segment, name: bytes) -> bool:
-    """Whether a segment with wildcards matches."""
+    """Return whether a segment with wildcards matches."""
     if segment.kind == "ending":
         return name.endswith(segment.text)
     return _compile((segment.text,)).match(name) is not None

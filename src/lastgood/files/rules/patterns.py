@@ -11,7 +11,7 @@ Kind = Literal["whole", "ending", "wild", "deep"]
 
 
 class Segment(NamedTuple):
-    """One name of a route: a whole name, an ending, a regular expression, or any number of folders."""
+    """A name of a route: a whole name, an ending, a regular expression, or any number of folders."""
 
     kind: Kind
     text: bytes = b""
@@ -32,7 +32,7 @@ class Rule(NamedTuple):
 
 
 def parse_rule(line: bytes) -> Rule | None:
-    """None when the line could never match anything."""
+    """Parse a line; None when it could never match anything."""
     negated = line.startswith(b"!")
     pattern = line[negated:]
     folders_only = pattern.endswith(b"/")
@@ -54,7 +54,7 @@ def _needing_steps(route: Route) -> Route:
 
 
 def _read_routes(pattern: bytes) -> list[Route]:
-    """The routes of a pattern with a slash.
+    """Return the routes of a pattern with a slash.
 
     Git compares the plain beginning of a pattern by itself. Two stars directly behind it stand at the beginning of
     what is left, and so lead through folders even in the middle of a name: `a**/b` also matches `ab` and `ax/y/b`.
@@ -73,8 +73,10 @@ def _read_routes(pattern: bytes) -> list[Route]:
 
 
 def _read_route(pattern: bytes, *, crosses: bool = True) -> list[Route]:
-    """The route of a pattern, where two stars between slashes lead through folders if it `crosses`; none when no name
-    can match."""
+    """Return the route of a pattern; none when no name can match.
+
+    Two stars between slashes lead through folders if it `crosses`.
+    """
     atoms = _read_atoms(pattern)
     route: list[Segment] = []
     name: list[bytes] = []
@@ -108,8 +110,11 @@ def _segment(name: list[bytes]) -> Segment:
 
 
 def _to_expression(name: list[bytes]) -> bytes:
-    """Each star takes as little as lets what stands behind it, up to the next star, match; that is never tried again.
-    Taking more could not help: the next star takes whatever is left over. The last one takes all, and looks back."""
+    """Return an expression in which no star is tried twice.
+
+    Each star takes as little as lets what stands behind it, up to the next star, match; that is never tried again.
+    Taking more could not help: the next star takes whatever is left over. The last one takes all, and looks back.
+    """
     first, *others = _split(name)
     if not others:
         return b"".join(first)
@@ -137,7 +142,7 @@ def _to_plain(name: list[bytes]) -> bytes:
 
 
 def _read_atoms(pattern: bytes) -> list[bytes]:
-    """Stars, slashes, and for all else an expression that matches one byte. None at all when no name can match."""
+    """Return stars, slashes, and for all else an expression that matches one byte; empty when no name can match."""
     atoms, at = [], 0
     while at < len(pattern):
         text = _ATOM.match(pattern, at)[0]  # type: ignore[index]
@@ -159,7 +164,7 @@ def _read_atoms(pattern: bytes) -> list[bytes]:
 
 
 def _read_class(pattern: bytes, at: int) -> tuple[set[int], int]:
-    """The bytes that a class takes whose inside begins at `at`, and where it ends; none when it is not well formed."""
+    """Return the bytes of the class whose inside begins at `at`, none when it is malformed; and where it ends."""
     negated = pattern[at : at + 1] in (b"!", b"^")
     at += negated
     chosen: set[int] = set()
@@ -190,8 +195,10 @@ def _to_class(chosen: set[int]) -> bytes:
 
 
 def _speaks_of_secret(pattern: bytes) -> bool:
-    """Whether a pattern's own text is the name of a secret, with its wildcards or without. `!*.pem` has keys back,
-    `!*` and `!conf/**` do not."""
+    """Return whether a pattern's own text is the name of a secret, with its wildcards or without.
+
+    `!*.pem` has keys back, `!*` and `!conf/**` do not.
+    """
     above, _, name = pattern.rpartition(b"/")
     above = above.rpartition(b"/")[2]
     return any(

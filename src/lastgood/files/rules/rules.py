@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 from lastgood.errors import InvalidError
+from lastgood.files.folders import join
 from lastgood.files.roots import Root, git_exclude, read_below
 from lastgood.files.rules.automaton import Automaton, RulePosition
 from lastgood.files.rules.patterns import Rule, parse_rule
@@ -42,7 +43,7 @@ _READING = b"1"  # a new number when the same text comes to mean something else
 
 
 class Rules:
-    """The ignore rules of one root, for one scan in one thread.
+    """A reader of the ignore rules of one root, for one scan in one thread.
 
     `read` gives the content of a file below the root, None when it cannot be read; `exclude` is the text of the
     repository's info/exclude, `extra` are rules of the caller, stronger than all files.
@@ -60,11 +61,11 @@ class Rules:
 
     @classmethod
     def of(cls, root: Root, *, extra: Sequence[str] = ()) -> Rules:
-        """The rules that lie in a root."""
+        """Return the rules that lie in a root."""
         return cls(lambda path: read_below(root, path, 2 * MAX_TEXT), exclude=git_exclude(root), extra=extra)
 
     def enter(self, path: bytes, names: Collection[bytes]) -> RuleLevel:
-        """The rules for the names in the directory `path`. Parents are entered first and their levels kept while
+        """Return the rules for the names in the directory `path`. Parents are entered first and their levels kept while
         their children are entered; a parent that is not there is read again."""
         if not path:
             level = RuleLevel(b"", self._base, MAX_WILD)
@@ -83,13 +84,13 @@ class Rules:
         return level
 
     def _text_of(self, path: bytes, name: bytes, level: RuleLevel) -> bytes:
-        text = self._read(_join(path, name))
+        text = self._read(join(path, name))
         if text is None:
             level.remarks[name] = UNREADABLE
         return text or b""
 
     def _rules_of(self, name: bytes, text: bytes, level: RuleLevel) -> tuple[Rule, ...]:
-        """The rules in `text`, as many as may still be added at `level`."""
+        """Return the rules in `text`, as many as may still be added at `level`."""
         if not text:
             return ()
         if text not in self._parsed:
@@ -102,7 +103,7 @@ class Rules:
 
 
 class RuleLevel:
-    """The rules as they hold in one directory.
+    """A level of rules: as they hold in one directory.
 
     Two levels of the same directory with the same `digest` decide the same about every name. `room` is how much may
     still be added below. `remarks`: what is wrong with the files of rules in this directory, by their names.
@@ -121,7 +122,7 @@ class RuleLevel:
         self._spoken: tuple[RulePosition, ...] = ()  # those of own and extra that have secrets back
 
     def decide(self, name: bytes, is_folder: bool) -> Verdict | None:
-        """Why `name` in this directory is left out; None when it is captured."""
+        """Return why `name` in this directory is left out; None when it is captured."""
         ignored = None
         if self._extra or self._own:
             ignored = _ask(self._extra, name, is_folder)
@@ -139,7 +140,7 @@ class RuleLevel:
         return None
 
     def below(self, name: bytes) -> RuleLevel:
-        """The same rules for the names in the folder `name`, before its own are added."""
+        """Return the same rules for the names in the folder `name`, before its own are added."""
         level = RuleLevel(name, self.digest, self.room)
         level._git = tuple([place.step(name) for place in self._git])
         level._own = tuple([place.step(name) for place in self._own])
@@ -171,10 +172,6 @@ def _ask(places: tuple[RulePosition, ...], name: bytes, is_folder: bool) -> bool
     return None
 
 
-def _join(path: bytes, name: bytes) -> bytes:
-    return path + b"/" + name if path else name
-
-
 def _to_bytes(rule: str) -> bytes:
     try:
         return os.fsencode(rule)
@@ -183,7 +180,7 @@ def _to_bytes(rule: str) -> bytes:
 
 
 class RuleFile(NamedTuple):
-    """`remarks` say in words which lines do nothing."""
+    """A parsed ignore file. `remarks` say in words which lines do nothing."""
 
     rules: tuple[Rule, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -193,7 +190,7 @@ class RuleFile(NamedTuple):
         return sum(rule.weight for rule in self.rules)
 
     def fitted(self, room: int) -> RuleFile:
-        """As many of its rules as have room, by their weight."""
+        """Return as many of its rules as have room, by their weight."""
         if self.weight <= room:
             return self
         kept = []
@@ -228,14 +225,14 @@ def parse_rules(text: bytes) -> RuleFile:
 
 
 def _lines(text: bytes) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not comments, with their numbers."""
+    """Yield the lines that are not comments, with their numbers."""
     for number, line in enumerate(text.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         if line and not line.startswith(b"#"):
             yield number, _trim(line.removesuffix(b"\r").partition(b"\0")[0])
 
 
 def _trim(line: bytes) -> bytes:
-    """Without the spaces at its end, as far as they are not escaped."""
+    """Remove the spaces at its end, as far as they are not escaped."""
     kept = line.rstrip(b" ")
     backslashes = len(kept) - len(kept.rstrip(b"\\"))
     return kept + b" " if backslashes % 2 and len(kept) < len(line) else kept
