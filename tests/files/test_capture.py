@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from lastgood.errors import DiskFullError, InvalidError, UnavailableError
 from lastgood.files.capture import Captured, capture
-from lastgood.files.folders import GONE, MAX_DEPTH, Walk, join, open_file, open_folder, signature
+from lastgood.files.folders import GONE, MAX_DEPTH, FolderWalk, join, open_file, open_folder, signature
 from lastgood.files.index import StatIndex, is_settled
 from lastgood.files.read import SMALL, Content, LeftOut, ReadJob, read_content, read_jobs
 from lastgood.files.roots import Root
@@ -290,7 +290,7 @@ def test_what_belongs_to_the_store_is_decided_anew_though_nothing_changed(bench:
 
 
 def test_folders_nested_too_deeply_are_reported(bench: Bench) -> None:
-    with Walk(str(bench.path)) as walk:
+    with FolderWalk(str(bench.path)) as walk:
         here = os.dup(walk.root)
         for _ in range(MAX_DEPTH + 2):
             os.mkdir("d", dir_fd=here)
@@ -784,7 +784,7 @@ def test_only_the_file_that_was_seen_is_read(bench: Bench) -> None:
     bench.write("seen")
     bench.write("other", CANARY)
     seen = signature((bench.path / "seen").stat())
-    with Walk(str(bench.path)) as walk:
+    with FolderWalk(str(bench.path)) as walk:
         assert read_content(walk.root, b"other", seen, bench.sink.put) == "replaced"
         assert isinstance(read_content(walk.root, b"seen", seen, bench.sink.put), Content)
         os.mkfifo(bench.path / "pipe")
@@ -848,7 +848,7 @@ def test_links_are_not_opened_as_what_they_lead_to(bench: Bench) -> None:
     bench.write("file")
     (bench.path / "to file").symlink_to("file")
     (bench.path / "to folder").symlink_to(".")
-    with Walk(str(bench.path)) as walk:
+    with FolderWalk(str(bench.path)) as walk:
         for open_it, name in [(open_file, b"to file"), (open_folder, b"to folder"), (open_folder, b"file")]:
             with pytest.raises(OSError) as caught:  # noqa: PT011
                 open_it(walk.root, name)

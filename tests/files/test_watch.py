@@ -22,7 +22,7 @@ from lastgood.files.read import Content, LeftOut, ReadJob, read_jobs
 from lastgood.files.roots import Root
 from lastgood.files.rules.rules import RuleLevel, Rules
 from lastgood.files.scan import Scan
-from lastgood.files.visit import Visit
+from lastgood.files.visit import FolderVisit
 from lastgood.files.watch import Changed, Watcher
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/sys/fs/inotify"), reason="needs inotify")  # noqa: PTH110
@@ -723,7 +723,7 @@ def visits(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     looked_at: list[bytes] = []
     visit = Scan._visit
 
-    def note(scan: Scan, folder: int, path: bytes) -> Visit:
+    def note(scan: Scan, folder: int, path: bytes) -> FolderVisit:
         looked_at.append(path)
         return visit(scan, folder, path)
 

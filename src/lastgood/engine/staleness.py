@@ -12,7 +12,7 @@ from lastgood.model.evidence import Evidence, EvidencePack
 if TYPE_CHECKING:
     from lastgood.engine.commit import Draft
     from lastgood.engine.workspace import CapturedFiles, Workspace
-    from lastgood.files.folders import Walk
+    from lastgood.files.folders import FolderWalk
     from lastgood.files.roots import Root
     from lastgood.model.checkpoint import FileRoot
     from lastgood.store import Store
@@ -81,10 +81,10 @@ def _removed(root: Root, files: CapturedFiles, before: Sequence[FileRoot], store
 
 def _last_removal(root: Root, paths: Iterable[bytes]) -> tuple[int, bytes]:
     """When the last of them can have been removed: by the folder that it lay in, or what is left of the way there."""
-    from lastgood.files.folders import Walk, split
+    from lastgood.files.folders import FolderWalk, split
 
     last = 0, b""
-    with Walk(root.path) as walk:
+    with FolderWalk(root.path) as walk:
         for folder, path in {split(path)[0]: path for path in paths}.items():
             while (stamp := _stamp_of(walk, folder)) is None:
                 folder = split(folder)[0]
@@ -92,7 +92,7 @@ def _last_removal(root: Root, paths: Iterable[bytes]) -> tuple[int, bytes]:
     return last
 
 
-def _stamp_of(walk: Walk, folder: bytes) -> int | None:
+def _stamp_of(walk: FolderWalk, folder: bytes) -> int | None:
     try:
         return os.fstat(walk.folder(folder)).st_ctime_ns
     except OSError:

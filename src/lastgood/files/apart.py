@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lastgood.errors import BusyError, CheckpointError
-from lastgood.files.folders import Walk, signature, split
+from lastgood.files.folders import FolderWalk, signature, split
 from lastgood.files.read import Content, LeftOut, Put, ReadJob, read_content, refuse
 from lastgood.local.database import copy_database, is_at_rest
 
@@ -23,7 +23,7 @@ SECONDS = 30.0
 
 def read_apart(root: str, jobs: list[ReadJob], put: Put, scratch: Path) -> Iterator[Content | LeftOut]:
     """One answer for each job. `scratch` is a path where nothing is; nothing is left there."""
-    with Walk(root) as walk:
+    with FolderWalk(root) as walk:
         for job in jobs:
             try:
                 yield _read(walk, root, job, put, scratch)
@@ -31,7 +31,7 @@ def read_apart(root: str, jobs: list[ReadJob], put: Put, scratch: Path) -> Itera
                 yield refuse(job.path, error)
 
 
-def _read(walk: Walk, root: str, job: ReadJob, put: Put, scratch: Path) -> Content | LeftOut:
+def _read(walk: FolderWalk, root: str, job: ReadJob, put: Put, scratch: Path) -> Content | LeftOut:
     if job.kind == "sidecar":
         return Content(0, put(b""), None, job.seen)
     folder, name = split(job.path)
@@ -50,7 +50,7 @@ def _read(walk: Walk, root: str, job: ReadJob, put: Put, scratch: Path) -> Conte
 def _back_up(path: str, job: ReadJob, put: Put, scratch: Path) -> Content | LeftOut:
     try:
         copy_database(path, job.seen[4:], scratch, time.monotonic() + SECONDS)
-        with Walk(str(scratch.parent)) as walk:
+        with FolderWalk(str(scratch.parent)) as walk:
             got = read_content(walk.root, os.fsencode(scratch.name), signature(scratch.stat()), put)
     except BusyError as error:
         return LeftOut(job.path, "unstable", str(error))

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from lastgood.errors import CheckpointError, InvalidError, UnavailableError
-from lastgood.files.folders import Signature, Walk, join, split
+from lastgood.files.folders import FolderWalk, Signature, join, split
 from lastgood.files.index import FolderRecord, Newest, StatIndex, encode, find_newest, is_settled, name_others
 from lastgood.files.read import Close, Content, IsOpen, LeftOut, ReadFiles, ReadJob, close_file, read_jobs
 from lastgood.files.scan import Expect, Scan
-from lastgood.files.visit import Visit, dated, demand_files, newest_in
+from lastgood.files.visit import FolderVisit, dated, demand_files, newest_in
 from lastgood.files.watch import Changed
 from lastgood.model.tree import MODE_BITS, Entry, File, Folder, Left, Link, decode_chunks, encode_tree, is_name
 
@@ -117,7 +117,7 @@ def capture(
         return scan, reader, _read_until_stable(scan, reader, watch)
 
     try:
-        with Walk(root.path) as walk:
+        with FolderWalk(root.path) as walk:
             scan, reader, restless = scan_root(changed if is_trusted and wanted is None else None)
             if restless is None:
                 scan, reader, restless = scan_root(None)
@@ -207,7 +207,7 @@ class _Reader:
         folder, name = split(job.path)
         self._scan.visits[folder].refuse(name, skipped)
 
-    def _demand_missing(self, visits: Iterable[Visit]) -> None:
+    def _demand_missing(self, visits: Iterable[FolderVisit]) -> None:
         """Have files read that the index knows, but whose blobs are not stored."""
         needed = [(visit, {name: _blobs_of(visit.entries[name], visit) for name in visit.reused}) for visit in visits]
         ids = {blob for _, files in needed for blobs in files.values() for blob in blobs or ()}
@@ -218,7 +218,7 @@ class _Reader:
                 demand_files(visit, missing)
 
 
-def _blobs_of(entry: Entry, visit: Visit) -> list[bytes] | None:
+def _blobs_of(entry: Entry, visit: FolderVisit) -> list[bytes] | None:
     """Return the blobs of a file; None when they are not known."""
     assert isinstance(entry, File)
     if entry.chunks is None:
@@ -245,7 +245,7 @@ class _Builder:
         if visit is None:
             if path not in self._above:
                 return self._old[path]
-            visit = Visit.recalled(path, self._old[path])
+            visit = FolderVisit.recalled(path, self._old[path])
         below = [self.build(join(path, name)) for name in visit.folders]
         modes = self._modes(visit)
         children = encode([(mode, record.id) for mode, record in zip(modes, below, strict=True)])
@@ -258,7 +258,7 @@ class _Builder:
         self.records[path] = record
         return record
 
-    def _modes(self, visit: Visit) -> list[int]:
+    def _modes(self, visit: FolderVisit) -> list[int]:
         visits = [self._scan.visits.get(join(visit.path, name)) for name in visit.folders]
         before = self._old[visit.path].folders() if None in visits else {}
         return [
@@ -266,7 +266,7 @@ class _Builder:
             for name, below in zip(visit.folders, visits, strict=True)
         ]
 
-    def _drop_vanished(self, visit: Visit) -> None:
+    def _drop_vanished(self, visit: FolderVisit) -> None:
         old = self._old.get(visit.path)
         gone = [] if old is None else [join(visit.path, name) for name in old.folders() if name not in visit.folders]
         while gone:
@@ -279,7 +279,7 @@ class _Builder:
             for report in record.reports:
                 yield LeftOut(join(path, report.name), report.why, report.detail)
 
-    def _renew(self, visit: Visit, children: bytes, modes: list[int], below: list[FolderRecord]) -> FolderRecord:
+    def _renew(self, visit: FolderVisit, children: bytes, modes: list[int], below: list[FolderRecord]) -> FolderRecord:
         entries = visit.entries if visit.same is None else visit.same.entries()
         folders = [
             Folder(name, mode, record.id) for name, mode, record in zip(visit.folders, modes, below, strict=True)
@@ -296,7 +296,7 @@ class _Builder:
             size=size + sum(record.size for record in below),
         )
 
-    def _remember(self, visit: Visit) -> FolderRecord:
+    def _remember(self, visit: FolderVisit) -> FolderRecord:
         used = {entry.chunks for entry in visit.entries.values() if isinstance(entry, File)}
         seen = [self._trust(visit, name) for name in name_others(visit.listing, visit.left)]
         return FolderRecord(
@@ -315,7 +315,7 @@ class _Builder:
         old = self._old.get(path)
         return old.id if self._is_trusted and old is not None and old.tree == tree else self._sink.put(tree)
 
-    def _trust(self, visit: Visit, name: bytes) -> Signature | None:
+    def _trust(self, visit: FolderVisit, name: bytes) -> Signature | None:
         """Return what the next capture may compare with: nothing, if a later write could look the same."""
         seen = visit.signatures.get(name)
         entry = visit.entries.get(name)

@@ -61,7 +61,7 @@ def split(path: bytes) -> tuple[bytes, bytes]:
     return folder, name
 
 
-class Walk:
+class FolderWalk:
     """A walk from folder to folder below a root that keeps the folders on the way open. One thread at a time."""
 
     def __init__(self, root: str) -> None:

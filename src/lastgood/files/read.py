@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lastgood.errors import CheckpointError, UnavailableError
-from lastgood.files.folders import GONE, Signature, Walk, open_file, signature, split
+from lastgood.files.folders import GONE, FolderWalk, Signature, open_file, signature, split
 from lastgood.model.tree import Chunk, Why, encode_chunks
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def read_jobs(
     databases: bool = True,
 ) -> Iterator[Content | LeftOut | ReadJob]:
     """Read files one by one. Those that are open here are handed back and, unless `databases` are read, those."""
-    with Walk(root) as walk:
+    with FolderWalk(root) as walk:
         for job in jobs:
             folder, name = split(job.path)
             try:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from lastgood.errors import InvalidError
-from lastgood.files.folders import Walk, split
+from lastgood.files.folders import FolderWalk, split
 from lastgood.model.identity import check_name
 
 MAX_SMALL = 4096
@@ -194,7 +194,7 @@ def read_below(root: Root, path: bytes, limit: int) -> bytes | None:
     """Read the beginning of a regular file below `root`, following no link; None when it is not to be had."""
     folder, name = split(path)
     try:
-        with Walk(root.path) as walk:
+        with FolderWalk(root.path) as walk:
             return _read(name, limit, walk.folder(folder))
     except OSError:
         return None

@@ -11,11 +11,11 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from lastgood.files.folders import MAX_DEPTH, Signature, Walk, is_temporary, join, open_folder, signature
+from lastgood.files.folders import MAX_DEPTH, FolderWalk, Signature, is_temporary, join, open_folder, signature
 from lastgood.files.folders import split as split_path
 from lastgood.files.index import FolderRecord, Report, encode, is_settled, list_names, split
 from lastgood.files.read import LeftOut, ReadJob, refuse
-from lastgood.files.visit import Visit, examine, keep_databases_whole, lists_of
+from lastgood.files.visit import FolderVisit, examine, keep_databases_whole, lists_of
 from lastgood.files.watch import Changed
 from lastgood.model.tree import Left, Why
 
@@ -37,7 +37,7 @@ class Scan:
 
     def __init__(
         self,
-        walk: Walk,
+        walk: FolderWalk,
         enter: EnterRules | None,
         records: Mapping[bytes, FolderRecord],
         *,
@@ -66,8 +66,8 @@ class Scan:
         if changed is not None:
             restless = [path for path, record in records.items() if record.is_restless]
             self._due.update(changed.folders, changed.trees, left_out, restless)
-        self.visits: dict[bytes, Visit] = {}
-        self.fresh: list[Visit] = []
+        self.visits: dict[bytes, FolderVisit] = {}
+        self.fresh: list[FolderVisit] = []
         """Those with jobs, or with content reused from the index, that are still to be dealt with."""
 
     def begin(self) -> None:
@@ -105,7 +105,7 @@ class Scan:
                 self._descend(folder, again, _depth(visit.path))
         return moved
 
-    def reached(self) -> Iterator[Visit]:
+    def reached(self) -> Iterator[FolderVisit]:
         """Yield all folders of the tree that were visited, parents first."""
         if self.is_partial:
             yield from [self.visits[path] for path in sorted(self.visits) if self._is_led_to(path)]
@@ -117,7 +117,7 @@ class Scan:
                 yield visit
                 todo.extend(join(visit.path, name) for name in visit.folders)
 
-    def _may_have_changed(self, visit: Visit) -> bool:
+    def _may_have_changed(self, visit: FolderVisit) -> bool:
         if not is_settled(visit.status, self._began_ns):
             return True
         try:
@@ -156,13 +156,13 @@ class Scan:
                 return False
         return True
 
-    def _is_known(self, visit: Visit, is_below_known: bool) -> bool:
+    def _is_known(self, visit: FolderVisit, is_below_known: bool) -> bool:
         """Return whether the records of the folders in it hold, unless one of them is due."""
         record = self._records.get(visit.path)
         is_same = record is not None and record.rules == visit.rules and visit.path not in self._trees
         return self.is_partial and is_below_known and is_same
 
-    def _descend(self, folder: int, visit: Visit, depth: int, is_below_known: bool = True) -> None:
+    def _descend(self, folder: int, visit: FolderVisit, depth: int, is_below_known: bool = True) -> None:
         is_known = self._is_known(visit, is_below_known)
         self.visits[visit.path] = visit
         if visit.jobs or visit.reused:
@@ -190,7 +190,7 @@ class Scan:
             finally:
                 os.close(below)
 
-    def _visit(self, folder: int, path: bytes) -> Visit:
+    def _visit(self, folder: int, path: bytes) -> FolderVisit:
         if self._watch is not None:
             self._watch(path, folder)
         status: Signature = signature(os.fstat(folder))
@@ -203,7 +203,7 @@ class Scan:
         level = self._enter(path, names) if self._enter is not None else None
         left_out = self._left_out.get(path, ())
         rules = (level.digest if level is not None else b"listed") + b"\0".join(sorted(left_out))
-        visit = Visit(path, status, list_names(names, folders), rules, level)
+        visit = FolderVisit(path, status, list_names(names, folders), rules, level)
         record = self._records.get(path)
         if self._is_trusted and record is not None and _is_unchanged(visit, record, names, folders, entries):
             return visit
@@ -220,7 +220,7 @@ class Scan:
     def _examine(
         self,
         folder: int,
-        visit: Visit,
+        visit: FolderVisit,
         entries: Mapping[bytes, os.DirEntry[str]],
         folders: Collection[bytes],
         left_out: Collection[bytes],
@@ -264,7 +264,7 @@ def _is_nothing(name: str) -> bool:
 
 
 def _is_unchanged(
-    visit: Visit, record: FolderRecord, names: list[bytes], folders: list[bytes], entries: list[os.DirEntry[str]]
+    visit: FolderVisit, record: FolderRecord, names: list[bytes], folders: list[bytes], entries: list[os.DirEntry[str]]
 ) -> bool:
     """Compare with the record. The hot path of 50,000 files: nothing is made for each of them but its signature."""
     if not record.is_sure or record.listing != visit.listing or record.rules != visit.rules:

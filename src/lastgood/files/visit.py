@@ -25,7 +25,7 @@ Known = Mapping[bytes, tuple[Signature, Entry]]
 
 
 @dataclass(slots=True)
-class Visit:
+class FolderVisit:
     """A folder as it was found. `same` is its record if nothing in it has changed; then the rest is empty."""
 
     path: bytes
@@ -94,7 +94,7 @@ class Visit:
             self.reports = {report.name: report for report in self.same.reports}
             self.same = None
 
-    def holds_still(self, again: Visit) -> bool:
+    def holds_still(self, again: FolderVisit) -> bool:
         """Return whether the same files lie under the same names in a second visit, whatever is in them."""
         return (
             self.listing == again.listing
@@ -110,7 +110,7 @@ class Visit:
         return {name: seen[4:] for name, seen in self.signatures.items()}
 
 
-def examine(folder: int, visit: Visit, name: bytes, seen: Signature, was: tuple[Signature, Entry] | None) -> None:
+def examine(folder: int, visit: FolderVisit, name: bytes, seen: Signature, was: tuple[Signature, Entry] | None) -> None:
     mode = seen[0]
     visit.signatures[name] = seen
     if stat.S_ISREG(mode):
@@ -128,14 +128,14 @@ def examine(folder: int, visit: Visit, name: bytes, seen: Signature, was: tuple[
         visit.reports[name] = Report(name, "special", _name_of(mode))
 
 
-def demand_files(visit: Visit, names: Iterable[bytes]) -> None:
+def demand_files(visit: FolderVisit, names: Iterable[bytes]) -> None:
     """Have files read that were thought to be known."""
     for name in names:
         visit.jobs[name] = ReadJob(join(visit.path, name), visit.signatures[name])
     keep_databases_whole(visit, {})
 
 
-def keep_databases_whole(visit: Visit, known: Known) -> None:
+def keep_databases_whole(visit: FolderVisit, known: Known) -> None:
     """Have a database read whose write-ahead log or journal changed, though its own file is untouched."""
     beside = [name for name in {*visit.signatures, *known} if name.endswith(SIDECARS) and _is_file(visit, _main(name))]
     for name in beside:
@@ -154,15 +154,15 @@ def _main(sidecar: bytes) -> bytes:
     return sidecar.rpartition(b"-")[0]
 
 
-def _is_file(visit: Visit, name: bytes) -> bool:
+def _is_file(visit: FolderVisit, name: bytes) -> bool:
     return name in visit.signatures and stat.S_ISREG(visit.signatures[name][0])
 
 
-def _demand(visit: Visit, name: bytes, kind: Literal["database", "sidecar"]) -> None:
+def _demand(visit: FolderVisit, name: bytes, kind: Literal["database", "sidecar"]) -> None:
     visit.jobs[name] = ReadJob(join(visit.path, name), visit.signatures[name], kind)
 
 
-def lists_of(before: Visit | None, record: FolderRecord | None) -> dict[bytes, bytes]:
+def lists_of(before: FolderVisit | None, record: FolderRecord | None) -> dict[bytes, bytes]:
     lists = {digest(data): data for data in record.lists} if record is not None else {}
     return lists if before is None else lists | before.lists
 
@@ -173,7 +173,7 @@ def _name_of(mode: int) -> str:
     return "a pipe" if stat.S_ISFIFO(mode) else "a device"
 
 
-def newest_in(visit: Visit) -> tuple[int, bytes]:
+def newest_in(visit: FolderVisit) -> tuple[int, bytes]:
     """Find the last change in one folder. What is left out does not count, nor what readers of databases write."""
     signatures, entries = visit.signatures, visit.entries
     stamps = [
@@ -185,7 +185,7 @@ def newest_in(visit: Visit) -> tuple[int, bytes]:
     return max(stamps, default=(0, b""))
 
 
-def dated(record: FolderRecord, visit: Visit) -> FolderRecord:
+def dated(record: FolderRecord, visit: FolderVisit) -> FolderRecord:
     """Return the record of a folder with when the folder itself was changed, if that was later.
 
     Folders are stamped when names in them come and go, ignored ones too, and that says nothing; but then their mtime is
