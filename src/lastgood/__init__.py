@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from lastgood.codec.append_list import AppendList
     from lastgood.codec.classes import PlainDataWarning, register
     from lastgood.codec.decode import Redacted
+    from lastgood.engine.branch import Restored
     from lastgood.engine.browse import FileInfo
-    from lastgood.engine.checkpoint import Checkpoint, Skipped
+    from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.difference import Difference, FileChange, FilesDiff
     from lastgood.engine.history import Entry
     from lastgood.engine.options import Options
     from lastgood.engine.recovery import Recovery
-    from lastgood.engine.restore import Restored
-    from lastgood.engine.rewind import FilesPlan
+    from lastgood.engine.restore_files import FilesPlan
     from lastgood.engine.step import Step
-    from lastgood.engine.verification import Verification
+    from lastgood.engine.verify import Verification
     from lastgood.errors import (
         BusyError,
         CheckpointError,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from lastgood.evidence.registry import register_evidence
     from lastgood.evidence.verifier import EvidenceVerifier
     from lastgood.manager import CheckpointManager
+    from lastgood.model.checkpoint import Skipped
     from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
     from lastgood.model.lease import Lease
     from lastgood.model.request import Request
@@ -206,7 +207,7 @@ _HOMES = {
     "FileChange": "lastgood.engine.difference",
     "FileInfo": "lastgood.engine.browse",
     "FilesDiff": "lastgood.engine.difference",
-    "FilesPlan": "lastgood.engine.rewind",
+    "FilesPlan": "lastgood.engine.restore_files",
     "Finding": "lastgood.upkeep.checking.report",
     "ForbiddenError": "lastgood.errors",
     "FormatError": "lastgood.errors",
@@ -223,9 +224,9 @@ _HOMES = {
     "Redaction": "lastgood.secrets.redaction",
     "RepairReport": "lastgood.upkeep.repairing.report",
     "Replayed": "lastgood.spool.replay",
-    "Restored": "lastgood.engine.restore",
+    "Restored": "lastgood.engine.branch",
     "SetAside": "lastgood.spool.replay",
-    "Skipped": "lastgood.engine.checkpoint",
+    "Skipped": "lastgood.model.checkpoint",
     "SpoolFigures": "lastgood.spool.spool",
     "StageError": "lastgood.errors",
     "Step": "lastgood.engine.step",
@@ -237,7 +238,7 @@ _HOMES = {
     "UnavailableError": "lastgood.errors",
     "UnstorableError": "lastgood.errors",
     "Usage": "lastgood.upkeep.usage",
-    "Verification": "lastgood.engine.verification",
+    "Verification": "lastgood.engine.verify",
     "correlation": "lastgood.observe.log",
     "reporting": "lastgood.observe.log",
     "open": "lastgood.store",

@@ -16,19 +16,21 @@ from lastgood.codec.decode import decode
 from lastgood.codec.encode import encode
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import Draft
+from lastgood.engine.load import wrap_intact
 from lastgood.engine.options import Options
-from lastgood.engine.verification import Proof, proving
+from lastgood.engine.proof import Proof, proving
 from lastgood.errors import ConflictError, NotFoundError, UnstorableError
+from lastgood.local.fork import renew_after_fork
 from lastgood.local.process import this_process
 from lastgood.model.checkpoint import check_metadata
 from lastgood.model.evidence import EvidencePack
 from lastgood.model.identity import check_name, check_type, new_id, now
 from lastgood.model.step import OpenStep
 from lastgood.observe.log import current_correlation
-from lastgood.store import Store, open_backend, user_or_default
+from lastgood.store import Store, open_engine, user_or_default
 from lastgood.task import Task
 
-HANDLES = 32
+OPEN_TASKS = 32
 """Tasks that a manager remembers where they stand."""
 
 
@@ -49,8 +51,8 @@ class CheckpointManager(Store):
         **options: Any,
     ) -> None:
         settings = Options(base_path=base_path, auto_verify=auto_verify, **options)
-        self._handles: OrderedDict[str, Task] = OrderedDict()
-        super().__init__(open_backend(db_path, settings), user_or_default(user), settings)
+        super().__init__(open_engine(db_path, settings), user_or_default(user))
+        self._tasks = _OpenTasks(self)
         self.announce_interrupted()
 
     def begin_step(
@@ -64,7 +66,7 @@ class CheckpointManager(Store):
         """Record that a piece of work has begun, with the state it leads to; the id to commit it by."""
         metadata = {} if metadata is None else metadata
         check_metadata(metadata)
-        step_id, task = new_id(), self._handle(check_name("task id", task_id))
+        step_id, task = new_id(), self._tasks.get(check_name("task id", task_id))
         step = OpenStep(
             id=step_id,
             owner=self.user,
@@ -77,10 +79,10 @@ class CheckpointManager(Store):
             process=this_process(),
             work_item_id=None if work_item_id is None else check_name("work_item_id", work_item_id),
             correlation_id=current_correlation(),
-            metadata=self.options.redaction.plain(metadata),
+            metadata=self._engine.options.redaction.plain(metadata),
             has_snapshot=True,
         )
-        self.catalog.begin_step(step, self._pack_snapshot(snapshot))
+        self._engine.catalog.begin_step(step, self._pack_snapshot(snapshot))
         return step_id
 
     def commit_step(
@@ -93,7 +95,7 @@ class CheckpointManager(Store):
         ConflictError for one that was committed before under its own id.
         """
         check_name("step id", step_id)
-        find = cache(lambda: self.catalog.open_step(self.user, step_id))
+        find = cache(lambda: self._engine.catalog.open_step(self.user, step_id))
         with self._proving(evidence_pack, lambda: _state_of(find())) as proof:
             if (found := find()) is None:
                 return self._committed_before(step_id, proof, checkpoint_id)
@@ -108,30 +110,16 @@ class CheckpointManager(Store):
                 id=checkpoint_id or step_id,
                 step=step_id,
             )
-            return self._handle(step.branch_id or step.task_id).append_draft(draft)
-
-    def renew_locks(self) -> None:
-        super().renew_locks()
-        self._handles_lock = threading.Lock()
-
-    def _handle(self, task_id: str) -> Task:
-        with self._handles_lock:
-            handle = self._handles.get(task_id)
-            if handle is None:
-                handle = self._handles[task_id] = self.task(task_id)
-            self._handles.move_to_end(task_id)
-            if len(self._handles) > HANDLES:
-                self._handles.popitem(last=False)
-            return handle
+            return self._tasks.get(step.branch_id or step.task_id).append_draft(draft)
 
     def _proving(self, pack: EvidencePack | None, snapshot: Callable[[], Any]) -> AbstractContextManager[Proof]:
         pack = EvidencePack() if pack is None else pack
-        verifier = self.verifier if self.options.auto_verify else None
-        return proving(pack, verifier, snapshot, self.options.redaction)
+        verifier = self._engine.verifier if self._engine.options.auto_verify else None
+        return proving(pack, verifier, snapshot, self._engine.options.redaction)
 
     def _committed_before(self, step_id: str, again: Proof, checkpoint_id: str | None) -> Checkpoint:
-        stored = self.catalog.checkpoint(self.user, check_name("checkpoint_id", checkpoint_id or step_id))
-        earlier = None if stored is None or stored.data is None else self.wrap_intact(stored)
+        stored = self._engine.catalog.checkpoint(self.user, check_name("checkpoint_id", checkpoint_id or step_id))
+        earlier = None if stored is None or stored.data is None else wrap_intact(self._engine, stored)
         if earlier is None or earlier.step_id != step_id:
             raise NotFoundError(f"there is no open step {step_id!r}", hint="begin_step gives the id of one")
         if checkpoint_id is None:
@@ -151,15 +139,38 @@ class CheckpointManager(Store):
     def _pack_snapshot(self, snapshot: Any) -> Blob:
         from lastgood.codec.redact import redact_state
 
-        data = encode(redact_state(snapshot, self.options.redaction.paths)[0], (None, "{}", "snapshot"))
-        if len(data) > self.options.max_state_bytes:
+        data = encode(redact_state(snapshot, self._engine.options.redaction.paths)[0], (None, "{}", "snapshot"))
+        if len(data) > self._engine.options.max_state_bytes:
             raise UnstorableError(
-                f"snapshot takes {len(data):,} bytes, more than the {self.options.max_state_bytes:,} allowed",
+                f"snapshot takes {len(data):,} bytes, more than the {self._engine.options.max_state_bytes:,} allowed",
                 hint="keep large content in files, or raise max_state_bytes",
                 path="snapshot",
             )
         encoding, stored = compress(data)
         return Blob(b"", len(data), encoding, stored)
+
+
+class _OpenTasks:
+    """The tasks that a manager used last, so that each step need not look up where its task stands."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._tasks: OrderedDict[str, Task] = OrderedDict()
+        self.renew_locks()
+        renew_after_fork(self)
+
+    def renew_locks(self) -> None:
+        self._lock = threading.Lock()
+
+    def get(self, task_id: str) -> Task:
+        with self._lock:
+            task = self._tasks.get(task_id)
+            if task is None:
+                task = self._tasks[task_id] = self._store.task(task_id)
+            self._tasks.move_to_end(task_id)
+            if len(self._tasks) > OPEN_TASKS:
+                self._tasks.popitem(last=False)
+            return task
 
 
 def _state_of(found: tuple[OpenStep, Blob | None] | None) -> Any:

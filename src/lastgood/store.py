@@ -6,54 +6,39 @@ Operations are imported by the methods that need them, so that a command that on
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from lastgood.catalog.contract import Catalog
 from lastgood.catalog.values import Actor, HistoryRange, StoredCheckpoint, StoreInfo
-from lastgood.engine.cache import CacheFigures, CheckpointCache
+from lastgood.engine.attest import attest
+from lastgood.engine.cache import CacheFigures
 from lastgood.engine.checkpoint import Checkpoint
-from lastgood.engine.filing import Filing
+from lastgood.engine.engine import Engine, acting
 from lastgood.engine.lease import retry_without_dead_lease
+from lastgood.engine.load import find_line, find_stored, load_checkpoint, wrap, wrap_intact
 from lastgood.engine.options import Options
-from lastgood.errors import (
-    CheckpointError,
-    DiskFullError,
-    IntegrityError,
-    InvalidError,
-    NotFoundError,
-    UnavailableError,
-)
-from lastgood.local.fork import renew_after_fork
-from lastgood.local.location import locate, make_folder, options_for
-from lastgood.model.checkpoint import PROVISIONAL, Attestation, Head, Record, decode_record
-from lastgood.model.identity import check_flag, check_name, check_number, check_tag, check_text, check_type, now
+from lastgood.errors import CheckpointError, DiskFullError, InvalidError, UnavailableError
+from lastgood.local.location import Location, locate, make_folder, options_for
+from lastgood.model.checkpoint import Attestation, Head
+from lastgood.model.identity import check_flag, check_name, check_number, check_tag, check_text, check_type
 from lastgood.model.step import OpenStep
-from lastgood.model.task import BranchInfo, Event, EventKind, TaskInfo
-from lastgood.observe.alerts import Alarms
-from lastgood.observe.log import (
-    current_correlation,
-    is_logging,
-    log_operation,
-    log_warning,
-    operating_system_user,
-)
-from lastgood.observe.meter import Meter
+from lastgood.model.task import BranchInfo, Event, TaskInfo
+from lastgood.observe.log import log_action, log_warning, operating_system_user
 from lastgood.upkeep.housekeeping import Housekeeping
 
 if TYPE_CHECKING:
+    from lastgood.catalog.contract import Catalog
     from lastgood.engine.browse import FileInfo
     from lastgood.engine.difference import FilesDiff
     from lastgood.engine.history import Entry
     from lastgood.engine.recovery import Recovery
-    from lastgood.engine.verification import Verification
+    from lastgood.engine.verify import Verification
     from lastgood.engine.workspace import Folders
     from lastgood.evidence.verifier import EvidenceVerifier
-    from lastgood.model.evidence import EvidencePack
-    from lastgood.observe.alerts import Severity
+    from lastgood.observe.alerts import Alarms
+    from lastgood.observe.meter import Meter
     from lastgood.observe.metrics import Metrics
     from lastgood.spool.replay import Replayed
     from lastgood.spool.spool import Spool, SpoolFigures
@@ -76,8 +61,7 @@ def open_store(target: str | os.PathLike[str] | None = None, *, user: str | None
     flight when their process ended are said in the log; `store.recovery(task_id)` says what to do. A store that is
     away can be opened if checkpoints are spooled for it: these can be read and gone on from.
     """
-    settings = Options(**{**options_for(target), **options})
-    store = Store(open_backend(target, settings), user_or_default(user), settings)
+    store = Store(open_engine(target, Options(**{**options_for(target), **options})), user_or_default(user))
     store.announce_interrupted()
     return store
 
@@ -86,24 +70,44 @@ def user_or_default(user: str | None) -> str:
     return operating_system_user() if user is None else check_name("user", user)
 
 
-def open_backend(target: str | os.PathLike[str] | None, options: Options) -> Catalog:
-    """As `open_catalog`; for a store that is away, and that something is spooled for, a catalog that refuses."""
+def open_engine(target: str | os.PathLike[str] | None, options: Options) -> Engine:
+    """Open the backend that `target` names, and put its spool before it."""
     if options.on_failure == "raise":
-        return open_catalog(target)
+        location = find_location(target)
+        return Engine(open_catalog(location), location, options)
     from lastgood.spool.known import open_or_stand_in
+    from lastgood.spool.spool import Spool
 
-    return open_or_stand_in(lambda: open_catalog(target), lambda: locate(target).catalog, options)
+    catalog, location = open_or_stand_in(lambda: find_location(target), open_catalog, options)
+    engine = Engine(catalog, location, options)
+    if location.catalog is not None:
+        spool = engine.spool = Spool(engine, catalog, location.catalog)
+        engine.catalog = spool.catalog
+        for name, ask in spool.gauges().items():
+            engine.meter.register_gauge(name, "", ask)
+    return engine
 
 
-def open_catalog(target: str | os.PathLike[str] | None) -> Catalog:
-    """The catalog of the store that `target` names; made if it is not there."""
+def find_location(target: str | os.PathLike[str] | None) -> Location:
+    with _worded_errors():
+        return locate(target)
+
+
+def open_catalog(location: Location) -> Catalog:
+    """Open the catalog of the store that lies there; make it if there is none."""
     from lastgood.catalog.sqlite.catalog import SQLiteCatalog
 
-    try:
-        location = locate(target)
+    with _worded_errors():
         if location.catalog is not None:
             make_folder(location.catalog.parent)
         return SQLiteCatalog(location.catalog)
+
+
+@contextmanager
+def _worded_errors() -> Iterator[None]:
+    """Translate what the file system says when a store is opened."""
+    try:
+        yield
     except OSError as error:
         if isinstance(error, CheckpointError):
             raise
@@ -131,27 +135,11 @@ class Store:
     Ids are unique per owner. Methods act on what the store's user owns; `owner=` names another.
     """
 
-    def __init__(self, catalog: Catalog, user: str, options: Options | None = None) -> None:
+    def __init__(self, engine: Engine, user: str) -> None:
+        self._engine = engine
         self.user = user
-        self.options = options or Options()
-        self.meter = Meter()
-        self.alarms = Alarms(
-            self.meter,
-            self.options.thresholds,
-            on_alert=self.options.on_alert,
-            redact=self.options.redaction.text,
-            cache_bytes=self.options.cache_alert_bytes,
-            max_bytes=self.options.max_bytes,
-        )
-        self._cache = CheckpointCache(self.options.cache_checkpoints, self.alarms.check_cache)
-        self.spool = self._open_spool(catalog)
-        self.catalog = catalog if self.spool is None else self.spool.catalog
-        self._verifier: EvidenceVerifier | None = None
-        self.filing = Filing(self.catalog)
-        self.housekeeping = Housekeeping(self) if self.options.collect == "auto" and catalog.durable else None
-        self._base_path = _absolute(self.options.base_path or os.curdir)
-        self.renew_locks()
-        renew_after_fork(self)
+        if engine.options.collect == "auto" and engine.catalog.durable:
+            engine.housekeeper = Housekeeping(self)
 
     # --- tasks ---------------------------------------------------------------------------------------------
 
@@ -171,35 +159,39 @@ class Store:
         """
         from lastgood.task import Task
 
-        watch = check_flag("watch", watch)
-        return Task(self, check_name("task id", task_id), self._owner(owner), workspace, watch=watch)
+        task = Task(
+            self, check_name("task id", task_id), self._owner(owner), workspace, watch=check_flag("watch", watch)
+        )
+        if workspace is not None:
+            task._handle.recover_files()
+        return task
 
     def tasks(self, *, owner: str | None = None, after: int = 0, limit: int = 100) -> list[TaskInfo]:
         """Newest first. `after` is the number of the last one seen; without `owner`, everybody's."""
         owner = None if owner is None else check_name("owner", owner)
-        return self.catalog.tasks(owner, check_number("after", after), check_number("limit", limit, low=1))
+        return self._engine.catalog.tasks(owner, check_number("after", after), check_number("limit", limit, low=1))
 
     def delete_task(self, task_id: str, *, owner: str | None = None) -> int:
         """Remove a task with all of its checkpoints, for good. How many it had."""
-        about = (self._owner(owner), check_name("task id", task_id), self.actor())
-        count = retry_without_dead_lease(self.catalog, lambda: self.catalog.delete_task(*about))
-        self.meter.count("deletes", {"what": "task"})
-        self.log("delete_task", task_id)
+        about = (self._owner(owner), check_name("task id", task_id), acting(self.user))
+        count = retry_without_dead_lease(self._engine.catalog, lambda: self._engine.catalog.delete_task(*about))
+        self._engine.meter.count("deletes", {"what": "task"})
+        log_action(self.user, "delete_task", task_id)
         return count
 
     # --- checkpoints ---------------------------------------------------------------------------------------
 
     def get_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> Checkpoint:
         """One checkpoint, also when it is deleted. Raises NotFoundError; IntegrityError if its record is damaged."""
-        return self.wrap_intact(self.stored(checkpoint_id, self._owner(owner)))
+        return load_checkpoint(self._engine, self._owner(owner), checkpoint_id)
 
     def find_checkpoint(self, name: str, task_id: str | None = None, *, owner: str | None = None) -> Checkpoint:
         """By any name people use: an id or the beginning of one, a tag, `HEAD`, `@12`, any of them with `~2`."""
-        from lastgood.engine.revision import resolve
+        from lastgood.engine.names import resolve
 
         owner = self._owner(owner)
         task_id = None if task_id is None else check_name("task id", task_id)
-        return self.get_checkpoint(resolve(self.catalog, owner, name, task_id), owner=owner)
+        return self.get_checkpoint(resolve(self._engine.catalog, owner, name, task_id), owner=owner)
 
     def list_checkpoints(
         self,
@@ -227,19 +219,21 @@ class Store:
     ) -> CheckpointPage:
         """As `list_checkpoints`, with the exact total."""
         kind = None if checkpoint_type is None else check_type("checkpoint_type", checkpoint_type)
-        line = self.line(task_id, self._owner(owner))
+        line = find_line(self._engine.catalog, self._owner(owner), task_id)
         before = None if before is None else check_number("before", before)
-        rows = self.catalog.checkpoints(line, before=before, limit=check_number("limit", limit, low=1), type=kind)
-        return CheckpointPage([self.wrap(row) for row in rows], self.catalog.count(line, kind))
+        rows = self._engine.catalog.checkpoints(
+            line, before=before, limit=check_number("limit", limit, low=1), type=kind
+        )
+        return CheckpointPage([wrap(self._engine, row) for row in rows], self._engine.catalog.count(line, kind))
 
     def get_last_verified_checkpoint(
         self, task_id: str, checkpoint_type: str | None = None, *, owner: str | None = None
     ) -> Checkpoint | None:
         """The newest on the active branch whose last recorded verification held."""
         kind = None if checkpoint_type is None else check_type("checkpoint_type", checkpoint_type)
-        line = self.line(task_id, self._owner(owner), active=True)
-        row = self.catalog.last_verified(line, kind)
-        return None if row is None else self.wrap(row)
+        line = find_line(self._engine.catalog, self._owner(owner), task_id, active=True)
+        row = self._engine.catalog.last_verified(line, kind)
+        return None if row is None else wrap(self._engine, row)
 
     def last_good(
         self,
@@ -253,8 +247,8 @@ class Store:
         from lastgood.engine.recovery import find_last_good
 
         kind = None if checkpoint_type is None else check_type("checkpoint_type", checkpoint_type)
-        line = self.line(task_id, self._owner(owner), active=True)
-        return find_last_good(self, line, verified=check_flag("verified", verified), type=kind)
+        line = find_line(self._engine.catalog, self._owner(owner), task_id, active=True)
+        return find_last_good(self._engine, self.user, line, verified=check_flag("verified", verified), type=kind)
 
     def verify_checkpoint(self, checkpoint_id: str, *, live: bool = False, owner: str | None = None) -> bool:
         """Whether it is verified now: every stored byte is what was saved, there is evidence, and it holds.
@@ -266,16 +260,20 @@ class Store:
 
     def check_checkpoint(self, checkpoint_id: str, *, live: bool = False, owner: str | None = None) -> Verification:
         """As `verify_checkpoint`, with all that was found: damage in words, and each piece of evidence."""
-        from lastgood.engine.verification import verify_stored
+        from lastgood.engine.verify import verify_stored
 
-        stored = self.stored(checkpoint_id, self._owner(owner))
-        return verify_stored(self, stored, files=True, live=check_flag("live", live))
+        stored = find_stored(self._engine.catalog, self._owner(owner), checkpoint_id)
+        return verify_stored(self._engine, self.user, stored, files=True, live=check_flag("live", live))
 
     def examine_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> list[str]:
         """What is wrong with its stored bytes (record, place, lineage, attestations, content), in words."""
         from lastgood.engine.verify import examine
 
-        return examine(self.catalog, self.stored(checkpoint_id, self._owner(owner)), self.filing.blobs)
+        return examine(
+            self._engine.catalog,
+            find_stored(self._engine.catalog, self._owner(owner), checkpoint_id),
+            self._engine.blobs,
+        )
 
     def rollback_to_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> Any:
         """Go back to a checkpoint that verifies: its state. The task's next checkpoint continues from there.
@@ -289,14 +287,14 @@ class Store:
     @property
     def base_path(self) -> str:
         """Where relative paths of evidence begin."""
-        return self._base_path
+        return self._engine.base_path
 
     def list_files(self, checkpoint_id: str, path: str = "", *, owner: str | None = None) -> list[FileInfo]:
         """What lies in a folder of a checkpoint. With several roots, paths look like `app:src/main.py`."""
         from lastgood.engine.browse import list_files, require_files
 
         roots = require_files(self.get_checkpoint(checkpoint_id, owner=owner).record)
-        return list_files(self.filing.blobs, roots, path)
+        return list_files(self._engine.blobs, roots, path)
 
     def read_file(self, checkpoint_id: str, path: str, *, owner: str | None = None) -> bytes:
         """The content of a file at a checkpoint, checked; where a link points. Raises NotFoundError."""
@@ -307,7 +305,7 @@ class Store:
         from lastgood.engine.browse import read_file, require_files
 
         roots = require_files(self.get_checkpoint(checkpoint_id, owner=owner).record)
-        return read_file(self.filing.blobs, roots, path)
+        return read_file(self._engine.blobs, roots, path)
 
     def compare_files(
         self, before: str | None, after: str, *, paths: Sequence[str] | None = None, owner: str | None = None
@@ -318,13 +316,13 @@ class Store:
 
         new = self.get_checkpoint(after, owner=owner)
         old_id = new.parent_id if before is None else before
-        old = None if old_id is None else self.stored(old_id, self._owner(owner))
-        earlier = None if old is None or old.data is None else self.wrap_intact(old)
+        old = None if old_id is None else find_stored(self._engine.catalog, self._owner(owner), old_id)
+        earlier = None if old is None or old.data is None else wrap_intact(self._engine, old)
         if before is None:
             roots = (earlier.record.files or ()) if earlier else ()
         else:
             roots = require_files(self.get_checkpoint(before, owner=owner).record)
-        return FilesDiff(roots, require_files(new.record), self.filing.blobs.read, paths)
+        return FilesDiff(roots, require_files(new.record), self._engine.blobs.read, paths)
 
     def tag(self, checkpoint_id: str, name: str, *, move: bool = False, owner: str | None = None) -> None:
         """Name a checkpoint. Tagged ones are kept by retention. One name, one checkpoint of a task."""
@@ -335,14 +333,14 @@ class Store:
 
     def tags(self, task_id: str, *, owner: str | None = None) -> dict[str, Head]:
         """The tags of a task, and where the checkpoint stands that each names."""
-        return self.catalog.tags(self.line(task_id, self._owner(owner)).task)
+        return self._engine.catalog.tags(find_line(self._engine.catalog, self._owner(owner), task_id).task)
 
     def delete_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> bool:
         """Mark as deleted: no longer listed, still a parent. False if it was already. Refuses the active head."""
-        if self.stored(checkpoint_id, self._owner(owner)).deleted:
+        if find_stored(self._engine.catalog, self._owner(owner), checkpoint_id).deleted:
             return False
         self._attest([checkpoint_id], "deleted", {}, owner)
-        self.meter.count("deletes", {"what": "checkpoint"})
+        self._engine.meter.count("deletes", {"what": "checkpoint"})
         return True
 
     def undelete_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> None:
@@ -354,31 +352,33 @@ class Store:
         Refuses the active head, and what a restore of files that is under way, or was interrupted, may go back to.
         """
         owner = self._owner(owner)
-        task_id = self.stored(checkpoint_id, self._owner(owner)).task_id
-        self.catalog.purge(owner, checkpoint_id, self.actor())
-        self._cache.drop(owner, checkpoint_id)
-        self.meter.count("deletes", {"what": "purged"})
-        self.log("purge", task_id)
+        task_id = find_stored(self._engine.catalog, self._owner(owner), checkpoint_id).task_id
+        self._engine.catalog.purge(owner, checkpoint_id, acting(self.user))
+        self._engine.cache.drop(owner, checkpoint_id)
+        self._engine.meter.count("deletes", {"what": "purged"})
+        log_action(self.user, "purge", task_id)
 
     def delete_old_checkpoints(self, task_id: str, keep_count: int, *, owner: str | None = None) -> int:
         """Delete all but the newest `keep_count`; how many. The active head, tagged ones and the last verified stay."""
         from lastgood.upkeep.retention import select_old
 
         owner = self._owner(owner)
-        with self.catalog.queue():
-            old = select_old(self.catalog, self.line(task_id, owner), keep_count)
+        with self._engine.catalog.queue():
+            old = select_old(self._engine.catalog, find_line(self._engine.catalog, owner, task_id), keep_count)
             self._attest(old, "deleted", {"by": "retention"}, owner)
-        self.meter.count("deletes", {"what": "checkpoint"}, len(old))
+        self._engine.meter.count("deletes", {"what": "checkpoint"}, len(old))
         return len(old)
 
     def attestations(self, checkpoint_id: str, *, owner: str | None = None) -> list[Attestation]:
         """What was said about a checkpoint since it was made, oldest first."""
-        return [attestation for attestation, _ in self.catalog.attestations(self._owner(owner), checkpoint_id)]
+        return [attestation for attestation, _ in self._engine.catalog.attestations(self._owner(owner), checkpoint_id)]
 
     def events(self, task_id: str, *, after: int = 0, limit: int = 100, owner: str | None = None) -> list[Event]:
         """A task's log, oldest first. `after` is the sequence of the last one seen."""
-        task = self.line(task_id, self._owner(owner)).task
-        return self.catalog.events(task, after=check_number("after", after), limit=check_number("limit", limit, low=1))
+        task = find_line(self._engine.catalog, self._owner(owner), task_id).task
+        return self._engine.catalog.events(
+            task, after=check_number("after", after), limit=check_number("limit", limit, low=1)
+        )
 
     def history(
         self, task_id: str, *, before: int | None = None, limit: int = 100, owner: str | None = None, **wanted: Any
@@ -390,66 +390,64 @@ class Store:
         """
         from lastgood.engine.history import filter_of, read_history
 
-        line = self.line(task_id, self._owner(owner))
-        return read_history(self.catalog, line, filter_of(wanted), before=before, limit=limit)
+        line = find_line(self._engine.catalog, self._owner(owner), task_id)
+        return read_history(self._engine.catalog, line, filter_of(wanted), before=before, limit=limit)
 
     # --- branches and steps --------------------------------------------------------------------------------
 
     def branches(self, task_id: str, *, owner: str | None = None) -> list[BranchInfo]:
         """Of a task, oldest first. Deleted ones are told as such, while others descend from what is left of them."""
-        return self.catalog.branches(self.line(task_id, self._owner(owner)).task)
+        return self._engine.catalog.branches(find_line(self._engine.catalog, self._owner(owner), task_id).task)
 
     def delete_branch(self, branch_id: str, *, owner: str | None = None) -> int:
         """Delete a branch and what only it has; how many checkpoints. Tagged ones stay. Refuses the active branch."""
-        owner = self._owner(owner)
-        about = (owner, check_name("branch id", branch_id), self.actor())
-        count = retry_without_dead_lease(self.catalog, lambda: self.catalog.delete_branch(*about))
-        self.meter.count("deletes", {"what": "branch"})
-        self.log("delete_branch", branch_id, checkpoints=count)
-        return count
+        from lastgood.engine.branch import delete_branch
+
+        return delete_branch(self._engine, self.user, self._owner(owner), branch_id)
 
     def open_steps(self, task_id: str | None = None, *, owner: str | None = None) -> list[OpenStep]:
         """Steps that were begun and not ended, oldest first; also those whose process is gone."""
         task_id = None if task_id is None else check_name("task id", task_id)
-        return self.catalog.open_steps(self._owner(owner), task_id)
+        return self._engine.catalog.open_steps(self._owner(owner), task_id)
 
     def abandon_step(self, step_id: str, reason: str = "", *, owner: str | None = None) -> None:
         """Give up a step that will not be committed; the log keeps it."""
-        self.end_step(step_id, "step_abandoned", self.options.redaction.text(check_text("reason", reason)), owner=owner)
+        from lastgood.engine.step import end_step
+
+        reason = self._engine.options.redaction.text(check_text("reason", reason))
+        end_step(self._engine, self.user, self._owner(owner), step_id, "step_abandoned", reason)
 
     def recovery(self, task_id: str, *, owner: str | None = None) -> Recovery:
         """What was in flight, what is the last good checkpoint, and what to do."""
         from lastgood.engine.recovery import examine_task
 
-        return examine_task(self, check_name("task id", task_id), self._owner(owner))
+        return examine_task(self._engine, self.user, check_name("task id", task_id), self._owner(owner))
 
     # --- the store itself ----------------------------------------------------------------------------------
 
     def info(self) -> StoreInfo:
-        return self.catalog.info()
+        return self._engine.catalog.info()
 
     def cache_figures(self) -> CacheFigures:
-        return self._cache.figures()
+        return self._engine.cache.figures()
 
     def metrics(self) -> Metrics:
         """What this process has counted of the store since it was opened here: saves, restores, verifications, cache,
         spool, size. `.to_prometheus()` and `.to_dict()` tell it to others."""
-        figures = self.cache_figures()
+        engine, figures = self._engine, self._engine.cache.figures()
         names = ("entries", "bytes", "hits", "misses", "evictions")
         values: dict[str, float | None] = {f"cache_{name}": getattr(figures, name) for name in names}
-        values["store_max_bytes"] = self.options.max_bytes
+        values["store_max_bytes"] = engine.options.max_bytes
         with suppress(CheckpointError, OSError):  # the backend is away, or the store is closed: nobody knows its size
-            size = values["store_bytes"] = self.meter.remember_size(self.size)
-            self.alarms.check_size(int(size))
-        found = self.meter.snapshot(values)
-        self.alarms.check_spool(int(found.value("spool_checkpoints")), int(found.value("spool_bytes")))
+            size = values["store_bytes"] = engine.meter.remember_size(engine.size)
+            engine.alerts.check_size(int(size))
+        found = engine.meter.snapshot(values)
+        engine.alerts.check_spool(int(found.value("spool_checkpoints")), int(found.value("spool_bytes")))
         return found
 
     def size(self) -> int:
         """Bytes on disk, of the catalog and the packs."""
-        objects = self.filing.objects
-        packs = objects.list("packs/") if objects is not None else ()
-        return self.catalog.size() + sum(pack.size for pack in packs)
+        return self._engine.size()
 
     def usage(self, task_id: str | None = None, *, owner: str | None = None) -> Usage:
         """How many bytes the store takes, what each task has of them, and what each checkpoint adds and frees.
@@ -460,11 +458,11 @@ class Store:
         from lastgood.upkeep.usage import measure
 
         if task_id is None:
-            found = measure(self.catalog, self.filing.blobs)
+            found = measure(self._engine.catalog, self._engine.blobs)
             return found if owner is None else found.of(check_name("owner", owner))
-        line = self.line(task_id, self._owner(owner))
+        line = find_line(self._engine.catalog, self._owner(owner), task_id)
         branch_id = line.branch.id if line.branch else None
-        return measure(self.catalog, self.filing.blobs).of(line.task.owner, line.task.id, branch_id)
+        return measure(self._engine.catalog, self._engine.blobs).of(line.task.owner, line.task.id, branch_id)
 
     def collect(self, *, grace: float = 3600, dry_run: bool = False, progress: Collecting | None = None) -> Collected:
         """Remove what no checkpoint needs, whoever's it was, and give the room back; what that came to.
@@ -508,7 +506,7 @@ class Store:
         from lastgood.upkeep.check import check_store
 
         return check_store(
-            self.catalog, self.filing.objects, read_data=read_data, sample=sample, seed=seed, progress=progress
+            self._engine.catalog, self._engine.objects, read_data=read_data, sample=sample, seed=seed, progress=progress
         )
 
     def repair(
@@ -539,16 +537,7 @@ class Store:
         return Replayed() if self.spool is None else self.spool.replay()
 
     def close(self) -> None:
-        if self.housekeeping is not None:
-            self.housekeeping.close()
-        if self.spool is not None:
-            self.spool.close()
-        with self._verifier_lock:
-            verifier, self._verifier = self._verifier, None
-        if verifier is not None:
-            verifier.close()
-        self.filing.close()
-        self.catalog.close()
+        self._engine.close()
 
     def __enter__(self) -> Self:
         return self
@@ -558,100 +547,13 @@ class Store:
     ) -> None:
         self.close()
 
-    # --- for the rest of the engine ------------------------------------------------------------------------
-
-    def actor(self) -> Actor:
-        return Actor(self.user, current_correlation())
-
-    def line(self, id: str, owner: str, *, active: bool = False) -> HistoryRange:
-        """What a task's or a branch's id stands for. With `active`, a task stands for its active branch."""
-        position = self.catalog.position(owner, check_name("task id", id))
-        if position is None:
-            raise NotFoundError(f"there is no task {id!r}", hint="`lastgood tasks` lists them")
-        return HistoryRange(position.task, position.branch if active or position.by_branch else None)
-
-    def wrap_intact(self, stored: StoredCheckpoint) -> Checkpoint:
-        checkpoint = self.wrap(stored)
-        if not checkpoint.integrity_ok:
-            raise IntegrityError(
-                f"checkpoint {stored.id} is damaged: its record does not match its checksum",
-                hint="go back to an earlier checkpoint; this one cannot be trusted",
-                checkpoint_id=stored.id,
-            )
-        return checkpoint
-
-    def wrap(self, stored: StoredCheckpoint) -> Checkpoint:
-        """A checkpoint to hold; a damaged record shows nothing but its id and place."""
-        if stored.data is None:
-            raise NotFoundError(f"checkpoint {stored.id!r} was purged", hint="its tombstone keeps the lineage whole")
-        try:
-            record = decode_record(stored.data, stored.checksum, f"checkpoint {stored.id}")
-            intact = (record.id, record.task_id) == (stored.id, stored.task_id)
-            intact = intact and stored.placement.digest(stored.checksum) == stored.placement_digest
-        except IntegrityError:
-            record, intact = Record(id=stored.id, task_id=stored.task_id), False
-
-        return self.hold(stored, record, integrity_ok=intact)
-
-    def hold(
-        self,
-        stored: StoredCheckpoint,
-        record: Record,
-        *,
-        integrity_ok: bool = True,
-        evidence_pack: EvidencePack | None = None,
-    ) -> Checkpoint:
-        return Checkpoint(
-            record,
-            stored.checksum,
-            stored.placement,
-            _Stored(self.catalog, self._cache, stored, record),
-            verified=stored.verified,
-            verified_at=stored.verified_at,
-            tags=stored.tags,
-            deleted=stored.deleted,
-            integrity_ok=integrity_ok,
-            status="stored" if stored.placement.sequence < PROVISIONAL else "spooled",
-            evidence_pack=evidence_pack,
-        )
-
-    def remember(self, stored: StoredCheckpoint, blobs: dict[bytes, bytes]) -> None:
-        """What was just saved is most likely looked at next."""
-        self._cache.put(stored.owner, stored.id, blobs)
-
-    def verifier(self) -> EvidenceVerifier:
-        """One for all of this store's evidence: it keeps hashes and a helper process."""
-        with self._verifier_lock:
-            if self._verifier is None:
-                from lastgood.evidence.verifier import EvidenceVerifier
-
-                self._verifier = EvidenceVerifier(
-                    self._base_path, database=self.catalog.file, network=self.options.network
-                )
-            return self._verifier
-
-    def end_step(self, step_id: str, kind: EventKind, reason: str, *, owner: str | None) -> None:
-        owner = self._owner(owner)
-        self.catalog.end_step(owner, check_name("step id", step_id), kind, {"reason": reason}, self.actor())
-        self.log(kind, step_id)
-
-    def _open_spool(self, catalog: Catalog) -> Spool | None:
-        if self.options.on_failure == "raise" or catalog.file is None:
-            return None
-        from lastgood.spool.spool import Spool
-
-        spool = Spool(self, catalog, catalog.file)
-        for name, ask in spool.gauges().items():
-            self.meter.register_gauge(name, "", ask)
-        return spool
-
     def announce_interrupted(self) -> None:
         """Bring what is spooled into the store, and say in the log which steps were in flight when their process ended
         (A16)."""
         if self.spool is not None:
             self.spool.greet()
         with suppress(CheckpointError):  # what is wrong with the store is said by whoever reads from it
-            steps = self.catalog.open_steps(None)
+            steps = self._engine.catalog.open_steps(None)
             if not steps:
                 return
             from lastgood.engine.recovery import interrupted_steps
@@ -663,75 +565,63 @@ class Store:
                     step_id=step.id,
                 )
 
-    def stored(self, checkpoint_id: str, owner: str) -> StoredCheckpoint:
-        stored = self.catalog.checkpoint(owner, check_name("checkpoint id", checkpoint_id))
-        if stored is None:
-            raise NotFoundError(f"there is no checkpoint {checkpoint_id!r}", hint="`lastgood log` lists them")
-        return stored
-
-    def renew_locks(self) -> None:
-        self._verifier_lock = threading.Lock()
-
-    def alert(
-        self,
-        message: str,
-        task_id: str | None = None,
-        error: Exception | None = None,
-        *,
-        code: str = "alert",
-        severity: Severity = "error",
-    ) -> None:
-        self.alarms.send(message, task_id, error, code, severity)
-
-    def log(self, action: str, task_id: str, **more: Any) -> None:
-        if is_logging():
-            correlation_id = current_correlation()
-            log_operation(action, user=self.user, task_id=task_id, correlation_id=correlation_id, at=now(), **more)
-
     def _owner(self, owner: str | None) -> str:
         return self.user if owner is None else check_name("owner", owner)
 
     def _attest(self, ids: list[str], kind: str, data: dict[str, Any], owner: str | None) -> None:
-        if ids:
-            owner = self._owner(owner)
-            task_id = self.stored(ids[0], owner).task_id
-            self.catalog.attest(owner, ids, kind, data, self.actor())
-            self.log(kind, task_id, checkpoints=ids)
+        attest(self._engine, self.user, self._owner(owner), ids, kind, data)
 
+    # --- until all of the engine works on `Engine` ---------------------------------------------------------
 
-def _absolute(path: str | os.PathLike[str]) -> str:
-    """Where `path` leads from here, now. From a folder that is gone it leads nowhere: then as it is."""
-    try:
-        return os.path.abspath(path)  # noqa: PTH100
-    except FileNotFoundError:
-        return os.fspath(path)
+    @property
+    def spool(self) -> Spool | None:
+        return self._engine.spool  # type: ignore[return-value]
 
+    @property
+    def catalog(self) -> Catalog:
+        return self._engine.catalog
 
-class _Stored:
-    """The source of a checkpoint that lies in a catalog."""
+    @property
+    def options(self) -> Options:
+        return self._engine.options
 
-    __slots__ = ("_cache", "_catalog", "_record", "_stored")
+    @property
+    def meter(self) -> Meter:
+        return self._engine.meter
 
-    def __init__(self, catalog: Catalog, cache: CheckpointCache, stored: StoredCheckpoint, record: Record) -> None:
-        self._catalog = catalog
-        self._cache = cache
-        self._stored = stored
-        self._record = record
+    @property
+    def alarms(self) -> Alarms:
+        return self._engine.alerts
 
-    def load(self, name: str, classes: bool) -> Any:
-        from lastgood.engine.states import load_value
+    @property
+    def filing(self) -> Engine:
+        return self._engine
 
-        try:
-            return load_value(self._catalog, self._cache, self._stored, self._record, name, classes=classes)
-        except IntegrityError:
-            now = self._catalog.checkpoint(self._stored.owner, self._stored.id)
-            if now is None or now.data is None:
-                raise NotFoundError(f"checkpoint {self._stored.id!r} was purged", hint="it is gone for good") from None
-            raise
+    @property
+    def housekeeping(self) -> Housekeeping | None:
+        return self._engine.housekeeper  # type: ignore[return-value]
 
-    def verification(self) -> Attestation | None:
-        found = self._catalog.attestations(self._stored.owner, self._stored.id)
-        for attestation, digest in reversed(found):
-            if attestation.kind == "verification":
-                return attestation if attestation.digest(self._stored.checksum) == digest else None
-        return None
+    def verifier(self) -> EvidenceVerifier:
+        return self._engine.verifier()
+
+    @property
+    def alert(self) -> Callable[..., None]:
+        return self._engine.alert
+
+    def actor(self) -> Actor:
+        return acting(self.user)
+
+    def line(self, id: str, owner: str, *, active: bool = False) -> HistoryRange:
+        return find_line(self._engine.catalog, owner, id, active=active)
+
+    def wrap_intact(self, stored: StoredCheckpoint) -> Checkpoint:
+        return wrap_intact(self._engine, stored)
+
+    def wrap(self, stored: StoredCheckpoint) -> Checkpoint:
+        return wrap(self._engine, stored)
+
+    def stored(self, checkpoint_id: str, owner: str) -> StoredCheckpoint:
+        return find_stored(self._engine.catalog, owner, checkpoint_id)
+
+    def log(self, action: str, task_id: str, **more: Any) -> None:
+        log_action(self.user, action, task_id, **more)

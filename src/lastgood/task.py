@@ -5,54 +5,43 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import msgspec
-
+from lastgood.engine.attest import attest
+from lastgood.engine.branch import NOT_GIVEN
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, Draft
-from lastgood.engine.cursor import Cursor, is_gone
-from lastgood.engine.lease import retry_without_dead_lease
+from lastgood.engine.engine import acting
+from lastgood.engine.handle import Handle
+from lastgood.engine.load import find_line
 from lastgood.engine.options import OnFailure, check_on_failure
-from lastgood.errors import (
-    CheckpointError,
-    ConflictError,
-    IntegrityError,
-    InvalidError,
-    NotFoundError,
-    UnavailableError,
-)
-from lastgood.local.process import this_process
-from lastgood.model.checkpoint import COMPANIONS
-from lastgood.model.identity import check_flag
+from lastgood.engine.save import advance, append, make_draft, proving, save, save_on_top
+from lastgood.model.identity import check_flag, check_name, check_tag, check_type
 from lastgood.model.task import BranchInfo
 from lastgood.observe.log import spanned
 
 if TYPE_CHECKING:
-    from lastgood.catalog.values import FulfilledRequest, Position, StoredCheckpoint
+    from lastgood.catalog.values import FulfilledRequest
+    from lastgood.engine.branch import Restored, What
     from lastgood.engine.difference import Difference
     from lastgood.engine.history import Entry
     from lastgood.engine.recovery import Recovery
-    from lastgood.engine.restore import Restored, Way, What
-    from lastgood.engine.rewind import FilesPlan
-    from lastgood.engine.staleness import Run
+    from lastgood.engine.restore_files import FilesPlan
     from lastgood.engine.step import OnError, Step
     from lastgood.engine.workspace import Folders, Workspace
-    from lastgood.evidence.verifier import EvidenceVerifier
     from lastgood.model.evidence import EvidencePack
     from lastgood.model.request import Request
-    from lastgood.model.step import OpenStep
     from lastgood.store import Store
     from lastgood.work.control import Control
     from lastgood.work.progress import Progress
     from lastgood.work.session import Session
 
 T = TypeVar("T")
-NOT_GIVEN: Any = object()
 
-_spanned = partial(spanned, meter_of=lambda task: task._store.meter, about=lambda task, *_: {"task_id": task.task_id})
+_spanned = partial(
+    spanned, meter_of=lambda task: task._handle.engine.meter, about=lambda task, *_: {"task_id": task.task_id}
+)
 
 
 class Task:
@@ -67,17 +56,8 @@ class Task:
         self, store: Store, id: str, owner: str, workspace: Folders | None = None, *, watch: bool = False
     ) -> None:
         self._store = store
-        self._cursor = Cursor(store, id, owner)
-        self._workspace: Workspace | None = None
-        if workspace is not None:
-            from lastgood.engine.workspace import Workspace
-
-            self._workspace = Workspace(store, workspace, watch=watch)
-            store.filing.keep(self._workspace)
-            if store.catalog.journals(this_process().host):
-                from lastgood.engine.rewind import Rewind
-
-                Rewind(store, self._cursor, self._workspace).recover()
+        self._handle = Handle(store._engine, store.user, id, owner, workspace, watch=watch)
+        self._cursor = self._handle.cursor
 
     # --- where it stands -----------------------------------------------------------------------------------
 
@@ -94,7 +74,7 @@ class Task:
     @property
     def branch_id(self) -> str | None:
         """The branch that this handle is on; None before the first checkpoint."""
-        return self._cursor.branch if isinstance(self._cursor.branch, str) else None
+        return self._cursor.branch_id
 
     @property
     def owner(self) -> str:
@@ -120,7 +100,7 @@ class Task:
 
     def find(self, name: str) -> Checkpoint:
         """A checkpoint of this task by any name people use: `HEAD~1`, a tag, `@12`, the beginning of an id."""
-        return self._store.find_checkpoint(name, self.id, owner=self.owner)
+        return self._handle.find(name)
 
     def last_good(self, *, verified: bool = False, type: str | None = None) -> Checkpoint | None:
         """The newest on this branch that is intact and whose evidence holds now; None: there is none.
@@ -128,19 +108,30 @@ class Task:
         One without evidence is not known to be bad, and will do; `verified=True` demands evidence. Checkpoints of
         failed stages, of cancelled work and of what a restore left behind are passed over.
         """
-        branch = self._cursor.require_head().branch_id or ""
-        return self._store.last_good(branch, verified=verified, checkpoint_type=type, owner=self.owner)
+        from lastgood.engine.recovery import find_last_good
+
+        handle = self._handle
+        line = find_line(handle.catalog, self.owner, self._cursor.require_head().branch_id or "", active=True)
+        kind = None if type is None else check_type("checkpoint_type", type)
+        return find_last_good(handle.engine, handle.user, line, verified=check_flag("verified", verified), type=kind)
 
     def history(self, *, all: bool = False, **wanted: Any) -> list[Entry]:
         """What happened on this branch and before it began; with `all`, on every branch. See `Store.history`."""
         if self.head is None:
             return []
-        line = self.task_id if check_flag("all", all) else self.head.branch_id
-        return self._store.history(line or "", owner=self.owner, **wanted)
+        from lastgood.engine.history import filter_of, read_history
+
+        about = {name: wanted.pop(name) for name in ("before", "limit") if name in wanted}
+        line = find_line(
+            self._handle.catalog, self.owner, self.task_id if check_flag("all", all) else self.head.branch_id or ""
+        )
+        return read_history(self._handle.catalog, line, filter_of(wanted), **about)
 
     def recovery(self) -> Recovery:
         """What was in flight, what is the last good checkpoint, and what to do."""
-        return self._store.recovery(self.id, owner=self.owner)
+        from lastgood.engine.recovery import examine_task
+
+        return examine_task(self._handle.engine, self._handle.user, check_name("task id", self.id), self.owner)
 
     # --- going on ------------------------------------------------------------------------------------------
 
@@ -177,8 +168,8 @@ class Task:
         `on_failure` says. "spool": while the store is away it is kept in the spool (status "spooled"), and raised when
         that cannot take it either. "continue": as "spool", but then its status is "lost". "raise": raised at once.
         """
-        with self._cursor.proving(evidence, state) as proof:
-            draft = _draft(
+        with proving(self._cursor, evidence, state) as proof:
+            draft = make_draft(
                 state,
                 proof=proof,
                 message=message,
@@ -197,7 +188,7 @@ class Task:
                 participants=participants,
             )
             policy = _policy(on_failure)
-            return self._with_files(draft, files, lambda ready: self._cursor.save(ready, policy), policy)
+            return save(self._handle, draft, files, policy)
 
     @_spanned("save")
     def append(
@@ -210,10 +201,10 @@ class Task:
         **fields: Any,
     ) -> Checkpoint:
         """As `save`, on top of whatever the head is at that moment: for one-shot writers that read nothing."""
-        with self._cursor.proving(evidence, state) as proof:
-            draft = _draft(state, **{**fields, "proof": proof})
+        with proving(self._cursor, evidence, state) as proof:
+            draft = make_draft(state, **{**fields, "proof": proof})
             policy = _policy(on_failure)
-            return self._with_files(draft, files, lambda ready: self._cursor.save_on_top(ready, policy), policy)
+            return append(self._handle, draft, files, policy)
 
     def step(self, name: str, *, type: str = "step", on_error: OnError = "keep", **fields: Any) -> Step:
         """One piece of work that ends in a checkpoint, or is recorded as failed: `with task.step("edit") as step:`.
@@ -224,13 +215,14 @@ class Task:
         """
         from lastgood.engine.step import Step, check_fields, check_on_error
 
-        check_on_error(on_error, has_workspace=self._workspace is not None)
-        return Step(self, name, type, check_fields(fields), on_error)
+        check_on_error(on_error, has_workspace=self._handle.workspace is not None)
+        return Step(self._handle, name, type, check_fields(fields), on_error)
 
     def tag(self, checkpoint: Checkpoint | str, name: str, *, move: bool = False) -> None:
         """Name a checkpoint of this task."""
         checkpoint_id = checkpoint if isinstance(checkpoint, str) else checkpoint.id
-        self._store.tag(checkpoint_id, name, move=move, owner=self.owner)
+        data = {"name": check_tag("tag", name), "move": check_flag("move", move)}
+        attest(self._handle.engine, self._handle.user, self.owner, [checkpoint_id], "tag", data)
 
     # --- working, and being steered ------------------------------------------------------------------------
 
@@ -278,63 +270,22 @@ class Task:
         `undo()` goes back to where it was. Raises ConflictError when the head is another one than this handle saw,
         LeaseError while a session elsewhere works on the branch: then ask it to (`task.control.restore`).
         """
-        return self.rewind(checkpoint, what, paths=paths, present=present, verify=verify, message=message)
+        from lastgood.engine.restore import restore
 
-    def rewind(
-        self,
-        checkpoint: Checkpoint | str,
-        what: What = "both",
-        *,
-        paths: Sequence[str] | None = None,
-        present: Any = NOT_GIVEN,
-        verify: bool = True,
-        message: str = "",
-        request: str | None = None,
-    ) -> Restored:
-        """As `restore`, which meets the request of that id at the same moment."""
-        from lastgood.engine.restore import check_what
-
-        check_what(what, has_workspace=self._workspace is not None)
-        if paths is not None and what != "files":
-            raise InvalidError("paths limit a restore of files", hint='give what="files" with them')
-        with self._cursor.lock:
-            chosen = self._choose(checkpoint)
-            if self._workspace is not None and what != "state" and (what == "files" or chosen.record.files is not None):
-                from lastgood.engine.rewind import Rewind
-
-                rewind = Rewind(self._store, self._cursor, self._workspace)
-                with rewind.locked():
-                    return rewind.insist(
-                        lambda: rewind.restore(
-                            chosen,
-                            what,
-                            paths,
-                            present,
-                            verify=check_flag("verify", verify),
-                            message=message,
-                            request=request,
-                        )
-                    )
-            return self._go_back(
-                chosen,
-                "restore",
-                present=present,
-                verify=check_flag("verify", verify),
-                message=message,
-                request=request,
-            )
+        about: dict[str, Any] = {"paths": paths, "present": present, "verify": verify, "message": message}
+        return restore(self._handle, checkpoint, what, **about)
 
     def plan(self, checkpoint: Checkpoint | str, *, paths: Sequence[str] | None = None) -> FilesPlan:
         """What restoring the files of `checkpoint` would do; nothing is touched."""
-        from lastgood.engine.rewind import plan_files
+        from lastgood.engine.restore_files import plan_files
 
-        workspace = self._require_workspace()
+        workspace, blobs = self._handle.require_workspace(), self._handle.blobs
         with workspace.locked():
             present = workspace.capture(self.head)
             try:
-                return plan_files(self._store, workspace, self._choose(checkpoint), present, only=paths)
+                return plan_files(blobs, workspace, self._handle.choose(checkpoint), present, only=paths)
             finally:
-                self._store.filing.blobs.drop(present.gathered)
+                blobs.drop(present.gathered)
 
     def copy_files(
         self,
@@ -347,9 +298,9 @@ class Task:
 
         What lies there already is never overwritten or removed: ConflictError names it, and nothing is written.
         """
-        from lastgood.engine.rewind import copy_files
+        from lastgood.engine.restore_files import copy_files
 
-        return copy_files(self._store, self._choose(checkpoint), os.fspath(to), paths)
+        return copy_files(self._handle.blobs, self._handle.choose(checkpoint), os.fspath(to), paths)
 
     def diff(
         self,
@@ -361,12 +312,12 @@ class Task:
         """How two checkpoints differ, in state and files; without `after`, how the files on disk differ from one."""
         from lastgood.engine.difference import Difference, FilesDiff
 
-        old, blobs = self._choose(before), self._store.filing.blobs
+        old, blobs = self._handle.choose(before), self._handle.blobs
         if after is not None:
-            new = self._choose(after)
+            new = self._handle.choose(after)
             files = FilesDiff(old.record.files or (), new.record.files or (), blobs.read, paths)
             return Difference(old, new, files)
-        workspace = self._require_workspace()
+        workspace = self._handle.require_workspace()
         present = workspace.capture(old)
         files = FilesDiff(old.record.files or (), present.roots, blobs.read_with(present.gathered), paths)
         if present.gathered.packs:
@@ -384,112 +335,72 @@ class Task:
         verify: bool = True,
     ) -> Task:
         """A new branch that begins at `checkpoint`, and a handle on it. Everything else stays as it is."""
-        from lastgood.engine.restore import draft_restored, plan_branch, require_restorable
+        from lastgood.engine.branch import fork
 
-        with self._cursor.lock:
-            chosen = self._choose(checkpoint)
-            require_restorable(self._store, chosen, self.owner, evidence=check_flag("verify", verify), demanded=False)
-            new = plan_branch(
-                self._store,
-                chosen,
-                self.owner,
-                name=name,
-                description=description,
-                metadata=metadata,
-                active=False,
-            )
-            state = "paused" if check_flag("paused", paused) else None
-            draft = draft_restored(chosen, new, chosen.branch_id or "", "fork", control_state=state)
-            made = self._cursor.begin_branch(chosen, new, draft, follow=False)
+        about: dict[str, Any] = {"name": name, "description": description, "metadata": metadata}
+        made = fork(self._handle, checkpoint, **about, paused=paused, verify=verify)
         return self._store.task(made.branch_id or "", owner=self.owner)
 
     def undo(self) -> Checkpoint:
         """Take back the last restore (or switch), any number of times; the head that is gone on from now."""
-        return self._move("undo")
+        from lastgood.engine.restore import undo_or_redo
+
+        return undo_or_redo(self._handle, "undo")
 
     def redo(self) -> Checkpoint:
         """Restore again what `undo` took back. A save in between ends that."""
-        return self._move("redo")
+        from lastgood.engine.restore import undo_or_redo
+
+        return undo_or_redo(self._handle, "redo")
 
     def switch(self, branch: str) -> Checkpoint:
         """Make a branch, by its name or its id, the task's active one, and go on there."""
-        cursor, chosen = self._cursor, self._branch_named(branch)
+        from lastgood.engine.restore import switch
 
-        def go() -> Position:
-            expects = cursor.expected()
-            catalog, actor = self._store.catalog, self._store.actor()
-            position = retry_without_dead_lease(
-                catalog, lambda: catalog.activate(self.owner, chosen.id, actor, expects=expects, lease=cursor.lease)
-            )
-            cursor.id = cursor.task_id
-            cursor.adopt(position)
-            return position
-
-        with cursor.lock:
-            stays = chosen.id == self.branch_id  # its files lie there already, perhaps edited since
-            return self._travel(lambda: None if stays else self._newest(chosen), go)
+        return switch(self._handle, branch)
 
     def branches(self) -> list[BranchInfo]:
         """Oldest first."""
-        return self._store.branches(self.task_id, owner=self.owner) if self.head else []
+        from lastgood.engine.branch import list_branches
+
+        return list_branches(self._handle)
 
     def delete_branch(self, branch: str) -> int:
         """Delete a branch, by its name or its id, and what only it has; how many checkpoints. Not the active one."""
-        return self._store.delete_branch(self._branch_named(branch).id, owner=self.owner)
+        from lastgood.engine.branch import delete_branch, find_branch
 
-    # --- for the rest of the engine ------------------------------------------------------------------------
+        handle = self._handle
+        return delete_branch(handle.engine, handle.user, self.owner, find_branch(handle, branch).id)
+
+    @_spanned("restore")
+    def roll_back(self, checkpoint: Checkpoint) -> Restored:
+        """As `restore` of the state, for one-shot callers: evidence is demanded, and the head may be any."""
+        from lastgood.engine.restore import roll_back
+
+        return roll_back(self._handle, checkpoint)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.id!r} at {self.head!r}>"
+
+    # --- until sessions work on the handle -----------------------------------------------------------------
+
+    @property
+    def _workspace(self) -> Workspace | None:
+        return self._handle.workspace
 
     @property
     def user(self) -> str:
-        return self._store.user
-
-    def verifier(self) -> EvidenceVerifier:
-        return self._store.verifier()
-
-    def begin(self, step: OpenStep) -> None:
-        self._store.catalog.begin_step(step, None, self._cursor.lease)
-
-    @_spanned("save")
-    def commit_step(
-        self,
-        step: Step,
-        state: Any,
-        begun: Checkpoint | Literal["any"] | None,
-        fields: dict[str, Any],
-        runs: Sequence[Run],
-        then: Step | None,
-    ) -> Checkpoint:
-        """The checkpoint of a step: on top of whatever is there if its state is the head's, else where it began."""
-        with self._cursor.proving(step.evidence, state) as proof:
-            about = {"type": step.type, "step_id": step.name, "id": step.id, "step": step.id, "proof": proof}
-            draft = _draft(state, **{**fields, **about, "begins": then})
-
-            def save(ready: Draft) -> Checkpoint:
-                if self._workspace is not None and runs:
-                    from lastgood.engine.staleness import mark_stale
-
-                    before = self.head.record.files if self.head else None
-                    mark_stale(ready, step.evidence, runs, before or (), self._store, self._workspace)
-                return self._cursor.save_from(ready, begun)
-
-            return self._with_files(draft, None, save)
-
-    def stamps(self) -> dict[str, int]:
-        """The present, as the files of the workspace are stamped, by folder; empty without one."""
-        return {} if self._workspace is None else self._workspace.stamps()
-
-    def without_secrets(self, text: str) -> str:
-        return self._store.options.redaction.text(text)
-
-    def fail_step(self, step: Step, reason: str) -> None:
-        self._store.end_step(step.id, "step_failed", reason, owner=self.owner)
-
-    def alert(self, message: str, error: Exception | None, code: str = "step_unsettled") -> None:
-        self._store.alert(message, self.task_id, error, code=code)
+        return self._handle.user
 
     @property
     def store(self) -> Store:
         return self._store
+
+    def without_secrets(self, text: str) -> str:
+        return self._handle.engine.options.redaction.text(text)
+
+    def alert(self, message: str, error: Exception | None, code: str = "step_unsettled") -> None:
+        self._handle.engine.alert(message, self.task_id, error, code=code)
 
     def take_lease(self, take: Callable[[], int]) -> None:
         """A session works through this handle from now on. `take` gives its token; whoever saves meanwhile waits."""
@@ -512,25 +423,8 @@ class Task:
         only_on: Checkpoint | None = None,
         **fields: Any,
     ) -> Checkpoint:
-        """As `save`, for a session: KEPT is the head's state, and without `capture` the files are the head's, too.
-        With `only_if_changed`, what is as the head has it is not saved, with `only_on` nothing when the head is
-        another one by now: then the head."""
-        cursor, draft = self._cursor, _draft(state, **fields)
-
-        def save(ready: Draft) -> Checkpoint:
-            head = cursor.head
-            if only_on is not None and head is not None and head.id != only_on.id:
-                return head
-            if only_if_changed and head is not None and (state is KEPT or cursor.is_unchanged(state, head)):
-                roots = ready.files.roots if isinstance(ready.files, tuple) else head.record.files
-                if roots == head.record.files:
-                    return head
-            return cursor.save(ready)
-
-        with cursor.lock:
-            if not capture:
-                return save(msgspec.structs.replace(draft, files=KEPT))
-            return self._with_files(draft, None, save)
+        draft = make_draft(state, **fields)
+        return advance(self._handle, draft, capture=capture, only_if_changed=only_if_changed, only_on=only_on)
 
     def bring_files(self) -> None:
         """Put the head's files into the workspace, where it is not known to have this branch's."""
@@ -543,189 +437,32 @@ class Task:
     def requests(self) -> list[Request]:
         """What people want of the work on this branch, and nobody did yet."""
         branch_id = self.branch_id
-        return [] if branch_id is None else self._store.catalog.open_requests(self.owner, branch_id)
+        return [] if branch_id is None else self._handle.catalog.open_requests(self.owner, branch_id)
 
     def end_request(self, ended: FulfilledRequest, status: Literal["met", "refused"]) -> None:
         """Through the handle of a session: only as long as that holds its lease."""
-        self._store.catalog.end_request(self.owner, ended, status, self._store.actor(), lease=self._cursor.lease)
+        self._handle.catalog.end_request(self.owner, ended, status, acting(self.user), lease=self._cursor.lease)
 
     @_spanned("save")
     def append_draft(self, draft: Draft) -> Checkpoint:
-        return self._cursor.save_on_top(draft)
+        return save_on_top(self._cursor, draft)
 
-    @_spanned("restore")
-    def roll_back(self, chosen: Checkpoint) -> Restored:
-        """As `restore` of the state, for one-shot callers: evidence is demanded, and the head may be any."""
-        return self._go_back(chosen, "rollback", present=NOT_GIVEN, verify=True, message="")
-
-    def __repr__(self) -> str:
-        return f"<Task {self.id!r} at {self.head!r}>"
-
-    def _go_back(
-        self, chosen: Checkpoint, way: Way, *, present: Any, verify: bool, message: str, request: str | None = None
-    ) -> Restored:
-        from lastgood.engine.restore import Restored, draft_restored, meets, plan_branch, require_restorable
-
-        cursor = self._cursor
-        require_restorable(self._store, chosen, self.owner, evidence=verify, demanded=way == "rollback")
-        with self._workspace_locked(), self._store.catalog.queue():  # all of it, or nothing
-            if way == "rollback":
-                cursor.refresh()
-            else:
-                cursor.require_unmoved()
-            if present is not NOT_GIVEN and not (cursor.head and cursor.is_unchanged(present, cursor.head)):
-                kept = Draft(state=present, type="before_restore", message=f"before restoring {chosen.id}")
-                cursor.save(kept, policy="raise")
-            before, expects = cursor.head, cursor.expected()
-            new = plan_branch(self._store, chosen, self.owner, active=cursor.is_active, expects=expects)
-            files = self._workspace.capture(None, takes_over=True) if self._workspace else None
-            about: dict[str, Any] = {"message": message, "control_state": cursor.steered_state()}
-            about["met"] = meets(request, new.id)
-            draft = draft_restored(chosen, new, self.branch_id or "", way, files=files or KEPT, **about)
-            try:
-                return Restored(chosen.id, cursor.begin_branch(chosen, new, draft, follow=True), before)
-            finally:
-                if files is not None:
-                    self._store.filing.blobs.let_go(files.gathered)
-
-    def _workspace_locked(self) -> AbstractContextManager[None]:
-        """The workspace's lock comes before the writers' queue, always."""
-        return nullcontext() if self._workspace is None else self._workspace.locked()
-
-    def _require_workspace(self) -> Workspace:
-        if self._workspace is None:
-            raise InvalidError("there is no workspace", hint="open it: store.task(…, workspace=folder)")
-        return self._workspace
-
-    def _with_files(
+    def rewind(
         self,
-        draft: Draft,
-        files: Sequence[str | os.PathLike[str]] | None,
-        save: Callable[[Draft], Checkpoint],
-        policy: OnFailure | None = None,
-    ) -> Checkpoint:
-        """Save the draft with the files as they are now; again, all read anew, as long as stored content was gone."""
-        workspace = self._workspace
-        if workspace is None:
-            if files is not None:
-                raise InvalidError("there is no workspace", hint="store.task(…, workspace=folder) captures files")
-            return save(draft)
+        checkpoint: Checkpoint | str,
+        what: What = "both",
+        *,
+        paths: Sequence[str] | None = None,
+        present: Any = NOT_GIVEN,
+        verify: bool = True,
+        message: str = "",
+        request: str | None = None,
+    ) -> Restored:
+        """As `restore`, which meets the request of that id at the same moment."""
+        from lastgood.engine.restore import restore
 
-        unfinished = workspace.unfinished[0] if workspace.unfinished and files is None else None
-
-        def capture_and_save(since: Checkpoint | None, *, away: UnavailableError | None = None) -> Checkpoint:
-            try:
-                captured = workspace.capture(since, files=files, away=away is not None)
-            except (UnavailableError, NotFoundError, IntegrityError) as error:
-                if not is_gone(error) and not (away is None and spools(error)):
-                    self.alert(f"a checkpoint of {self.task_id!r} was not saved: {error}", error, code="save_failed")
-                raise
-            if away is not None and spool is not None:
-                spool.away(away)
-            try:
-                saved = save(msgspec.structs.replace(draft, files=captured, journal=unfinished))
-            finally:
-                self._store.filing.blobs.let_go(captured.gathered)
-            workspace.settle(unfinished)
-            saved.skipped = captured.skipped
-            return saved
-
-        spool = self._store.spool
-
-        def spools(error: CheckpointError) -> bool:
-            if spool is None or policy == "raise" or not isinstance(error, UnavailableError):
-                return False
-            return spool.takes(error) and "workspace" not in error.details
-
-        try:
-            if spool is not None:
-                spool.make_way(self.owner, self.task_id)
-            return self._insist_on_files(capture_and_save)
-        except UnavailableError as error:
-            if not spools(error):
-                raise
-            return capture_and_save(self.head, away=error)
-
-    def _insist_on_files(self, capture_and_save: Callable[[Checkpoint | None], Checkpoint]) -> Checkpoint:
-        workspace = self._require_workspace()
-        for since in (self.head, None):
-            try:
-                return capture_and_save(since)
-            except IntegrityError as error:
-                if not is_gone(error):
-                    raise
-                workspace.forget()
-        with self._workspace_locked(), self._store.catalog.queue():  # nobody removes anything meanwhile
-            return capture_and_save(None)
-
-    def _newest(self, branch: BranchInfo) -> StoredCheckpoint | None:
-        head = self._store.stored(branch.head.id, self.owner) if branch.head else None
-        if head is not None and head.deleted:
-            raise ConflictError(
-                "the newest checkpoint of the branch to go to was deleted",
-                hint="undelete it first, or fork another one",
-            )
-        return head
-
-    def _travel(self, find: Callable[[], StoredCheckpoint | None], go: Callable[[], Position]) -> Checkpoint:
-        """Go to another branch, or to other files of this one, with the files that belong there: those of the
-        checkpoint that `find` finds. What is refused is refused before a file is touched."""
-        if self._workspace is None:
-            go()
-            return self._cursor.require_head()
-        from lastgood.engine.rewind import Rewind
-
-        rewind = Rewind(self._store, self._cursor, self._workspace)
-        with rewind.locked():
-            if self._cursor.is_active:
-                self._cursor.require_unmoved()
-            destination = find()
-            return rewind.travel(self._store.wrap_intact(destination) if destination else None, go)
-
-    def _move(self, way: Literal["undo", "redo"]) -> Checkpoint:
-        cursor, catalog = self._cursor, self._store.catalog
-        if cursor.by_branch:
-            raise InvalidError(f"{way} moves a whole task", hint=f"open it by its id: store.task({self.task_id!r})")
-        move = catalog.undo if way == "undo" else catalog.redo
-
-        def go() -> Position:
-            actor, expects = self._store.actor(), cursor.expected()
-            position = retry_without_dead_lease(
-                catalog, lambda: move(self.owner, self.task_id, actor, expects=expects, lease=cursor.lease)
-            )
-            head = cursor.adopt(position)
-            cursor.say(way, head, head.control_state)
-            return position
-
-        with cursor.lock:
-            cursor.require_head()
-            return self._travel(lambda: catalog.destination(self.owner, self.task_id, way), go)
-
-    def _choose(self, checkpoint: Checkpoint | str) -> Checkpoint:
-        """As it lies in this store, whatever the object at hand says."""
-        if isinstance(checkpoint, str):
-            chosen = self.find(checkpoint)
-        else:
-            chosen = self._store.get_checkpoint(checkpoint.id, owner=self.owner)
-            if chosen.checksum != checkpoint.checksum:
-                raise InvalidError(f"checkpoint {chosen.id} is not this store's", hint="give its id, or one from here")
-        if chosen.task_id != self.task_id:
-            raise InvalidError(f"checkpoint {chosen.id} belongs to another task", hint=f"open {chosen.task_id!r}")
-        return chosen
-
-    def _branch_named(self, branch: str) -> BranchInfo:
-        found = [info for info in self.branches() if branch in (info.id, info.name) and not info.deleted]
-        if not found:
-            raise NotFoundError(f"{self.task_id!r} has no branch {branch!r}", hint="`lastgood branch` lists them")
-        return found[0]
-
-
-def _draft(state: Any, *, metadata: dict[str, Any] | None = None, **fields: Any) -> Draft:
-    companions = {name: value for name in COMPANIONS if (value := fields.pop(name, None)) is not None}
-    try:
-        return Draft(state=state, companions=companions, metadata={} if metadata is None else metadata, **fields)
-    except TypeError as error:
-        raise InvalidError(f"a checkpoint has no such field: {error}", hint="see Task.save") from error
+        about: dict[str, Any] = {"paths": paths, "present": present, "verify": verify, "message": message}
+        return restore(self._handle, checkpoint, what, **about, request=request)
 
 
 def _policy(on_failure: OnFailure | None) -> OnFailure | None:

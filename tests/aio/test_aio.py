@@ -122,7 +122,7 @@ class Watched:
 async def watched_store(folder: Path) -> AsyncIterator[tuple[aio.Store, Watched]]:
     made = lastgood.open(folder / "store", base_path=folder)
     watched: Any = Watched(made.catalog)
-    made.catalog = watched
+    made._engine.catalog = watched
     async with Opening(lambda: made, aio.Store) as store:
         yield store, watched
 
@@ -800,22 +800,20 @@ LEFT_OUT = {
                 "alert",
                 "announce_interrupted",
                 "catalog",
-                "end_step",
                 "filing",
                 "housekeeping",
-                "hold",
                 "line",
                 "log",
                 "meter",
             ),
-            *("renew_locks", "spool", "stream_file"),
-            *("remember", "stored", "verifier", "wrap", "wrap_intact"),
+            *("spool", "stream_file"),
+            *("stored", "verifier", "wrap", "wrap_intact"),
         ),
         ENGINE,
     ),
     "Task": dict.fromkeys(
         (
-            *("append_draft", "begin", "commit_step", "fail_step", "roll_back", "stamps", "user", "verifier"),
+            *("append_draft", "roll_back", "user"),
             *("alert", "without_secrets", "store", "take_lease", "drop_lease", "advance", "bring_files", "requests"),
             *("end_request", "rewind"),
         ),

@@ -54,7 +54,7 @@ def test_content_of_the_right_size_that_is_not_what_was_saved_is_refused(store: 
     saved = store.task("t").save(LARGE)
     column, size = ("data", "size") if table == "blobs" else ("root", "root_size")
     change(store, f"UPDATE {table} SET {column} = zeroblob({size}), encoding = 0")
-    store._cache.drop(store.user, saved.id)  # as others see it
+    store._engine.cache.drop(store.user, saved.id)  # as others see it
     with pytest.raises(IntegrityError) as caught:
         _ = store.get_checkpoint(saved.id).state
     assert caught.value.details["checkpoint_id"] == saved.id

@@ -369,7 +369,7 @@ def test_an_interrupted_restore_is_told_by_status_and_ended_by_the_next_command(
 KILLED = """
 import os, signal, lastgood
 from pathlib import Path
-from lastgood.engine import rewind
+from lastgood.engine import restore_files as rewind
 
 def apply(*_, **__):
     Path("a.txt").write_text("one\\n")

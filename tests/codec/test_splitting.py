@@ -528,7 +528,7 @@ import lastgood
 from lastgood.codec import encode as values
 from lastgood.codec.join import join
 from lastgood.codec.split import Splitter
-import lastgood.engine.states, decimal, datetime, uuid
+import lastgood.engine.values, decimal, datetime, uuid
 names = ["os.system", "builtins.eval", "builtins.exec", "subprocess.Popen", "posix.system", "importlib.import_module",
          "pathlib.PosixPath", "collections.deque", "collections.OrderedDict", "lastgood.open", "antigravity", "this"]
 arguments = ["touch /tmp/hostile", ["touch", "/tmp/hostile"], {"args": "id"}, None, 5, [["x"], 3], "__import__('os')"]

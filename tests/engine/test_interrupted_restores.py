@@ -36,7 +36,7 @@ def save(task: lastgood.Task, work: Path, text: str) -> lastgood.Checkpoint:
 def restore_and_die(store: lastgood.Store, work: Path, checkpoint: lastgood.Checkpoint) -> None:
     """In another process, which ends as if it was killed when the files are there and nothing is recorded."""
     run_until_crash(
-        "rewind.Rewind._look_again = lambda *_: os._exit(9)\n"
+        "rewind.FilesRestore._look_again = lambda *_: os._exit(9)\n"
         "store = lastgood.open(sys.argv[1], user='ada', collect='never')\n"
         "store.task('t', workspace=sys.argv[2]).restore(sys.argv[3])\n",
         work.parent / "store",

@@ -10,7 +10,7 @@ from tests.support.crash import run_until_crash
 from tests.support.file_trees import Bench, bench, files, replace
 
 import lastgood
-from lastgood.engine import rewind
+from lastgood.engine import restore_files as rewind
 from lastgood.errors import ConflictError, UnavailableError
 from lastgood.files.apply import apply
 

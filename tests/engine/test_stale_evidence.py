@@ -47,7 +47,7 @@ def task(store: Store, work: Path) -> Task:
 
 def shell(task: Task, line: str, then: Change = lambda work: None) -> Checkpoint:
     """A step that runs a line of shell in the workspace, and then does something else."""
-    [root] = task._require_workspace().roots
+    [root] = task._handle.require_workspace().roots
     with task.step("test") as step:
         step.run(["sh", "-c", line], cwd=root.path)
         then(Path(root.path))

@@ -31,7 +31,8 @@ from lastgood import (
     Redaction,
     Store,
 )
-from lastgood.engine.verification import MAX_EVIDENCE, REDACTED, UNUSABLE, proving
+from lastgood.engine.proof import MAX_EVIDENCE, UNUSABLE, proving
+from lastgood.engine.verify import REDACTED
 from lastgood.evidence import registry
 from lastgood.evidence.registry import register_evidence
 

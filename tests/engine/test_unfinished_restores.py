@@ -11,7 +11,7 @@ from tests.support.file_trees import Bench, bench
 
 import lastgood
 from lastgood import UnavailableError
-from lastgood.engine import rewind
+from lastgood.engine import restore_files as rewind
 from lastgood.files.apply import apply
 from lastgood.local.process import this_process
 

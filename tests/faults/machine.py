@@ -238,7 +238,7 @@ class Machine(RuleBasedStateMachine):
         if how == "abandon":
             store = self.store(side)
             self.do("end", begun, "step_abandoned", action=lambda: store.abandon_step(begun.id))
-        elif held.task[0] is not step._task:  # its store was closed
+        elif held.task[0]._handle is not step._handle:  # its store was closed
             pass
         elif how == "fail":
             self.do("end", begun, "step_failed", action=lambda: step.fail("it did not work"))

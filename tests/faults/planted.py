@@ -87,13 +87,13 @@ BUGS = (
         "an interrupted restore is not taken back",
         "kill",
         "restore whole",
-        (Change("engine/rewind.py", "            else:\n                self._take_back(journal)\n", ""),),
+        (Change("engine/restore_files.py", "            else:\n                self._take_back(journal)\n", ""),),
     ),
     Bug(
         "what is restored over is not kept",
         "kill",
         "switch",
-        (Change("engine/rewind.py", "            self._keep(present, state, message)\n", ""),),
+        (Change("engine/restore_files.py", "            self._keep(present, state, message)\n", ""),),
     ),
     Bug(
         "packs are removed before the catalog has forgotten them",
@@ -172,7 +172,7 @@ BUGS = (
         "undo",
         (
             Change(
-                "engine/rewind.py",
+                "engine/restore_files.py",
                 "                binding = self._workspace.binding(takes_over=True)\n"
                 '                self._store.catalog.bind(self._cursor.owner, head.branch_id or "", binding)\n',
                 "",
@@ -185,7 +185,7 @@ BUGS = (
         "restore whole",
         (
             Change(
-                "engine/rewind.py",
+                "engine/restore_files.py",
                 "            self._keep(present._replace(binding=None), NOT_GIVEN, "
                 '"as an interrupted restore left it")\n',
                 "",
@@ -363,7 +363,7 @@ BUGS = (
         "restore whole",
         (
             Change(
-                "engine/rewind.py",
+                "engine/restore_files.py",
                 "if failed := _failures(self._apply(plan)):\n",
                 "self._store.catalog.end_journal(journal.id)\n        if failed := _failures(self._apply(plan)):\n",
             ),
@@ -440,7 +440,7 @@ BUGS = (
         "files that drifted are not kept before others come",
         "machine",
         "folder",
-        (Change("engine/rewind.py", "if is_new or has_drifted(present, cursor.head):", "if is_new:"),),
+        (Change("engine/restore_files.py", "if is_new or has_drifted(present, cursor.head):", "if is_new:"),),
         40,
     ),
     Bug(

@@ -22,7 +22,7 @@ from tests.faults.views import Counts, Telling, View, differences, learn, read_f
 
 import lastgood
 from lastgood import Checkpoint, CheckpointManager, ConflictError
-from lastgood.engine.restore import Restored
+from lastgood.engine.branch import Restored
 
 USER = "tester"
 WORK = "work"

@@ -713,7 +713,7 @@ def handle(store: lastgood.Store, tmp_path: Path) -> Iterator[Workspace]:
     (tmp_path / "work/b").mkdir()
     (tmp_path / "work/a/x").write_bytes(b"1")
     (tmp_path / "work/b/y").write_bytes(b"1")
-    opened = Workspace(store, tmp_path / "work", watch=True)
+    opened = Workspace(store._engine, tmp_path / "work", watch=True)
     yield opened
     opened.close()
 
@@ -734,7 +734,7 @@ def visits(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 def save(workspace: Workspace, store: lastgood.Store) -> bytes:
     """Capture and commit, as a task does."""
     task = store.task("t", workspace=workspace.roots[0].path)
-    task._workspace = workspace
+    task._handle.workspace = workspace
     task.save({})
     assert task.head is not None
     assert task.head.record.files is not None
@@ -777,7 +777,7 @@ def test_everything_is_looked_at_when_there_is_a_reason(
         case "closed":
             handle.close()
         case "other process":
-            other = Workspace(store, handle.roots[0].path)
+            other = Workspace(store._engine, handle.roots[0].path)
             Path(handle.roots[0].path, "b/y").write_bytes(b"changed")
             other.capture(None)
             looked_at.clear()
@@ -791,7 +791,7 @@ def test_people_are_told_once_when_nothing_can_be_watched(tmp_path: Path, monkey
     alerts: list[str] = []
     (tmp_path / "work").mkdir()
     with lastgood.open(tmp_path / "store", on_alert=lambda alert: alerts.append(alert.message)) as store:
-        workspace = Workspace(store, tmp_path / "work", watch=True)
+        workspace = Workspace(store._engine, tmp_path / "work", watch=True)
         for _ in range(3):
             workspace.capture(None)
         workspace.close()
@@ -847,7 +847,7 @@ def test_after_a_restore_only_what_it_touched_is_looked_at(
 def test_a_restore_and_what_follows_it_are_right(handle: Workspace, store: lastgood.Store, tmp_path: Path) -> None:
     """B3"""
     task = store.task("t", workspace=tmp_path / "work")
-    task._workspace = handle
+    task._handle.workspace = handle
     first = task.save({})
     (tmp_path / "work/a/x").write_bytes(b"22")
     (tmp_path / "work/new").mkdir()

@@ -60,7 +60,7 @@ class Bench:
         self.path = path
         self.looked_at = looked_at
         self.failed: list[Root] = []
-        self.workspace = Workspace(store, path)
+        self.workspace = Workspace(store._engine, path)
         self.place = self.workspace.watch_address(self.workspace.roots[0])
 
     def watch(self) -> WatchServer:
@@ -175,7 +175,7 @@ def test_folders_of_a_workspace_are_watched_each_for_itself(
     for path in folders.values():
         (path / "below").mkdir(parents=True)
         (path / "below/file").write_bytes(b"1")
-    workspace = Workspace(store, folders)
+    workspace = Workspace(store._engine, folders)
     places = [(root, workspace.watch_address(root)) for root in workspace.roots]
     with WatchServer(places, on_failure=lambda root: None) as keeper:
         for _ in range(2):
@@ -329,7 +329,7 @@ def test_a_process_that_is_killed_in_its_capture_loses_nothing(watched: Bench, w
 
 
 def test_a_handle_that_watches_for_itself_and_others_are_right_in_turn(watched: Bench) -> None:
-    own = Workspace(watched.store, watched.path, watch=True)
+    own = Workspace(watched.store._engine, watched.path, watch=True)
     head = watched.store.task("t", workspace=watched.path)
     for number in range(6):
         watched.write("b/z", b"." * number)

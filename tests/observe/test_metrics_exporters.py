@@ -275,7 +275,7 @@ def test_a_span_says_that_it_failed_and_of_what_kind_the_error_was(
         raise UnavailableError("away")
 
     vars(store.catalog)["commit"] = fail
-    store.spool = None
+    store._engine.spool = None
     assert store.task("t").save({}, on_failure="continue").status == "lost"
     refused, lost = tracing[0].get_finished_spans()
     assert refused.status.status_code == StatusCode.ERROR

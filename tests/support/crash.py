@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-BEGIN = "import os, sys\nimport lastgood\nfrom lastgood.engine import rewind\n"
+BEGIN = "import os, sys\nimport lastgood\nfrom lastgood.engine import restore_files as rewind\n"
 
 
 def run_until_crash(script: str, *arguments: object) -> None:

@@ -12,10 +12,10 @@ from lastgood import store
 from lastgood.aio.bridge import Bridge, Fetched, Handle, Plain, bridged
 from lastgood.compare.state import StateChange
 from lastgood.compare.summary import Stat
+from lastgood.engine import branch, difference, recovery
 from lastgood.engine import checkpoint as engine
-from lastgood.engine import difference, recovery, restore
 from lastgood.engine.difference import FileChange
-from lastgood.model.checkpoint import Head, Record
+from lastgood.model.checkpoint import Head, Record, Skipped
 from lastgood.model.evidence import EvidencePack
 from lastgood.model.journal import Journal
 from lastgood.model.step import OpenStep
@@ -92,7 +92,7 @@ class Checkpoint(Loadable[engine.Checkpoint]):
     tags = Plain[tuple[str, ...]]()
     deleted = Plain[bool]()
     status = Plain[engine.Status]()
-    skipped = Plain[tuple[engine.Skipped, ...]]()
+    skipped = Plain[tuple[Skipped, ...]]()
     as_head = Plain[Callable[[], Head]]()
     checkpoint_id = Plain[str]()
     checkpoint_type = Plain[str]()
@@ -121,7 +121,7 @@ def far_side(checkpoint: Checkpoint | str) -> engine.Checkpoint | str:
     return checkpoint if isinstance(checkpoint, str) else checkpoint._far
 
 
-class Restored(Handle[restore.Restored]):
+class Restored(Handle[branch.Restored]):
     """As `lastgood.Restored`."""
 
     __slots__ = ()

@@ -16,7 +16,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from lastgood import task as tasks
 from lastgood.aio.bridge import Bridge, Fetched, Handle, Plain
 from lastgood.aio.checkpoint import Checkpoint, far_side
-from lastgood.engine.restore import What
+from lastgood.engine.branch import What
 from lastgood.errors import InvalidError
 from lastgood.model.identity import check_text
 from lastgood.model.lease import Lease

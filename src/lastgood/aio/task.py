@@ -12,14 +12,14 @@ from lastgood.aio.bridge import Plain, bridged
 from lastgood.aio.checkpoint import Checkpoint, Difference, Loadable, Recovery, Restored, far_side, if_any
 from lastgood.aio.session import Control, Session
 from lastgood.aio.step import Step
+from lastgood.engine.branch import NOT_GIVEN, What
 from lastgood.engine.history import Entry
 from lastgood.engine.options import OnFailure
-from lastgood.engine.restore import What
 from lastgood.engine.step import OnError
 from lastgood.model.evidence import EvidencePack
 
 if TYPE_CHECKING:
-    from lastgood.engine.rewind import FilesPlan
+    from lastgood.engine.restore_files import FilesPlan
 
 
 class Task(Loadable[engine.Task]):
@@ -88,7 +88,7 @@ class Task(Loadable[engine.Task]):
         what: What = "both",
         *,
         paths: Sequence[str] | None = None,
-        present: Any = engine.NOT_GIVEN,
+        present: Any = NOT_GIVEN,
         verify: bool = True,
         message: str = "",
     ) -> Restored:

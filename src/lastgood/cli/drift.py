@@ -12,9 +12,10 @@ from lastgood.errors import CheckpointError
 
 if TYPE_CHECKING:
     from lastgood.cli.invocation import Invocation
-    from lastgood.engine.checkpoint import Checkpoint, Skipped
+    from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.difference import FileChange
     from lastgood.engine.workspace import Workspace
+    from lastgood.model.checkpoint import Skipped
     from lastgood.model.journal import Journal
     from lastgood.model.task import BranchInfo
     from lastgood.store import Store
@@ -79,7 +80,7 @@ def look_at_files(call: Invocation, store: Store, head: Checkpoint | None) -> Dr
     try:
         if (folders := call.folders()) is None:
             return None
-        workspace = Workspace(store, folders)
+        workspace = Workspace(store.filing, folders)
         return _look(call, store, workspace, head, interrupted_restores(call, store))
     except CheckpointError as error:
         return Drift(problem=str(error))

@@ -12,8 +12,9 @@ from lastgood.errors import ConflictError
 
 if TYPE_CHECKING:
     from lastgood.cli.invocation import Invocation
-    from lastgood.engine.checkpoint import Checkpoint, Skipped
+    from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.difference import FileChange
+    from lastgood.model.checkpoint import Skipped
     from lastgood.model.journal import Journal
     from lastgood.store import Store
 
@@ -100,13 +101,13 @@ def interrupted_restores(call: Invocation, store: Store) -> list[Journal]:
     folders = call.folders()
     if folders is None or not store.catalog.journals(this_process().host):
         return []
-    from lastgood.engine.recovery import interrupted_restores
+    from lastgood.engine.journals import interrupted_restores
     from lastgood.engine.workspace import Workspace
 
     owner = call.owner or store.user
     position = store.catalog.position(owner, call.task_id())
-    found = interrupted_restores(store, position.task.id, owner) if position else []
-    paths = {root.path for root in Workspace(store, folders).roots}
+    found = interrupted_restores(store.catalog, position.task.id, owner) if position else []
+    paths = {root.path for root in Workspace(store.filing, folders).roots}
     return [journal for journal in found if paths.issuperset(journal.paths)]
 
 

@@ -12,9 +12,9 @@ from lastgood.catalog.values import MAX_PAGE, StoredCheckpoint
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import fitted, json_text, printable, say
 from lastgood.cli.summary import row, summary
+from lastgood.engine.engine import why_away
 from lastgood.errors import UnavailableError
 from lastgood.model.identity import check_type
-from lastgood.spool.absent import why_away
 from lastgood.spool.entry import is_provisional
 from lastgood.spool.known import is_there
 

@@ -90,7 +90,7 @@ def _refusal(store: Store, folder: Path) -> str | None:
     from lastgood.engine.workspace import Workspace
 
     try:
-        Workspace(store, folder)
+        Workspace(store.filing, folder)
     except InvalidError as error:
         return str(error)
     return None

@@ -140,11 +140,11 @@ def open_quietly(target: str | Path | None, user: str | None = None, **options: 
     """As `lastgood.open`, without the warning about interrupted steps: `lastgood status` tells of them."""
     from lastgood.engine.options import Options
     from lastgood.local.location import options_for
-    from lastgood.store import Store, open_backend, user_or_default
+    from lastgood.store import Store, open_engine, user_or_default
     from lastgood.upkeep.housekeeping import start_apart
 
     acting, settings = user_or_default(user), Options(**{**options_for(target), **options})
-    store = Store(open_backend(target, settings), acting, settings)
+    store = Store(open_engine(target, settings), acting)
     if store.spool is not None:
         store.spool.greet()
     if store.housekeeping is not None:

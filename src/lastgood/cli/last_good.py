@@ -10,7 +10,7 @@ from lastgood.cli.output import answer, say, short_id
 from lastgood.cli.summary import line as line_of
 from lastgood.cli.summary import summary
 from lastgood.engine.recovery import find_last_good
-from lastgood.engine.verification import Verification
+from lastgood.engine.verify import Verification
 from lastgood.errors import NotFoundError
 from lastgood.model.identity import check_type
 
@@ -28,7 +28,7 @@ def command(call: Invocation, verified: bool, type_: str | None) -> None:
     with call.open_to_work() as store:
         task_id = call.task_id()
         line = store.line(task_id, call.owner or store.user, active=True)
-        found = find_last_good(store, line, verified=verified, type=kind, on_refused=refused.append)
+        found = find_last_good(store.filing, store.user, line, verified=verified, type=kind, on_refused=refused.append)
         unsaid = [_unsaid(one) for one in refused[:1]]
         if found is None:
             asked = "is intact, with evidence that holds" if verified else "is intact and not known to be bad"

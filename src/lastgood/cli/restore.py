@@ -21,9 +21,9 @@ from lastgood.cli.summary import place_text, summary
 from lastgood.errors import EvidenceError, InvalidError, LeaseError
 
 if TYPE_CHECKING:
+    from lastgood.engine.branch import Restored, What
     from lastgood.engine.checkpoint import Checkpoint
-    from lastgood.engine.restore import Restored, What
-    from lastgood.engine.rewind import FilesPlan
+    from lastgood.engine.restore_files import FilesPlan
     from lastgood.model.lease import Lease
     from lastgood.store import Store
     from lastgood.task import Task
@@ -211,7 +211,7 @@ def _state_changes(store: Store, call: Invocation, chosen: Checkpoint) -> int:
 
 def _marked(plan: FilesPlan) -> dict[str, list[str]]:
     """`+` what is not there now, `~` what is, `-` what goes."""
-    from lastgood.engine.rewind import in_the_way, shown
+    from lastgood.engine.restore_files import in_the_way, shown
     from lastgood.files.plan import Enter, PutFile
 
     hidden = in_the_way(plan)

@@ -11,7 +11,7 @@ from lastgood.cli.command import subcommand
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, printable, say, short_id
 from lastgood.cli.question import confirm
-from lastgood.engine.revision import resolve
+from lastgood.engine.names import resolve
 from lastgood.store import Store
 
 

@@ -138,7 +138,7 @@ def _workspace_locked(call: Invocation, store: Store) -> Iterator[None]:
         return
     from lastgood.engine.workspace import Workspace
 
-    with Workspace(store, folders).locked():
+    with Workspace(store.filing, folders).locked():
         yield
 
 

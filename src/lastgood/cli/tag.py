@@ -9,7 +9,7 @@ import click
 from lastgood.cli.command import subcommand
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, printable, short_id, table
-from lastgood.engine.revision import resolve
+from lastgood.engine.names import resolve
 from lastgood.errors import NotFoundError
 from lastgood.store import Store
 

@@ -13,7 +13,7 @@ from lastgood.cli.command import subcommand
 from lastgood.cli.evidence import described, said
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import json_text, printable, short_id, styled
-from lastgood.engine.revision import resolve
+from lastgood.engine.names import resolve
 from lastgood.errors import EvidenceError, IntegrityError, InvalidError, LostCommitsError
 from lastgood.model.evidence import Evidence
 from lastgood.model.task import TaskInfo

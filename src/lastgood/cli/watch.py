@@ -39,7 +39,7 @@ def command(call: Invocation, folder: str | None) -> None:
         raise InvalidError("a store in memory is this process's alone", hint="give --store a folder")
     with ExitStack() as stack:
         with call.open_to_work() as store:
-            workspace = Workspace(store, folders)
+            workspace = Workspace(store.filing, folders)
             places = [(root, workspace.watch_address(root)) for root in workspace.roots]
             server = stack.enter_context(WatchServer(places, on_failure=lambda root: _say_given_up(call, root)))
             _look_once(call, store, workspace)

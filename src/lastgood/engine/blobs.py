@@ -7,13 +7,12 @@ a pack, which is durable before the transaction begins.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from lastgood.catalog.contract import Catalog
-from lastgood.catalog.values import FILES, Blob, NewPack, PackRange
+from lastgood.catalog.values import FILES, Binding, Blob, NewPack, PackRange
 from lastgood.codec.compress import compress, decompress
 from lastgood.compare.trees import fetch_differing
 from lastgood.engine.blob_reader import BlobReader, UnreadableBlob
@@ -25,6 +24,9 @@ from lastgood.model.identity import new_id
 from lastgood.model.tree import File, Tree, decode_chunks, decode_tree
 
 if TYPE_CHECKING:
+    from lastgood.catalog.contract import Catalog
+    from lastgood.files.index import Newest
+    from lastgood.model.checkpoint import FileRoot, Skipped
     from lastgood.objects.contract import ObjectStore
 
 INLINE_BLOBS, INLINE_BYTES = 64, 256 << 10
@@ -49,6 +51,27 @@ class Gathered(NamedTuple):
                 place = PackRange(pack.name, entry.position, entry.length)
                 found[entry.digest] = Blob(entry.digest, entry.size, entry.encoding, b"", None, place)
         return found
+
+
+class CapturedFiles(NamedTuple):
+    """What a capture found: the trees, what was left out, and the new content."""
+
+    roots: tuple[FileRoot, ...]
+    skipped: tuple[Skipped, ...]
+    gathered: Gathered
+    binding: Binding | None
+    newest: Mapping[str, Callable[[], Newest]]
+    """Finds what changed last, by root."""
+    base: str | None = None
+    """The checkpoint whose files were not looked up in the store, because that one has them."""
+
+    def joined(self, other: CapturedFiles) -> CapturedFiles:
+        """Return both, for one checkpoint."""
+        mine, its = self.gathered, other.gathered
+        gathered = Gathered(
+            [*mine.blobs, *its.blobs], [*mine.packs, *its.packs], sorted({*mine.relies_on, *its.relies_on})
+        )
+        return self._replace(roots=self.roots + other.roots, gathered=gathered)
 
 
 class FileBlobs:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import builtins
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
 from lastgood.errors import IntegrityError, InvalidError, NotFoundError
-from lastgood.model.checkpoint import Attestation, Head, Placement, Record, ValueRef
+from lastgood.model.checkpoint import Attestation, Head, Placement, Record, Skipped, ValueRef
 from lastgood.model.digest import from_text, to_text
 from lastgood.model.identity import moment
 
@@ -17,13 +17,6 @@ if TYPE_CHECKING:
 Status = Literal["stored", "spooled", "lost"]
 
 T = TypeVar("T")
-
-
-class Skipped(NamedTuple):
-    """Something that was left out of a checkpoint, and why."""
-
-    path: str
-    reason: str
 
 
 class Source(Protocol):
@@ -333,7 +326,7 @@ class Checkpoint:
         claims = self._record.evidence
         pack = EvidencePack() if claims is None else EvidencePack.from_claims(claims)
         if pack.evidence_list and (attestation := self._source.verification()) is not None:
-            from lastgood.engine.verification import apply_data
+            from lastgood.engine.proof import apply_data
 
             apply_data(pack, attestation)
         return pack

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from lastgood.catalog.contract import Catalog
 from lastgood.catalog.values import (
     Actor,
     Blob,
@@ -43,10 +42,19 @@ from lastgood.observe.log import current_correlation
 from lastgood.secrets.redaction import Redaction
 
 if TYPE_CHECKING:
-    from lastgood.engine.step import Step
-    from lastgood.engine.verification import Proof
-    from lastgood.engine.workspace import CapturedFiles
+    from lastgood.catalog.contract import Catalog
+    from lastgood.engine.blobs import CapturedFiles
+    from lastgood.engine.proof import Proof
     from lastgood.model.checkpoint import FileRoot
+    from lastgood.model.step import OpenStep
+
+
+class NextStep(Protocol):
+    """A step that begins with the commit of the one before it."""
+
+    def as_open(self) -> OpenStep: ...
+
+    def note_begun(self) -> None: ...
 
 
 class _Kept:
@@ -79,7 +87,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     lineage: Lineage | None = None
     proof: Proof | None = None
     step: str | None = None
-    begins: Step | None = None
+    begins: NextStep | None = None
     notes: tuple[NewEvent, ...] = ()
     companions: Mapping[str, list[Any]] = {}
     message: str = ""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lastgood.catalog.contract import Catalog
 from lastgood.catalog.values import MAX_PAGE, HistoryRange
 from lastgood.errors import InvalidError
 from lastgood.model.identity import check_number, moment
 from lastgood.model.task import Event
+
+if TYPE_CHECKING:
+    from lastgood.catalog.contract import Catalog
 
 
 class Entry(msgspec.Struct, frozen=True):

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from lastgood.catalog.values import MAX_PAGE, HistoryRange, Position, StoredCheckpoint
 from lastgood.engine.checkpoint import Checkpoint
-from lastgood.errors import UnavailableError
-from lastgood.local.process import is_alive, this_process
+from lastgood.engine.engine import Engine, why_away
+from lastgood.engine.journals import interrupted_restores
+from lastgood.engine.load import load_checkpoint, wrap
+from lastgood.engine.verify import Recording, Verification, verify_stored
+from lastgood.errors import IntegrityError, UnavailableError
+from lastgood.local.process import is_alive
+from lastgood.model.checkpoint import decode_record
 from lastgood.model.journal import Journal
 from lastgood.model.step import OpenStep
-from lastgood.spool.absent import why_away
-
-if TYPE_CHECKING:
-    from lastgood.engine.verification import Recording, Verification
-    from lastgood.store import Store
 
 NEVER_GOOD = frozenset(("stage_failed", "cancelled", "before_restore"))
 """Types of checkpoints that work does not go back to by itself."""
@@ -48,7 +47,8 @@ class Recovery(msgspec.Struct, frozen=True):
 
 
 def find_last_good(
-    store: Store,
+    engine: Engine,
+    user: str,
     line: HistoryRange,
     *,
     verified: bool,
@@ -60,16 +60,14 @@ def find_last_good(
 
     `on_refused` is told of each that is passed over because this process may not look at what it claims.
     """
-    from lastgood.engine.verification import verify_stored
-
     before = None
-    while page := store.catalog.checkpoints(line, before=before, limit=MAX_PAGE, type=type):
+    while page := engine.catalog.checkpoints(line, before=before, limit=MAX_PAGE, type=type):
         for stored in page:
             if _type_of(stored) in NEVER_GOOD:
                 continue
-            result = verify_stored(store, stored, record)
+            result = verify_stored(engine, user, stored, record)
             if result.verified or not (verified or result.bad):
-                return store.get_checkpoint(stored.id, owner=stored.owner)
+                return load_checkpoint(engine, stored.owner, stored.id)
             if result.refusal is not None:
                 on_refused(result)
         before = page[-1].placement.sequence
@@ -81,21 +79,23 @@ def interrupted_steps(steps: list[OpenStep]) -> list[OpenStep]:
     return [step for step in steps if is_alive(step.process) is False]
 
 
-def examine_task(store: Store, task_id: str, owner: str) -> Recovery:
+def examine_task(engine: Engine, user: str, task_id: str, owner: str) -> Recovery:
     """What there is to know before going on with a task, which need not exist yet. Changes nothing."""
-    position = store.catalog.position(owner, task_id)
+    position = engine.catalog.position(owner, task_id)
     try:
-        steps = store.catalog.open_steps(owner, position.task.id if position else task_id)
+        steps = engine.catalog.open_steps(owner, position.task.id if position else task_id)
     except UnavailableError as error:
-        return _examine_spooled(store, task_id, owner, position, error)
+        return _examine_spooled(engine, task_id, owner, position, error)
     gone = interrupted_steps(steps)
     running = [step for step in steps if step not in gone]
-    head = store.wrap(position.head) if position else None
+    head = wrap(engine, position.head) if position else None
     line = HistoryRange(position.task, position.branch) if position else None
     refused: list[Verification] = []
-    good = find_last_good(store, line, verified=False, record="never", on_refused=refused.append) if line else None
-    restores = interrupted_restores(store, position.task.id, owner) if position else []
-    spooled, aside = _count_spooled(store, position.task.id if position else task_id, owner)
+    good = (
+        find_last_good(engine, user, line, verified=False, record="never", on_refused=refused.append) if line else None
+    )
+    restores = interrupted_restores(engine.catalog, position.task.id, owner) if position else []
+    spooled, aside = _count_spooled(engine, position.task.id if position else task_id, owner)
     waiting = _advise_spooled(spooled, aside)
     advice = (*map(_advise_restore, restores), *waiting, *_advise(gone, running, head, good, refused))
     return Recovery(
@@ -104,23 +104,19 @@ def examine_task(store: Store, task_id: str, owner: str) -> Recovery:
 
 
 def _examine_spooled(
-    store: Store, task_id: str, owner: str, position: Position | None, error: UnavailableError
+    engine: Engine, task_id: str, owner: str, position: Position | None, error: UnavailableError
 ) -> Recovery:
     """The store is away: what is spooled is all that can be gone on from."""
-    head = store.wrap(position.head) if position else None
-    spooled, aside = _count_spooled(store, position.task.id if position else task_id, owner)
+    head = wrap(engine, position.head) if position else None
+    spooled, aside = _count_spooled(engine, position.task.id if position else task_id, owner)
     why = why_away(error)
     advice = (f"the store is away: {why}", *_advise_spooled(spooled, aside))
     return Recovery(task_id, owner, (), (), head, head, advice, spooled=spooled, aside=aside, away=why)
 
 
-def _count_spooled(store: Store, task_id: str, owner: str) -> tuple[int, int]:
-    """How many of a task's wait for the store, and how many were set aside."""
-    if store.spool is None:
-        return 0, 0
-    file = store.spool.file
-    aside = [each for each, _ in file.aside() if (each.owner, each.task_id) == (owner, task_id)]
-    return len(file.pending(owner, task_id)), len(aside)
+def _count_spooled(engine: Engine, task_id: str, owner: str) -> tuple[int, int]:
+    """Return how many of a task's checkpoints wait for the store, and how many were set aside."""
+    return (0, 0) if engine.spool is None else engine.spool.count(owner, task_id)
 
 
 def _advise_spooled(spooled: int, aside: int) -> list[str]:
@@ -130,23 +126,6 @@ def _advise_spooled(spooled: int, aside: int) -> list[str]:
     if aside:
         said.append(f"{aside} spooled checkpoint(s) could not come into the store: `lastgood spool` says why")
     return said
-
-
-restores_under_way: set[str] = set()
-"""Journals that a thread of this process is working on."""
-
-
-def interrupted_restores(store: Store, task_id: str, owner: str) -> list[Journal]:
-    """Restores of a task's files that were begun on this host, and that nobody is working on any more."""
-    found = store.catalog.journals(this_process().host)
-    mine = [journal for journal in found if (journal.task_id, journal.owner) == (task_id, owner)]
-    return [journal for journal in mine if not _is_under_way(journal)]
-
-
-def _is_under_way(journal: Journal) -> bool:
-    if journal.process == this_process():
-        return journal.id in restores_under_way
-    return is_alive(journal.process) is not False
 
 
 def _advise_restore(journal: Journal) -> str:
@@ -183,9 +162,6 @@ def _advise(
 
 
 def _type_of(stored: StoredCheckpoint) -> str | None:
-    from lastgood.errors import IntegrityError
-    from lastgood.model.checkpoint import decode_record
-
     try:
         return None if stored.data is None else decode_record(stored.data, stored.checksum, "it").type
     except IntegrityError:

@@ -1,167 +1,164 @@
-"""Going back: a new branch whose first checkpoint continues the chosen one. Restore and fork are this one thing."""
+"""Going back, and to another branch: restore, roll back, undo, redo, switch."""
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
-import msgspec
-
-from lastgood.catalog.values import FulfilledRequest, NewBranch, NewEvent
+from lastgood.catalog.values import Position, StoredCheckpoint
+from lastgood.engine.branch import (
+    NOT_GIVEN,
+    Restored,
+    Way,
+    What,
+    check_what,
+    draft_restored,
+    find_branch,
+    meets,
+    plan_branch,
+    require_restorable,
+)
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, Draft
-from lastgood.engine.verify import examine
-from lastgood.errors import ConflictError, EvidenceError, IntegrityError, InvalidError, NotFoundError
-from lastgood.model.checkpoint import check_metadata
-from lastgood.model.identity import MAX_NAME_BYTES, check_flag, check_name, check_text, new_id
-from lastgood.model.task import MAIN
-
-if TYPE_CHECKING:
-    from lastgood.store import Store
-
-What = Literal["both", "state", "files"]
-Way = Literal["restore", "fork", "rollback"]
-
-_RESTORED = re.compile(r" \(Restored from [^)]*\)( \d+)?$")
+from lastgood.engine.engine import acting
+from lastgood.engine.handle import Handle
+from lastgood.engine.lease import retry_without_dead_lease
+from lastgood.engine.load import find_stored, wrap_intact
+from lastgood.engine.save import begin_branch, is_unchanged, log_save, save_draft
+from lastgood.errors import ConflictError, InvalidError
+from lastgood.model.identity import check_flag
+from lastgood.model.task import BranchInfo
 
 
-class Restored(msgspec.Struct, frozen=True):
-    """What a restore came to. `before` holds the present as it was; `checkpoint` begins the new branch."""
-
-    checkpoint_id: str
-    checkpoint: Checkpoint
-    before: Checkpoint | None
-    restored: tuple[str, ...] = ()
-    deleted: tuple[str, ...] = ()
-    failed: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def new_checkpoint_id(self) -> str:
-        return self.checkpoint.id
-
-    @property
-    def branch_id(self) -> str:
-        return self.checkpoint.branch_id or ""
-
-    @property
-    def state(self) -> Any:
-        return self.checkpoint.state
-
-
-def check_what(what: object, *, has_workspace: bool) -> None:
-    if what not in get_args(What):
-        raise InvalidError(f"what cannot be {str(what)[:80]!r}", hint=f"one of {', '.join(get_args(What))}")
-    if what == "files" and not has_workspace:
-        raise InvalidError("there is no workspace to put files into", hint="open it: store.task(…, workspace=folder)")
-
-
-def require_restorable(store: Store, checkpoint: Checkpoint, owner: str, *, evidence: bool, demanded: bool) -> None:
-    """Everything needed is there and whole, and what it claims holds.
-
-    Without `evidence` claims are not looked at; with `demanded` there must be some.
-    """
-    stored = store.stored(checkpoint.id, owner)
-    if stored.data is None:
-        raise NotFoundError(f"checkpoint {stored.id!r} was purged", hint="go back to another one")
-    if stored.deleted:
-        raise ConflictError(f"checkpoint {stored.id} was deleted", hint="undelete it first", checkpoint_id=stored.id)
-    if not evidence:
-        problems, pack = examine(store.catalog, stored), None
-    else:
-        from lastgood.engine.verification import verify_stored
-
-        result = verify_stored(store, stored)
-        problems, pack = result.problems, result.pack
-    if problems:
-        raise IntegrityError(
-            f"checkpoint {checkpoint.id} cannot be restored: {problems[0]}",
-            hint="go back to another one: task.last_good() finds it",
-            checkpoint_id=checkpoint.id,
-            problems=problems,
-        )
-    if pack is None or pack.is_verified or not (pack.evidence_list or demanded):
-        return
-    failed = [item.to_dict() for item in pack.evidence_list if not item.verified]
-    told = "; ".join(f"{item['description']} ({item['verification_error']})" for item in failed[:3])
-    raise EvidenceError(
-        f"checkpoint {checkpoint.id} is not verified: {told or 'it has no evidence'}",
-        hint="go back to one that is: task.last_good(verified=True); or override by name: verify=False",
-        checkpoint_id=checkpoint.id,
-        failed=failed,
-    )
-
-
-def plan_branch(
-    store: Store,
-    chosen: Checkpoint,
-    owner: str,
+def restore(
+    handle: Handle,
+    checkpoint: Checkpoint | str,
+    what: What = "both",
     *,
-    name: str | None = None,
-    description: str = "",
-    metadata: dict[str, Any] | None = None,
-    active: bool,
-    expects: str | None = None,
-) -> NewBranch:
-    """The branch that begins from `chosen` (E3)."""
-    if metadata is not None:
-        check_metadata(metadata)
-    if name is not None:
-        check_name("branch", name)
-    origin = store.catalog.branch(owner, chosen.branch_id or "")
-    at = chosen.created_at.isoformat(timespec="seconds").replace("+00:00", "Z")
-    facts = {
-        "restoredFrom": chosen.id,
-        "originalTask": chosen.task_id,
-        "restorePoint": chosen.created_at.isoformat(),
-        "isBranch": True,
-    }
-    redaction = store.options.redaction
-    return NewBranch(
-        new_id(),
-        name or _name_after(origin.name if origin else MAIN, at),
-        redaction.text(check_text("description", description)),
-        {**redaction.plain(metadata or {}), **facts},
-        active=check_flag("active", active),
-        may_rename=name is None,
-        expects=expects,
-    )
+    paths: Sequence[str] | None = None,
+    present: Any = NOT_GIVEN,
+    verify: bool = True,
+    message: str = "",
+    request: str | None = None,
+) -> Restored:
+    """Go back to `checkpoint`, on a new branch; and fulfil the request of that id in the same commit."""
+    check_what(what, has_workspace=handle.workspace is not None)
+    if paths is not None and what != "files":
+        raise InvalidError("paths limit a restore of files", hint='give what="files" with them')
+    verify = check_flag("verify", verify)
+    with handle.cursor.lock:
+        chosen = handle.choose(checkpoint)
+        if handle.workspace is None or what == "state" or (what == "both" and chosen.record.files is None):
+            return _restore_state(handle, chosen, "restore", present, verify=verify, message=message, request=request)
+        from lastgood.engine.restore_files import FilesRestore
+
+        files = FilesRestore(handle)
+        with files.locked():
+            return files.insist(
+                lambda: files.restore(chosen, what, paths, present, verify=verify, message=message, request=request)
+            )
 
 
-def draft_restored(
+def roll_back(handle: Handle, chosen: Checkpoint) -> Restored:
+    """Restore the state for a one-shot caller: evidence is demanded, and the head may be any."""
+    return _restore_state(handle, chosen, "rollback", NOT_GIVEN, verify=True, message="")
+
+
+def _restore_state(
+    handle: Handle,
     chosen: Checkpoint,
-    new: NewBranch,
-    left: str,
     way: Way,
+    present: Any,
     *,
-    what: What = "state",
-    files: Any = KEPT,
-    **fields: Any,
-) -> Draft:
-    """The first checkpoint of a branch: the chosen one's snapshot, exactly; and the note in the log of `left`.
+    verify: bool,
+    message: str,
+    request: str | None = None,
+) -> Restored:
+    """Go back to the state of `chosen`; the files stay, and are captured as the new branch's."""
+    engine, cursor, workspace = handle.engine, handle.cursor, handle.workspace
+    require_restorable(engine, handle.user, chosen, cursor.owner, evidence=verify, demanded=way == "rollback")
+    with handle.workspace_locked(), engine.catalog.queue():  # all of it, or nothing
+        if way == "rollback":
+            cursor.refresh()
+        else:
+            cursor.require_unmoved()
+        if present is not NOT_GIVEN and not (cursor.head and is_unchanged(cursor, present, cursor.head)):
+            kept = Draft(state=present, type="before_restore", message=f"before restoring {chosen.id}")
+            save_draft(cursor, kept, policy="raise")
+        before, expects = cursor.head, cursor.expected()
+        new = plan_branch(engine, chosen, cursor.owner, active=cursor.is_active, expects=expects)
+        files = workspace.capture(None, takes_over=True) if workspace else None
+        about: dict[str, Any] = {"message": message, "control_state": cursor.steered_state()}
+        about["met"] = meets(request, new.id)
+        draft = draft_restored(chosen, new, cursor.branch_id or "", way, files=files or KEPT, **about)
+        try:
+            return Restored(chosen.id, begin_branch(cursor, chosen, new, draft, follow=True), before)
+        finally:
+            if files is not None:
+                engine.blobs.let_go(files.gathered)
 
-    Its files are the chosen one's, too, unless others are given.
-    """
-    about = {"branch": new.id, "by": way, "what": what}
-    return Draft(
-        state=KEPT,
-        files=files,
-        type="forked" if way == "fork" else "restored",
-        lineage="forked" if way == "fork" else "restored",
-        step_id=chosen.step_id,
-        iteration=chosen.iteration,
-        iteration_state=chosen.iteration_state,
-        work_item_id=chosen.work_item_id,
-        notes=(NewEvent("restored", left, chosen.id, about),),
-        **fields,
-    )
+
+def undo_or_redo(handle: Handle, way: Literal["undo", "redo"]) -> Checkpoint:
+    """Reverse the last restore or switch, or the last undo; return the head that is gone on from now."""
+    cursor, catalog = handle.cursor, handle.engine.catalog
+    if cursor.by_branch:
+        raise InvalidError(f"{way} moves a whole task", hint=f"open it by its id: store.task({cursor.task_id!r})")
+    move = catalog.undo if way == "undo" else catalog.redo
+
+    def go() -> Position:
+        actor, expects = acting(handle.user), cursor.expected()
+        position = retry_without_dead_lease(
+            catalog, lambda: move(cursor.owner, cursor.task_id, actor, expects=expects, lease=cursor.lease)
+        )
+        head = cursor.adopt(position)
+        log_save(cursor, way, head, head.control_state)
+        return position
+
+    with cursor.lock:
+        cursor.require_head()
+        return _move(handle, lambda: catalog.destination(cursor.owner, cursor.task_id, way), go)
 
 
-def meets(request: str | None, branch_id: str) -> tuple[FulfilledRequest, ...]:
-    """What a restore meets that somebody asked for: it says where the work is now."""
-    return () if request is None else (FulfilledRequest(request, {"branch": branch_id}),)
+def switch(handle: Handle, branch: str) -> Checkpoint:
+    """Make a branch, by its name or its id, the task's active one, and go on there."""
+    cursor, catalog, chosen = handle.cursor, handle.engine.catalog, find_branch(handle, branch)
+
+    def go() -> Position:
+        actor, expects = acting(handle.user), cursor.expected()
+        position = retry_without_dead_lease(
+            catalog, lambda: catalog.activate(cursor.owner, chosen.id, actor, expects=expects, lease=cursor.lease)
+        )
+        cursor.id = cursor.task_id
+        cursor.adopt(position)
+        return position
+
+    with cursor.lock:
+        stays = chosen.id == cursor.branch_id  # its files lie there already, perhaps edited since
+        return _move(handle, lambda: None if stays else _newest(handle, chosen), go)
 
 
-def _name_after(name: str, at: str) -> str:
-    suffix = f" (Restored from {at})"
-    base = _RESTORED.sub("", name).encode()[: MAX_NAME_BYTES - len(suffix) - 12].decode("utf-8", "ignore")
-    return base + suffix
+def _newest(handle: Handle, branch: BranchInfo) -> StoredCheckpoint | None:
+    head = find_stored(handle.engine.catalog, handle.owner, branch.head.id) if branch.head else None
+    if head is not None and head.deleted:
+        raise ConflictError(
+            "the newest checkpoint of the branch to go to was deleted",
+            hint="undelete it first, or fork another one",
+        )
+    return head
+
+
+def _move(handle: Handle, find: Callable[[], StoredCheckpoint | None], go: Callable[[], Position]) -> Checkpoint:
+    """Go to another branch, or to other files of this one, with the files that belong there: those of the
+    checkpoint that `find` finds. What is refused is refused before a file is touched."""
+    cursor = handle.cursor
+    if handle.workspace is None:
+        go()
+        return cursor.require_head()
+    from lastgood.engine.restore_files import FilesRestore
+
+    files = FilesRestore(handle)
+    with files.locked():
+        if cursor.is_active:
+            cursor.require_unmoved()
+        destination = find()
+        return files.travel(wrap_intact(handle.engine, destination) if destination else None, go)

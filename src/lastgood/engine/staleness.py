@@ -6,16 +6,17 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from lastgood.engine.blobs import CapturedFiles
 from lastgood.errors import CheckpointError
 from lastgood.model.evidence import Evidence, EvidencePack
 
 if TYPE_CHECKING:
+    from lastgood.engine.blobs import FileBlobs
     from lastgood.engine.commit import Draft
-    from lastgood.engine.workspace import CapturedFiles, Workspace
+    from lastgood.engine.workspace import Workspace
     from lastgood.files.folders import FolderWalk
     from lastgood.files.roots import Root
     from lastgood.model.checkpoint import FileRoot
-    from lastgood.store import Store
 
 MAX_PATH = 200
 
@@ -39,18 +40,16 @@ def mark_stale(
     pack: EvidencePack,
     runs: Sequence[Run],
     before: Sequence[FileRoot],
-    store: Store,
+    blobs: FileBlobs,
     workspace: Workspace,
 ) -> None:
     """Mark the evidence of commands that ended before the last change to the files in the draft.
 
     `pack` is what the draft proves, `before` are the files of the parent: of a removed file nothing else is left.
     """
-    from lastgood.engine.workspace import CapturedFiles
-
     if draft.proof is None or not isinstance(draft.files, CapturedFiles):
         return
-    last = {root.name: _last_event(root, draft.files, before, store) for root in workspace.roots}
+    last = {root.name: _last_event(root, draft.files, before, blobs) for root in workspace.roots}
     for run in runs:
         later = [last[name] for name, stamp in run.stamps.items() if last[name].stamp > stamp]
         for index, evidence in enumerate(pack.evidence_list):
@@ -58,24 +57,24 @@ def mark_stale(
                 draft.proof.outdate(index, f"{max(later).words} after the command had ended")
 
 
-def _last_event(root: Root, files: CapturedFiles, before: Sequence[FileRoot], store: Store) -> Event:
+def _last_event(root: Root, files: CapturedFiles, before: Sequence[FileRoot], blobs: FileBlobs) -> Event:
     newest = files.newest[root.name]()
     changed = Event(newest.stamp, f"{_shown(root, newest.path)} changed")
     try:
-        stamp, path = _last_removal(root, _removed(root, files, before, store))
+        stamp, path = _last_removal(root, _removed(root, files, before, blobs))
     except (CheckpointError, OSError):  # the parent's trees are damaged, or the folder is gone
         return changed
     return changed if changed.stamp >= stamp else Event(stamp, f"{_shown(root, path)} was removed")
 
 
-def _removed(root: Root, files: CapturedFiles, before: Sequence[FileRoot], store: Store) -> list[bytes]:
+def _removed(root: Root, files: CapturedFiles, before: Sequence[FileRoot], blobs: FileBlobs) -> list[bytes]:
     [new] = [each.tree for each in files.roots if each.name == root.name]
     old = [each.tree for each in before if each.name == root.name and not each.partial]
     if not old or old == [new]:
         return []
     from lastgood.compare.trees import compare_trees
 
-    changes = compare_trees(old[0], new, store.filing.blobs.read_with(files.gathered), renames=False)
+    changes = compare_trees(old[0], new, blobs.read_with(files.gathered), renames=False)
     return [change.path for change in changes if change.kind == "deleted"]
 
 

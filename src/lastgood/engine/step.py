@@ -9,7 +9,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from lastgood.engine.commit import KEPT
-from lastgood.engine.cursor import ANY
+from lastgood.engine.engine import Engine, acting
+from lastgood.engine.handle import Handle
+from lastgood.engine.restore import restore
+from lastgood.engine.save import ANY, make_draft, proving, save_step
 from lastgood.engine.staleness import Run
 from lastgood.errors import ConflictError, InvalidError, NotFoundError, UnavailableError
 from lastgood.local.process import this_process
@@ -17,11 +20,12 @@ from lastgood.model.checkpoint import COMPANIONS
 from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
 from lastgood.model.identity import check_name, check_type, new_id, now
 from lastgood.model.step import OpenStep
+from lastgood.model.task import EventKind
+from lastgood.observe.log import log_action, spanned
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.command import Command
-    from lastgood.task import Task
 
 ERROR_CHARACTERS = 2000
 OnError = Literal["keep", "restore"]
@@ -37,7 +41,7 @@ class Step:
 
     def __init__(
         self,
-        task: Task,
+        handle: Handle,
         name: str,
         type: str,
         fields: dict[str, Any],
@@ -51,7 +55,7 @@ class Step:
         self.type = check_type("type", type)
         self.evidence = EvidencePack()
         self.checkpoint: Checkpoint | None = None
-        self._task = task
+        self._handle = handle
         self._fields = fields
         self._told = told or {}
         self._on_error = on_error
@@ -70,7 +74,7 @@ class Step:
         find the head that it began with.
         """
         if self._state is KEPT:
-            head = self._task.head
+            head = self._handle.cursor.head
             self._state = {} if head is None else head.fresh_state()
             self._from = head
         return self._state
@@ -78,7 +82,7 @@ class Step:
     @state.setter
     def state(self, value: Any) -> None:
         if self._state is KEPT:
-            self._from = self._task.head
+            self._from = self._handle.cursor.head
         self._state = value
 
     def put(self, state: Any) -> None:
@@ -88,23 +92,24 @@ class Step:
     def begin(self) -> Self:
         if self._open or self.checkpoint is not None:
             raise ConflictError(f"the step {self.name!r} was begun already", hint="begin a new one: task.step(…)")
-        self._task.begin(self.as_open())
+        handle = self._handle
+        handle.engine.catalog.begin_step(self.as_open(), None, handle.cursor.lease)
         self.note_begun()
-        self._ground = self._task.head
+        self._ground = handle.cursor.head
         return self
 
     def as_open(self) -> OpenStep:
         """What is to be known of it, when it begins now."""
         return OpenStep(
             id=self.id,
-            owner=self._task.owner,
-            task_id=self._task.task_id,
+            owner=self._handle.owner,
+            task_id=self._handle.task_id,
             name=self.name,
             type=self.type,
             began_at=now(),
-            began_by=self._task.user,
+            began_by=self._handle.user,
             process=this_process(),
-            branch_id=self._task.branch_id,
+            branch_id=self._handle.branch_id,
             work_item_id=self._fields.get("work_item_id"),
             metadata=self._told,
         )
@@ -124,7 +129,7 @@ class Step:
         """Claim that a file is as it is now. One that is not there yet must be there when the step commits."""
         name = os.fspath(path)
         try:
-            digest = self._task.verifier().hash_file(name)
+            digest = self._handle.engine.verifier().hash_file(name)
         except NotFoundError:
             missing = {"path": name, "type": "file"}
             self.expect(Evidence(EvidenceType.ARTIFACT_EXISTS, description or f"{name} is there", missing))
@@ -149,17 +154,17 @@ class Step:
         """
         from lastgood.engine.command import Command
 
-        line = Command(command, options, self._task.without_secrets)
+        line = Command(command, options, self._without_secrets)
         self._running.add(line)
         try:
             result = line.run()
         finally:
             self._running.discard(line)
-            shown = self._task.without_secrets(line.text)
+            shown = self._without_secrets(line.text)
             claimed = description or f"{shown[:500]} ends with {expect}"
             claim = Evidence(EvidenceType.COMMAND_EXIT, claimed, {"exit_code": expect}, metadata=line.record())
             self.expect(claim)
-        self._runs.append(Run(claim, self._task.stamps()))
+        self._runs.append(Run(claim, {} if self._handle.workspace is None else self._handle.workspace.stamps()))
         if check and result.returncode != expect:
             raise subprocess.CalledProcessError(result.returncode, result.args, result.stdout, result.stderr)
         return result
@@ -177,7 +182,7 @@ class Step:
         """As `commit`; `then` begins with it, if it is stored and nobody wants anything (`then.is_open` says)."""
         if not self._open:
             raise ConflictError(f"the step {self.name!r} is not open", hint="begin it: `with task.step(…) as step`")
-        self.checkpoint = self._task.commit_step(self, self._state, self._from, self._fields, self._runs, then)
+        self.checkpoint = _commit(self._handle, self, self._state, then)
         if then is not None and then.is_open:
             then._ground = self.checkpoint
         if self.checkpoint.status == "lost":
@@ -190,8 +195,10 @@ class Step:
         if not self._open:
             raise ConflictError(f"the step {self.name!r} is not open", hint="begin it: `with task.step(…) as step`")
         self._open = False
-        told = self._task.without_secrets(in_words(reason)[: 10 * ERROR_CHARACTERS])
-        self._task.fail_step(self, told[:ERROR_CHARACTERS])
+        told = self._without_secrets(in_words(reason)[: 10 * ERROR_CHARACTERS])
+        end_step(
+            self._handle.engine, self._handle.user, self._handle.owner, self.id, "step_failed", told[:ERROR_CHARACTERS]
+        )
 
     def __enter__(self) -> Self:
         return self.begin()
@@ -222,20 +229,38 @@ class Step:
         try:
             work()
         except Exception as error:
-            told = self._task.without_secrets(f"the step {self.name!r} {otherwise}: {in_words(error)}")
+            told = self._without_secrets(f"the step {self.name!r} {otherwise}: {in_words(error)}")
             if isinstance(reason, BaseException):
                 reason.add_note(told)
-            self._task.alert(told, error)
+            self._handle.engine.alert(told, self._handle.task_id, error, code="step_unsettled")
 
     def _put_back(self) -> None:
         assert self._ground is not None
-        done = self._task.restore(self._ground, "files", verify=False, message=f"{self.name} failed")
+        done = restore(self._handle, self._ground, "files", verify=False, message=f"{self.name} failed")
         if done.failed:
             path, why = done.failed[0]
             raise UnavailableError(f"{len(done.failed)} of them, the first is {path} ({why})")
 
+    def _without_secrets(self, text: str) -> str:
+        return self._handle.engine.options.redaction.text(text)
+
     def __repr__(self) -> str:
-        return f"<Step {self.name!r} of {self._task.id!r}{' open' if self._open else ''}>"
+        return f"<Step {self.name!r} of {self._handle.cursor.id!r}{' open' if self._open else ''}>"
+
+
+@spanned("save", lambda handle: handle.engine.meter, lambda handle, *_: {"task_id": handle.task_id})
+def _commit(handle: Handle, step: Step, state: Any, then: Step | None) -> Checkpoint:
+    """Make the checkpoint of a step: on top of whatever is there if its state is the head's, else where it began."""
+    with proving(handle.cursor, step.evidence, state) as proof:
+        about = {"type": step.type, "step_id": step.name, "id": step.id, "step": step.id, "proof": proof}
+        draft = make_draft(state, **{**step._fields, **about, "begins": then})
+        return save_step(handle, draft, step._from, step.evidence, step._runs)
+
+
+def end_step(engine: Engine, user: str, owner: str, step_id: str, kind: EventKind, reason: str) -> None:
+    """End a step without a checkpoint; the log keeps why."""
+    engine.catalog.end_step(owner, check_name("step id", step_id), kind, {"reason": reason}, acting(user))
+    log_action(user, kind, step_id)
 
 
 def in_words(reason: BaseException | str) -> str:

@@ -1,20 +1,132 @@
-"""Whether a checkpoint is what was saved, down to the last byte."""
+"""Whether a checkpoint is what was saved, down to the last byte, and whether its evidence holds now."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from lastgood.catalog.contract import Catalog
+import msgspec
+
 from lastgood.catalog.values import StoredCheckpoint
-from lastgood.errors import IntegrityError
+from lastgood.engine.engine import Engine, acting
+from lastgood.engine.load import wrap
+from lastgood.engine.proof import LOST, UNUSABLE, fail, outdate, outdate_marked, to_data, without_secrets
+from lastgood.errors import CheckpointError, IntegrityError
 from lastgood.model.checkpoint import VALUES, Record, decode_record
+from lastgood.model.evidence import EvidencePack
 from lastgood.model.tree import File
+from lastgood.observe.log import log_action, spanned
+from lastgood.secrets.redaction import MASK
 
 if TYPE_CHECKING:
+    from lastgood.catalog.contract import Catalog
     from lastgood.engine.blobs import FileBlobs
+    from lastgood.engine.checkpoint import Checkpoint
+
+Recording = Literal["always", "changed", "never"]
+REDACTED = "a part of this evidence was redacted, so it cannot be checked again"
+
+
+class Verification(msgspec.Struct, frozen=True):
+    """A checkpoint checked again. `problems` are with its bytes; `pack` has what each piece of evidence gave."""
+
+    checkpoint_id: str
+    problems: list[str]
+    pack: EvidencePack
+
+    @property
+    def intact(self) -> bool:
+        return not self.problems
+
+    @property
+    def verified(self) -> bool:
+        """Intact, with evidence, and the evidence holds."""
+        return self.intact and self.pack.is_verified
+
+    @property
+    def bad(self) -> bool:
+        """Damaged, or it cannot be said now that its evidence holds. One without evidence is neither good nor bad."""
+        return not self.intact or (bool(self.pack.evidence_list) and not self.pack.is_verified)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why it cannot be said here whether the evidence holds; None when this process was allowed to look."""
+        if not self.pack.is_refused:
+            return None
+        first = next(piece for piece in self.pack.evidence_list if piece.verification_status == "pending")
+        return f"{first.description} ({first.verification_error})"
+
+
+@spanned(
+    "verify",
+    lambda engine: engine.meter,
+    lambda _, user, stored, *more: {"task_id": stored.task_id, "checkpoint_id": stored.id},
+)
+def verify_stored(
+    engine: Engine,
+    user: str,
+    stored: StoredCheckpoint,
+    record: Recording = "always",
+    *,
+    files: bool = False,
+    live: bool = False,
+) -> Verification:
+    """Check a stored checkpoint: its bytes, then its evidence as the world is now; record what it gave.
+
+    "changed": only when it differs from what was recorded last. What hangs on evidence that this process may not look
+    at is not recorded: somebody who may has perhaps found that it holds. With `files` the content of files is read,
+    too. Evidence about files that it captured is checked against these, because they are what comes back; with `live`,
+    against the disk, and then nothing is recorded.
+    """
+    problems = examine(engine.catalog, stored, engine.blobs if files else None)
+    pack = EvidencePack() if problems else _recheck(engine, wrap(engine, stored), live)
+    data = {"verified": False, "problems": problems[:20]} if problems else to_data(pack)
+    result = Verification(stored.id, problems, pack)
+    # Damage may pass, when bytes come back; it is recorded only where something else was said.
+    is_news = stored.verified if problems else pack.evidence_list and not pack.is_refused
+    if is_news and record != "never" and not live and not stored.deleted:
+        with suppress(CheckpointError):  # what was found is said all the same, in a store that takes no more, too
+            if record == "always" or not _is_recorded(engine, stored, result):
+                engine.catalog.attest(stored.owner, [stored.id], "verification", data, acting(user))
+    engine.meter.count_verification(pack, intact=result.intact)
+    log_action(user, "verify", stored.task_id, checkpoint_id=stored.id, verified=result.verified, intact=result.intact)
+    return result
+
+
+def _is_recorded(engine: Engine, stored: StoredCheckpoint, found: Verification) -> bool:
+    if stored.verified_at is None or stored.verified != found.verified:
+        return False
+    # What was pending when it was saved is not known to be bad before it was looked at.
+    return found.verified or not found.intact or not wrap(engine, stored).evidence_pack.is_refused
+
+
+def _recheck(engine: Engine, checkpoint: Checkpoint, live: bool) -> EvidencePack:
+    claims = checkpoint.record.evidence
+    pack = EvidencePack() if claims is None else EvidencePack.from_claims(claims)
+    captured = None
+    if checkpoint.record.files and not live:
+        from lastgood.engine.browse import find_captured
+
+        captured = find_captured(engine.blobs, checkpoint.record.files)
+    engine.verifier().verify_evidence_pack(pack, checkpoint.plain_state, captured=captured)
+    for evidence in pack.evidence_list:
+        if evidence.metadata.get(LOST) is True:
+            fail(evidence, UNUSABLE)
+        if _holds(evidence.expected, MASK):
+            outdate(evidence, REDACTED)
+    outdate_marked(pack)
+    return without_secrets(pack, engine.options.redaction)
+
+
+def _holds(value: object, text: str) -> bool:
+    if isinstance(value, str):
+        return text in value
+    if isinstance(value, dict):
+        return any(_holds(item, text) for item in value.values())
+    return isinstance(value, list) and any(_holds(item, text) for item in value)
 
 
 def examine(catalog: Catalog, stored: StoredCheckpoint, blobs: FileBlobs | None = None) -> list[str]:
@@ -87,7 +199,7 @@ def _examine_file(content: Iterator[bytes], file: File) -> None:
 
 
 def _examine_content(catalog: Catalog, stored: StoredCheckpoint, record: Record) -> list[str]:
-    from lastgood.engine.states import check_value
+    from lastgood.engine.values import check_value
 
     problems = []
     for name in VALUES:

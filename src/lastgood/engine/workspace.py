@@ -9,16 +9,17 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from lastgood.catalog.values import Binding
-from lastgood.engine.blobs import Batch, Gathered
+from lastgood.engine.blobs import Batch, CapturedFiles
 from lastgood.engine.browse import relate
-from lastgood.engine.checkpoint import Skipped
+from lastgood.engine.checkpoint import Checkpoint
+from lastgood.engine.engine import Engine
 from lastgood.errors import BusyError, UnavailableError
 from lastgood.files.capture import Captured, capture
 from lastgood.files.folders import Signature, signature, split
-from lastgood.files.index import Identity, Newest, StatIndex, identify, is_on_same, take_stamp
+from lastgood.files.index import Identity, StatIndex, identify, is_on_same, take_stamp
 from lastgood.files.lock import locked
 from lastgood.files.read import Content, LeftOut, ReadJob, read_jobs
 from lastgood.files.roots import Root, git_head, open_roots
@@ -27,14 +28,12 @@ from lastgood.files.selection import paths_in
 from lastgood.files.watch import FULL_SECONDS, Changed, Watcher
 from lastgood.local.location import make_private
 from lastgood.local.process import descriptors, this_process
-from lastgood.model.checkpoint import FileRoot
+from lastgood.model.checkpoint import FileRoot, Skipped
 from lastgood.model.tree import Entry, File
 
 if TYPE_CHECKING:
-    from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.readers import CaptureReader
     from lastgood.files.watch_client import BorrowedWatcher
-    from lastgood.store import Store
 
 Folders = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]
 """One folder, or several with a name each."""
@@ -45,25 +44,6 @@ _UNWATCHED = (
 )
 
 
-class CapturedFiles(NamedTuple):
-    roots: tuple[FileRoot, ...]
-    skipped: tuple[Skipped, ...]
-    gathered: Gathered
-    binding: Binding | None
-    newest: Mapping[str, Callable[[], Newest]]
-    """Looks for what changed last in each root."""
-    base: str | None = None
-    """The checkpoint whose files were not looked up in the store, because that one has them."""
-
-    def joined(self, other: CapturedFiles) -> CapturedFiles:
-        """Both, in one checkpoint."""
-        mine, its = self.gathered, other.gathered
-        gathered = Gathered(
-            [*mine.blobs, *its.blobs], [*mine.packs, *its.packs], sorted({*mine.relies_on, *its.relies_on})
-        )
-        return self._replace(roots=self.roots + other.roots, gathered=gathered)
-
-
 class Workspace:
     """The folders of one task on this host. Safe for threads: captures take turns.
 
@@ -71,12 +51,12 @@ class Workspace:
     the process that keeps watch over the folder (files/watch_server.py), if there is one.
     """
 
-    def __init__(self, store: Store, folders: Folders, *, watch: bool = False) -> None:
-        self._store = store
-        self._folder = store.filing.folder()
-        spool = store.spool.folder if store.spool is not None else None
-        self._own = [str(path) for path in (*store.filing.own_paths(), *([spool.resolve()] if spool else []))]
-        self._store_id = store.info().id
+    def __init__(self, engine: Engine, folders: Folders, *, watch: bool = False) -> None:
+        self._engine = engine
+        self._folder = engine.local.path()
+        spool = engine.spool.folder if engine.spool is not None else None
+        self._own = [str(path) for path in (*engine.local.own_paths(), *([spool.resolve()] if spool else []))]
+        self._store_id = engine.catalog.info().id
         self.roots = open_roots(folders, store=self._own)
         self.unfinished: list[str] = []
         """Journals of restores that could not be taken back: the next save of these folders ends them."""
@@ -105,14 +85,14 @@ class Workspace:
                     each.watcher.close()
 
     def _locked(self, seconds: float = 30) -> AbstractContextManager[None]:
-        self._store.filing.folder()  # which is there, or the store is away
+        self._engine.local.path()  # which is there, or the store is away
         return locked(self.roots, self._folder / "locks", seconds=seconds)
 
     @contextmanager
     def _locked_away(self) -> Iterator[None]:
         """The lock files may be away with the store; then all who capture for the spool use others. Indexes are used as
         they are in memory."""
-        spool = self._store.spool
+        spool = self._engine.spool
         with ExitStack() as stack:
             try:
                 stack.enter_context(self._locked())
@@ -127,11 +107,11 @@ class Workspace:
     def _gather_away(self, since: Sequence[FileRoot]) -> Batch:
         from lastgood.spool.capture import SpoolBatch
 
-        return SpoolBatch(self._store.filing.blobs, since, self._store.options.spool_bytes)
+        return SpoolBatch(self._engine.blobs, since, self._engine.options.spool_bytes)
 
     def bound(self, owner: str, task_id: str) -> list[str | None]:
         """The branch whose files lie in each of the folders, as far as it is known."""
-        host, catalog = this_process().host, self._store.catalog
+        host, catalog = this_process().host, self._engine.catalog
         return [catalog.bound(owner, task_id, host, root.path) for root in self.roots]
 
     def capture(
@@ -151,7 +131,7 @@ class Workspace:
         """
         stored = trusted if trusted is not None else since.record.files if since else None
         trees = {root.name: root.tree for root in stored or () if not root.partial}
-        batch = self._gather_away(stored or ()) if away else self._store.filing.blobs.gather()
+        batch = self._gather_away(stored or ()) if away else self._engine.blobs.gather()
         try:
             with self._locked_away() if away else self._locked():
                 found = [
@@ -174,7 +154,7 @@ class Workspace:
 
     def capture_named(self, paths: Mapping[str, Sequence[bytes]]) -> CapturedFiles:
         """Just these files, by root, whatever the ignore rules say."""
-        batch = self._store.filing.blobs.gather()
+        batch = self._engine.blobs.gather()
         try:
             with self._locked():
                 found = [
@@ -195,7 +175,7 @@ class Workspace:
     def stamps(self) -> dict[str, int]:
         """The present by root, as its files are stamped: see `take_stamp`."""
         with suppress(OSError, UnavailableError):
-            make_private(self._store.filing.folder())
+            make_private(self._engine.local.path())
         own = str(self._folder)
         return {
             root.name: take_stamp([own, root.path] if is_on_same(own, root.path) else [root.path])
@@ -271,7 +251,7 @@ class Workspace:
         if followed is not None:
             followed.settle(is_full=changed is None)
             if followed.has_just_failed():
-                self._store.alert(_UNWATCHED, code="watch_lost", severity="warning")
+                self._engine.alert(_UNWATCHED, code="watch_lost", severity="warning")
         elif root not in self._followed:
             self._indexes[root].save()
         return captured
@@ -296,7 +276,7 @@ class Workspace:
                 borrowed.close()
 
     def _describe(self, root: Root, captured: Captured) -> FileRoot:
-        base = relate(os.path.realpath(self._store.base_path), root.path)
+        base = relate(os.path.realpath(self._engine.base_path), root.path)
         counts = captured.file_count, captured.total_size
         return FileRoot(root.name, captured.tree, captured.partial, *counts, git_head(root), base)
 

@@ -26,7 +26,7 @@ class Location(NamedTuple):
     """A store's place. `catalog` None: in memory."""
 
     catalog: Path | None
-    found_by: str
+    found_by: str = "argument"
 
     @property
     def config(self) -> Path | None:
@@ -37,6 +37,21 @@ class Location(NamedTuple):
     def place(self) -> Path | None:
         """The path that people know it by: its folder, or the file that it is."""
         return self.catalog.parent if self.catalog is not None and self.catalog.name == CATALOG else self.catalog
+
+    @property
+    def objects(self) -> Path | None:
+        """The folder of its packs."""
+        return None if self.catalog is None else objects_beside(self.catalog)
+
+    @property
+    def cache(self) -> Path | None:
+        """The folder of what can be made anew: stat indexes, locks."""
+        return None if self.catalog is None else objects_beside(self.catalog).with_suffix(".cache")
+
+    @property
+    def quarantine(self) -> Path | None:
+        """The folder of what repairs took out of it."""
+        return None if self.catalog is None else quarantine_beside(self.catalog)
 
 
 def objects_beside(catalog: Path) -> Path:

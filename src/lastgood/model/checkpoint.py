@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -45,6 +45,13 @@ class FileRoot(msgspec.Struct, frozen=True, array_like=True):
     total_size: int
     git_head: str | None = None
     base: tuple[str, str] | None = None
+
+
+class Skipped(NamedTuple):
+    """Something that was left out of a checkpoint, and why."""
+
+    path: str
+    reason: str
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True):

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from lastgood.model.identity import check_name, new_id
+from lastgood.model.identity import check_name, new_id, now
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -124,6 +124,12 @@ def log_error(message: str, **fields: object) -> None:
 
 def log_warning(message: str, **fields: object) -> None:
     _attached_logger().warning("%s", message, extra={"lastgood": fields})
+
+
+def log_action(user: str, action: str, task_id: str, **more: Any) -> None:
+    """Log an operation that moves no control state."""
+    if is_logging():
+        log_operation(action, user=user, task_id=task_id, correlation_id=current_correlation(), at=now(), **more)
 
 
 def log_operation(

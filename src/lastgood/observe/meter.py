@@ -33,7 +33,8 @@ FRESH_SECONDS = 60.0
 class Measured(Protocol):
     """A store, as exporters of metrics see it."""
 
-    meter: Meter
+    @property
+    def meter(self) -> Meter: ...
 
     def metrics(self) -> Metrics: ...
 

@@ -8,12 +8,6 @@ from typing import Any
 from lastgood.errors import UnavailableError
 
 
-def why_away(error: UnavailableError) -> str:
-    """Why the store does not answer, of an error that may say first that it is away."""
-    cause = error.__cause__
-    return str(cause if isinstance(cause, UnavailableError) else error)
-
-
 class AbsentCatalog:
     """Of a store of which the spool knows something. `error` is why it is not there."""
 

@@ -7,36 +7,37 @@ all; then opening it is as it would be without a spool: it fails, or where nothi
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
 from lastgood.catalog.contract import Catalog
 from lastgood.engine.options import Options
 from lastgood.errors import CheckpointError, UnavailableError
+from lastgood.local.location import Location
 from lastgood.spool.absent import AbsentCatalog
 from lastgood.spool.file import SpoolFile, any_pending
 from lastgood.spool.place import NAME, spool_folder
 
 
-def open_or_stand_in(open_it: Callable[[], Catalog], locate: Callable[[], Path | None], options: Options) -> Catalog:
-    """What `open_it` opens. Where the store is away and something is spooled for it, a catalog that refuses everything:
-    above all no new store is made in the place of one that was moved away."""
-    catalog = None
-    with suppress(CheckpointError, OSError, ValueError):  # whoever opens it says what is wrong with the path
-        catalog = locate()
+def open_or_stand_in(
+    locate: Callable[[], Location], open_it: Callable[[Location], Catalog], options: Options
+) -> tuple[Catalog, Location]:
+    """Open a store and return its catalog and where it lies. Where the store is away and something is spooled for it,
+    the catalog refuses everything: above all no new store is made in the place of one that was moved away."""
+    location = locate()
+    catalog = location.catalog
     if catalog is None:
-        return open_it()
+        return open_it(location), location
     spool_folder(catalog, options)  # refuses a folder that cannot be one, before anything is opened
     if not is_there(catalog) and has_spooled(catalog, options):
         error = UnavailableError("the store is not there", hint="bring it back to where it was")
-        return cast(Catalog, AbsentCatalog(catalog, error))
+        return cast(Catalog, AbsentCatalog(catalog, error)), location
     try:
-        return open_it()
+        return open_it(location), location
     except UnavailableError as error:
         if not has_spooled(catalog, options):
             raise
-        return cast(Catalog, AbsentCatalog(catalog, error))
+        return cast(Catalog, AbsentCatalog(catalog, error)), location
 
 
 def has_spooled(catalog: Path, options: Options) -> bool:

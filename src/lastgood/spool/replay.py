@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import chain
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
-from lastgood.catalog.contract import Catalog
 from lastgood.catalog.values import FILES, Actor, Commit, Committed, NewBranch, NewEvent, StoredCheckpoint
 from lastgood.codec.compress import decompress
 from lastgood.engine.blobs import Batch, FileBlobs, Gathered
@@ -30,6 +29,9 @@ from lastgood.model.identity import moment, new_id
 from lastgood.model.task import MAIN
 from lastgood.spool.entry import Body, Waiting, whole
 from lastgood.spool.file import SpoolFile
+
+if TYPE_CHECKING:
+    from lastgood.catalog.contract import Catalog
 
 REMOVED_AT_ONCE = 64
 

@@ -12,6 +12,7 @@ import msgspec
 
 from lastgood.catalog.contract import Catalog
 from lastgood.catalog.values import Actor, Commit, Committed, NewBranch
+from lastgood.engine.engine import Engine, why_away
 from lastgood.errors import (
     CheckpointError,
     ConflictError,
@@ -21,7 +22,6 @@ from lastgood.errors import (
 from lastgood.model.checkpoint import Record, decode_record
 from lastgood.model.identity import moment, now
 from lastgood.observe.log import log_warning
-from lastgood.spool.absent import why_away
 from lastgood.spool.breaker import Breaker
 from lastgood.spool.entry import Entry, Waiting, body_of
 from lastgood.spool.file import SpoolFile
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.commit import Draft, Ground, Splitters
     from lastgood.spool.replay import Replayed
-    from lastgood.store import Store
 
 ALERT_SHARE = 0.8
 RESERVE_BYTES = 4 << 20
@@ -68,10 +67,10 @@ class SpoolFigures(msgspec.Struct, frozen=True):
 class Spool:
     """Of one store in one process. Safe for threads."""
 
-    def __init__(self, store: Store, catalog: Catalog, file: Path) -> None:
-        self._store = store
+    def __init__(self, engine: Engine, catalog: Catalog, file: Path) -> None:
+        self._engine = engine
         self._target = file
-        self.file = SpoolFile(spool_folder(file, store.options))
+        self.file = SpoolFile(spool_folder(file, engine.options))
         self.file.damaged = self._tell_damage
         self._overlay = Overlay(catalog, self.file, self)
         self.breaker = Breaker(self._ask, self._tell_failure)
@@ -105,7 +104,7 @@ class Spool:
         return SpoolFigures(
             depth,
             size,
-            self._store.options.spool_bytes,
+            self._engine.options.spool_bytes,
             None if oldest is None else moment(oldest),
             aside,
             None if away is None else why_away(away),
@@ -127,6 +126,11 @@ class Spool:
                     self.away(error)
             except CheckpointError as error:
                 self._tell_failure(error)
+
+    def count(self, owner: str, task_id: str) -> tuple[int, int]:
+        """Return how many checkpoints of a task wait for the store, and how many were set aside."""
+        aside = [each for each, _ in self.file.aside() if (each.owner, each.task_id) == (owner, task_id)]
+        return len(self.file.pending(owner, task_id)), len(aside)
 
     # --- before a save -------------------------------------------------------------------------------------
 
@@ -172,7 +176,7 @@ class Spool:
         if self.breaker.open(error):
             self.file.make()
             where = "in the spool" if self.file.durable else "in memory alone, and are gone with this process"
-            self._store.alert(
+            self._engine.alert(
                 f"the store is away: {why_away(error)}; until it is back checkpoints are kept {where}",
                 None,
                 error,
@@ -182,7 +186,13 @@ class Spool:
     # --- a save --------------------------------------------------------------------------------------------
 
     def take(
-        self, ground: Ground, head: Checkpoint | None, draft: Draft, splitters: Splitters, error: UnavailableError
+        self,
+        user: str,
+        ground: Ground,
+        head: Checkpoint | None,
+        draft: Draft,
+        splitters: Splitters,
+        error: UnavailableError,
     ) -> tuple[Record, Committed]:
         """Keep a checkpoint here. Its record is as the store would have it; its place is none yet.
 
@@ -194,8 +204,7 @@ class Spool:
             raise error
         self.away(error)
         draft = self._with_state(ground, head, draft)
-        store = self._store
-        about = cast(Catalog, self), ground, draft, splitters, store.user, store.options.redaction
+        about = cast(Catalog, self), ground, draft, splitters, user, self._engine.options.redaction
         record, committed = write_checkpoint(*about)
         before = ground.parent.control_state if ground.parent else "idle"
         return record, msgspec.structs.replace(committed, previous_control_state=before)
@@ -208,7 +217,7 @@ class Spool:
         branch = commit.branch
         branch_id = branch.id if isinstance(branch, NewBranch) else branch
         follows = branch.active if isinstance(branch, NewBranch) else commit.only_if_active
-        most = self._store.options.spool_bytes
+        most = self._engine.options.spool_bytes
 
         def admit(newest: Waiting | None, size: int) -> None:
             if newest is not None:
@@ -235,7 +244,7 @@ class Spool:
         if commit.step is not None:
             self.file.end_step(commit.owner, commit.step)
         self._warn_of_bound(used)
-        self._store.alarms.check_spool(self.file.depth(), used)
+        self._engine.alerts.check_spool(self.file.depth(), used)
         return Committed(Entry(waiting, body).stored(), commit.record.control_state)
 
     def _find_earlier(self, commit: Commit) -> Waiting | None:
@@ -256,7 +265,7 @@ class Spool:
         """With the state that it goes on with, where that lies in the store and can still be read there."""
         from lastgood.engine.commit import KEPT, Splitters
 
-        parent, options = ground.parent, self._store.options
+        parent, options = ground.parent, self._engine.options
         if draft.state is not KEPT or parent is None or parent.state is None or head is None:
             return draft
         if head.status != "stored" or parent.redacted or options.redaction.state:
@@ -294,7 +303,7 @@ class Spool:
         with file.replaying(lambda: self._wait(deadline)):
             behind = self._overlay.behind
             self._require_same_store(file, behind)
-            done = Replay(file, behind, self._blobs(behind), self._store.alert, lambda: self.closed).run()
+            done = Replay(file, behind, self._blobs(behind), self._engine.alert, lambda: self.closed).run()
         if done.stored:
             log_warning(f"the store is back: {done.stored} spooled checkpoint(s) came into it", left=done.left)
         return done
@@ -318,7 +327,7 @@ class Spool:
         depth = self.file.figures()[0] if not self.file.durable else 0
         if depth:
             said = f"{depth} checkpoint(s) were in memory alone and are gone: the store is away"
-            self._store.alert(said, code="spool_lost")
+            self._engine.alert(said, code="spool_lost")
         self.file.close()
 
     def _ask(self) -> None:
@@ -328,12 +337,12 @@ class Spool:
 
     def _tell_failure(self, error: CheckpointError) -> None:
         if not self.closed:
-            self._store.alert(
+            self._engine.alert(
                 f"what is spooled could not be brought into the store: {error}", None, error, code="spool"
             )
 
     def _tell_damage(self, error: CheckpointError, kept: Path | None) -> None:
-        self._store.alert(
+        self._engine.alert(
             f"the spool is damaged and was put out of the way: {error}; it is kept in {kept}", None, error, code="spool"
         )
 
@@ -365,7 +374,7 @@ class Spool:
             return
         depth = file.figures()[0]
         left = file.leave_behind("other-store")
-        self._store.alert(
+        self._engine.alert(
             f"{depth} checkpoint(s) were spooled for another store that was here before; they are kept in {left}",
             code="spool",
         )
@@ -373,7 +382,7 @@ class Spool:
     def _blobs(self, behind: Catalog) -> FileBlobs:
         from lastgood.engine.blobs import FileBlobs
 
-        return FileBlobs(behind, self._store.filing.objects)
+        return FileBlobs(behind, self._engine.objects)
 
     # --- room ----------------------------------------------------------------------------------------------
 
@@ -388,20 +397,20 @@ class Spool:
         self._has_room = True
         if self.file.fact("reserved") is not None:
             return
-        size = min(RESERVE_BYTES, free // SHARE_RESERVED, self._store.options.spool_bytes)
+        size = min(RESERVE_BYTES, free // SHARE_RESERVED, self._engine.options.spool_bytes)
         try:
             self.file.reserve(size)
             self.file.note("reserved", size)
         except CheckpointError as error:
             said = f"the disk is nearly full, and no room could be reserved for the spool: {error}"
-            self._store.alert(said, error=error, code="spool")
+            self._engine.alert(said, error=error, code="spool")
 
     def _warn_of_bound(self, used: int) -> None:
-        most = self._store.options.spool_bytes
+        most = self._engine.options.spool_bytes
         is_nearly_full = used >= ALERT_SHARE * most
         if is_nearly_full and not self._is_nearly_full:
             said = f"the spool is nearly full: {used:,} of {most:,} bytes; when it is, saves fail"
-            self._store.alert(said, code="spool_nearly_full")
+            self._engine.alert(said, code="spool_nearly_full")
         self._is_nearly_full = is_nearly_full
 
 

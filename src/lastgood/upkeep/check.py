@@ -60,14 +60,17 @@ def report(
 
 def check_at(target: str | os.PathLike[str] | None, **how: Any) -> CheckReport:
     """As `check_store`, also of a store whose database cannot be opened: then of its packs alone."""
-    from lastgood.engine.filing import Filing
     from lastgood.local.location import locate, objects_beside
     from lastgood.objects.local import LocalObjects
-    from lastgood.store import open_catalog
+    from lastgood.objects.verified import VerifiedObjects
+    from lastgood.store import find_location, open_catalog
 
     try:
-        with closing(open_catalog(target)) as catalog:
-            return check_store(catalog, Filing(catalog).objects, **how)
+        location = find_location(target)
+        with closing(open_catalog(location)) as catalog:
+            folder = location.objects
+            objects = None if folder is None else VerifiedObjects(LocalObjects(folder))
+            return check_store(catalog, objects, **how)
     except (IntegrityError, FormatError) as error:
         file = locate(target).catalog
         if file is None:

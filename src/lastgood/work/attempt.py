@@ -106,7 +106,7 @@ class StageRunner:
 
     def _prepare(self, job: StageJob, about: dict[str, Any]) -> _Attempt:
         fields = self._fields(job)
-        return _Attempt(Step(self._task, job.stage.name, job.type, fields, told=about), fields, about)
+        return _Attempt(Step(self._task._handle, job.stage.name, job.type, fields, told=about), fields, about)
 
     def _complete(
         self, job: StageJob, step: Step, ctx: StageContext, fields: dict[str, Any], attempt: int, seconds: float

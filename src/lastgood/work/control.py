@@ -27,8 +27,8 @@ from lastgood.work.requests import (
 )
 
 if TYPE_CHECKING:
+    from lastgood.engine.branch import What
     from lastgood.engine.checkpoint import Checkpoint
-    from lastgood.engine.restore import What
     from lastgood.work.handle import TaskHandle
 
 

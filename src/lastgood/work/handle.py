@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 if TYPE_CHECKING:
     from lastgood.catalog.contract import Catalog
     from lastgood.catalog.values import Actor, FulfilledRequest, StoredCheckpoint
+    from lastgood.engine.branch import Restored, What
     from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.options import Options
-    from lastgood.engine.restore import Restored, What
     from lastgood.engine.step import OnError, Step
     from lastgood.model.request import Request
     from lastgood.observe.meter import Meter

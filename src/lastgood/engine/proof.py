@@ -1,28 +1,23 @@
-"""Evidence on its way into a checkpoint, and checked again later: what is claimed, what checking it gave."""
+"""Evidence on its way into a checkpoint: copied, checked, and kept as claims and results without secrets."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lastgood.catalog.values import StoredCheckpoint
-from lastgood.engine.verify import examine
-from lastgood.errors import CheckpointError, InvalidError
+from lastgood.errors import InvalidError
 from lastgood.model.checkpoint import Attestation, encode_plain
 from lastgood.model.evidence import Evidence, EvidencePack
 from lastgood.model.identity import MAX_TEXT_BYTES, is_text, moment
-from lastgood.observe.log import spanned
-from lastgood.secrets.redaction import MASK, Redaction
+from lastgood.secrets.redaction import Redaction
 
 if TYPE_CHECKING:
-    from lastgood.engine.checkpoint import Checkpoint
     from lastgood.evidence.verifier import EvidenceVerifier
-    from lastgood.store import Store
 
 MAX_EVIDENCE = 10_000
 MAX_PARTS, MAX_NESTING = 10_000, 32
@@ -31,9 +26,6 @@ LOST = "lastgood_lost"
 STALE = "lastgood_stale"
 """In a claim's metadata: what happened since to the files that it was about, so it can neither hold nor fail."""
 UNUSABLE = "check_error: a part of this evidence cannot be recorded"
-REDACTED = "a part of this evidence was redacted, so it cannot be checked again"
-
-Recording = Literal["always", "changed", "never"]
 
 _CONTAINERS = (dict, list, tuple)
 _STATUSES = ("pending", "verified", "failed", "stale")
@@ -44,7 +36,7 @@ class Proof:
     when `finish` returns; `pack` has both then."""
 
     def __init__(self, own: EvidencePack, redaction: Redaction, check: Callable[[], None] | None) -> None:
-        self.pack = _without_secrets(own, redaction)
+        self.pack = without_secrets(own, redaction)
         self.claims = self.pack.to_claims()
         self._own = own
         self._redaction = redaction
@@ -67,41 +59,11 @@ class Proof:
         if self._check is not None:
             check, self._check = self._check, None
             check()
-            _outdate_marked(self._own)
+            outdate_marked(self._own)
             for shown, checked in zip(self.pack.evidence_list, self._own.evidence_list, strict=True):
                 _take_result(shown, checked, self._redaction)
             self._data = to_data(self.pack)
         return self._data
-
-
-class Verification(msgspec.Struct, frozen=True):
-    """A checkpoint checked again. `problems` are with its bytes; `pack` has what each piece of evidence gave."""
-
-    checkpoint_id: str
-    problems: list[str]
-    pack: EvidencePack
-
-    @property
-    def intact(self) -> bool:
-        return not self.problems
-
-    @property
-    def verified(self) -> bool:
-        """Intact, with evidence, and the evidence holds."""
-        return self.intact and self.pack.is_verified
-
-    @property
-    def bad(self) -> bool:
-        """Damaged, or it cannot be said now that its evidence holds. One without evidence is neither good nor bad."""
-        return not self.intact or (bool(self.pack.evidence_list) and not self.pack.is_verified)
-
-    @property
-    def refusal(self) -> str | None:
-        """Why it cannot be said here whether the evidence holds; None when this process was allowed to look."""
-        if not self.pack.is_refused:
-            return None
-        first = next(piece for piece in self.pack.evidence_list if piece.verification_status == "pending")
-        return f"{first.description} ({first.verification_error})"
 
 
 @contextmanager
@@ -118,39 +80,9 @@ def proving(
         def check() -> None:
             finish()
             for index in unusable:
-                _fail(own.evidence_list[index], UNUSABLE)
+                fail(own.evidence_list[index], UNUSABLE)
 
         yield Proof(own, redaction, check)
-
-
-@spanned(
-    "verify",
-    lambda store: store.meter,
-    lambda _, stored, *more: {"task_id": stored.task_id, "checkpoint_id": stored.id},
-)
-def verify_stored(
-    store: Store, stored: StoredCheckpoint, record: Recording = "always", *, files: bool = False, live: bool = False
-) -> Verification:
-    """Check a stored checkpoint: its bytes, then its evidence as the world is now; record what it gave.
-
-    "changed": only when it differs from what was recorded last. What hangs on evidence that this process may not look
-    at is not recorded: somebody who may has perhaps found that it holds. With `files` the content of files is read,
-    too. Evidence about files that it captured is checked against these, because they are what comes back; with `live`,
-    against the disk, and then nothing is recorded.
-    """
-    problems = examine(store.catalog, stored, store.filing.blobs if files else None)
-    pack = EvidencePack() if problems else _recheck(store, store.wrap(stored), live)
-    data = {"verified": False, "problems": problems[:20]} if problems else to_data(pack)
-    result = Verification(stored.id, problems, pack)
-    # Damage may pass, when bytes come back; it is recorded only where something else was said.
-    is_news = stored.verified if problems else pack.evidence_list and not pack.is_refused
-    if is_news and record != "never" and not live and not stored.deleted:
-        with suppress(CheckpointError):  # what was found is said all the same, in a store that takes no more, too
-            if record == "always" or not _is_recorded(store, stored, result):
-                store.catalog.attest(stored.owner, [stored.id], "verification", data, store.actor())
-    store.meter.count_verification(pack, intact=result.intact)
-    store.log("verify", stored.task_id, checkpoint_id=stored.id, verified=result.verified, intact=result.intact)
-    return result
 
 
 def to_data(pack: EvidencePack) -> dict[str, Any]:
@@ -280,32 +212,7 @@ class _Parts:
         return f"<{what}>"
 
 
-def _is_recorded(store: Store, stored: StoredCheckpoint, found: Verification) -> bool:
-    if stored.verified_at is None or stored.verified != found.verified:
-        return False
-    # What was pending when it was saved is not known to be bad before it was looked at.
-    return found.verified or not found.intact or not store.wrap(stored).evidence_pack.is_refused
-
-
-def _recheck(store: Store, checkpoint: Checkpoint, live: bool) -> EvidencePack:
-    claims = checkpoint.record.evidence
-    pack = EvidencePack() if claims is None else EvidencePack.from_claims(claims)
-    captured = None
-    if checkpoint.record.files and not live:
-        from lastgood.engine.browse import find_captured
-
-        captured = find_captured(store.filing.blobs, checkpoint.record.files)
-    store.verifier().verify_evidence_pack(pack, checkpoint.plain_state, captured=captured)
-    for evidence in pack.evidence_list:
-        if evidence.metadata.get(LOST) is True:
-            _fail(evidence, UNUSABLE)
-        if _holds(evidence.expected, MASK):
-            _outdate(evidence, REDACTED)
-    _outdate_marked(pack)
-    return _without_secrets(pack, store.options.redaction)
-
-
-def _without_secrets(pack: EvidencePack, redaction: Redaction) -> EvidencePack:
+def without_secrets(pack: EvidencePack, redaction: Redaction) -> EvidencePack:
     shown = EvidencePack([], pack.require_all, pack.allow_partial, pack.min_verified)
     for evidence in pack.evidence_list:
         claim = Evidence(
@@ -327,25 +234,17 @@ def _take_result(shown: Evidence, checked: Evidence, redaction: Redaction) -> No
     shown.verified_at = checked.verified_at
 
 
-def _holds(value: object, text: str) -> bool:
-    if isinstance(value, str):
-        return text in value
-    if isinstance(value, dict):
-        return any(_holds(item, text) for item in value.values())
-    return isinstance(value, list) and any(_holds(item, text) for item in value)
-
-
-def _fail(evidence: Evidence, error: str) -> None:
+def fail(evidence: Evidence, error: str) -> None:
     evidence.verified, evidence.verification_status, evidence.verification_error = False, "failed", error
 
 
-def _outdate_marked(pack: EvidencePack) -> None:
+def outdate_marked(pack: EvidencePack) -> None:
     for evidence in pack.evidence_list:
         if isinstance(why := evidence.metadata.get(STALE), str):
-            _outdate(evidence, why)
+            outdate(evidence, why)
 
 
-def _outdate(evidence: Evidence, why: str) -> None:
+def outdate(evidence: Evidence, why: str) -> None:
     evidence.verified, evidence.verification_status, evidence.verification_error = False, "stale", why
 
 

@@ -1,7 +1,6 @@
-"""Files put back: planned, the present saved, journalled, applied; and interrupted ones taken back.
+"""Restoring files: planned, the present saved, journalled, applied, recorded; interrupted restores are taken back.
 
-Everything happens under the workspace's lock. Who calls this records the outcome: a checkpoint of what is really on
-disk, with which the journal ends.
+Everything happens under the workspace's lock. A journal ends with the checkpoint of what is really on disk.
 """
 
 from __future__ import annotations
@@ -10,19 +9,29 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from lastgood.catalog.values import NewEvent, Position
-from lastgood.engine.blobs import Gathered
+from lastgood.engine.blobs import CapturedFiles, FileBlobs, Gathered
+from lastgood.engine.branch import (
+    NOT_GIVEN,
+    Restored,
+    What,
+    draft_restored,
+    meets,
+    plan_branch,
+    require_restorable,
+)
 from lastgood.engine.browse import require_files
-from lastgood.engine.checkpoint import Skipped
+from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, Draft
-from lastgood.engine.cursor import is_gone
-from lastgood.engine.recovery import interrupted_restores, restores_under_way
-from lastgood.engine.restore import Restored, What, draft_restored, meets, plan_branch, require_restorable
-from lastgood.engine.workspace import CapturedFiles, Workspace
+from lastgood.engine.handle import Handle
+from lastgood.engine.journals import interrupted_restores, restores_under_way
+from lastgood.engine.load import load_checkpoint
+from lastgood.engine.save import begin_branch, is_gone, is_unchanged, save_draft
+from lastgood.engine.workspace import Workspace
 from lastgood.errors import CheckpointError, ConflictError, IntegrityError, InvalidError, UnavailableError
 from lastgood.files.apply import Applied, apply
 from lastgood.files.folders import remove_temporary
@@ -31,17 +40,11 @@ from lastgood.files.roots import Root
 from lastgood.files.selection import select
 from lastgood.files.watch import Changed
 from lastgood.local.process import this_process
+from lastgood.model.checkpoint import Skipped
 from lastgood.model.identity import new_id, now
 from lastgood.model.journal import Journal
 from lastgood.model.tree import File
 from lastgood.observe.log import report
-from lastgood.task import NOT_GIVEN
-
-if TYPE_CHECKING:
-    from lastgood.engine.checkpoint import Checkpoint
-    from lastgood.engine.cursor import Cursor
-    from lastgood.store import Store
-
 
 T = TypeVar("T")
 REPORT_EVERY = 100
@@ -85,7 +88,7 @@ class FilesPlan(NamedTuple):
 
 
 def plan_files(
-    store: Store,
+    blobs: FileBlobs,
     workspace: Workspace,
     chosen: Checkpoint,
     present: CapturedFiles,
@@ -109,7 +112,7 @@ def plan_files(
         plan = make_plan(
             target.tree,
             there,
-            store.filing.blobs.read_differing(target.tree, there, present.gathered),
+            blobs.read_differing(target.tree, there, present.gathered),
             partial=target.partial,
             only=select(only, target.name),
             saved=by_name.get(target.name),
@@ -143,13 +146,14 @@ def plan_journal(plan: FilesPlan, chosen: Checkpoint, before: Checkpoint, owner:
     )
 
 
-class Rewind:
-    """The files of a task, put back by one handle. All but `recover` inside `locked`."""
+class FilesRestore:
+    """Restores the files of a task for one handle. All but `recover` inside `locked`."""
 
-    def __init__(self, store: Store, cursor: Cursor, workspace: Workspace) -> None:
-        self._store = store
-        self._cursor = cursor
-        self._workspace = workspace
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self._engine = handle.engine
+        self._cursor = handle.cursor
+        self._workspace = handle.require_workspace()
         self._captured: list[CapturedFiles] = []
         self._began: set[str] = set()
 
@@ -161,7 +165,7 @@ class Rewind:
                 yield
             finally:
                 for captured in self._captured:
-                    self._store.filing.blobs.let_go(captured.gathered)
+                    self._engine.blobs.let_go(captured.gathered)
                 self._captured.clear()
                 restores_under_way.difference_update(self._began)
 
@@ -177,8 +181,8 @@ class Rewind:
         request: str | None = None,
     ) -> Restored:
         """As `Task.restore`."""
-        cursor, store = self._cursor, self._store
-        require_restorable(store, chosen, cursor.owner, evidence=verify, demanded=False)
+        cursor, engine = self._cursor, self._engine
+        require_restorable(engine, cursor.user, chosen, cursor.owner, evidence=verify, demanded=False)
         self._settle()
         cursor.require_unmoved()
         present, plan = self._look_and_keep(chosen, only, state, f"before restoring {chosen.id}")
@@ -201,13 +205,13 @@ class Rewind:
 
     def _look(self, wanted: Checkpoint, only: Sequence[str] | None) -> tuple[CapturedFiles, FilesPlan]:
         """The files as they are, with the uncaptured ones that those of `wanted` would overwrite; and the plan."""
-        store, workspace = self._store, self._workspace
+        blobs, workspace = self._engine.blobs, self._workspace
         present = self._capture(self._cursor.head)
-        plan = plan_files(store, workspace, wanted, present, only=only)
+        plan = plan_files(blobs, workspace, wanted, present, only=only)
         if named := in_the_way(plan):
             self._captured.append(by_name := workspace.capture_named(named))
             present = present.joined(by_name)
-            plan = plan_files(store, workspace, wanted, present, only=only)
+            plan = plan_files(blobs, workspace, wanted, present, only=only)
         return present, plan
 
     def _look_again(self, present: CapturedFiles, plan: FilesPlan) -> CapturedFiles:
@@ -220,13 +224,13 @@ class Rewind:
 
     def travel(self, destination: Checkpoint | None, go: Callable[[], Position]) -> Checkpoint:
         """`go` to `destination`, whose files come first: whoever finds the journal knows by the head how far it got."""
-        cursor, store = self._cursor, self._store
+        cursor, engine = self._cursor, self._engine
         self._settle()
         if destination is None or destination.record.files is None:
             self.insist(lambda: self._keep(self._capture(cursor.head), NOT_GIVEN, "before another branch"))
             go()
             head = cursor.require_head()
-            store.catalog.bind(cursor.owner, head.branch_id or "", self._workspace.binding(takes_over=True))
+            engine.catalog.bind(cursor.owner, head.branch_id or "", self._workspace.binding(takes_over=True))
             return head
         present, plan = self._look_and_keep(destination, None, NOT_GIVEN, "before other files")
         with self._journalled(plan, destination, cursor.require_head()) as journal:
@@ -234,14 +238,14 @@ class Rewind:
             position = go()
         head, failed = cursor.require_head(), _failures(applied)
         if position.files is None and not failed:
-            store.catalog.bind(cursor.owner, head.branch_id or "", self._workspace.binding(takes_over=True))
-            store.catalog.end_journal(journal.id)
+            engine.catalog.bind(cursor.owner, head.branch_id or "", self._workspace.binding(takes_over=True))
+            engine.catalog.end_journal(journal.id)
             return head
         made = self._record(self._look_again(present, plan), journal)
         made.skipped = tuple(Skipped(path, reason) for path, reason in failed)
         if failed:
             told = f"{len(failed)} file(s) could not be put back, the first is {failed[0][0]}"
-            store.alert(told, cursor.task_id, code="restore_incomplete")
+            engine.alert(told, cursor.task_id, code="restore_incomplete")
         return made
 
     def _record(self, after: CapturedFiles, journal: Journal) -> Checkpoint:
@@ -251,7 +255,7 @@ class Rewind:
         def save() -> Checkpoint:
             files = captured.pop() if captured else self._capture(None, takes_over=True)
             draft = Draft(state=KEPT, files=files, journal=journal.id, type="restored", lineage="restored")
-            return self._cursor.save(msgspec.structs.replace(draft, keeps_redo=True), policy="raise")
+            return save_draft(self._cursor, msgspec.structs.replace(draft, keeps_redo=True), policy="raise")
 
         return self.insist(save)
 
@@ -269,10 +273,10 @@ class Rewind:
     def recover(self) -> None:
         """Finish or take back what a process that is gone had begun here, or this one could not end."""
         paths = {root.path for root in self._workspace.roots}
-        for journal in interrupted_restores(self._store, self._cursor.task_id, self._cursor.owner):
+        for journal in interrupted_restores(self._engine.catalog, self._cursor.task_id, self._cursor.owner):
             if paths.issuperset(journal.paths):
                 with self.locked():
-                    if journal in self._store.catalog.journals(journal.host):
+                    if journal in self._engine.catalog.journals(journal.host):
                         self._recover(journal)
 
     def _recover(self, journal: Journal) -> None:
@@ -283,12 +287,12 @@ class Rewind:
             if head is not None and head.id == journal.chosen:
                 # Its files were in place before the task moved; what differs now was edited since.
                 binding = self._workspace.binding(takes_over=True)
-                self._store.catalog.bind(self._cursor.owner, head.branch_id or "", binding)
-                self._store.catalog.end_journal(journal.id)
+                self._engine.catalog.bind(self._cursor.owner, head.branch_id or "", binding)
+                self._engine.catalog.end_journal(journal.id)
             else:
                 self._take_back(journal)
             told = f"a restore of {journal.task_id!r} had been interrupted; it is finished or taken back now"
-            self._store.alert(told, journal.task_id, code="restore_interrupted", severity="warning")
+            self._engine.alert(told, journal.task_id, code="restore_interrupted", severity="warning")
         except UnavailableError as error:
             self._leave_unfinished(journal, error)
 
@@ -306,10 +310,10 @@ class Rewind:
 
     def _keep(self, present: CapturedFiles, state: Any, message: str) -> None:
         cursor = self._cursor
-        is_new = state is not NOT_GIVEN and not (cursor.head and cursor.is_unchanged(state, cursor.head))
+        is_new = state is not NOT_GIVEN and not (cursor.head and is_unchanged(cursor, state, cursor.head))
         if is_new or has_drifted(present, cursor.head):
             kept = Draft(state=state if is_new else KEPT, files=present, type="before_restore", message=message)
-            cursor.save(msgspec.structs.replace(kept, keeps_redo=True), policy="raise")
+            save_draft(cursor, msgspec.structs.replace(kept, keeps_redo=True), policy="raise")
 
     def _append(
         self, chosen: Checkpoint, after: CapturedFiles, journal: Journal, message: str, request: str | None
@@ -327,7 +331,7 @@ class Rewind:
             met=meets(request, branch_id),
             notes=(NewEvent("restored", branch_id, chosen.id, {"by": "restore", "what": "files"}),),
         )
-        return cursor.save(draft, policy="raise")
+        return save_draft(cursor, draft, policy="raise")
 
     def _branch(
         self, chosen: Checkpoint, after: CapturedFiles, journal: Journal, message: str, request: str | None
@@ -335,17 +339,17 @@ class Rewind:
         cursor = self._cursor
         left = cursor.require_head().branch_id or ""
         expects = cursor.expected()
-        new = plan_branch(self._store, chosen, cursor.owner, active=cursor.is_active, expects=expects)
+        new = plan_branch(self._engine, chosen, cursor.owner, active=cursor.is_active, expects=expects)
         about = {"message": message, "control_state": cursor.steered_state(), "files": after, "journal": journal.id}
         draft = draft_restored(chosen, new, left, "restore", what="both", met=meets(request, new.id), **about)
-        return cursor.begin_branch(chosen, new, draft, follow=True)
+        return begin_branch(cursor, chosen, new, draft, follow=True)
 
     def _apply(self, plan: FilesPlan) -> list[tuple[Root, Applied]]:
         return [(root.root, self._apply_one(root.root, root.plan)) for root in plan.roots]
 
     def _apply_one(self, root: Root, plan: RestorePlan) -> Applied:
         files = [step.new for step in plan.steps if isinstance(step, PutFile) and isinstance(step.new, File)]
-        content = self._store.filing.blobs.stream_ahead(files)
+        content = self._engine.blobs.stream_ahead(files)
         return apply(root.path, plan, content, on_done=_Reporting(plan).done, recall=self._workspace.recall(root))
 
     @contextmanager
@@ -359,7 +363,7 @@ class Rewind:
         journal = plan_journal(plan, chosen, before, self._cursor.owner)
         self._began.add(journal.id)
         restores_under_way.add(journal.id)
-        self._store.catalog.begin_journal(journal)
+        self._engine.catalog.begin_journal(journal)
         try:
             yield journal
         except BaseException as error:
@@ -371,7 +375,7 @@ class Rewind:
 
     def _take_back(self, journal: Journal) -> None:
         """Put the folders back to what they were when the restore began, after keeping what lies there now."""
-        before = self._store.get_checkpoint(journal.before, owner=self._cursor.owner)
+        before = load_checkpoint(self._engine, self._cursor.owner, journal.before)
 
         def look_and_keep() -> FilesPlan:
             present, plan = self._look(before, None)
@@ -388,11 +392,11 @@ class Rewind:
                 f"{len(failed)} file(s) could not be put back, the first is {failed[0][0]}: {failed[0][1]}",
                 hint="look at the disk and the folder, then open the task with its workspace again",
             )
-        self._store.catalog.end_journal(journal.id)
+        self._engine.catalog.end_journal(journal.id)
 
     def _settle(self) -> None:
         """Take back first what this handle could not take back before."""
-        for journal in self._store.catalog.journals(this_process().host) if self._workspace.unfinished else ():
+        for journal in self._engine.catalog.journals(this_process().host) if self._workspace.unfinished else ():
             if journal.id in self._workspace.unfinished:
                 self._take_back(journal)
                 self._workspace.settle(journal.id)
@@ -402,13 +406,13 @@ class Rewind:
         they are before that."""
         self._workspace.unfinished.append(journal.id)
         said = f"the files of an interrupted restore could not be put back: {error}"
-        self._store.alert(said, journal.task_id, error, code="restore_incomplete")
+        self._engine.alert(said, journal.task_id, error, code="restore_incomplete")
         return said
 
 
-def copy_files(store: Store, chosen: Checkpoint, to: str, only: Sequence[str] | None) -> tuple[str, ...]:
-    """As `Task.copy_files`. Several roots become folders of their names."""
-    blobs = store.filing.blobs
+def copy_files(blobs: FileBlobs, chosen: Checkpoint, to: str, only: Sequence[str] | None) -> tuple[str, ...]:
+    """Write the files of `chosen` into another folder, and return their paths. Several roots become folders of their
+    names."""
     held = require_files(chosen.record)
     roots = [root for root in held if not root.partial] or list(held)
     if any("/" in root.name or root.name in (".", "..") for root in roots):

@@ -1,14 +1,17 @@
-"""The names by which people call a checkpoint."""
+"""The names by which people call a checkpoint: HEAD, @12, a tag, an id or its beginning, each with ~2."""
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from lastgood.catalog.contract import Catalog
 from lastgood.catalog.values import StoredCheckpoint
 from lastgood.errors import InvalidError, NotFoundError
 from lastgood.model.checkpoint import decode_record
 from lastgood.model.identity import check_name
+
+if TYPE_CHECKING:
+    from lastgood.catalog.contract import Catalog
 
 HEAD = "HEAD"
 _STEPS = re.compile(r"(.+?)(~\d{0,9})+", re.DOTALL)
@@ -16,7 +19,7 @@ _SHORTEST_PREFIX = 4
 
 
 def resolve(catalog: Catalog, owner: str, name: str, task_id: str | None = None) -> str:
-    """The id of the checkpoint called `name`: `HEAD`, `@sequence`, a tag (these of a task), an id or its beginning.
+    """Return the id of the checkpoint called `name`: `HEAD`, `@sequence`, a tag (of a task), an id or its beginning.
 
     Any of them may be followed by `~n`: its n-th ancestor.
     """

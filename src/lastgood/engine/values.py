@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from lastgood.catalog.contract import Catalog
 from lastgood.catalog.values import StoredCheckpoint
 from lastgood.codec.join import check, join
 from lastgood.engine.blob_reader import BlobReader, UnreadableBlob, unpack_blob
-from lastgood.engine.cache import CheckpointCache
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import Record, ValueRef
 from lastgood.model.digest import to_text
+
+if TYPE_CHECKING:
+    from lastgood.catalog.contract import Catalog
+    from lastgood.engine.cache import CheckpointCache
 
 
 def load_value(

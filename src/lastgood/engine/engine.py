@@ -1,0 +1,200 @@
+"""The engine: what is open of one store. It has no user and no verbs for people; operations take it as an argument."""
+
+from __future__ import annotations
+
+import os
+import threading
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from weakref import WeakSet
+
+from lastgood.catalog.values import Actor, Committed
+from lastgood.engine.cache import CheckpointCache
+from lastgood.engine.options import Options
+from lastgood.errors import UnavailableError
+from lastgood.local.folder import LocalFolder
+from lastgood.local.fork import renew_after_fork
+from lastgood.local.location import Location
+from lastgood.observe.alerts import Alarms
+from lastgood.observe.log import current_correlation
+from lastgood.observe.meter import Meter
+
+if TYPE_CHECKING:
+    from lastgood.catalog.contract import Catalog
+    from lastgood.engine.blobs import FileBlobs
+    from lastgood.engine.checkpoint import Checkpoint
+    from lastgood.engine.commit import Draft, Ground, Splitters
+    from lastgood.evidence.verifier import EvidenceVerifier
+    from lastgood.model.checkpoint import Record
+    from lastgood.objects.contract import ObjectStore
+    from lastgood.observe.alerts import Severity
+
+
+class SpoolPort(Protocol):
+    """The spool as a save sees it: it keeps checkpoints that the store cannot take, and brings them there later."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that it lies in; None: in memory."""
+
+    def make_way(self, owner: str | None = None, task_id: str | None = None) -> None:
+        """Bring everything that is spooled into the store. UnavailableError while that is away."""
+
+    def takes(self, error: UnavailableError) -> bool:
+        """Return whether a save that failed with this error may be spooled."""
+
+    def wants_files_of(self, draft: Draft, error: UnavailableError) -> bool:
+        """Return whether it may be spooled, once its files are captured without the store."""
+
+    def away(self, error: UnavailableError) -> None:
+        """Note that the store did not answer."""
+
+    def take(
+        self,
+        user: str,
+        ground: Ground,
+        head: Checkpoint | None,
+        draft: Draft,
+        splitters: Splitters,
+        error: UnavailableError,
+    ) -> tuple[Record, Committed]:
+        """Keep a checkpoint. Raises `error` when it needs content that only the store has."""
+
+    def count(self, owner: str, task_id: str) -> tuple[int, int]:
+        """Return how many checkpoints of a task wait for the store, and how many were set aside."""
+
+    def close(self) -> None: ...
+
+
+class Housekeeper(Protocol):
+    """Collects garbage in the background."""
+
+    def note(self, sequence: int, new_bytes: int) -> None:
+        """Note that a checkpoint was stored, and how many bytes it brought."""
+
+    def close(self) -> None: ...
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+class Engine:
+    """The backends and services of one open store. Safe to use from several threads.
+
+    `catalog` shows what is spooled, too, when there is a spool. `spool` and `housekeeper` are set by whoever opens
+    the store.
+    """
+
+    def __init__(self, catalog: Catalog, location: Location, options: Options) -> None:
+        self.catalog = catalog
+        self.location = location
+        self.options = options
+        self.meter = Meter()
+        self.alerts = Alarms(
+            self.meter,
+            options.thresholds,
+            on_alert=options.on_alert,
+            redact=options.redaction.text,
+            cache_bytes=options.cache_alert_bytes,
+            max_bytes=options.max_bytes,
+        )
+        self.cache = CheckpointCache(options.cache_checkpoints, self.alerts.check_cache)
+        self.local = LocalFolder(location)
+        self.base_path = _absolute(options.base_path or os.curdir)
+        self.spool: SpoolPort | None = None
+        self.housekeeper: Housekeeper | None = None
+        self._verifier: EvidenceVerifier | None = None
+        self._opened: WeakSet[Closable] = WeakSet()
+        self.renew_locks()
+        renew_after_fork(self)
+
+    def renew_locks(self) -> None:
+        self._verifier_lock = threading.Lock()
+
+    @cached_property
+    def objects(self) -> ObjectStore | None:
+        """The packs; None in memory, where there are none."""
+        from lastgood.objects.local import LocalObjects
+        from lastgood.objects.verified import VerifiedObjects
+
+        folder = self.location.objects
+        return None if folder is None else VerifiedObjects(LocalObjects(folder))
+
+    @cached_property
+    def blobs(self) -> FileBlobs:
+        """The content of files."""
+        from lastgood.engine.blobs import FileBlobs
+
+        return FileBlobs(self.catalog, self.objects)
+
+    def verifier(self) -> EvidenceVerifier:
+        """Return the one verifier of this store's evidence: it keeps hashes and a helper process."""
+        with self._verifier_lock:
+            if self._verifier is None:
+                from lastgood.evidence.verifier import EvidenceVerifier
+
+                self._verifier = EvidenceVerifier(
+                    self.base_path, database=self.location.catalog, network=self.options.network
+                )
+            return self._verifier
+
+    def size(self) -> int:
+        """Return the bytes that the catalog and the packs take on disk."""
+        packs = self.objects.list("packs/") if self.objects is not None else ()
+        return self.catalog.size() + sum(pack.size for pack in packs)
+
+    def alert(
+        self,
+        message: str,
+        task_id: str | None = None,
+        error: Exception | None = None,
+        *,
+        code: str = "alert",
+        severity: Severity = "error",
+    ) -> None:
+        self.alerts.send(message, task_id, error, code, severity)
+
+    def folder(self) -> Path:
+        return self.local.path()
+
+    def own_paths(self) -> list[Path]:
+        return self.local.own_paths()
+
+    def close_with(self, opened: Closable) -> None:
+        """Close `opened` with the store, if it still exists then."""
+        self._opened.add(opened)
+
+    def close(self) -> None:
+        if self.housekeeper is not None:
+            self.housekeeper.close()
+        if self.spool is not None:
+            self.spool.close()
+        with self._verifier_lock:
+            verifier, self._verifier = self._verifier, None
+        if verifier is not None:
+            verifier.close()
+        for opened in list(self._opened):
+            opened.close()
+        self.local.close()
+        self.catalog.close()
+
+
+def acting(user: str) -> Actor:
+    """Return who acts, in the correlation of this call."""
+    return Actor(user, current_correlation())
+
+
+def why_away(error: UnavailableError) -> str:
+    """Return why the store does not answer, of an error that may say first that it is away."""
+    cause = error.__cause__
+    return str(cause if isinstance(cause, UnavailableError) else error)
+
+
+def _absolute(path: str | os.PathLike[str]) -> str:
+    """Return where `path` leads from here, now; `path` itself from a folder that is gone."""
+    try:
+        return os.path.abspath(path)  # noqa: PTH100
+    except FileNotFoundError:
+        return os.fspath(path)

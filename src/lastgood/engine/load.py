@@ -1,0 +1,123 @@
+"""From the catalog to checkpoints: records found and checked, values fetched when they are asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lastgood.catalog.values import HistoryRange, StoredCheckpoint
+from lastgood.engine.checkpoint import Checkpoint
+from lastgood.errors import IntegrityError, NotFoundError
+from lastgood.model.checkpoint import PROVISIONAL, Attestation, Record, decode_record
+from lastgood.model.identity import check_name
+
+if TYPE_CHECKING:
+    from lastgood.catalog.contract import Catalog
+    from lastgood.engine.cache import CheckpointCache
+    from lastgood.engine.engine import Engine
+    from lastgood.model.evidence import EvidencePack
+
+
+# --- records -----------------------------------------------------------------------------------------------
+
+
+def find_line(catalog: Catalog, owner: str, id: str, *, active: bool = False) -> HistoryRange:
+    """Return what a task's or a branch's id stands for. With `active`, a task stands for its active branch."""
+    position = catalog.position(owner, check_name("task id", id))
+    if position is None:
+        raise NotFoundError(f"there is no task {id!r}", hint="`lastgood tasks` lists them")
+    return HistoryRange(position.task, position.branch if active or position.by_branch else None)
+
+
+def find_stored(catalog: Catalog, owner: str, checkpoint_id: str) -> StoredCheckpoint:
+    """Return a checkpoint as the catalog has it. NotFoundError when there is none."""
+    stored = catalog.checkpoint(owner, check_name("checkpoint id", checkpoint_id))
+    if stored is None:
+        raise NotFoundError(f"there is no checkpoint {checkpoint_id!r}", hint="`lastgood log` lists them")
+    return stored
+
+
+def load_checkpoint(engine: Engine, owner: str, checkpoint_id: str) -> Checkpoint:
+    """Return a checkpoint by its id. IntegrityError when its record is damaged."""
+    return wrap_intact(engine, find_stored(engine.catalog, owner, checkpoint_id))
+
+
+def wrap_intact(engine: Engine, stored: StoredCheckpoint) -> Checkpoint:
+    """Return a checkpoint to hold. IntegrityError when its record is damaged."""
+    checkpoint = wrap(engine, stored)
+    if not checkpoint.integrity_ok:
+        raise IntegrityError(
+            f"checkpoint {stored.id} is damaged: its record does not match its checksum",
+            hint="go back to an earlier checkpoint; this one cannot be trusted",
+            checkpoint_id=stored.id,
+        )
+    return checkpoint
+
+
+def wrap(engine: Engine, stored: StoredCheckpoint) -> Checkpoint:
+    """Return a checkpoint to hold; one whose record is damaged shows nothing but its id and place."""
+    if stored.data is None:
+        raise NotFoundError(f"checkpoint {stored.id!r} was purged", hint="its tombstone keeps the lineage whole")
+    try:
+        record = decode_record(stored.data, stored.checksum, f"checkpoint {stored.id}")
+        intact = (record.id, record.task_id) == (stored.id, stored.task_id)
+        intact = intact and stored.placement.digest(stored.checksum) == stored.placement_digest
+    except IntegrityError:
+        record, intact = Record(id=stored.id, task_id=stored.task_id), False
+    return hold(engine, stored, record, integrity_ok=intact)
+
+
+def hold(
+    engine: Engine,
+    stored: StoredCheckpoint,
+    record: Record,
+    *,
+    integrity_ok: bool = True,
+    evidence_pack: EvidencePack | None = None,
+) -> Checkpoint:
+    """Return a checkpoint to hold, of a record that was checked or written just now."""
+    return Checkpoint(
+        record,
+        stored.checksum,
+        stored.placement,
+        _StoredValues(engine.catalog, engine.cache, stored, record),
+        verified=stored.verified,
+        verified_at=stored.verified_at,
+        tags=stored.tags,
+        deleted=stored.deleted,
+        integrity_ok=integrity_ok,
+        status="stored" if stored.placement.sequence < PROVISIONAL else "spooled",
+        evidence_pack=evidence_pack,
+    )
+
+
+# --- values ------------------------------------------------------------------------------------------------
+
+
+class _StoredValues:
+    """The source of a checkpoint that lies in a catalog."""
+
+    __slots__ = ("_cache", "_catalog", "_record", "_stored")
+
+    def __init__(self, catalog: Catalog, cache: CheckpointCache, stored: StoredCheckpoint, record: Record) -> None:
+        self._catalog = catalog
+        self._cache = cache
+        self._stored = stored
+        self._record = record
+
+    def load(self, name: str, classes: bool) -> Any:
+        from lastgood.engine.values import load_value
+
+        try:
+            return load_value(self._catalog, self._cache, self._stored, self._record, name, classes=classes)
+        except IntegrityError:
+            now = self._catalog.checkpoint(self._stored.owner, self._stored.id)
+            if now is None or now.data is None:
+                raise NotFoundError(f"checkpoint {self._stored.id!r} was purged", hint="it is gone for good") from None
+            raise
+
+    def verification(self) -> Attestation | None:
+        found = self._catalog.attestations(self._stored.owner, self._stored.id)
+        for attestation, sealed in reversed(found):
+            if attestation.kind == "verification":
+                return attestation if attestation.digest(self._stored.checksum) == sealed else None
+        return None

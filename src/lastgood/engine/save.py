@@ -1,0 +1,422 @@
+"""Saving: where a save goes. The files are captured, the evidence is checked, and one commit goes into the store;
+or into the spool, while the store is away.
+
+What is tried again, and how often:
+
+    content that the commit relied on is gone    twice: the files are read anew; the second time nobody else may write
+    the lease of a process that has ended        once, without the lease (`retry_without_dead_lease`)
+    others held the store for too long           once
+    the head has moved, and any head will do     twice, then once more while others wait
+    the store is away                            once, into the spool, with files captured without the store
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from lastgood.catalog.values import Committed, NewBranch
+from lastgood.codec.decode import decode
+from lastgood.codec.encode import encode
+from lastgood.codec.redact import redact_state
+from lastgood.engine.checkpoint import Checkpoint
+from lastgood.engine.commit import KEPT, Draft, Ground, Splitters, write_checkpoint
+from lastgood.engine.cursor import Cursor, identity_of
+from lastgood.engine.handle import Handle
+from lastgood.engine.lease import retry_without_dead_lease
+from lastgood.engine.load import hold, wrap, wrap_intact
+from lastgood.engine.options import OnFailure
+from lastgood.errors import (
+    BusyError,
+    CheckpointError,
+    ConflictError,
+    IntegrityError,
+    InvalidError,
+    NotFoundError,
+    UnavailableError,
+)
+from lastgood.model.checkpoint import COMPANIONS, PROVISIONAL, Record
+from lastgood.model.control import refuse_restart
+from lastgood.model.digest import SIZE
+from lastgood.observe.log import is_logging, log_operation, log_warning
+
+if TYPE_CHECKING:
+    from lastgood.engine.proof import Proof
+    from lastgood.engine.staleness import Run
+    from lastgood.engine.workspace import Workspace
+    from lastgood.model.evidence import EvidencePack
+    from lastgood.observe.meter import Meter
+
+ANY: Final = "any"
+"""Whatever head there is."""
+Files = Sequence[str | os.PathLike[str]] | None
+"""Paths of a save that captures these alone."""
+
+
+# --- the ways to save --------------------------------------------------------------------------------------
+
+
+def save(handle: Handle, draft: Draft, files: Files = None, policy: OnFailure | None = None) -> Checkpoint:
+    """Save on top of the head that was seen here. ConflictError when it is another one now."""
+    return _with_files(handle, draft, files, lambda ready: save_draft(handle.cursor, ready, policy), policy)
+
+
+def append(handle: Handle, draft: Draft, files: Files = None, policy: OnFailure | None = None) -> Checkpoint:
+    """Save on top of whatever the head is at that moment."""
+    return _with_files(handle, draft, files, lambda ready: save_on_top(handle.cursor, ready, policy), policy)
+
+
+def save_step(
+    handle: Handle, draft: Draft, begun: Checkpoint | Literal["any"] | None, pack: EvidencePack, runs: Sequence[Run]
+) -> Checkpoint:
+    """Save what a step came to: on any head if its state is the head's, else on `begun`, the head that it began with.
+
+    `runs` are its commands: their evidence is stale when files changed after them.
+    """
+
+    def commit(ready: Draft) -> Checkpoint:
+        if handle.workspace is not None and runs:
+            from lastgood.engine.staleness import mark_stale
+
+            before = handle.cursor.head.record.files if handle.cursor.head else None
+            mark_stale(ready, pack, runs, before or (), handle.engine.blobs, handle.workspace)
+        return _save_from(handle.cursor, ready, begun)
+
+    return _with_files(handle, draft, None, commit)
+
+
+def advance(
+    handle: Handle,
+    draft: Draft,
+    *,
+    capture: bool = True,
+    only_if_changed: bool = False,
+    only_on: Checkpoint | None = None,
+) -> Checkpoint:
+    """Save for a session. Without `capture` the files are the head's, too. With `only_if_changed`, what is as the head
+    has it is not saved, with `only_on` nothing when the head is another one by now: then the head is returned."""
+    cursor = handle.cursor
+
+    def commit(ready: Draft) -> Checkpoint:
+        head = cursor.head
+        if only_on is not None and head is not None and head.id != only_on.id:
+            return head
+        if only_if_changed and head is not None and (draft.state is KEPT or is_unchanged(cursor, draft.state, head)):
+            roots = ready.files.roots if isinstance(ready.files, tuple) else head.record.files
+            if roots == head.record.files:
+                return head
+        return save_draft(cursor, ready)
+
+    with cursor.lock:
+        if not capture:
+            return commit(msgspec.structs.replace(draft, files=KEPT))
+        return _with_files(handle, draft, None, commit)
+
+
+def make_draft(state: Any, *, metadata: dict[str, Any] | None = None, **fields: Any) -> Draft:
+    """Return what is to be saved, each field checked."""
+    companions = {name: value for name in COMPANIONS if (value := fields.pop(name, None)) is not None}
+    try:
+        return Draft(state=state, companions=companions, metadata={} if metadata is None else metadata, **fields)
+    except TypeError as error:
+        raise InvalidError(f"a checkpoint has no such field: {error}", hint="see Task.save") from error
+
+
+def proving(cursor: Cursor, evidence: EvidencePack | None, state: Any) -> AbstractContextManager[Proof | None]:
+    """Begin to check the evidence of a checkpoint of `state`. The result is waited for just before the commit."""
+    if evidence is None or evidence == type(evidence)():  # a step of which nothing is expected
+        return nullcontext()
+    from lastgood.engine.proof import proving
+
+    engine, head = cursor.engine, cursor.head
+    snapshot = (lambda: _plain(state)) if state is not KEPT else head and head.plain_state
+    verifier = engine.verifier if engine.options.auto_verify else None
+    return proving(evidence, verifier, snapshot, engine.options.redaction)
+
+
+# --- files -------------------------------------------------------------------------------------------------
+
+
+def _with_files(
+    handle: Handle,
+    draft: Draft,
+    files: Files,
+    commit: Callable[[Draft], Checkpoint],
+    policy: OnFailure | None = None,
+) -> Checkpoint:
+    """Commit the draft with the files as they are now; again, all read anew, as long as stored content was gone."""
+    engine, workspace, cursor = handle.engine, handle.workspace, handle.cursor
+    if workspace is None:
+        if files is not None:
+            raise InvalidError("there is no workspace", hint="store.task(…, workspace=folder) captures files")
+        return commit(draft)
+    spool = engine.spool
+    unfinished = workspace.unfinished[0] if workspace.unfinished and files is None else None
+
+    def spools(error: CheckpointError) -> bool:
+        if spool is None or policy == "raise" or not isinstance(error, UnavailableError):
+            return False
+        return spool.takes(error) and "workspace" not in error.details
+
+    def capture_and_commit(since: Checkpoint | None, *, away: UnavailableError | None = None) -> Checkpoint:
+        try:
+            captured = workspace.capture(since, files=files, away=away is not None)
+        except (UnavailableError, NotFoundError, IntegrityError) as error:
+            if not is_gone(error) and not (away is None and spools(error)):
+                told = f"a checkpoint of {cursor.task_id!r} was not saved: {error}"
+                engine.alert(told, cursor.task_id, error, code="save_failed")
+            raise
+        if away is not None and spool is not None:
+            spool.away(away)
+        try:
+            saved = commit(msgspec.structs.replace(draft, files=captured, journal=unfinished))
+        finally:
+            engine.blobs.let_go(captured.gathered)
+        workspace.settle(unfinished)
+        saved.skipped = captured.skipped
+        return saved
+
+    try:
+        if spool is not None:
+            spool.make_way(cursor.owner, cursor.task_id)
+        return _retry_gone(handle, workspace, capture_and_commit)
+    except UnavailableError as error:
+        if not spools(error):
+            raise
+        return capture_and_commit(cursor.head, away=error)
+
+
+def _retry_gone(
+    handle: Handle, workspace: Workspace, capture_and_commit: Callable[[Checkpoint | None], Checkpoint]
+) -> Checkpoint:
+    """Capture and commit; when content that the commit relied on was removed, read the files anew."""
+    for since in (handle.cursor.head, None):
+        try:
+            return capture_and_commit(since)
+        except IntegrityError as error:
+            if not is_gone(error):
+                raise
+            workspace.forget()
+    with workspace.locked(), handle.engine.catalog.queue():  # nobody removes anything meanwhile
+        return capture_and_commit(None)
+
+
+def is_gone(error: CheckpointError) -> bool:
+    """Return whether content of files that a save relied on was removed before it was committed."""
+    return isinstance(error, IntegrityError) and "blobs" in error.details
+
+
+# --- the head ----------------------------------------------------------------------------------------------
+
+
+def save_draft(cursor: Cursor, draft: Draft, policy: OnFailure | None = None) -> Checkpoint:
+    """Save on top of the head that was seen here, with the files that the draft has."""
+    engine = cursor.engine
+    with cursor.lock:
+        if draft.state is KEPT and cursor.head is None:
+            draft = msgspec.structs.replace(draft, state={})
+        if cursor.lease is None and cursor.head is not None:
+            refuse_restart(cursor.head.control_state, draft.control_state)
+        try:
+            record, committed = _write_or_spool(cursor, draft, policy or engine.options.on_failure)
+        except (ConflictError, InvalidError):
+            raise
+        except CheckpointError as error:
+            if is_gone(error) or _needs_own_files(cursor, draft, error):  # whoever captured the files reads them anew
+                raise
+            told = f"a checkpoint of {cursor.task_id!r} was not saved: {error}"
+            engine.alert(told, cursor.task_id, error, code="save_failed")
+            if (policy or engine.options.on_failure) == "continue":
+                engine.meter.count_save("lost", draft.type)
+                return _lost(cursor, draft)
+            engine.meter.count_save("failed", draft.type)
+            raise
+        if committed.repeated:
+            saved = wrap(engine, committed.stored)
+        else:
+            saved = hold(engine, committed.stored, record, evidence_pack=draft.proof.pack if draft.proof else None)
+            log_save(cursor, "save" if saved.status == "stored" else "spool", saved, committed.previous_control_state)
+        if not committed.repeated or cursor.is_behind(saved):
+            cursor.head, cursor.branch = saved, committed.stored.placement.branch_id
+        return saved
+
+
+def save_on_top(cursor: Cursor, draft: Draft, policy: OnFailure | None = None) -> Checkpoint:
+    """Save on top of the head as it is, wherever it was seen here. Others wait if they keep moving it."""
+    with cursor.lock:
+        for _ in range(2):
+            seen = cursor.head
+            try:
+                return save_draft(cursor, draft, policy)
+            except ConflictError:
+                if identity_of(cursor.refresh()) == identity_of(seen):
+                    raise  # nothing has moved: it is about something else
+        with cursor.engine.catalog.queue():
+            cursor.refresh()
+            return save_draft(cursor, draft, policy)
+
+
+def _save_from(cursor: Cursor, draft: Draft, begun: Checkpoint | Literal["any"] | None) -> Checkpoint:
+    """Save on `begun`, which must still be the head; unless the state is what it was there: then on any head."""
+    if draft.state is KEPT or begun == ANY:
+        return save_on_top(cursor, draft)
+    with cursor.lock:
+        try:
+            if identity_of(cursor.head) != identity_of(begun):
+                raise cursor.moved("this step looked at its state")
+            return save_draft(cursor, draft)
+        except ConflictError:
+            if begun is None or not is_unchanged(cursor, draft.state, begun):
+                raise
+        return save_on_top(cursor, msgspec.structs.replace(draft, state=KEPT))
+
+
+def begin_branch(cursor: Cursor, chosen: Checkpoint, new: NewBranch, draft: Draft, *, follow: bool) -> Checkpoint:
+    """Begin a branch whose first checkpoint continues `chosen`; with `follow`, go on there."""
+    with cursor.lock:
+        _make_way(cursor)
+        lease = cursor.lease if follow else None
+        ground = Ground(cursor.owner, cursor.task_id, new, chosen.as_head(), chosen.record, False, lease)
+        record, committed = _write(cursor, ground, draft)
+        made = hold(cursor.engine, committed.stored, record)
+        log_save(cursor, "restore" if follow else "fork", made, committed.previous_control_state)
+        if follow:
+            cursor.head, cursor.branch = made, new.id
+            cursor.id = new.id if cursor.by_branch else cursor.id
+        return made
+
+
+def is_unchanged(cursor: Cursor, state: Any, checkpoint: Checkpoint) -> bool:
+    """Return whether `state` is what `checkpoint` holds."""
+    options = cursor.engine.options
+    kept, _ = redact_state(state, options.redaction.paths)
+    split = Splitters(options.max_state_bytes).split("state", kept)
+    return checkpoint.record.state is not None and split.ref.digest == checkpoint.record.state.digest
+
+
+# --- store or spool ----------------------------------------------------------------------------------------
+
+
+def _write_or_spool(cursor: Cursor, draft: Draft, policy: OnFailure) -> tuple[Record, Committed]:
+    """Commit to the store, behind all that is spooled for it; or to the spool, while the store is away."""
+    try:
+        _make_way(cursor)
+        return _write(cursor, cursor.ground(), draft)
+    except UnavailableError as error:
+        spool = cursor.engine.spool
+        if spool is None or policy == "raise" or not spool.takes(error):
+            raise
+        about = cursor.ground(), cursor.head, draft, cursor.spool_splitters
+        taken = spool.take(cursor.user, *about, error)
+        cursor.engine.meter.count_save("spooled", draft.type)
+        return taken
+
+
+def _needs_own_files(cursor: Cursor, draft: Draft, error: CheckpointError) -> bool:
+    """Return whether the spool would take it, if its files were captured without the store."""
+    spool = cursor.engine.spool
+    return isinstance(error, UnavailableError) and spool is not None and spool.wants_files_of(draft, error)
+
+
+def _make_way(cursor: Cursor) -> None:
+    """Bring what is spooled into the store, and go on from where the head is there."""
+    engine, head = cursor.engine, cursor.head
+    if engine.spool is None:
+        return
+    engine.spool.make_way(cursor.owner, cursor.task_id)
+    if head is None or head.status != "spooled":
+        return
+    stored = engine.catalog.checkpoint(cursor.owner, head.id)
+    if stored is None or stored.placement.sequence >= PROVISIONAL:
+        raise ConflictError(
+            "the checkpoint to go on from was spooled and could not come into the store",
+            hint="it is kept in the spool (`lastgood spool`); task.refresh() goes on from what is in the store",
+        )
+    if stored.placement.branch_id != cursor.branch:  # others had gone on: it has a branch of its own
+        cursor.is_active = False
+    cursor.head, cursor.branch = wrap_intact(engine, stored), stored.placement.branch_id
+
+
+def _write(cursor: Cursor, ground: Ground, draft: Draft) -> tuple[Record, Committed]:
+    """Commit to the store, and note what it cost."""
+    engine, splitters = cursor.engine, cursor.splitters
+    about = engine.catalog, ground, draft, splitters, cursor.user, engine.options.redaction
+    try:
+        record, committed = retry_without_dead_lease(engine.catalog, lambda: write_checkpoint(*about))
+    except BusyError:  # once more: whoever held it may be gone
+        record, committed = write_checkpoint(*about)
+    if engine.housekeeper is not None:
+        packs = draft.files.gathered.packs if isinstance(draft.files, tuple) else ()
+        engine.housekeeper.note(committed.stored.placement.sequence, sum(pack.size for pack in packs))
+    stored = committed.stored
+    if not committed.repeated and splitters.roots:  # what was just saved is most likely looked at next
+        engine.cache.put(stored.owner, stored.id, splitters.roots)
+    if committed.repeated:
+        engine.meter.count_save("repeated", draft.type)
+    else:
+        _count_stored(engine.meter, draft, record, splitters.new_bytes)
+    return record, committed
+
+
+def _count_stored(meter: Meter, draft: Draft, record: Record, new_bytes: int) -> None:
+    """Count a checkpoint that was stored, what its evidence gave, and the restore or fork that it records."""
+    files = sum(root.file_count for root in draft.files.roots) if isinstance(draft.files, tuple) else 0
+    meter.count_stored(draft.type, draft.began, record.state.size if record.state is not None else 0, new_bytes, files)
+    if draft.proof is not None and draft.proof.finish() is not None:
+        meter.count_verification(draft.proof.pack)
+    for note in draft.notes:
+        if note.data.get("by") == "fork":
+            meter.count("forks")
+        else:
+            meter.count("restores", {"what": note.data.get("what", "state")})
+
+
+def log_save(cursor: Cursor, action: str, checkpoint: Checkpoint, previous: str) -> None:
+    """Log a checkpoint that was made or moved to, and warn once of a state that is large."""
+    if is_logging():
+        log_operation(
+            action,
+            user=cursor.user,
+            task_id=cursor.task_id,
+            correlation_id=checkpoint.correlation_id,
+            prev_state=previous,
+            new_state=checkpoint.control_state,
+            iteration_state=checkpoint.iteration_state,
+            at=checkpoint.record.created_at,
+            checkpoint_id=checkpoint.id,
+        )
+    limit = cursor.engine.options.warn_state_bytes
+    if checkpoint.state_size > limit and not cursor.has_warned:
+        cursor.has_warned = True
+        log_warning(
+            f"the state of {cursor.task_id} takes {checkpoint.state_size:,} bytes, more than {limit:,}: "
+            "keep large content in files",
+            task_id=cursor.task_id,
+        )
+
+
+def _lost(cursor: Cursor, draft: Draft) -> Checkpoint:
+    record = Record(id=draft.id or draft.own_id, task_id=cursor.task_id, type=draft.type, message=draft.message)
+    return Checkpoint(record, bytes(SIZE), None, _NeverStored(), status="lost")
+
+
+def _plain(state: Any) -> Any:
+    """Return the state as it will be read back; the state itself where it cannot be stored."""
+    try:
+        return decode(encode(state), classes=False)
+    except CheckpointError:
+        return state
+
+
+class _NeverStored:
+    """The source of a checkpoint that could not be stored."""
+
+    def load(self, name: str, classes: bool) -> Any:
+        raise NotFoundError("this checkpoint was lost: it could not be stored", hint="save again")
+
+    def verification(self) -> None:
+        return None
