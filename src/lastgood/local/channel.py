@@ -64,7 +64,7 @@ class Channel(Generic[Received]):
         if len(data) > self._max_bytes:
             raise BadMessageError
         head, deadline = _LENGTH.pack(len(data)), self._deadline(deadline)
-        self._end.settimeout(_left(deadline))
+        self._allow_until(deadline)
         if descriptor is not None:
             beside = (socket.SOL_SOCKET, socket.SCM_RIGHTS, _DESCRIPTOR.pack(descriptor))
             self._end.sendmsg([head], [beside], _NO_SIGNAL)
@@ -82,7 +82,7 @@ class Channel(Generic[Received]):
     def receive_with_descriptor(self, *, deadline: float | None = None) -> tuple[Received, int]:
         """Receive a message and the one descriptor that comes along, which the caller closes."""
         deadline = self._deadline(deadline)
-        self._end.settimeout(_left(deadline))
+        self._allow_until(deadline)
         space, flags = socket.CMSG_LEN(_DESCRIPTOR.size), getattr(socket, "MSG_CMSG_CLOEXEC", 0)
         head, beside, _, _ = self._end.recvmsg(_LENGTH.size, space, flags)
         descriptor = _descriptor_in(beside)
@@ -102,6 +102,16 @@ class Channel(Generic[Received]):
     def _deadline(self, given: float | None) -> float | None:
         return given if given is not None or self._seconds is None else time.monotonic() + self._seconds
 
+    def _allow_until(self, deadline: float | None) -> None:
+        """Bound the next system calls in time; TimeoutError when there is none left."""
+        if deadline is None:
+            if self._end.gettimeout() is not None:
+                self._end.settimeout(None)
+        elif (left := deadline - time.monotonic()) > 0:
+            self._end.settimeout(left)
+        else:
+            raise TimeoutError
+
     def _receive(self, head: bytes, deadline: float | None) -> Received:
         head += self._read(_LENGTH.size - len(head), deadline, is_first=not head)
         (length,) = _LENGTH.unpack(head)
@@ -115,7 +125,7 @@ class Channel(Generic[Received]):
     def _read(self, size: int, deadline: float | None, *, is_first: bool = False) -> bytes:
         data = bytearray()
         while len(data) < size:
-            self._end.settimeout(_left(deadline))
+            self._allow_until(deadline)
             piece = self._end.recv(min(size - len(data), _PIECE_BYTES))
             if not piece:
                 raise ChannelClosedError if is_first and not data else ConnectionError
@@ -128,14 +138,6 @@ def require_same_user(end: socket.socket) -> None:
     given = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     if _CREDENTIALS.unpack(given)[1] != os.geteuid():
         raise PermissionError
-
-
-def _left(deadline: float | None) -> float | None:
-    if deadline is None:
-        return None
-    if (left := deadline - time.monotonic()) <= 0:
-        raise TimeoutError
-    return left
 
 
 def _descriptor_in(beside: list[tuple[int, int, bytes]]) -> int:
