@@ -12,7 +12,10 @@ from lastgood.errors import DiskFullError, UnavailableError
 
 
 class PackDraft:
-    """Takes blobs until it is finished or discarded. UnavailableError when the disk fails: then it is discarded."""
+    """A pack file that takes blobs until it is finished or discarded.
+
+    UnavailableError when the disk fails: then it is discarded.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -35,7 +38,7 @@ class PackDraft:
             raise disk_error(error) from error
 
     def copy(self, key: bytes, size: int, encoding: int, stored: bytes) -> None:
-        """A blob as another pack holds it."""
+        """Add a blob as another pack holds it."""
         try:
             self._writer.copy(key, size, encoding, stored)
         except OSError as error:
@@ -43,7 +46,7 @@ class PackDraft:
             raise disk_error(error) from error
 
     def finish(self) -> NewPack:
-        """Complete, and not synced yet: whoever adopts it does that."""
+        """Complete it; adopting it syncs it, which this does not."""
         try:
             index = self._writer.finish()
             self._file.close()

@@ -57,7 +57,7 @@ def _serve(channel: Channel[ReadOrder | Portion]) -> None:
 
 
 def _next_portion(channel: Channel[ReadOrder | Portion]) -> Portion | None:
-    """None when nothing more comes."""
+    """Receive a portion; None when nothing more comes."""
     try:
         portion = channel.receive()
     except ChannelClosedError:
@@ -67,7 +67,7 @@ def _next_portion(channel: Channel[ReadOrder | Portion]) -> Portion | None:
 
 
 class _Packs:
-    """Writes one pack after the other; `draft` is what their names begin with."""
+    """A writer of one pack after the other; `draft` is what their names begin with."""
 
     def __init__(self, draft: bytes) -> None:
         self._draft = draft
@@ -85,11 +85,11 @@ class _Packs:
             self.finish()
 
     def finish(self) -> list[WrittenPack]:
-        """All that were written."""
+        """Complete the last pack; return all that were written."""
         if self._file is not None:
             index = self._writer.finish()
             self._file.flush()
-            os.fsync(self._file.fileno())  # while others read on; whoever adopts it does it again, at no cost
+            os.fsync(self._file.fileno())  # while others read on; adopting it does so again, at no cost
             self._file.close()
             self._file = None
             assert index.digest is not None
@@ -98,7 +98,7 @@ class _Packs:
 
 
 class _Sieve:
-    """Lets through what is not stored yet; asks for many at once."""
+    """A filter that lets through what is not stored yet; it asks for many at once."""
 
     def __init__(self, catalog: bytes | None, add: Callable[[bytes, bytes], None]) -> None:
         self.relied: set[bytes] = set()

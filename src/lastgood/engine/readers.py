@@ -44,7 +44,7 @@ Result = Content | LeftOut | ReadJob
 
 
 class ReadOrder(msgspec.Struct, frozen=True, tag="order"):
-    """What a reader works for. `catalog`: what it has is not written again. `draft`: how its files' names begin."""
+    """An order for one reader. `catalog`: what it has is not written again. `draft`: how its files' names begin."""
 
     root: bytes
     draft: bytes
@@ -53,7 +53,7 @@ class ReadOrder(msgspec.Struct, frozen=True, tag="order"):
 
 
 class Portion(msgspec.Struct, frozen=True, tag="portion"):
-    """Files to read."""
+    """A number of files to read."""
 
     jobs: Sequence[ReadJob]
 
@@ -68,8 +68,8 @@ class WrittenPack(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReadAnswer(msgspec.Struct, frozen=True):
-    """One result for each job: what was read or why not, as plain arrays; a word: its kind, and that it is to be read
-    apart. The last answer has the packs. `error`: nothing of it counts."""
+    """An answer with one result for each job: what was read or why not, as plain arrays; a word: its kind, and that it
+    is to be read apart. The last answer has the packs. `error`: nothing of it counts."""
 
     results: Sequence[list[Any] | str] = ()
     packs: Sequence[WrittenPack] = ()
@@ -78,8 +78,8 @@ class ReadAnswer(msgspec.Struct, frozen=True):
 
 
 class CaptureReader:
-    """Reads the files of one capture: in processes, which begin while others are still being looked for, if there are
-    many; else through `read`. `close` it in any case."""
+    """A reader of the files of one capture: in processes, which begin while others are still being looked for, if there
+    are many; else through `read`. `close` it in any case."""
 
     def __init__(self, root: str, batch: Batch, read: Callable[[list[ReadJob]], Iterator[Result]]) -> None:
         self._root = root
@@ -140,7 +140,7 @@ def _are_many(jobs: Sequence[ReadJob]) -> bool:
 
 
 class ReaderPool:
-    """Reading processes for one root, which may get early what will be wanted. `close` it in any case."""
+    """A pool of reading processes for one root, which may get early what will be wanted. `close` it in any case."""
 
     def __init__(self, root: str, batch: Batch, *, apart: bool = False) -> None:
         self._batch = batch

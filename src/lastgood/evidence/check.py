@@ -27,9 +27,10 @@ _DIGEST = re.compile("(?:sha256:)?([0-9a-fA-F]{64})")
 
 
 class Surroundings:
-    """The files, databases and rules that a check may use. It is to keep the `deadline`, on `time.monotonic`'s clock.
+    """A view of the files, databases and rules that a check may use.
 
-    With an `allowance` it does only what is quick and raises Later otherwise; `question` is what was asked meanwhile.
+    It is to keep the `deadline`, on `time.monotonic`'s clock. With an `allowance` it does only what is quick and raises
+    Later otherwise; `question` is what was asked meanwhile.
     """
 
     __slots__ = ("_database", "_files", "_rows", "_snapshot", "allowance", "deadline", "outside", "question")
@@ -64,23 +65,23 @@ class Surroundings:
         return self._snapshot()
 
     def remaining(self) -> float:
-        """Seconds until the deadline: what to give a request as its timeout."""
+        """Return the seconds until the deadline: what to give a request as its timeout."""
         return max(0.0, self.deadline - time.monotonic())
 
     def stat(self, path: object) -> os.stat_result | None:
-        """The stat of what a path leads to, by the rules for paths in evidence; None when nothing is there."""
+        """Return the stat of what a path leads to, by the rules for paths in evidence; None when nothing is there."""
         return self._files.stat(path)
 
     def allow_path(self, path: object) -> str:
-        """The path as text, by the same rules; InvalidError, ForbiddenError for one that cannot be used."""
+        """Return the path as text, by the same rules; InvalidError, ForbiddenError for one that cannot be used."""
         return self._files.require(path)
 
     def hash_file(self, path: object) -> str:
-        """The hex SHA-256 of a file, cached; NotFoundError, InvalidError, ForbiddenError."""
+        """Return the hex SHA-256 of a file, cached; NotFoundError, InvalidError, ForbiddenError."""
         return self._files.hash(path, self.deadline, self.allowance)
 
     def find_row(self, path: object, table: str, where: dict[str, Any], values: dict[str, Any]) -> str | None:
-        """How the SQLite database differs from having such a row; None when it has one. BusyError when locked.
+        """Return how the SQLite database differs from having such a row; None when it has one. BusyError when locked.
 
         `path` None is the database of the store that the verifier belongs to.
         """
@@ -97,7 +98,7 @@ class Surroundings:
 
 
 Check = Callable[[Evidence, Surroundings], str | None]
-"""Returns None when the claim holds, a sentence when it does not, raises when that cannot be told: ForbiddenError when
+"""Returns None when the claim holds, a sentence when it does not, raises when that cannot be known: ForbiddenError when
 this process is not to look."""
 
 
@@ -115,7 +116,7 @@ class Deadline:
         self._clock = clock
 
     def left(self) -> float:
-        """Seconds, more than none; TimeoutError when it has passed."""
+        """Return the seconds left, more than none; TimeoutError when it has passed."""
         if (seconds := self._at - self._clock()) <= 0:
             raise TimeoutError
         return seconds
@@ -125,7 +126,7 @@ class Deadline:
 
 
 class Outside:
-    """The rules of a verifier for connections and repeated attempts. Safe for threads."""
+    """A verifier's rules for connections and repeated attempts. Safe for threads."""
 
     def __init__(
         self,
@@ -144,11 +145,11 @@ class Outside:
         self._clock = clock
 
     def deadline(self, at: float, timeout: float | None) -> Deadline:
-        """`at`, or `timeout` seconds from now if that is sooner."""
+        """Return the deadline `at`, or `timeout` seconds from now if that is sooner."""
         return Deadline(at if timeout is None else min(at, self._clock() + timeout), self._clock)
 
     def require_connections(self) -> None:
-        """ForbiddenError where evidence may make no connection."""
+        """Raise ForbiddenError where evidence may make no connection."""
         if self.network == "off":
             raise ForbiddenError(
                 "evidence makes no connections here",
@@ -175,14 +176,14 @@ class Outside:
 
 
 def require_fields(evidence: Evidence) -> dict[str, Any]:
-    """What the evidence expects; InvalidError for anything but a dictionary."""
+    """Return what the evidence expects; InvalidError for anything but a dictionary."""
     if not isinstance(evidence.expected, dict):
         raise InvalidError("what the evidence expects is not a dictionary")
     return evidence.expected
 
 
 def take_fields(evidence: Evidence, known: tuple[str, ...]) -> dict[str, Any]:
-    """What the evidence expects; InvalidError for anything but a dictionary of known fields.
+    """Return what the evidence expects; InvalidError for anything but a dictionary of known fields.
 
     A field that means nothing is refused, too: a condition that is misspelt would hold whatever happens.
     """
@@ -202,7 +203,7 @@ def require_integer(value: object, what: str, low: int, high: int) -> int:
 
 
 def require_text(value: object, what: str) -> str:
-    """Text of ordinary length that can be written down."""
+    """Return text of ordinary length that can be encoded; InvalidError for anything else."""
     if not isinstance(value, str) or not value or len(value) > MAX_TEXT:
         raise InvalidError(f"the claim's {what} is missing, empty, too long or not text")
     try:
@@ -213,7 +214,7 @@ def require_text(value: object, what: str) -> str:
 
 
 def take_timeout(value: object) -> float | None:
-    """Seconds; None when the claim has no opinion."""
+    """Return the seconds; None when the claim names none."""
     if value is None:
         return None
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 3600:
@@ -222,7 +223,7 @@ def take_timeout(value: object) -> float | None:
 
 
 def require_digest(value: object, what: str) -> str:
-    """The hex digits of a SHA-256, with or without "sha256:" before them."""
+    """Return the hex digits of a SHA-256, given with or without "sha256:" before them."""
     found = _DIGEST.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         raise InvalidError(f"the claim's {what} is missing or is not 64 hex digits")
@@ -230,7 +231,7 @@ def require_digest(value: object, what: str) -> str:
 
 
 def get_entry(value: object, key: str) -> object:
-    """The value of a mapping at a key; None when it has none, or is no mapping."""
+    """Return the value of a mapping at a key; None when it has none, or is no mapping."""
     return value.get(key) if isinstance(value, Mapping) else None
 
 

@@ -50,7 +50,7 @@ class Address(NamedTuple):
 
 
 class Connection(io.RawIOBase):
-    """Bytes of a socket, until the deadline; InvalidError when the other side sends without end. Close it."""
+    """A stream of a socket's bytes, until the deadline; InvalidError when the other side sends too much. Close it."""
 
     def __init__(self, opened: socket.socket, deadline: Deadline, flags: int = _QUIETLY) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Connection(io.RawIOBase):
 
 
 def connect(addresses: list[Address], deadline: Deadline) -> Connection:
-    """To whichever address answers first; OSError as the last one that failed says it."""
+    """Connect to the address that answers first; OSError as the last one that failed says it."""
     return Connection(_connect_first(addresses, deadline), deadline)
 
 
@@ -108,7 +108,7 @@ def connect_with_tls(addresses: list[Address], host: str, deadline: Deadline) ->
 
 
 def connect_to_socket(path: str, deadline: Deadline) -> Connection:
-    """To a socket in the file system."""
+    """Connect to a socket in the file system."""
     opened = _open(socket.AF_UNIX)
     try:
         opened.settimeout(deadline.left())
@@ -223,16 +223,16 @@ def _open(family: socket.AddressFamily) -> socket.socket:
 
 
 def _why_not(opened: socket.socket) -> OSError | None:
-    """Why a connection was not made; None when it was."""
+    """Return why a connection was not made; None when it was."""
     number = opened.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-    # A port from which nobody listens may be the one that this end was given: then it talks to itself.
+    # A port on which nothing listens may be the one that this end was given: then it talks to itself.
     if not number and opened.getsockname() == opened.getpeername():
         number = errno.ECONNREFUSED
     return OSError(number, os.strerror(number)) if number else None
 
 
 def _said_of_tls(error: OSError) -> str | None:
-    """What went wrong with TLS; None when it was something else."""
+    """Describe what went wrong with TLS; None when it was something else."""
     import ssl
 
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -243,14 +243,14 @@ def _said_of_tls(error: OSError) -> str | None:
 
 
 class _Stream(io.BufferedReader):
-    """The bytes of a connection; http.client closes its streams at will, and the connection has an owner who does."""
+    """A stream that stays open when http.client closes it: the connection's owner closes that."""
 
     def close(self) -> None:
         pass
 
 
 class _Socket:
-    """What http.client uses of a socket."""
+    """An adapter with what http.client uses of a socket."""
 
     def __init__(self, connection: Connection) -> None:
         self.sendall = connection.send

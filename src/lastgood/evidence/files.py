@@ -27,7 +27,7 @@ class Later(Exception):  # noqa: N818
 
 
 class Allowance:
-    """How many bytes may still be read at once."""
+    """A number of bytes that may still be read at once."""
 
     def __init__(self, max_bytes: int) -> None:
         self._left = max_bytes
@@ -67,7 +67,7 @@ class Files:
         self._closed, self._folder = True, None
 
     def stat(self, path: object) -> os.stat_result | None:
-        """The stat of what is there; None when nothing is."""
+        """Return the stat of what is there; None when nothing is."""
         text = self.require(path)
         try:
             if text.startswith("/"):
@@ -79,7 +79,7 @@ class Files:
             raise _unreadable(text, error) from error
 
     def locate(self, path: object) -> tuple[str, os.stat_result] | None:
-        """The real path of what is there, and its stat; None when nothing is."""
+        """Return the real path of what is there, and its stat; None when nothing is."""
         text = self.require(path)
         try:
             if text.startswith("/"):
@@ -92,7 +92,7 @@ class Files:
             raise _unreadable(text, error) from error
 
     def hash(self, path: object, deadline: float, allowance: Allowance | None = None) -> str:
-        """The hex SHA-256 of a regular file; Later when it is not known and costs more than is allowed."""
+        """Return the hex SHA-256 of a regular file; Later when it is not known and costs more than is allowed."""
         if (found := self.stat(path)) is None:
             raise NotFoundError(f"{show(path)} does not exist")
         if not stat.S_ISREG(found.st_mode):
@@ -113,7 +113,7 @@ class Files:
         return digest
 
     def read(self, path: str, deadline: float) -> tuple[str, Signature | None]:
-        """Hash the file now; with the signature to remember it by, if it may be remembered.
+        """Hash the file now; return it with the signature to remember it by, if it may be remembered.
 
         A file that changes while it is read is read once more, then refused.
         """
@@ -140,11 +140,11 @@ class Files:
         raise InvalidError(f"{show(path)} changed while it was read", hint="verify when its writer is done")
 
     def place(self, path: object) -> str:
-        """Where the helper process finds it."""
+        """Return where the helper process finds it."""
         return self.require(path)
 
     def require(self, path: object) -> str:
-        """The path as text, allowed here."""
+        """Return the path as text; ForbiddenError for one that is not allowed here."""
         if self._closed:
             raise UnavailableError("this verifier was closed")
         text = require_path(path)
@@ -164,7 +164,7 @@ class Files:
 
 
 class CapturedFile(NamedTuple):
-    """What lay at a path: `mode` with its kind, as stat has it; folders have neither digest nor content."""
+    """A file or folder at a path: `mode` with its kind, as stat has it; folders have neither digest nor content."""
 
     mode: int
     size: int = 0
@@ -207,17 +207,17 @@ class CheckpointFiles(Files):
         return found.digest.hex()
 
     def place(self, path: object) -> str:
-        """A database is put down where the helper process can read it: once, because it may be reading it already."""
+        """Copy a database to where the helper process can read it: once, because it may be reading it already."""
         text = self.require(path)
         found = self._find(text)
         if not isinstance(found, CapturedFile) or found.content is None or found.digest is None:
             return text
         with self._lock:
             if found.digest not in self._copies:
-                self._copies[found.digest] = self._put_down(found.digest.hex(), found.content())
+                self._copies[found.digest] = self._copy(found.digest.hex(), found.content())
             return self._copies[found.digest]
 
-    def _put_down(self, name: str, content: Iterator[bytes]) -> str:
+    def _copy(self, name: str, content: Iterator[bytes]) -> str:
         if self._scratch is None:
             from tempfile import TemporaryDirectory  # a tenth of the time in which a command starts
 

@@ -22,10 +22,10 @@ _WHOLE_SECONDS_NS = 2_000_000_000
 
 
 class HashCache:
-    """Digests by file and stat signature; the least recently used go first. Safe for threads and fork().
+    """A cache of digests by file and stat signature; the least recently used go first. Safe for threads and fork().
 
-    A file written through a memory map may change without a new time stamp: the system does not tell, so neither
-    does this.
+    A file written through a memory map may change without a new time stamp; this does not notice
+    it either.
     """
 
     def __init__(self, max_entries: int = CACHE_ENTRIES) -> None:
@@ -55,14 +55,14 @@ class HashCache:
 
 
 def is_settled(seen: Signature, began_ns: int) -> bool:
-    """Whether a write after `began_ns` is sure to give the file another stamp, so that its digest may be kept."""
+    """Tell whether a write after `began_ns` is sure to give the file another stamp, so that its digest may be kept."""
     _, _, _, modified, changed, _ = seen
     margin = _TICK_NS if changed % 1_000_000_000 else _TICK_NS + _WHOLE_SECONDS_NS
     return max(modified, changed) < began_ns - margin
 
 
 def hash_open(descriptor: int, max_bytes: int, deadline: float) -> str:
-    """The hex digest of what is left to read; InvalidError beyond the bound or the deadline."""
+    """Hash what is left to read; InvalidError beyond the bound or the deadline."""
     digest, total = sha256(), 0
     while chunk := os.read(descriptor, CHUNK_BYTES):
         digest.update(chunk)

@@ -55,7 +55,7 @@ class RowRequest(msgspec.Struct, frozen=True, array_like=True, tag="row"):
 
 
 class Reply(msgspec.Struct, frozen=True, array_like=True):
-    """`holds`: the answer; `mismatch`, `missing`, `invalid`, `busy`: a sentence about why not."""
+    """An answer. `holds`: with what was found; `mismatch`, `missing`, `invalid`, `busy`: a sentence about why not."""
 
     kind: Literal["holds", "mismatch", "missing", "invalid", "busy"]
     text: str = ""
@@ -68,7 +68,7 @@ _REPLIES = msgspec.msgpack.Decoder(Reply)
 
 
 class Helper:
-    """One process, one request at a time. Safe for threads; a forked child starts its own."""
+    """A helper process, with one request at a time. Safe for threads; a forked child starts its own."""
 
     def __init__(self) -> None:
         self._process: HelperProcess[Reply] | None = None
@@ -117,7 +117,7 @@ class Helper:
         return question
 
     def receive(self, request: Request, deadline: float) -> Reply:
-        """The answer to what was sent; sent once more, to a new process, when the old one turns out to be gone."""
+        """Wait for the answer; send the request once more, to a new process, when the old one turns out to be gone."""
         from lastgood.local.channel import BadMessageError
 
         for is_last in (False, True):
@@ -187,7 +187,7 @@ class Question:
         self._deadline = deadline
 
     def answer(self) -> Reply:
-        """Once. BusyError, NotFoundError and InvalidError as the helper met them, UnavailableError without it."""
+        """Wait for the answer, once; BusyError, NotFoundError, InvalidError as the helper reports, UnavailableError."""
         assert self._helper is not None
         try:
             reply = self._helper.receive(self._request, self._deadline)
@@ -235,7 +235,7 @@ def serve() -> None:
 
 
 def answer(request: Request) -> Reply:
-    """Do what is requested. Never raises, and never tells more than the request said."""
+    """Do what is requested. Never raises, and never reveals more than the request said."""
     deadline = time.monotonic() + request.timeout
     try:
         return _hash(request, deadline) if isinstance(request, HashRequest) else _find(request, deadline)

@@ -37,10 +37,10 @@ _checks: dict[str, Check] = {}
 
 
 def register_evidence(type: str, check: Check, *, replace: bool = False) -> None:
-    """Teach every verifier of this process a type of evidence.
+    """Add a type of evidence to every verifier of this process.
 
     `check(evidence, surroundings)` returns None when the claim holds and a sentence saying how it does not when it
-    does not; it raises when that cannot be told (a `lastgood.UnavailableError` whose `retryable` is true, such as
+    does not; it raises when that cannot be known (a `lastgood.UnavailableError` whose `retryable` is true, such as
     `BusyError`, is tried again; after a `lastgood.ForbiddenError`, this process is not to look, it stays pending). It
     may be called from several threads at once.
 
@@ -63,7 +63,7 @@ def register_evidence(type: str, check: Check, *, replace: bool = False) -> None
 
 
 def find_check(type: object) -> Check:
-    """The check of a type; InvalidError when there is none."""
+    """Return the check of a type; InvalidError when there is none."""
     if isinstance(type, str):
         if (registered := _checks.get(type)) is not None:
             return registered
@@ -74,5 +74,5 @@ def find_check(type: object) -> Check:
 
 
 def is_quick(type: str) -> bool:
-    """Whether its check does only what is quick when it has an allowance."""
+    """Tell whether its check does only what is quick when it has an allowance."""
     return type not in _checks and type in _built_in and _built_in[type].is_quick

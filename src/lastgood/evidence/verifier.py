@@ -31,7 +31,7 @@ class EvidenceVerifier:
 
     Bad evidence never raises: whatever is wrong with a piece fails that piece, with an error that begins with
     "mismatch" when the claim was checked and does not hold, and with "check_error" when it could not be checked.
-    What this verifier may not look at stays pending and says why: somebody else may find that it holds.
+    What this verifier may not look at stays pending and says why: another verifier may find that it holds.
     What is not an Evidence at all is an InvalidError. Safe for threads and after fork(); close it when done.
 
     `database` is what db_row reads when the claim names none. `timeout` is in seconds for each piece. A check that
@@ -63,7 +63,7 @@ class EvidenceVerifier:
         self._files = Files(base, absolute=absolute_paths, max_bytes=max_file_bytes, hash_elsewhere=elsewhere)
 
     def verify_evidence(self, evidence: Evidence, snapshot: object = None) -> bool:
-        """Whether it holds, recorded onto it. `snapshot` is the state, or a callable that gives it."""
+        """Check it, and record onto it whether it holds. `snapshot` is the state, or a callable that gives it."""
         self._verify([evidence], snapshot)
         return evidence.verified
 
@@ -89,7 +89,7 @@ class EvidenceVerifier:
         }
 
     def hash_file(self, path: str) -> str:
-        """The hex SHA-256 of a file now; NotFoundError, InvalidError, ForbiddenError."""
+        """Return the hex SHA-256 of a file now; NotFoundError, InvalidError, ForbiddenError."""
         self._files.refresh()
         return self._files.hash(path, time.monotonic() + self._timeout)
 
@@ -156,7 +156,7 @@ class EvidenceVerifier:
             check = find_check(evidence.evidence_type)
             if surroundings.allowance is not None and not is_quick(evidence.evidence_type):
                 raise Later
-            said = self._persist(check, evidence, surroundings)
+            said = self._retry_busy(check, evidence, surroundings)
             error = None if said is None else _as_mismatch(said)
         except Later:
             raise
@@ -169,8 +169,8 @@ class EvidenceVerifier:
             error = f"check_error: the check failed with {type(reason).__name__}"
         _record(evidence, error)
 
-    def _persist(self, check: Check, evidence: Evidence, surroundings: Surroundings) -> str | None:
-        """Try again, after longer and longer waits, what was only busy (D9)."""
+    def _retry_busy(self, check: Check, evidence: Evidence, surroundings: Surroundings) -> str | None:
+        """Retry, after longer and longer waits, what was only busy (D9)."""
         for attempt in range(1, self._attempts):
             try:
                 return check(evidence, surroundings)
@@ -243,7 +243,7 @@ def _as_mismatch(said: object) -> str:
 
 
 def _leave_pending(evidence: Evidence, reason: ForbiddenError) -> None:
-    """Nobody has looked, so nothing is known; how to allow it stands beside why not."""
+    """Record that it was not checked, with why not and how to allow it."""
     evidence.verified, evidence.verification_status, evidence.verified_at = False, "pending", None
     said, hint = getattr(reason, "message", type(reason).__name__), getattr(reason, "hint", None)
     evidence.verification_error = _fit(f"{said}; {hint}" if hint else str(said))

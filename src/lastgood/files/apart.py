@@ -1,7 +1,7 @@
 """Files that must not be read here, read in a process of their own: those that this process has open, because closing
 a descriptor would drop its locks, and SQLite databases, because their content may be more than one file.
 
-A database that somebody is working with comes as SQLite's own backup of it. What lies beside it (log, journal, shared
+A database that is in use comes as SQLite's own backup of it. What lies beside it (log, journal, shared
 memory) comes empty then: the backup holds everything, and a log would be read into it after a restore.
 """
 
@@ -22,7 +22,7 @@ SECONDS = 30.0
 
 
 def read_apart(root: str, jobs: list[ReadJob], put: Put, scratch: Path) -> Iterator[Content | LeftOut]:
-    """One answer for each job. `scratch` is a path where nothing is; nothing is left there."""
+    """Read files, with one result for each job. `scratch` is a path where nothing is; nothing is left there."""
     with FolderWalk(root) as walk:
         for job in jobs:
             try:

@@ -36,7 +36,7 @@ class TakeWatcher(msgspec.Struct, frozen=True, array_like=True, tag="take 1"):
 
 
 class HandedWatcher(msgspec.Struct, frozen=True, array_like=True, tag="handed 1"):
-    """The server's answer, with the queue: what is known since the capture that made this index."""
+    """An answer of the server, with the queue: what is known since the capture that made this index."""
 
     known: Knowledge
 
@@ -54,7 +54,7 @@ class FailedWatcher(msgspec.Struct, frozen=True, array_like=True, tag="given up 
 
 
 class Noted(msgspec.Struct, frozen=True, array_like=True, tag="noted 1"):
-    """The server's answer to a notice: the next capture will know."""
+    """An answer of the server to a notice: the next capture will know."""
 
 
 WatchMessage = TakeWatcher | HandedWatcher | ReturnedWatcher | FailedWatcher | Noted
@@ -62,7 +62,7 @@ _MESSAGES: msgspec.msgpack.Decoder[WatchMessage] = msgspec.msgpack.Decoder(Watch
 
 
 class CaptureIndex(Protocol):
-    """The index of a root, as a capture uses it."""
+    """An index of a root, as a capture uses it."""
 
     def get(self) -> StatIndex: ...
 
@@ -98,7 +98,7 @@ class BorrowedWatcher:
             self._channel.receive()  # before the lock is let go, for the next one's sake
 
     def has_just_failed(self) -> bool:
-        """False: the server says so itself."""
+        """Return False: the server reports it itself."""
         return False
 
     def close(self) -> None:
@@ -133,8 +133,8 @@ def borrow_watcher(path: Path, root: Root, index: CaptureIndex) -> BorrowedWatch
 
 
 class WatchAddress:
-    """Where the server of one root listens: a name in a private folder, reached through the folder's descriptor, since
-    the path of a socket may have 107 bytes and no more."""
+    """An address at which the server of a root listens: a name in a private folder, reached through the folder's
+    descriptor, since the path of a socket may have 107 bytes and no more."""
 
     def __init__(self, path: Path) -> None:
         """OSError when the folder is not there."""
@@ -175,7 +175,7 @@ class WatchAddress:
 
 
 def open_channel(end: socket.socket) -> Channel[WatchMessage]:
-    """PermissionError when the other end is another user's process."""
+    """Open a channel over a socket; PermissionError when the other end is another user's process."""
     require_same_user(end)
     return Channel(end, _MESSAGES, max_bytes=MAX_BYTES, seconds=SECONDS)
 

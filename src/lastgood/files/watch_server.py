@@ -37,15 +37,15 @@ from lastgood.local.channel import Channel
 from lastgood.local.location import make_private
 
 PAUSE = 0.25
-"""Seconds between two looks at a queue: it holds 16,384 events, and someone who writes all the time must not keep this
-process busy as well."""
+"""Seconds between two reads of a queue: it holds 16,384 events, and a program that writes all the time must not keep
+this process busy as well."""
 
 MAX_CHANGES = 1 << 14
-"""More folders than that are not remembered as changed, however long nobody captures."""
+"""More folders than that are not remembered as changed, however long there is no capture."""
 
 
 class WatchServer:
-    """Keeps the watchers of some roots, in a thread of its own, until it is closed or none is left.
+    """A keeper of the watchers of some roots, in a thread of its own, until it is closed or none is left.
 
     `places` says where each root's captures ask. `on_failure` is called, once for a root, when it cannot be watched any
     more; captures of it look at everything then.
@@ -64,7 +64,7 @@ class WatchServer:
         self._thread.start()
 
     def counts(self) -> dict[Root, int]:
-        """The roots that have not been given up, and how many folders of each are watched: none before a capture."""
+        """Return the roots that are not given up, and how many folders of each are watched: none before a capture."""
         return {watched.root: watched.count for watched in self._roots if not watched.has_failed}
 
     def join(self) -> None:
@@ -105,7 +105,7 @@ class WatchServer:
 
 
 class _WatchedRoot:
-    """One root and its watcher. Used by the server's thread alone."""
+    """A root and its watcher. Used by the server's thread alone."""
 
     def __init__(self, root: Root, path: Path, opened: ExitStack) -> None:
         self.root = root
@@ -142,7 +142,7 @@ class _WatchedRoot:
         self.count = 0
 
     def descriptors(self, now: float) -> list[int]:
-        """What there is to wait for."""
+        """Return what there is to wait for."""
         waiting = [self._listener.fileno()]
         if self._channel is not None:
             waiting.append(self._channel.fileno())
@@ -168,7 +168,7 @@ class _WatchedRoot:
             self._forget()  # everything will be looked at: until then there is nothing to watch for
 
     def _accept(self) -> None:
-        """Whoever comes has the workspace's lock; one who was here before has let go of it, or is no capture."""
+        """Accept a capture, which has the workspace's lock; an earlier one has released it, or is no capture."""
         self._hang_up()
         try:
             end = self._listener.accept()[0]
@@ -241,7 +241,7 @@ class _WatchedRoot:
 
 
 def _lock(root: Root, path: Path) -> int:
-    """A descriptor that holds it for as long as this process has it open, and no longer."""
+    """Lock a file; the descriptor holds the lock for as long as this process has it open, and no longer."""
     file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

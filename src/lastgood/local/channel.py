@@ -134,14 +134,14 @@ class Channel(Generic[Received]):
 
 
 def require_same_user(end: socket.socket) -> None:
-    """PermissionError unless the process at the other end is of this one's user."""
+    """Raise PermissionError unless the process at the other end is of this one's user."""
     given = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     if _CREDENTIALS.unpack(given)[1] != os.geteuid():
         raise PermissionError
 
 
 def _descriptor_in(beside: list[tuple[int, int, bytes]]) -> int:
-    """The one descriptor that came along; there was room for no more."""
+    """Return the one descriptor that came along; there was room for no more."""
     for level, kind, data in beside:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS) and len(data) == _DESCRIPTOR.size:
             return int(_DESCRIPTOR.unpack(data)[0])

@@ -1,7 +1,7 @@
 """SQLite databases of others, which are not trusted, read without leaving a trace. For helper processes alone.
 
 SQLite's own read-only mode is not enough: of a database in WAL mode it may make a -wal and a -shm file. So it is
-told exactly what is there:
+opened by what is there:
 - rollback journal: read-only; locks are honoured and nothing is made.
 - WAL mode, no log or an empty one: everything is in the database, which is read as immutable; whether it stayed so
   is looked at afterwards.
@@ -30,7 +30,7 @@ Locate = Callable[[], tuple[str, os.stat_result] | None]
 
 _BUSY_SECONDS = 0.2
 _ROUNDS = 3
-_MAX_LOOKS = 64
+_MAX_SEARCHES = 64
 _MAX_VALUE_BYTES = 64 << 20
 _STEPS = 10_000  # of SQLite's machine between two looks at the clock: about 1 ms
 _WAL_MODE = 2
@@ -38,7 +38,7 @@ _LOG_MODES = ("mode=ro&readonly_shm=1", "mode=ro")
 
 
 def find_row(locate: Locate, table: str, where: Columns, values: Columns, deadline: float) -> str | None:
-    """None when a row of the table has all of `where` and `values`, else how it differs.
+    """Return None when a row of the table has all of `where` and `values`, else how it differs.
 
     NotFoundError when there is no such file, BusyError when it is locked, InvalidError when it cannot be read.
     """
@@ -58,7 +58,7 @@ def find_row(locate: Locate, table: str, where: Columns, values: Columns, deadli
 
 
 def is_at_rest(path: str) -> bool:
-    """Whether all of a database lies in its own file: nobody has left a log or a journal beside it."""
+    """Tell whether all of a database lies in its own file: there is no log or journal beside it."""
     try:
         return not any(_size_of_regular(path + ending) for ending in ("-wal", "-journal"))
     except (OSError, InvalidError):
@@ -66,7 +66,7 @@ def is_at_rest(path: str) -> bool:
 
 
 def copy_database(path: str, identity: tuple[int, ...], to: Path, deadline: float) -> None:
-    """A consistent copy of a database that others may be writing, made without leaving a trace beside it.
+    """Make a consistent copy of a database that others may be writing, without leaving a trace beside it.
 
     `identity` is its inode and device. BusyError when it is locked, InvalidError when it cannot be read.
     """
@@ -101,7 +101,7 @@ def _back_up(path: str, mode: str, scene: _Scene, to: Path, deadline: float) -> 
 
 
 class _Moved(Exception):  # noqa: N818
-    """What was read is not what was looked at."""
+    """A sign that what was read is not what was found before."""
 
 
 class _Scene(NamedTuple):
@@ -217,7 +217,7 @@ class _Reading:
         self._deadline = 0.0
         self._readable: set[str] = set()
         self._schema = -1
-        self._looks: dict[tuple[str, tuple[str, ...], tuple[str, ...]], _Look] = {}
+        self._searches: dict[tuple[str, tuple[str, ...], tuple[str, ...]], _Search] = {}
         uri = f"file://{quote(os.fsencode(path))}?{mode}"
         self._connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
         try:
@@ -228,7 +228,7 @@ class _Reading:
             raise
 
     def serves(self, path: str, mode: str, file: Signature) -> bool:
-        """Whether it is open on that very file: its number cannot be another's as long as it is."""
+        """Tell whether it is open on that very file: its number cannot be another's as long as it is."""
         return self._place == (path, mode, file[:2])
 
     def close(self) -> None:
@@ -246,32 +246,32 @@ class _Reading:
         connection.execute("BEGIN")
         try:
             (schema,) = connection.execute("PRAGMA schema_version").fetchone()
-            if schema != self._schema or len(self._looks) > _MAX_LOOKS:
+            if schema != self._schema or len(self._searches) > _MAX_SEARCHES:
                 self._schema, self._readable = schema, {"sqlite_master"}
-                self._looks.clear()
+                self._searches.clear()
             key = table, tuple(where), tuple(values)
-            look = self._looks.get(key)
-            if look is None:
-                look = self._looks[key] = self._prepare(table, where, values)
-            return look.compare(connection, where, values)
+            search = self._searches.get(key)
+            if search is None:
+                search = self._searches[key] = self._prepare(table, where, values)
+            return search.compare(connection, where, values)
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
 
-    def _prepare(self, table: str, where: Columns, values: Columns) -> _Look:
+    def _prepare(self, table: str, where: Columns, values: Columns) -> _Search:
         found = self._connection.execute(
             "SELECT name, rootpage, sql FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE",
             (table,),
         ).fetchone()
         if found is None:
-            return _Look(_no_table(table))
+            return _Search(_no_table(table))
         name, root, sql = found
         # Views and virtual tables run what the database says; their pages are none, their text begins otherwise.
         if not root or not isinstance(sql, str) or not sql.upper().startswith("CREATE TABLE"):
             raise InvalidError(f"{show(table)} is not an ordinary table")
         self._readable.add(name)
         columns = self._connection.execute(f"PRAGMA main.table_xinfo({_quote(name)})").fetchall()
-        return _look(name, {_fold(column): column for _, column, *_ in columns}, where, values)
+        return _prepare_search(name, {_fold(column): column for _, column, *_ in columns}, where, values)
 
     def _restrain(self) -> None:
         """Let it read the schema and the tables that are named readable; nothing else."""
@@ -296,7 +296,7 @@ class _Reading:
 
 
 def _require_opened(file: Signature) -> None:
-    """The file that SQLite opened by its path has to be the one that the walk found."""
+    """Raise _Moved unless the file that SQLite opened by its path is the one that the walk found."""
     for name in os.listdir("/dev/fd"):  # noqa: PTH208
         try:
             found = os.fstat(int(name))
@@ -307,8 +307,8 @@ def _require_opened(file: Signature) -> None:
     raise _Moved
 
 
-class _Look(NamedTuple):
-    """How to look for a row with certain columns, as long as the schema stays what it is."""
+class _Search(NamedTuple):
+    """A prepared search for rows with certain columns, as long as the schema stays what it is."""
 
     impossible: str | None
     """Why there can be none."""
@@ -329,17 +329,17 @@ class _Look(NamedTuple):
         return f"the row of {show(self.table)} has another {', '.join(others)}"
 
 
-def _look(table: str, names: dict[bytes, str], where: Columns, values: Columns) -> _Look:
+def _prepare_search(table: str, names: dict[bytes, str], where: Columns, values: Columns) -> _Search:
     for claimed in (*where, *values):
         if _fold(claimed) not in names:
-            return _Look(f"the table {show(table)} has no column {show(claimed)}")
+            return _Search(f"the table {show(table)} has no column {show(claimed)}")
 
     def tests(columns: Columns) -> list[str]:
         return [f"{_quote(table)}.{_quote(names[_fold(claimed)])} IS ?" for claimed in columns]
 
     source, rows = f"FROM main.{_quote(table)}", " AND ".join(tests(where))
     both = " AND ".join([rows, *tests(values)])
-    return _Look(
+    return _Search(
         None,
         table,
         has_all=f"SELECT 1 {source} WHERE {both} LIMIT 1",
@@ -348,7 +348,7 @@ def _look(table: str, names: dict[bytes, str], where: Columns, values: Columns) 
 
 
 def _fold(name: str) -> bytes:
-    """As SQLite compares names: without regard to the case of ASCII letters, and of no others."""
+    """Fold a name as SQLite compares names: without regard to the case of ASCII letters, and of no others."""
     return name.encode(errors="surrogateescape").lower()
 
 

@@ -45,7 +45,7 @@ def _renew_all() -> None:
 
 
 def _each(calls: list[Callable[[], None]]) -> None:
-    """All of them, whatever one of them raises: else whoever comes after it would wait for ever. Python tells of it."""
+    """Make all calls, whatever one of them raises: a lock that is not renewed would be waited for without end."""
     failure: Exception | None = None
     for call in calls:
         try:

@@ -65,7 +65,7 @@ class HelperProcess(Generic[Received]):
         return self._process.pid
 
     def kill(self) -> None:
-        """End the process at once; whoever waits for a message of it gets none."""
+        """End the process at once; a thread that waits for its message gets none."""
         if self.owner == os.getpid() and self._process.returncode is None:
             self._process.kill()
             self._process.wait()
@@ -75,17 +75,17 @@ class HelperProcess(Generic[Received]):
         self.channel.close()
 
     def abandon(self) -> None:
-        """In a forked child: let go of the parent's process without touching it."""
+        """Forget, in a forked child, the parent's process without touching it."""
         self.channel.close()
         self._process.returncode = 0
 
 
 def channel_to_parent(decoder: msgspec.msgpack.Decoder[Received], *, max_bytes: int) -> Channel[Received]:
-    """In a helper process: the channel to the process that started it."""
+    """Open, in a helper process, the channel to the process that started it."""
     return Channel(socket.socket(fileno=0), decoder, max_bytes=max_bytes)
 
 
 def _homes(packages: Iterable[ModuleType]) -> list[str]:
-    """The folders in which packages are installed: what goes on the helper's path."""
+    """Return the folders in which packages are installed, for the helper's path."""
     files = [str(Path(__file__).parent), *(str(package.__file__) for package in (msgspec, *packages))]
     return sorted({str(Path(file).parent.parent) for file in files})

@@ -23,7 +23,7 @@ _FILE_ENDINGS = (".sqlite", ".db")
 
 
 class Location(NamedTuple):
-    """A store's place. `catalog` None: in memory."""
+    """A place of a store. `catalog` None: in memory."""
 
     catalog: Path | None
     found_by: str = "argument"
@@ -55,12 +55,12 @@ class Location(NamedTuple):
 
 
 def objects_beside(catalog: Path) -> Path:
-    """The folder of a store's objects."""
+    """Return the folder of a store's objects."""
     return catalog.with_name("objects") if catalog.name == CATALOG else catalog.with_suffix(".objects")
 
 
 def quarantine_beside(catalog: Path) -> Path:
-    """The folder of what repairs took out of a store, and of copies of what they changed."""
+    """Return the folder of what repairs took out of a store, and of copies of what they changed."""
     return (
         objects_beside(catalog).with_suffix(".quarantine")
         if catalog.name != CATALOG
@@ -69,7 +69,7 @@ def quarantine_beside(catalog: Path) -> Path:
 
 
 class Config(NamedTuple):
-    """What a `lastgood.toml` says, with the folder it stands in."""
+    """A `lastgood.toml`, with the folder it stands in."""
 
     folder: Path
     store: str = FOLDER
@@ -81,14 +81,14 @@ class Config(NamedTuple):
     spool_bytes: int | None = None
 
     def options(self) -> dict[str, Any]:
-        """What it says of how to open the store that it names."""
+        """Return what it says of how to open the store that it names."""
         spool = None if self.spool is None else self._path(self.spool)
         numbers = {"max_bytes": self.max_bytes, "spool_bytes": self.spool_bytes}
         said = {"collect": self.collect, "spool": spool, **numbers}
         return {name: value for name, value in said.items() if value is not None}
 
     def folders(self) -> str | dict[str, str] | None:
-        """The workspace, with paths that begin at the file's folder; None where it names none."""
+        """Return the workspace, with paths that begin at the file's folder; None where it names none."""
         if self.workspace is None or isinstance(self.workspace, str):
             return None if self.workspace is None else self._path(self.workspace)
         return {name: self._path(path) for name, path in self.workspace.items()}
@@ -114,7 +114,7 @@ def locate(target: str | os.PathLike[str] | None = None) -> Location:
 
 
 def options_for(target: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """How the store that `target` stands for is to be opened, where a `lastgood.toml` names both."""
+    """Return the options for the store that `target` stands for, where a `lastgood.toml` names both."""
     if target is not None or os.environ.get(VARIABLE):
         return {}
     config = find_config()
@@ -122,7 +122,7 @@ def options_for(target: str | os.PathLike[str] | None = None) -> dict[str, Any]:
 
 
 def find_config(start: Path | None = None) -> Config | None:
-    """The nearest `lastgood.toml`, from `start` upwards."""
+    """Find the nearest `lastgood.toml`, from `start` upwards."""
     folder = (start or Path.cwd()).resolve()
     for candidate in (folder, *folder.parents):
         if (file := candidate / CONFIG).is_file():
@@ -131,7 +131,7 @@ def find_config(start: Path | None = None) -> Config | None:
 
 
 def default_task(config: Config | None) -> str:
-    """The task of the folder one stands in: what its config says, else the folder's name."""
+    """Return the task of the current folder: what its config says, else the folder's name."""
     folder = config.folder if config else Path.cwd()
     return check_name("the folder's task", (config and config.task) or folder.name or "root")
 
@@ -190,7 +190,7 @@ def _data_folder() -> Path:
 
 
 def state_folder() -> Path:
-    """Where this user's programs keep what they must not lose, and what is nobody's data."""
+    """Return the folder in which this user's programs keep state that is not data."""
     home = Path.home()
     if sys.platform == "darwin":
         return home / "Library" / "Application Support" / "lastgood"
@@ -198,7 +198,7 @@ def state_folder() -> Path:
 
 
 def make_folder(folder: Path) -> None:
-    """`folder`, private if it is new. What exists is left as it is."""
+    """Make a folder, private if it is new. What exists is left as it is."""
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -213,5 +213,5 @@ def make_private(folder: Path) -> None:
 
 
 def config_text(values: dict[str, Any]) -> str:
-    """A `lastgood.toml`."""
+    """Encode a `lastgood.toml`."""
     return "".join(f"{name} = {msgspec.json.encode(value).decode()}\n" for name, value in values.items())

@@ -28,7 +28,7 @@ _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def require_path(value: object) -> str:
-    """The path as text that a system call takes; InvalidError when it cannot be one."""
+    """Return the path as text that a system call takes; InvalidError when it cannot be one."""
     path = value if type(value) is str else _to_text(value)
     if not path:
         raise InvalidError("the path is empty")
@@ -55,7 +55,7 @@ class BaseFolder:
             os.close(self.fd)
 
     def is_current(self) -> bool:
-        """Whether its path still leads to it."""
+        """Tell whether its path still leads to it."""
         try:
             found = os.stat(self.path)  # noqa: PTH116
         except OSError:
@@ -63,7 +63,7 @@ class BaseFolder:
         return (found.st_dev, found.st_ino) == self.id
 
     def stat(self, path: str) -> os.stat_result:
-        """The stat of what the path leads to. OSError as the system says it, InvalidError when it leads out."""
+        """Return the stat of what the path leads to. OSError as the system says it, InvalidError when it leads out."""
         if "/" not in path and path != "..":  # one system call for the usual case
             found = os.stat(path, dir_fd=self.fd, follow_symlinks=False)
             if not stat.S_ISLNK(found.st_mode):
@@ -71,7 +71,7 @@ class BaseFolder:
         return self._reach(path, lambda fd, name, found, names: found)
 
     def open(self, path: str, expected: os.stat_result) -> int | None:
-        """A descriptor for reading of the regular file; None when it no longer is the `expected` one."""
+        """Open the regular file for reading; None when it no longer is the `expected` one."""
         return self._reach(
             path,
             lambda fd, name, found, names: (
@@ -80,7 +80,7 @@ class BaseFolder:
         )
 
     def locate(self, path: str) -> tuple[str, os.stat_result]:
-        """The real path, without links below the folder, and its stat."""
+        """Return the real path, without links below the folder, and its stat."""
         return self._reach(path, lambda fd, name, found, names: ("/".join([self.path.rstrip("/"), *names]), found))
 
     def _reach(self, path: str, use: Use[T]) -> T:
@@ -143,7 +143,7 @@ def is_same(one: os.stat_result, other: os.stat_result) -> bool:
 
 
 def _enter(here: int, name: str) -> int | None:
-    """The directory of that name; None when it is not a directory, and a link never is."""
+    """Open the directory of that name; None when it is not a directory, and a link never is."""
     try:
         return os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
     except OSError as error:
@@ -175,7 +175,7 @@ def signature(file: os.stat_result) -> Signature:
 
 
 def kind_of(found: os.stat_result) -> str:
-    """What it is, with its article."""
+    """Name the kind of a file, with its article."""
     kinds = {
         stat.S_IFREG: "a file",
         stat.S_IFDIR: "a directory",
@@ -188,7 +188,7 @@ def kind_of(found: os.stat_result) -> str:
 
 
 def show(value: object, limit: int = 200) -> str:
-    """A value of a claim, fit for a message: one line, bounded, printable."""
+    """Return a value of a claim as text fit for a message: one line, bounded, printable."""
     text = value if isinstance(value, str) else repr(value)
     text = text if len(text) <= limit else text[: limit - 3] + "..."
     return text if text.isprintable() else ascii(text)

@@ -21,7 +21,7 @@ def this_process() -> Process:
 
 
 def is_alive(process: Process) -> bool | None:
-    """None: it ran on another host or in another container, so nobody here can say."""
+    """Tell whether a process lives; None when it ran on another host or in another container."""
     if process.host != _host() or process.space not in (0, this_process().space):
         return None
     try:
@@ -41,7 +41,7 @@ def _host() -> str:
 
 
 def _space() -> int:
-    """Within which a number stands for one process alone; 0 where the system does not tell."""
+    """Return the number of the namespace in which a pid stands for one process alone; 0 where it is not known."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116
     except OSError:
@@ -49,7 +49,7 @@ def _space() -> int:
 
 
 def _started(pid: int) -> int | None:
-    """When a process began, in the clock ticks of this boot; None where the system does not tell so cheaply."""
+    """Return when a process began, in clock ticks of this boot; None where that is not known so cheaply."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
         fields = stat.rpartition(b")")[2].split()
@@ -59,7 +59,7 @@ def _started(pid: int) -> int | None:
 
 
 class Descriptors:
-    """Descriptors of files that are not ours, closed without harm; one object for the process.
+    """A set of descriptors of files that are not ours, closed without harm; one object for the process.
 
     POSIX drops every lock that a process holds on a file as soon as any of its descriptors of that file is closed. So a
     file that is open elsewhere in this process is not opened, and a descriptor of a file that was opened elsewhere
@@ -73,7 +73,7 @@ class Descriptors:
         renew_after_fork(self)
 
     def renew_locks(self) -> None:
-        """In a child, which inherits no locks and no threads: what other threads were reading can be closed."""
+        """Close, in a forked child, what threads that it does not have were reading."""
         self._lock = threading.Lock()
         for descriptor in self._ours:
             os.close(descriptor)
@@ -85,7 +85,7 @@ class Descriptors:
             self._ours.add(descriptor)
 
     def is_open_elsewhere(self, file: os.stat_result) -> bool:
-        """Whether another part of this process has the file open; True when that cannot be told."""
+        """Tell whether another part of this process has the file open; True when that is not known."""
         try:
             numbers = os.listdir("/dev/fd")  # noqa: PTH208
         except OSError:

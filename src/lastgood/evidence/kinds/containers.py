@@ -41,7 +41,7 @@ def check_container(evidence: Evidence, surroundings: Surroundings) -> str | Non
             except BusyError as error:  # another engine may be the one that runs it
                 failure = error
                 continue
-            if container is not None and _is_it(container, key, wanted):
+            if container is not None and _is_claimed(container, key, wanted):
                 states.append(_state_of(container))
         if "running" in states:
             return None
@@ -97,11 +97,11 @@ def _is_socket(path: str) -> bool:
 
 
 def _inspect(path: str, wanted: str, deadline: Deadline) -> dict[str, Any] | None:
-    """What the engine says of the container; None when it has none. BusyError when it cannot say."""
+    """Ask the engine about the container; None when it has none. BusyError when it cannot say."""
     try:
         with translated("the container engine"), connect_to_socket(path, deadline) as connection:
             answer = exchange(connection, "GET", f"/containers/{wanted}/json", "localhost", read_body=True)
-    except NotYet as reason:  # without the engine nobody knows
+    except NotYet as reason:  # only the engine knows
         raise BusyError(str(reason)) from reason
     if answer.status == 404:
         return None
@@ -113,8 +113,8 @@ def _inspect(path: str, wanted: str, deadline: Deadline) -> dict[str, Any] | Non
         raise InvalidError("the container engine gave an answer that makes no sense") from error
 
 
-def _is_it(container: dict[str, Any], key: str, wanted: str) -> bool:
-    """Engines take a name for an id, and the other way round."""
+def _is_claimed(container: dict[str, Any], key: str, wanted: str) -> bool:
+    """Compare what was found with the claim: engines take a name for an id, and the other way round."""
     if key == "id":
         return str(container.get("Id")).startswith(wanted)
     return str(container.get("Name")).removeprefix("/") == wanted

@@ -45,7 +45,7 @@ def check_reachable(evidence: Evidence, surroundings: Surroundings) -> str | Non
 
 
 def require_host(value: object) -> str:
-    """A name in ASCII, or an address in its usual spelling; InvalidError for anything else.
+    """Return a name in ASCII, or an address in its usual spelling; InvalidError for anything else.
 
     What resolvers also take for an address (0x7f.1, 2130706433, 0177.0.0.1) is refused, because it is only ever
     written to look like something else.
@@ -67,7 +67,7 @@ def require_host(value: object) -> str:
 
 
 def find_addresses(host: str, port: int, outside: Outside, deadline: Deadline) -> list[Address]:
-    """Every address of the host. ForbiddenError if one of them may not be connected to, NotYet if there is none."""
+    """Look up the addresses of the host. ForbiddenError if one of them may not be connected to, NotYet without any."""
     outside.require_connections()
     addresses = _look_up(host, port, deadline)
     if outside.network == "public" and not all(is_public(address.place[0]) for address in addresses):
@@ -79,7 +79,7 @@ def find_addresses(host: str, port: int, outside: Outside, deadline: Deadline) -
 
 
 def is_public(text: str) -> bool:
-    """Whether an address is one of the internet's: not private, loopback, link-local, multicast or reserved."""
+    """Tell whether an address is one of the internet's: not private, loopback, link-local, multicast or reserved."""
     address = _inner(ip_address(text.partition("%")[0]))
     if any(address in ip_network(network) for network in _NOT_PUBLIC):
         return False
@@ -89,7 +89,7 @@ def is_public(text: str) -> bool:
 
 
 def _inner(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """The IPv4 address that an IPv6 one stands for, where that is so."""
+    """Return the IPv4 address that an IPv6 one stands for, where that is so."""
     if not isinstance(address, IPv6Address):
         return address
     if address in ip_network(_TRANSLATED):
@@ -107,7 +107,7 @@ def _look_up(host: str, port: int, deadline: Deadline) -> list[Address]:
 
 
 def _resolve_in_time(host: str, port: int, deadline: Deadline) -> list[Address]:
-    """The system's resolver knows no deadline: it gets a thread, which is left behind when it takes too long."""
+    """Resolve in a thread, since the system's resolver knows no deadline; it is left behind when it takes too long."""
     answers: queue.SimpleQueue[list[Address] | OSError] = queue.SimpleQueue()
 
     def ask() -> None:
@@ -133,5 +133,5 @@ def _resolve(host: str, port: int) -> list[Address]:
 
 
 def _is_address(host: str) -> bool:
-    """The last part of a name is not a number: `require_host` saw to that."""
+    """Tell addresses from names, of which `require_host` takes none that ends with a number."""
     return ":" in host or host.rpartition(".")[2].isdecimal()

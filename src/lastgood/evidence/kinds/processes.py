@@ -15,7 +15,7 @@ from lastgood.local.paths import show
 from lastgood.model.evidence import Evidence
 
 _MAX_PID = (1 << 31) - 1
-# The moment of boot is told in whole seconds, and whoever notes when it started a process does so a little later.
+# The moment of boot has whole seconds, and a program that notes when it started a process does so a little later.
 _TOLERANCE_SECONDS = 2.0
 _KERNEL_NAME_BYTES = 15
 _PS = ("/bin/ps", "-ww", "-o", "pid=", "-o", "stat=", "-o", "lstart=", "-o", "comm=")
@@ -33,8 +33,9 @@ class RunningProcess(NamedTuple):
 def check_process(evidence: Evidence, surroundings: Surroundings) -> str | None:
     """process_exists: {"pid", "started": seconds since 1970 or an ISO 8601 time} and/or {"name"}.
 
-    `started` tells the process from a later one of the same number. The name is that of the program's file, without
-    folders; without a pid any process of that name will do. One that ended and was not waited for does not count.
+    `started` distinguishes the process from a later one of the same number. The name is that of the program's file,
+    without folders; without a pid any process of that name will do. One that ended and was not waited for does not
+    count.
     """
     fields = take_fields(evidence, ("pid", "started", "name"))
     pid = None if fields.get("pid") is None else require_integer(fields["pid"], "pid", 1, _MAX_PID)
@@ -50,7 +51,7 @@ def check_process(evidence: Evidence, surroundings: Surroundings) -> str | None:
 
 
 def find_process(pid: int, deadline: Deadline) -> RunningProcess | None:
-    """InvalidError when it is there and may not be looked at."""
+    """Find a process; InvalidError when it is there and may not be looked at."""
     if not _has_proc():
         return next(read_with_ps(deadline, "-p", str(pid)), None)
     if (found := _read(pid, _boot_moment())) is None and _is_hidden(pid):
@@ -59,7 +60,7 @@ def find_process(pid: int, deadline: Deadline) -> RunningProcess | None:
 
 
 def list_processes(deadline: Deadline) -> Iterator[RunningProcess]:
-    """Those that this user can see."""
+    """List those that this user can see."""
     if not _has_proc():
         yield from read_with_ps(deadline, "-A")
         return
@@ -70,7 +71,7 @@ def list_processes(deadline: Deadline) -> Iterator[RunningProcess]:
 
 
 def read_with_ps(deadline: Deadline, *which: str) -> Iterator[RunningProcess]:
-    """As the `ps` of every system tells it."""
+    """Read processes from `ps`, which every system has."""
     import subprocess
 
     try:
@@ -131,7 +132,7 @@ def _has_proc() -> bool:
 
 
 def _boot_moment() -> float:
-    """In seconds since 1970."""
+    """Return when the system was started, in seconds since 1970."""
     for line in Path("/proc/stat").read_text().splitlines():
         if line.startswith("btime "):
             return float(line.split()[1])
@@ -153,14 +154,14 @@ def _read(pid: int, boot: float) -> RunningProcess | None:
 
 
 def _long_name(folder: Path, kernel_name: bytes) -> bytes:
-    """The kernel cuts names off; the first word of the command line has the rest."""
+    """Complete a name that the kernel cut off: the first word of the command line has the rest."""
     with (folder / "cmdline").open("rb") as file:
         called = file.read(4096).partition(b"\0")[0].rpartition(b"/")[2]
     return called if called.startswith(kernel_name) else kernel_name
 
 
 def _is_hidden(pid: int) -> bool:
-    """Whether a process is there, though /proc does not show it."""
+    """Tell whether a process is there, though /proc does not show it."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

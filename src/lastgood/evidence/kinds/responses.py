@@ -71,7 +71,7 @@ class Url(NamedTuple):
 
     @property
     def target(self) -> str:
-        """What stands in the request."""
+        """The path and query, as they stand in the request."""
         return self.path if self.query is None else f"{self.path}?{self.query}"
 
     @property
@@ -80,7 +80,7 @@ class Url(NamedTuple):
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
     def shown(self) -> str:
-        """For messages: what stands behind each name of the query is masked, whatever it is."""
+        """Return it for messages: the value of each name in the query is masked, whatever it is."""
         query = "" if self.query is None else f"?{'&'.join(map(_mask, self.query.split('&')))}"
         return show(Redaction().text(f"{self.scheme}://{self.authority}{self.path}{query}"))
 
@@ -191,7 +191,7 @@ def _has_digest(value: object) -> Condition:
 
 
 def _is_same(found: object, value: object) -> bool:
-    """As JSON sees it: 1 is 1.0 and is not true."""
+    """Compare as JSON does: 1 is 1.0 and is not true."""
     if isinstance(found, dict):
         return (
             isinstance(value, dict)
@@ -208,7 +208,7 @@ def _listed(statuses: list[int]) -> str:
 
 
 def require_url(value: object) -> Url:
-    """InvalidError, which never tells what was in it, for one that is not asked."""
+    """Parse a URL; InvalidError, which never repeats what was in it, for one that is not requested."""
     text = require_text(value, "url")
     found = _URL.fullmatch(text) if _PLAIN.fullmatch(text) else None
     if found is None:
