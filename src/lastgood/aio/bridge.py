@@ -18,7 +18,7 @@ from lastgood.errors import UnavailableError
 from lastgood.local.fork import renew_after_fork
 
 THREADS = 8  # 50 tasks that save at once: 4 to 6 ms a save with 1, 0.8 to 1.7 with 4, 0.7 with 8, 0.7 to 1 with 32
-COMMANDS = 10_000  # started when they are needed: a command waits for nobody, as its end may depend on a save
+COMMANDS = 10_000  # started when they are needed: a command must not wait for others, as its end may depend on a save
 
 
 class Closable(Protocol):
@@ -36,10 +36,10 @@ T = TypeVar("T")
 
 
 class Bridge:
-    """The threads of one store. Belongs to no loop; after fork() the child has threads of its own.
+    """A store's threads. It belongs to no loop; after fork() the child has threads of its own.
 
     What is cancelled before a thread took it up is never done. What a thread has taken up is done to its end,
-    and only then the one who waits hears that it was cancelled: nothing goes on behind anybody's back.
+    and only then the caller is cancelled: nothing goes on unseen.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ async def _outcome(future: Future[T], certain: bool, stop: Callable[[], None] | 
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
 
     def note(_: Future[T]) -> None:
-        with suppress(RuntimeError):  # the loop was closed, and nobody waits any more
+        with suppress(RuntimeError):  # the loop was closed, and no caller waits any more
             loop.call_soon_threadsafe(ended.set)
 
     future.add_done_callback(note)

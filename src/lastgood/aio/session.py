@@ -134,7 +134,7 @@ class Risky(AsyncContextDecorator):
 
 
 class _Home:
-    """The loop of a program. What is the program's is called there, whichever thread needs it."""
+    """A program's loop, in which its functions are called, whichever thread needs them."""
 
     def settle(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -48,7 +48,7 @@ class Step(Handle[step.Step]):
         return self
 
     async def state(self) -> Any:
-        """A private copy of the head's state; see `lastgood.Step.state` for when that conflicts."""
+        """Return a private copy of the head's state; see `lastgood.Step.state` for when that conflicts."""
         return await self._bridge.run(self._state)
 
     def set_state(self, value: Any) -> None:
@@ -97,5 +97,5 @@ class Step(Handle[step.Step]):
         await self._bridge.run(partial(self._far.__exit__, kind, error, trace), certain=True)
 
     def _state(self) -> Any:
-        with self._lock:  # two who ask at the same time must not get a copy each: one of them would be lost
+        with self._lock:  # two calls at the same time must not get a copy each: one of them would be lost
             return self._far.state

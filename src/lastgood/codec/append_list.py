@@ -23,8 +23,8 @@ class AppendList(Sequence[Any]):
 
     An element is checked and encoded when it is appended: later changes to the object do not matter, and what
     cannot be stored is refused there and then (UnstorableError, naming the path). Reading gives a fresh value
-    each time: changing it changes nothing. There is no way to change, insert or remove an element. Saving looks
-    only at what was appended since this handle's last save, as long as the list stands in the state itself or in
+    each time: changing it changes nothing. There is no way to change, insert or remove an element. Saving reads
+    only what was appended since this handle's last save, as long as the list stands in the state itself or in
     maps of up to 32 entries; anywhere else it is stored just as exactly, in time that grows with its length.
 
     Safe to append to from several threads; a save meanwhile stores the elements that were there at one moment.

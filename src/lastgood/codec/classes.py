@@ -46,7 +46,7 @@ _REFUSED = object()
 
 
 class _Decorator(Protocol):
-    """Gives back any class as it is."""
+    """A decorator that returns any class as it is."""
 
     def __call__(self, cls: type[T], /) -> type[T]: ...
 

@@ -16,7 +16,7 @@ LARGE_RATIO = 0.4  # what is read most is large: it has to shrink this far to be
 
 
 class _Tools(threading.local):
-    """Making a context costs as much as using it on a small blob: one of each per thread."""
+    """A thread's compressor and decompressor: making one costs as much as using it on a small blob."""
 
     def __init__(self) -> None:
         self.compress = ZstdCompressor(level=LEVEL).compress
@@ -27,7 +27,7 @@ _tools = _Tools()
 
 
 def compress(data: bytes) -> tuple[int, bytes]:
-    """(encoding, bytes to store)."""
+    """Return (encoding, bytes to store)."""
     if len(data) >= SMALL:
         packed = _tools.compress(data)
         if len(packed) < (len(data) if len(data) < LARGE else len(data) * LARGE_RATIO):
@@ -36,7 +36,7 @@ def compress(data: bytes) -> tuple[int, bytes]:
 
 
 def decompress(encoding: int, stored: bytes, size: int) -> bytes:
-    """The `size` bytes that were compressed. Raises IntegrityError for anything else."""
+    """Return the `size` bytes that were compressed. Raises IntegrityError for anything else."""
     if encoding == RAW:
         data = stored
     elif encoding == ZSTD:

@@ -177,7 +177,7 @@ def _moment_zone(zone: Any) -> dt.tzinfo | None:
         return dt.timezone(zone * _MICROSECOND)
     if isinstance(zone, list):
         return dt.timezone(zone[0] * _MICROSECOND, zone[1])
-    from zoneinfo import ZoneInfo  # only for those who use it: it reads files when imported
+    from zoneinfo import ZoneInfo  # here, because it reads files when imported
 
     try:
         return ZoneInfo(zone)

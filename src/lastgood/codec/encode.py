@@ -150,7 +150,7 @@ class _Quoted:
 
 
 def _tag_fast(depth: int, value: Any) -> object:
-    """What the fast encoder calls for a value it does not know. Any error here means: walk it strictly."""
+    """Tag a value that the fast encoder does not know. Any error here means: walk it strictly."""
     if depth >= _FAST_TAGS:
         raise TypeError
     if type(value) in (set, frozenset) and _may_collide(value):
@@ -166,7 +166,7 @@ _HOOKS = [functools.partial(_tag_fast, depth) for depth in range(_FAST_TAGS + 1)
 
 
 def _tag(value: Any, encode_inner: Callable[[Any], bytes]) -> Ext | None:
-    """`value` as an ext; None if it cannot be kept."""
+    """Return `value` as an ext; None if it cannot be kept."""
     build = _TAGGERS.get(type(value))
     if build is not None:
         return build(value, encode_inner)
@@ -180,7 +180,7 @@ def _sorted_set(code: int, items: Iterable[bytes]) -> Ext:
 
 
 def _may_collide(keys: Iterable[Any]) -> bool:
-    """Whether values of classes may be among `keys`: as plain data they might be equal, or have no hash."""
+    """Say whether values of classes may be among `keys`: as plain data they might be equal, or have no hash."""
     return not all(type(key) in _ATOMS for key in keys)
 
 

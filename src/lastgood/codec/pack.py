@@ -52,7 +52,7 @@ class PackEntry(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Bytes of a damaged pack that are nothing any more. The id is that of a blob known to have been there."""
+    """A stretch of a damaged pack that cannot be read. The id is that of a blob known to have been there."""
 
     position: int
     length: int
@@ -61,7 +61,7 @@ class Lost(NamedTuple):
 
 
 class PackIndex(NamedTuple):
-    """What a pack holds, in order. `digest`: of all its bytes, known to who wrote it."""
+    """An index of what a pack holds, in order. `digest`: of all its bytes, if it was just written."""
 
     entries: tuple[PackEntry, ...]
     size: int
@@ -70,12 +70,12 @@ class PackIndex(NamedTuple):
 
 
 def pack_name(pack: bytes) -> str:
-    """The object that a pack with this digest is."""
+    """Return the name of the object that a pack with this digest is."""
     return f"packs/{pack[:1].hex()}/{pack.hex()}"
 
 
 class PackWriter:
-    """Turns blobs into the bytes of a pack, in order. For one thread. Once `write` has failed it is of no use.
+    """A writer of blobs as the bytes of a pack, in order. For one thread. Once `write` has failed it is of no use.
 
     No two packs have the same bytes, so none is taken for another that is being removed.
     """
@@ -91,7 +91,7 @@ class PackWriter:
     def add(self, blob_id: bytes, data: bytes) -> None:
         """Append a blob, compressed if that pays; one that is already there is not written again.
 
-        The id is believed: who adds a blob has just made it.
+        The id is not checked: the caller has just made the blob.
         """
         if blob_id in self._entries:
             return
@@ -132,7 +132,7 @@ class PackWriter:
 
 
 def unpack(entry: PackEntry, stored: bytes) -> bytes:
-    """The blob, from the bytes that the pack has for it. IntegrityError unless they are what its id says."""
+    """Return the blob, from the bytes that the pack has for it. IntegrityError unless they are what its id says."""
     if len(stored) != entry.length or not _is_possible(entry):
         raise _damaged_blob(entry.blob_id)
     data = decompress(entry.encoding, stored, entry.size)
@@ -142,13 +142,13 @@ def unpack(entry: PackEntry, stored: bytes) -> bytes:
 
 
 def is_head(data: bytes | memoryview, entry: PackEntry) -> bool:
-    """Whether `data`, the bytes before an entry's content, are those that a writer puts there."""
+    """Say whether `data`, the bytes before an entry's content, are those that a writer puts there."""
     head = _HEAD.pack(_ENTRY, entry.blob_id, entry.size, entry.length, entry.encoding)
     return bool(data == head + _CHECK.pack(crc32(head)))
 
 
 def is_header(data: bytes) -> bool:
-    """Whether a pack may begin so."""
+    """Say whether a pack may begin with `data`."""
     return len(data) == _HEADER.size and data == _make_header(_HEADER.unpack(data)[2])
 
 
@@ -158,7 +158,7 @@ def _make_header(unique: bytes) -> bytes:
 
 
 def read_index(read_range: ReadRange, size: int) -> PackIndex:
-    """What a pack of `size` bytes holds, by two reads. IntegrityError when its index is damaged."""
+    """Read the index of a pack of `size` bytes, by two reads. IntegrityError when its index is damaged."""
     if size < _HEADER.size + len(_INDEX) + _FOOTER_SIZE:
         raise _damaged_index()
     footer = read_range(size - _FOOTER_SIZE, _FOOTER_SIZE)
@@ -177,9 +177,9 @@ def read_index(read_range: ReadRange, size: int) -> PackIndex:
 
 
 def rebuild_index(read_range: ReadRange, size: int) -> PackIndex:
-    """What is left of a pack of `size` bytes, each blob read and checked, and what is lost of it.
+    """Find what is left of a pack of `size` bytes, each blob read and checked, and what is lost of it.
 
-    Where the index is whole, it says where to look; else each entry speaks for itself.
+    A whole index says where entries are; else each entry is found by its own head.
     """
     try:
         known = read_index(read_range, size).entries
@@ -221,7 +221,7 @@ def _decode_index(plain: bytes, end: int) -> Iterator[PackEntry]:
 
 
 def _salvage(read_range: ReadRange, size: int) -> Iterator[PackEntry | Lost]:
-    """Front to back: entries that are whole, and the stretches between them that are not.
+    """Find, front to back, entries that are whole, and the stretches between them that are not.
 
     Content may look like an entry (someone may keep packs in packs), and may be meant to. So a head is believed
     where one is due; one that was searched for counts only with the content that its id names.
@@ -251,7 +251,7 @@ def _what_stands(read_range: ReadRange, position: int, size: int) -> Literal["bl
 
 
 def _read_head(read_range: ReadRange, position: int, size: int) -> PackEntry | None:
-    """The entry that begins here, if there is one; its content may be torn off."""
+    """Read the entry that begins here, if there is one; its content may be torn off."""
     if size - position < _HEAD_SIZE:
         return None
     head = read_range(position, _HEAD_SIZE)
@@ -262,7 +262,7 @@ def _read_head(read_range: ReadRange, position: int, size: int) -> PackEntry | N
 
 
 def _find_entry(read_range: ReadRange, position: int, size: int) -> int:
-    """Where the next head with a right check stands; the end if there is none."""
+    """Find the next head with a right check; the end if there is none."""
     while position < size:
         window = read_range(position, min(_WINDOW + len(_ENTRY) - 1, size - position))  # a mark may lie on the border
         at = window.find(_ENTRY)

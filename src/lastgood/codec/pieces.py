@@ -59,7 +59,7 @@ START = GathererState()
 
 
 class NewBlobs:
-    """The blobs that a split adds to those that are `known` to be stored."""
+    """A collection of the blobs that a split adds to those that are `known` to be stored."""
 
     def __init__(self, known: frozenset[bytes]) -> None:
         self._known = known

@@ -2,7 +2,7 @@
 
 A `Splitter` remembers the value it split last. Runs of elements that still encode to the same bytes are
 taken over without hashing; the rest is split anew. An AppendList goes on where it was, and what it had then is
-not looked at. The result depends on the value alone, never on what is remembered.
+not read again. The result depends on the value alone, never on what is remembered.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_LOOK = 16  # what is nested deeper is not looked into
 
 
 class Element(NamedTuple):
-    """One element behind the last finished run, in one piece."""
+    """An element behind the last finished run, in one piece."""
 
     plain: bytes
     has_bytes: bool
@@ -52,7 +52,7 @@ class StoredRun(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """All finished runs of a value, and the nodes above the last of them."""
+    """A value's finished runs, and the nodes above the last of them."""
 
     runs: tuple[StoredRun, ...]
     levels: tuple[tuple[bytes, ...], ...]
@@ -69,7 +69,7 @@ class Appended(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What is remembered of one value: its encoding in one piece, or its runs, or its entries, or what was appended.
+    """A memory of one value: its encoding in one piece, or its runs, or its entries, or what was appended.
 
     `reached` has blobs that are stored with it: all of them, but of an AppendList only those it refers to itself.
     `holds_split` says whether there are any.
@@ -100,7 +100,7 @@ class Split(NamedTuple):
 
 
 class Splitter:
-    """Splits a line of values, each most likely similar to the one before. Not for several threads at once.
+    """A splitter of a line of values, each most likely similar to the one before. Not for several threads at once.
 
     A split becomes what is remembered only by `keep`: a save that fails changes nothing.
     """
@@ -110,7 +110,7 @@ class Splitter:
         self._kept = self._next = NOTHING
 
     def split(self, value: object, name: str = "state") -> Split:
-        """Raises UnstorableError, naming the path, for what cannot be kept or is too large."""
+        """Split a value. Raises UnstorableError, naming the path, for what cannot be kept or is too large."""
         work = _Work(self._kept.reached)
         memory = work.store(value, self._kept, (None, NAME, name), 0)
         if memory.size > self._max_bytes:
@@ -125,16 +125,16 @@ class Splitter:
         return Split(ref, memory.stored, work.new.blobs, work.new.slices)
 
     def keep(self) -> None:
-        """The value split last is stored, and the next one continues it."""
+        """Remember the value split last: it is stored, and the next one continues it."""
         self._kept = self._next
 
     def forget(self) -> None:
-        """The next value continues something else."""
+        """Forget what was split: the next value continues something else."""
         self._kept = self._next = NOTHING
 
 
 class _Work:
-    """One split under way: collects the blobs to be stored."""
+    """A split under way, with the blobs to be stored."""
 
     def __init__(self, known: frozenset[bytes]) -> None:
         self.new = NewBlobs(known)
@@ -193,7 +193,7 @@ class _Work:
         return Memory(stored, size, reached, holds_split, entries=entries)
 
     def _store_many(self, source: _Source, remembered: Runs | None, taken: int, depth: int) -> Memory:
-        """`taken` is how many of the remembered runs are still the same."""
+        """Store elements; `taken` is how many of the remembered runs are still the same."""
         runs = list(remembered.runs[:taken]) if remembered else []
         if remembered and taken and taken == len(remembered.runs):
             gatherer = Gatherer(self.new, GathererState(levels=remembered.levels, holds_split=True))
@@ -225,7 +225,7 @@ class _Work:
         return Memory(stored, size, frozenset(gatherer.reached), gatherer.holds_split, runs=runs_now)
 
     def _store_appended(self, value: AppendList, before: Appended, depth: int) -> Memory:
-        """Only what was appended since `before` is looked at, if the list is the one that was gathered then."""
+        """Store an AppendList, reading only what was appended since `before` if the list is the one of then."""
         elements = encoded_elements(value)
         if not _continues(elements, before):
             before = NONE_APPENDED
@@ -249,7 +249,7 @@ class _Work:
 
 
 def _continues(elements: list[bytes], before: Appended) -> bool:
-    """Whether `elements` begins with those gathered before: as the same list, or one loaded or copied since."""
+    """Say whether `elements` begins with those gathered before: as the same list, or one loaded or copied since."""
     if elements is before.elements:
         return True
     return len(elements) >= before.length and elements[: before.length] == before.elements[: before.length]
@@ -262,7 +262,7 @@ def _remember(source: _Source, elements: list[Element], reference: bytes) -> Sto
 
 
 class _Source:
-    """The elements of a list or a map: first as remembered runs, then one by one."""
+    """A list's or a map's elements: first as remembered runs, then one by one."""
 
     code: int
     header: Callable[[int], bytes]
@@ -273,7 +273,7 @@ class _Source:
         self._at = 0
 
     def take(self, runs: tuple[StoredRun, ...]) -> int:
-        """How many of `runs` still encode to the same bytes, from the first on; `rest` goes on behind them."""
+        """Count how many of `runs` still encode to the same bytes, from the first on; `rest` goes on behind them."""
         taken = 0
         for run in runs:
             part = self.part(self._at, self._at + run.length)
@@ -287,7 +287,7 @@ class _Source:
         raise NotImplementedError
 
     def rest(self) -> Iterator[tuple[bytes, Any, Path]]:
-        """(encoded key, value, path) of every element that was not taken."""
+        """Yield (encoded key, value, path) of every element that was not taken."""
         raise NotImplementedError
 
 

@@ -27,7 +27,7 @@ PROVISIONAL = 1 << 31
 
 
 class ValueRef(msgspec.Struct, frozen=True, array_like=True):
-    """The root of an encoded value: its blob, its size in one piece, how many elements it has."""
+    """A reference to an encoded value: its root blob, its size in one piece, how many elements it has."""
 
     digest: bytes
     size: int
@@ -35,7 +35,7 @@ class ValueRef(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FileRoot(msgspec.Struct, frozen=True, array_like=True):
-    """One captured folder. `base`: how a path of the checkpoint's evidence becomes one in here, what to take off and
+    """A captured folder. `base`: how a path of the checkpoint's evidence becomes one in here, what to take off and
     what to put before it; None: evidence is about something else."""
 
     name: str
@@ -55,7 +55,7 @@ class Skipped(NamedTuple):
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True):
-    """One piece of evidence as it was claimed, without results."""
+    """A piece of evidence as it was claimed, without results."""
 
     type: str
     description: str
@@ -73,7 +73,7 @@ class Claims(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """Every immutable field of a checkpoint, in the fixed order that its checksum covers."""
+    """A checkpoint's immutable fields, in the fixed order that its checksum covers."""
 
     layout: int = LAYOUT
     id: str
@@ -105,7 +105,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     prompt_preview: str | None = None
 
     def says_the_same_as(self, other: Record, ignoring: Collection[str]) -> bool:
-        """Whether both hold the same content, whoever saved it, when, and after what."""
+        """Say whether both hold the same content, by whomever, whenever and after whatever it was saved."""
         names = [name for name in _CONTENT_FIELDS if name not in ignoring]
         mine, others = ([getattr(record, name) for name in names] for record in (self, other))
         return _encoder.encode(mine) == _encoder.encode(others)
@@ -118,7 +118,7 @@ _CONTENT_FIELDS = sorted(
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """Where a checkpoint stands. Assigned inside the commit, under a digest of its own."""
+    """A checkpoint's place in its task. Assigned inside the commit, under a digest of its own."""
 
     branch_id: str
     sequence: int
@@ -131,7 +131,7 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """Where a branch is: its newest checkpoint."""
+    """A branch's newest checkpoint."""
 
     id: str
     checksum: bytes
@@ -140,7 +140,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Attestation(msgspec.Struct, frozen=True):
-    """Something said about a checkpoint after it was made; appended, never edited."""
+    """A statement about a checkpoint after it was made; appended, never edited."""
 
     number: int
     kind: str
@@ -171,7 +171,7 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode_record(data: bytes, checksum: bytes, what: str) -> Record:
-    """The record in `data`, checked against its checksum. Raises IntegrityError, naming `what`."""
+    """Return the record in `data`, checked against its checksum. Raises IntegrityError, naming `what`."""
     if digest(data) != checksum:
         raise IntegrityError(
             f"{what} is damaged: its record does not match its checksum",

@@ -25,7 +25,7 @@ MOVES: dict[str, tuple[str, ...]] = {
 
 
 def check_move(before: str, after: str) -> None:
-    """Raises ControlError for a move that is not allowed. Staying where it is always is."""
+    """Raise ControlError for a move that is not allowed. Staying in a state always is."""
     allowed = MOVES.get(before, ())
     if before != after and after not in allowed:
         raise ControlError(
@@ -37,7 +37,7 @@ def check_move(before: str, after: str) -> None:
 
 
 def refuse_restart(before: str, after: str | None) -> None:
-    """Outside of a session."""
+    """Raise ControlError for a save outside of a session that would make completed work run."""
     if before == "completed" and after == "running":
         raise ControlError(
             "work that is completed cannot become running by a save",

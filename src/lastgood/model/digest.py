@@ -11,7 +11,7 @@ SIZE = 32
 
 
 def digest(data: bytes) -> bytes:
-    """The SHA-256 of `data`: blob id, checksum and every other digest of format 1."""
+    """Return the SHA-256 of `data`: blob id, checksum and every other digest of format 1."""
     return sha256(data).digest()
 
 

@@ -30,7 +30,7 @@ class EvidenceType(StrEnum):
 
 @dataclass
 class Evidence:
-    """One claim (D2). Only the first four fields are the claim; the rest says what checking it gave."""
+    """A claim (D2). Only the first four fields are the claim; the rest says what checking it gave."""
 
     evidence_type: str
     description: str
@@ -76,7 +76,7 @@ class Evidence:
 
 @dataclass
 class EvidencePack:
-    """Evidence and the rule for it (D3). An empty pack is never verified."""
+    """A list of evidence and the rule for it (D3). An empty pack is never verified."""
 
     evidence_list: list[Evidence] = field(default_factory=list)
     require_all: bool = True
@@ -104,12 +104,12 @@ class EvidencePack:
 
     @property
     def is_refused(self) -> bool:
-        """It does not hold, and would if all did that was not allowed to be looked at: whoever may look can tell."""
+        """Say whether it fails only by evidence that this process may not check; one that may can decide."""
         return self._hangs_on(_was_refused)
 
     @property
     def is_undecided(self) -> bool:
-        """It does not hold, and would if all did that was refused or is stale: it is neither good nor bad."""
+        """Say whether it fails only by evidence that was refused or is stale: it is neither good nor bad."""
         return self._hangs_on(lambda piece: _was_refused(piece) or piece.verification_status == "stale")
 
     def verification_summary(self) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class EvidencePack:
         )
 
     def _hangs_on(self, chosen: Callable[[Evidence], bool]) -> bool:
-        """Whether it does not hold, and would if every piece that is chosen did."""
+        """Say whether it does not hold, and would if every piece that is chosen did."""
         holding = [
             replace(piece, verified=True, verification_status="verified", verification_error=None)
             if chosen(piece)
@@ -168,7 +168,7 @@ def _could_not_be_checked(evidence: Evidence) -> bool:
 
 
 def _was_refused(evidence: Evidence) -> bool:
-    """Somebody was to look at it, and was not allowed to."""
+    """Say whether it was to be checked, and that was not allowed."""
     return evidence.verification_status == "pending" and bool(evidence.verification_error)
 
 

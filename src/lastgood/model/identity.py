@@ -27,7 +27,7 @@ os.register_at_fork(after_in_child=_random.clear)
 
 
 def new_id() -> str:
-    """A UUID version 7: ordered by time to the millisecond, random below, nothing shared across fork()."""
+    """Return a UUID version 7: ordered by time to the millisecond, random below, nothing shared across fork()."""
     moment = time.time_ns() // 1_000_000
     try:
         text = _random.pop()
@@ -39,7 +39,7 @@ def new_id() -> str:
 
 
 def now() -> int:
-    """This moment, in microseconds since 1970 UTC."""
+    """Return this moment, in microseconds since 1970 UTC."""
     return time.time_ns() // 1000
 
 
@@ -48,7 +48,7 @@ def moment(at: int) -> datetime:
 
 
 def check_name(field: str, value: object) -> str:
-    """`value` as an id or a name: 1 to 255 bytes of UTF-8, no control characters, no outer spaces."""
+    """Return `value` as an id or a name: 1 to 255 bytes of UTF-8, no control characters, no outer spaces."""
     text = _check_str(field, value, MAX_NAME_BYTES)
     if not text:
         raise InvalidError(f"{field} is empty", hint="give it at least one character", field=field)
@@ -62,7 +62,7 @@ def check_name(field: str, value: object) -> str:
 
 
 def check_number(field: str, value: object, *, low: int = 0, high: int = (1 << 63) - 1) -> int:
-    """`value` as a whole number between `low` and `high`."""
+    """Return `value` as a whole number between `low` and `high`."""
     if type(value) is not int or not low <= value <= high:
         raise InvalidError(f"{field} is not a whole number from {low}", field=field)
     return value
@@ -75,7 +75,7 @@ def check_flag(field: str, value: object) -> bool:
 
 
 def check_type(field: str, value: object) -> str:
-    """`value` as a checkpoint type: snake_case."""
+    """Return `value` as a checkpoint type: snake_case."""
     text = _check_str(field, value, MAX_NAME_BYTES)
     if not _SNAKE_CASE.fullmatch(text):
         raise InvalidError(
@@ -85,7 +85,7 @@ def check_type(field: str, value: object) -> str:
 
 
 def check_tag(field: str, value: object) -> str:
-    """`value` as a tag: a name that no other way of naming a checkpoint can be mistaken for."""
+    """Return `value` as a tag: a name that no other way of naming a checkpoint can be mistaken for."""
     text = check_name(field, value)
     if _TAG_RESERVED.search(text):
         raise InvalidError(
@@ -97,7 +97,7 @@ def check_tag(field: str, value: object) -> str:
 
 
 def is_text(value: str) -> bool:
-    """Whether UTF-8 has it: no lone surrogates."""
+    """Say whether UTF-8 has it: no lone surrogates."""
     if value.isascii():
         return True
     try:
@@ -108,7 +108,7 @@ def is_text(value: str) -> bool:
 
 
 def check_text(field: str, value: object) -> str:
-    """`value` as free text: any characters but lone surrogates, up to 1 MiB."""
+    """Return `value` as free text: any characters but lone surrogates, up to 1 MiB."""
     return _check_str(field, value, MAX_TEXT_BYTES)
 
 

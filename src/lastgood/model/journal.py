@@ -1,4 +1,4 @@
-"""A restore of files as a value: what is needed to finish it, or to take it back, after it was interrupted."""
+"""The journal of a restore of files: what is needed to finish it, or to take it back, after it was interrupted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lastgood.model.step import Process
 
 
 class Journal(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of `chosen` come into these folders; `before` has them as they were."""
+    """A record of a restore: the files of `chosen` come into these folders; `before` has them as they were."""
 
     id: str
     host: str
@@ -30,5 +30,5 @@ def encode_journal(journal: Journal) -> bytes:
 
 
 def decode_journal(data: bytes) -> Journal:
-    """Raises msgspec.DecodeError."""
+    """Decode a journal. Raises msgspec.DecodeError."""
     return _decoder.decode(data)

@@ -8,8 +8,8 @@ from lastgood.model.step import Process
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """Who works on a branch. `token` is larger than that of any lease before it in the store, so whoever held an
-    earlier one can be told apart and refused. `is_live`: it had not run out when it was read, by the catalog's clock.
+    """A lease on a branch. `token` is larger than that of any lease before it in the store, so the holder of an
+    earlier one is refused (a fencing token). `is_live`: it had not run out when it was read, by the catalog's clock.
     """
 
     token: int

@@ -1,4 +1,4 @@
-"""Requests: what people want of work, kept until it is met."""
+"""Requests of people to running work, kept until they are fulfilled."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ RequestStatus = Literal["open", "met", "refused"]
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One wish, about one branch. `id` may be given by who asks, who may ask again with the same one. `outcome` says
-    what came of it, once it is met or refused."""
+    """A request, about one branch. Asking again with the same `id` is harmless. `outcome` is its result, once it is
+    fulfilled or refused."""
 
     id: str
     branch_id: str

@@ -1,4 +1,4 @@
-"""Steps as values: what is known of one between its beginning and its end."""
+"""Steps that are open, and the processes that they run in."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def encode_step(step: OpenStep) -> bytes:
 
 
 def decode_step(data: bytes) -> OpenStep:
-    """Raises msgspec.DecodeError."""
+    """Decode a step. Raises msgspec.DecodeError."""
     return _decoder.decode(data)

@@ -36,7 +36,7 @@ class Listed(NamedTuple):
 
 
 class ObjectStore(ABC):
-    """See the module's docstring for what holds for all methods."""
+    """A store of immutable named bytes. The module's docstring says what holds for all methods."""
 
     durable: bool
     """What was acknowledged survives kill -9 and power loss."""
@@ -54,36 +54,36 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def draft(self) -> Path:
-        """A path where nothing is yet, to write a file for `adopt` to. One that is abandoned is swept."""
+        """Return a path where nothing is yet, to write a file for `adopt` to. One that is abandoned is swept."""
 
     @abstractmethod
     def adopt(self, name: str, path: Path) -> bool:
-        """`put` a finished file, which may have been written by another process, and is not written any more.
+        """Store a finished file as `put` does. It may be another process's, and is not written any more.
 
         It is gone from its path afterwards, also after an error, unless the name is none.
         """
 
     @abstractmethod
     def get(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        """Exactly `length` bytes from `start` on, or all from there. IntegrityError when there are not so many."""
+        """Return exactly `length` bytes from `start` on, or all. IntegrityError when there are not so many."""
 
     @abstractmethod
     def size(self, name: str) -> int: ...
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """No later call sees it; after power loss it may be there again. Deleting what is not there is no error."""
+        """Remove an object, if it is there. No later call sees it; after power loss it may be there again."""
 
     @abstractmethod
     def list(self, prefix: str = "") -> Iterator[Listed]:
-        """Objects whose name begins with `prefix`, in the order of their names' bytes.
+        """List objects whose name begins with `prefix`, in the order of their names' bytes.
 
         Each that is there from the first to the last moment is listed once; one that comes or goes meanwhile may be.
         """
 
     @abstractmethod
     def sweep(self, seconds: float = DAY) -> int:
-        """Remove drafts that nobody has written to for so long: who made them died. How many bytes they had.
+        """Remove drafts that were not written to for so long: their writers died. Returns how many bytes they had.
 
         A writer whose draft was removed all the same gets an UnavailableError.
         """
@@ -98,14 +98,14 @@ def is_name(name: str) -> bool:
 
 
 def check_name(name: str) -> str:
-    """The name, if it can be one."""
+    """Return the name, if it can be one."""
     if not is_name(name):
         raise InvalidError(f"not a name of an object: {name[:80]!r}", hint="a name looks like packs/9f/9f86d0…")
     return name
 
 
 def check_prefix(prefix: str) -> str:
-    """The beginning of names, if it can be one."""
+    """Return the beginning of names, if it can be one."""
     if len(prefix) > MAX_NAME or not _PREFIX.fullmatch(prefix):
         raise InvalidError(f"no object's name begins with {prefix[:80]!r}", hint="a prefix looks like packs/9f")
     return prefix

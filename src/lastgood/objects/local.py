@@ -32,13 +32,13 @@ _LINK = (errno.ELOOP, errno.EMLINK)
 
 
 class LocalObjects(ObjectStore):
-    """Holds no descriptor and no lock between calls: it can be used on both sides of a fork()."""
+    """A folder of objects. It holds no descriptor or lock between calls: it works on both sides of a fork()."""
 
     durable = True
     shared = False
 
     def __init__(self, folder: Path) -> None:
-        """The folder is made with the first object; its parent must be there."""
+        """Note the folder, which is made with the first object; its parent must be there."""
         self._folder = folder
         self._anchored: set[Path] = set()
         self._failed = False
@@ -120,7 +120,7 @@ class LocalObjects(ObjectStore):
         return self._folder / check_name(name)
 
     def _is_taken(self, place: Path) -> bool:
-        """Whether the object is there; then it is durable, even if who put it there has not come so far yet."""
+        """Say whether the object is there; then it is durable, even if its writer has not come so far yet."""
         if self._failed:
             raise UnavailableError("an earlier object could not be made durable", hint="open the store again")
         with _told():
@@ -129,7 +129,7 @@ class LocalObjects(ObjectStore):
             except FileNotFoundError:
                 return False
             except NotADirectoryError:
-                return False  # which of the folders is none is told when they are made
+                return False  # making the folders says which of them is none
             if stat.S_ISDIR(found.st_mode):
                 raise _continues_another()
             self._anchor(place.parent)
@@ -169,7 +169,7 @@ class LocalObjects(ObjectStore):
 
 
 def _write(draft: Path, chunks: Iterable[bytes]) -> None:
-    """A sealed file of these chunks, whose own errors are passed on as they are."""
+    """Write a sealed file of these chunks, whose own errors are passed on as they are."""
     with _told():
         descriptor = _open(draft, _CREATE)
     try:
@@ -285,7 +285,7 @@ def _check_file(found: os.stat_result, name: str | None = None) -> os.stat_resul
 
 @contextmanager
 def _told(name: str | None = None) -> Iterator[None]:
-    """What the system says, as an error of lastgood. With a name: of that object, which was to be read."""
+    """Translate an error of the system. With a name: of that object, which was to be read."""
     try:
         yield
     except CheckpointError:  # some of which are an OSError, too

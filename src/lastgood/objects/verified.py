@@ -15,10 +15,10 @@ _DIGEST = re.compile(r"(?:.*/)?([0-9a-f]{64})")
 
 
 class VerifiedObjects(ObjectStore):
-    """Checks whole objects: what `put` and `adopt` store, and what `get` reads from the first to the last byte.
+    """A wrapper that checks whole objects: what `put` and `adopt` store, and what `get` reads in full.
 
     A range is not checked here: no digest covers it alone. Blobs of a pack are read as ranges and
-    checked by their own ids, by who reads them. Objects with other names are passed through.
+    checked by their own ids where they are read. Objects with other names are passed through.
     """
 
     def __init__(self, inner: ObjectStore) -> None:
@@ -73,7 +73,7 @@ def _digest_in(name: str) -> str | None:
 
 
 def _checked(name: str, expected: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same chunks; an error instead of an end if they were not what the name says, so that nothing is stored."""
+    """Yield the same chunks; raise at the end if they were not what the name says, so that nothing is stored."""
     seen = sha256()
     for chunk in chunks:
         seen.update(chunk)

@@ -106,7 +106,7 @@ def listening(hear: Callable[[Any], None]) -> Iterator[None]:
 
 
 def _attached_logger() -> Any:
-    """Return the logger with the handlers of all who listen."""
+    """Return the logger with all handlers attached."""
     logger = _logger()
     while _listeners:
         with suppress(IndexError):  # another thread was faster

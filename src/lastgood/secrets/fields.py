@@ -1,7 +1,7 @@
 """Secrets in text that stand behind the name of a field: `password=…`, `"api_key": "…"`, `--token …`.
 
 Names are searched in the text in lower case (a search that ignores case takes five times as long), values in the
-text itself. Each search looks at a bounded number of characters, and each value is passed over once: linear time.
+text itself. Each search reads a bounded number of characters, and each value is passed over once: linear time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NUMBER = re.compile(r"[0-9]{1,20}+(?![\w.@$!#%^*+/=-])", re.ASCII)
 
 
 class NamedSecrets:
-    """Names of fields whose values are secrets: the usual ones, and those in `more`."""
+    """A matcher of fields whose values are secrets: the usual ones, and those in `more`."""
 
     def __init__(self, more: tuple[str, ...], defaults: bool) -> None:
         exact = "|".join(re.escape(_normal(key)).replace("_", "[-_]") for key in more)

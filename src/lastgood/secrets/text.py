@@ -4,7 +4,7 @@ Here are shapes that nothing else has: a token with its issuer's prefix, a priva
 URL (fields.py has values behind names of fields). Only what is certain is masked: hashes, UUIDs, paths and counts stay,
 because a mask in the wrong place destroys evidence.
 
-Every expression takes linear time. Where one can fail it has looked at a bounded number of characters, or at a run
+Every expression takes linear time. Where one can fail it has read a bounded number of characters, or at a run
 in which no other attempt begins; quantifiers are possessive, so that nothing is tried twice.
 """
 
@@ -64,9 +64,9 @@ _KEY_TEXT = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=\\
 
 @cache
 def _shape() -> re.Pattern[str]:
-    """All shapes in one; compiling it takes milliseconds, so that waits until a text may hold one."""
+    """Compile all shapes in one expression; it takes milliseconds, so it waits until a text may hold one."""
     patterns = [_edged(prefix) + rest for prefix, rest in _SHAPES]
-    # A JSON web token has no length to end at: it must not begin again inside of what was looked at.
+    # A JSON web token has no length to end at: it must not begin again inside of what was read.
     patterns.append(_edged("eyJ").replace("(?<![A-Za-z0-9]", "(?<![A-Za-z0-9_-]") + _JWT)
     return re.compile("|".join([*patterns, _BEARER, _BASIC]), re.ASCII)
 
@@ -122,13 +122,13 @@ def _url() -> re.Pattern[str]:
 
 @cache
 def _url_token() -> re.Pattern[str]:
-    """In the place of a user and a password; names of users are shorter, or have no digit."""
+    """Match a token in place of a user and a password; names of users are shorter, or have no digit."""
     return re.compile(r"(?i:https?)://(?P<secret>(?=[^\s/:@?#\"'<>0-9]{0,64}[0-9])[^\s/:@?#\"'<>]{16,}+)@")
 
 
 @cache
 def _key_begins() -> re.Pattern[str]:
-    """A private key up to its end; without an end, as far as there are lines that look like one."""
+    """Match a private key up to its end; without an end, as far as there are lines that look like one."""
     return re.compile(
         r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
         r"(?P<secret>(?:[^-]|-(?!----))*+(?=-----END )"

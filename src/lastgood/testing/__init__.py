@@ -37,4 +37,4 @@ class CatalogConformance(
     AuditConformance,
     CollectionConformance,
 ):
-    """Inherit, and say with `make_catalog` how a fresh, empty catalog is made."""
+    """A suite to inherit: `make_catalog` makes a fresh, empty catalog."""

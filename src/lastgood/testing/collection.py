@@ -316,7 +316,7 @@ class CollectionConformance(CatalogCase):
         return self.save(task_id, blobs=contents).stored.task_number
 
     def _sliced(self, task_id: str = "task") -> tuple[int, bytes]:
-        """A task whose blobs `alpha` and `beta` are parts of another; its number, and that one's digest."""
+        """Make a task whose blobs `alpha` and `beta` are parts of another; its number, and that one's digest."""
         first = self.save(task_id, blobs=(b"alpha", b"beta")).stored
         whole = digest(b"alphabeta")
         slices = [NewSlice(digest(b"alpha"), whole, 0), NewSlice(digest(b"beta"), whole, 5)]
@@ -324,7 +324,7 @@ class CollectionConformance(CatalogCase):
         return first.task_number, whole
 
     def _condemned(self, partition: int) -> dict[bytes, int | None]:
-        """Since when, by content: those of these tests are a letter."""
+        """Return since when each is condemned, by content: those of these tests are a letter."""
         letters = {digest(bytes([letter])): bytes([letter]) for letter in range(256)}
         found = [blob for blob in self.catalog.indexed() if blob.partition == partition]
         return {letters[blob.digest]: blob.condemned for blob in found}

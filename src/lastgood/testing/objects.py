@@ -25,7 +25,7 @@ NAMES = ("a", "packs/9f/9f86d081", "archives/2024-01-01_x.tar", "a-b", "a..b", "
 
 
 class ObjectStoreConformance:
-    """Inherit, and say how a fresh, empty store is made."""
+    """A suite to inherit, and say how a fresh, empty store is made."""
 
     store: ObjectStore
 
@@ -262,7 +262,7 @@ def _in_pieces(data: bytes) -> Iterable[bytes]:
 
 
 def _in_threads(work: Callable[[bytes], None], items: list[bytes]) -> None:
-    """Each item in a thread of its own; what one of them raises is raised here."""
+    """Do the work for each item in a thread of its own; what one of them raises is raised here."""
     failed: list[BaseException] = []
 
     def run(item: bytes) -> None:
