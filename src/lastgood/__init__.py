@@ -58,10 +58,9 @@ if TYPE_CHECKING:
     from lastgood.store import CheckpointPage, Store
     from lastgood.store import open_store as open  # noqa: A004
     from lastgood.task import Task
-    from lastgood.upkeep.checking.report import CheckReport, Finding
     from lastgood.upkeep.collect import Collected
     from lastgood.upkeep.limit import Evicted, Limited
-    from lastgood.upkeep.repairing.report import RepairReport
+    from lastgood.upkeep.report import CheckReport, Finding, RepairReport
     from lastgood.upkeep.usage import CheckpointUsage, TaskUsage, Usage
     from lastgood.work.autosave import Autosave
     from lastgood.work.context import StageContext
@@ -185,7 +184,7 @@ _HOMES = {
     "AppendList": "lastgood.codec.append_list",
     "BranchInfo": "lastgood.model.task",
     "BusyError": "lastgood.errors",
-    "CheckReport": "lastgood.upkeep.checking.report",
+    "CheckReport": "lastgood.upkeep.report",
     "Checkpoint": "lastgood.engine.checkpoint",
     "CheckpointError": "lastgood.errors",
     "CheckpointManager": "lastgood.manager",
@@ -208,7 +207,7 @@ _HOMES = {
     "FileInfo": "lastgood.engine.browse",
     "FilesDiff": "lastgood.engine.difference",
     "FilesPlan": "lastgood.engine.restore_files",
-    "Finding": "lastgood.upkeep.checking.report",
+    "Finding": "lastgood.upkeep.report",
     "ForbiddenError": "lastgood.errors",
     "FormatError": "lastgood.errors",
     "IntegrityError": "lastgood.errors",
@@ -222,7 +221,7 @@ _HOMES = {
     "Recovery": "lastgood.engine.recovery",
     "Redacted": "lastgood.codec.decode",
     "Redaction": "lastgood.secrets.redaction",
-    "RepairReport": "lastgood.upkeep.repairing.report",
+    "RepairReport": "lastgood.upkeep.report",
     "Replayed": "lastgood.spool.replay",
     "Restored": "lastgood.engine.branch",
     "SetAside": "lastgood.spool.replay",

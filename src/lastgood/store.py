@@ -43,12 +43,11 @@ if TYPE_CHECKING:
     from lastgood.spool.replay import Replayed
     from lastgood.spool.spool import Spool, SpoolFigures
     from lastgood.task import Task
-    from lastgood.upkeep.checking.reading import Progress
-    from lastgood.upkeep.checking.report import CheckReport
+    from lastgood.upkeep.check_content import Progress
     from lastgood.upkeep.collect import Collected
     from lastgood.upkeep.collect import Progress as Collecting
     from lastgood.upkeep.limit import Limited
-    from lastgood.upkeep.repairing.report import RepairReport
+    from lastgood.upkeep.report import CheckReport, RepairReport
     from lastgood.upkeep.usage import Usage
 
 
@@ -360,7 +359,7 @@ class Store:
 
     def delete_old_checkpoints(self, task_id: str, keep_count: int, *, owner: str | None = None) -> int:
         """Delete all but the newest `keep_count`; how many. The active head, tagged ones and the last verified stay."""
-        from lastgood.upkeep.retention import select_old
+        from lastgood.upkeep.limit import select_old
 
         owner = self._owner(owner)
         with self._engine.catalog.queue():

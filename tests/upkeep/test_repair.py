@@ -18,9 +18,9 @@ from lastgood.catalog.sqlite import database
 from lastgood.codec.pack import read_index
 from lastgood.model.digest import to_text
 from lastgood.upkeep import repair as repairing
-from lastgood.upkeep.checking.examination import examine
-from lastgood.upkeep.repairing.quarantine import Quarantine
-from lastgood.upkeep.repairing.search import Search
+from lastgood.upkeep.check import examine
+from lastgood.upkeep.quarantine import Quarantine
+from lastgood.upkeep.salvage import BlobSearch
 
 
 @pytest.fixture(scope="module")
@@ -478,7 +478,7 @@ def test_what_was_saved_anew_while_it_was_looked_for_is_not_given_up(store: Path
         pack = pack_file(store)
         aside = pack.rename(store / "aside")
         quarantine = Quarantine(opened.catalog.file)
-        search = Search(opened, found, quarantine)
+        search = BlobSearch(opened, found, quarantine)
         search.run()
         assert len(search.lost()) == 119
         aside.rename(pack)

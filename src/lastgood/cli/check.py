@@ -13,7 +13,7 @@ from lastgood.cli.output import answer, counted, printable, short_id, size_text,
 from lastgood.cli.progress import counting
 from lastgood.errors import IntegrityError
 from lastgood.upkeep.check import check_at
-from lastgood.upkeep.checking.report import CheckReport, Finding, Standing, Use
+from lastgood.upkeep.report import CheckReport, Finding, TaskHealth, Use
 
 MOST_PARTS = 5
 MOST_FINDINGS = 50
@@ -68,7 +68,7 @@ def described(report: CheckReport) -> dict[str, Any]:
         "seed": report.seed,
         "findings": [described_finding(finding) for finding in report.findings],
         "remarks": [described_finding(remark) for remark in report.remarks],
-        "tasks": [msgspec.structs.asdict(standing) for standing in report.standings],
+        "tasks": [msgspec.structs.asdict(health) for health in report.standings],
         "looked_at": msgspec.structs.asdict(report.looked_at),
     }
 
@@ -88,7 +88,7 @@ def _lines(report: CheckReport) -> list[str]:
     if len(report.findings) > MOST_FINDINGS:
         lines.append(f"… and {len(report.findings) - MOST_FINDINGS:,} more; --json has all")
     lines += few([f"note: {printable(remark.sentence)}" for remark in report.remarks])
-    lines += [_standing_line(standing) for standing in report.standings if standing.damaged]
+    lines += [_health_line(health) for health in report.standings if health.damaged]
     seen = report.looked_at
     told = f"{counted(seen.checkpoints, 'checkpoint')}, {counted(seen.blobs, 'blob')}, {counted(seen.packs, 'pack')}"
     if report.depth != "structure":
@@ -124,10 +124,8 @@ def _needed_line(task_id: str, parts: tuple[str, ...], more: int, uses: list[Use
     return f"{printable(task_id)} {where}" + (f": {listed}" if listed else "")
 
 
-def _standing_line(standing: Standing) -> str:
-    head = "its newest checkpoint is whole" if standing.head_intact else "its newest checkpoint is damaged"
-    told = (
-        f"{printable(standing.task_id)}: {standing.damaged:,} of {counted(standing.checkpoints, 'checkpoint')} damaged"
-    )
-    newest = f"go back to {short_id(standing.newest_intact)}" if standing.newest_intact else "nothing to go back to"
-    return f"{told}; {head}" + ("" if standing.head_intact else f"; {newest}")
+def _health_line(health: TaskHealth) -> str:
+    head = "its newest checkpoint is whole" if health.head_intact else "its newest checkpoint is damaged"
+    told = f"{printable(health.task_id)}: {health.damaged:,} of {counted(health.checkpoints, 'checkpoint')} damaged"
+    newest = f"go back to {short_id(health.newest_intact)}" if health.newest_intact else "nothing to go back to"
+    return f"{told}; {head}" + ("" if health.head_intact else f"; {newest}")

@@ -15,7 +15,7 @@ from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import answer, counted, printable, styled
 from lastgood.cli.progress import counting
 from lastgood.errors import IntegrityError
-from lastgood.upkeep.repairing.report import RepairReport
+from lastgood.upkeep.report import RepairReport
 
 
 @subcommand

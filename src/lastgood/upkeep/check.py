@@ -1,28 +1,37 @@
-"""Checking a whole store: by its structure, and if asked by every byte. Changes nothing."""
+"""Checking a whole store: by its structure, and if asked by every byte. Nothing is changed."""
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from lastgood.catalog.contract import Catalog
-from lastgood.catalog.upkeep import STORE, BlobRow, PackRow
+from lastgood.catalog.upkeep import STORE, Audit, BlobRow, PackRow
 from lastgood.catalog.values import FILES
 from lastgood.codec.pack import PackEntry
 from lastgood.errors import FormatError, IntegrityError, InvalidError
-from lastgood.upkeep.checking.blame import attribute, blame_without_catalog
-from lastgood.upkeep.checking.examination import Examination, Pick, database_finding, examine
-from lastgood.upkeep.checking.ledger import Known, Ledger
-from lastgood.upkeep.checking.packs import examine_packs
-from lastgood.upkeep.checking.reading import Progress, read_packs
-from lastgood.upkeep.checking.report import CheckReport, Depth, Finding, LookedAt, Standing
-from lastgood.upkeep.checking.shelf import Reader, Shelf
+from lastgood.upkeep.affected import attribute, attribute_without_catalog
+from lastgood.upkeep.check_catalog import check_derived, check_lineage
+from lastgood.upkeep.check_content import (
+    CheckpointContent,
+    Progress,
+    ReadablePack,
+    check_pack_content,
+    check_packs,
+    find_unmentioned_packs,
+)
+from lastgood.upkeep.inventory import Inventory, read_inventory
+from lastgood.upkeep.report import CheckCounts, CheckReport, Depth, Finding, TaskHealth
+from lastgood.upkeep.snapshot import CatalogSnapshot, KnownCheckpoint, derive, read_snapshot
 
 if TYPE_CHECKING:
     from lastgood.objects.contract import ObjectStore
+
+Pick = Callable[[], bool]
+"""Says of one blob after the other whether it is read."""
 
 
 def check_store(
@@ -34,7 +43,7 @@ def check_store(
     seed: int | None = None,
     progress: Progress | None = None,
 ) -> CheckReport:
-    """What is damaged in a store, who needs it, and what still works. See `Store.check`."""
+    """Find what is damaged in a store, what needs it, and what still works. See `Store.check`."""
     depth, pick, seed = _how_deep(read_data, sample, seed)
     return report(catalog, objects, examine(catalog, objects, depth, pick, progress), depth, seed)
 
@@ -42,24 +51,24 @@ def check_store(
 def report(
     catalog: Catalog, objects: ObjectStore | None, found: Examination, depth: Depth, seed: int | None = None
 ) -> CheckReport:
-    """What an examination found, with who needs it."""
+    """Report what an examination found, with the checkpoints that need it."""
     findings = list(found.findings)
-    if found.shelf.damage or found.packs:
+    if found.inventory.damage or found.packs:
         with catalog.audit() as audit:
-            reader = Reader(found.shelf, audit, objects)
-            findings += attribute(audit, found.ledger, found.shelf, found.packs, reader)
+            read = found.inventory.reader(audit, objects)
+            findings += attribute(audit, found.snapshot, found.inventory, found.packs, read)
     return CheckReport(
         depth=depth,
         findings=tuple(findings),
         remarks=tuple(found.remarks),
-        standings=tuple(_standings(found.ledger, findings)),
+        standings=tuple(_task_health(found.snapshot, findings)),
         looked_at=found.looked_at,
         seed=seed,
     )
 
 
 def check_at(target: str | os.PathLike[str] | None, **how: Any) -> CheckReport:
-    """As `check_store`, also of a store whose database cannot be opened: then of its packs alone."""
+    """Check a store as `check_store` does; if its database cannot be opened, its packs alone."""
     from lastgood.local.location import locate, objects_beside
     from lastgood.objects.local import LocalObjects
     from lastgood.objects.verified import VerifiedObjects
@@ -88,23 +97,23 @@ def _check_packs_alone(
     progress: Progress | None = None,
 ) -> CheckReport:
     depth, pick, seed = _how_deep(read_data, sample, seed)
-    looked_at, shelf = LookedAt(), Shelf()
+    counts, inventory = CheckCounts(), Inventory()
     listed = enumerate(objects.list("packs/"), 1)
-    shelf.packs = {number: PackRow(number, one.name, one.size) for number, one in listed}
-    packs, examined = examine_packs(objects, shelf, looked_at)
-    for pack in examined:
-        shelf.placed |= {entry.blob_id: _row(pack.row, entry) for entry in pack.entries}
+    inventory.packs = {number: PackRow(number, one.name, one.size) for number, one in listed}
+    packs, readable = check_packs(objects, inventory, counts)
+    for pack in readable:
+        inventory.placed |= {entry.blob_id: _row(pack.row, entry) for entry in pack.entries}
     if depth != "structure":
-        packs += read_packs(objects, shelf, examined, looked_at, pick, progress)
+        packs += check_pack_content(objects, inventory, readable, counts, pick, progress)
     return CheckReport(
         depth=depth,
         findings=(
             database_finding(f"{problem} (only packs could be looked at)"),
-            *blame_without_catalog(shelf, packs),
+            *attribute_without_catalog(inventory, packs),
         ),
         remarks=(),
         standings=(),
-        looked_at=looked_at,
+        looked_at=counts,
         seed=seed,
     )
 
@@ -115,7 +124,7 @@ def _row(pack: PackRow, entry: PackEntry) -> BlobRow:
 
 
 def _how_deep(read_data: bool, sample: float | None, seed: int | None) -> tuple[Depth, Pick | None, int | None]:
-    """How much to read, which blobs (None: all), and the seed that chooses them."""
+    """Return how much to read, which blobs (None: all), and the seed that chooses them."""
     if sample is None:
         return ("data" if read_data else "structure"), None, None
     share = float(sample)
@@ -133,24 +142,24 @@ def _how_deep(read_data: bool, sample: float | None, seed: int | None) -> tuple[
     return "sample", lambda: dice.random() < share, seed
 
 
-def _standings(ledger: Ledger, findings: Iterable[Finding]) -> Iterator[Standing]:
+def _task_health(snapshot: CatalogSnapshot, findings: Iterable[Finding]) -> Iterator[TaskHealth]:
     damaged: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
     for use in (use for finding in findings for use in finding.uses):
         damaged[use.owner, use.task_id].add(use.sequence)
-    of_task: defaultdict[int, list[Known]] = defaultdict(list)
-    for known in ledger.checkpoints.values():
+    of_task: defaultdict[int, list[KnownCheckpoint]] = defaultdict(list)
+    for known in snapshot.checkpoints.values():
         if not known.purged and known.row.deleted == 0:
             of_task[known.row.task].append(known)
-    for task in ledger.tasks.values():
+    for task in snapshot.tasks.values():
         if task.number != STORE:
             bad = damaged[task.owner, task.id]
-            branch = ledger.branches.get(task.active_branch)
-            head = branch and ledger.checkpoints.get((task.number, branch.head))
+            branch = snapshot.branches.get(task.active_branch)
+            head = branch and snapshot.checkpoints.get((task.number, branch.head))
             living = of_task[task.number]
             whole = [known for known in living if known.row.sequence not in bad]
-            gone = sum((task.number, sequence) not in ledger.checkpoints for sequence in bad)
+            gone = sum((task.number, sequence) not in snapshot.checkpoints for sequence in bad)
             newest = max(whole, key=lambda known: known.row.sequence, default=None)
-            yield Standing(
+            yield TaskHealth(
                 task.owner,
                 task.id,
                 len(living) + gone,
@@ -158,3 +167,72 @@ def _standings(ledger: Ledger, findings: Iterable[Finding]) -> Iterator[Standing
                 head in whole,
                 newest.row.id if newest else None,
             )
+
+
+# --- the examination ---------------------------------------------------------------------------------------------
+
+
+class Examination:
+    """What was found, before it is asked what needs it. `findings` are about checkpoints and what is derived from them,
+    `packs` about packs; the inventory has what is wrong with blobs. `lost`: how many acknowledged commits are gone."""
+
+    def __init__(self, audit: Audit) -> None:
+        self.looked_at = CheckCounts()
+        self.findings: list[Finding] = []
+        self.packs: list[Finding] = []
+        self.remarks: list[Finding] = []
+        self.snapshot = CatalogSnapshot()
+        self.inventory = Inventory()
+        self.lost = audit.lost
+        if audit.lost:
+            sentence = f"{audit.lost} acknowledged commit(s) are gone from the store; what follows is about the rest"
+            self.findings.append(Finding(code="lost_commits", kind="store", name="store", sentence=sentence))
+        self.findings += map(database_finding, audit.problems())
+
+
+def examine(
+    catalog: Catalog, objects: ObjectStore | None, depth: Depth, pick: Pick | None, progress: Progress | None
+) -> Examination:
+    """Look at everything once; change nothing. With `pick` those blobs are read that it says yes to."""
+    with catalog.audit() as audit:
+        found = Examination(audit)
+        counts, content = found.looked_at, CheckpointContent()
+        found.snapshot = snapshot = read_snapshot(audit, counts, content.add)
+        found.findings += check_lineage(snapshot)
+        found.findings += check_derived(snapshot, derive(snapshot))
+        found.findings += _damaged_states(snapshot, content)
+        found.inventory = inventory = read_inventory(audit, counts, None if depth == "structure" else pick or _always)
+        readable: list[ReadablePack] = []
+        if objects is not None:
+            broken, readable = check_packs(objects, inventory, counts)
+            found.packs += broken
+        content.check(inventory, audit, objects, counts)
+        if audit.unreadable:
+            found.findings.append(database_finding(f"rows of {', '.join(audit.unreadable)} cannot be read"))
+    if objects is not None:  # objects never change: the snapshot is not held while they are read
+        if depth != "structure":
+            found.packs += check_pack_content(objects, inventory, readable, counts, pick, progress)
+        found.remarks += find_unmentioned_packs(objects, inventory)
+    return found
+
+
+def database_finding(problem: str) -> Finding:
+    return Finding(code="database", kind="store", name="database", sentence=f"the database: {problem}")
+
+
+def _always() -> bool:
+    return True
+
+
+def _damaged_states(snapshot: CatalogSnapshot, content: CheckpointContent) -> Iterator[Finding]:
+    for known, how in content.damaged_states:
+        owner, task_id = snapshot.owner_and_task(known.row.task)
+        yield Finding(
+            code="state",
+            kind="checkpoint",
+            name=known.row.id,
+            sentence=f"checkpoint {known.row.id}: {how}",
+            owner=owner,
+            task_id=task_id,
+            uses=(snapshot.use(known, "state"),),
+        )

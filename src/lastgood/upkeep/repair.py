@@ -1,35 +1,40 @@
-"""Repairing a store: books are brought back to what they follow from, damaged content is had again from wherever it
-still is, and what nobody has is given up in the open. All that is changed is copied first, and nothing is invented.
+"""Repairing a store: what is derived is derived again, damaged content is replaced by intact copies, and what has none
+is given up. All that is changed is copied first, and nothing is invented.
 """
 
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lastgood.catalog.contract import Catalog
-from lastgood.catalog.upkeep import Audit, Corrections
+from lastgood.catalog.upkeep import STORE, Audit, Corrections, NameFix, Tombstone
 from lastgood.errors import LostCommitsError, UnavailableError
 from lastgood.local.location import objects_beside
-from lastgood.model.digest import to_text
-from lastgood.upkeep.check import check_store, report
-from lastgood.upkeep.checking.derived import derive
-from lastgood.upkeep.checking.examination import Examination, examine
-from lastgood.upkeep.checking.ledger import Ledger, read_ledger
-from lastgood.upkeep.checking.reading import Progress
-from lastgood.upkeep.checking.report import CheckReport, Finding, LookedAt
-from lastgood.upkeep.checking.shelf import Key
-from lastgood.upkeep.repairing.books import plan_books
-from lastgood.upkeep.repairing.quarantine import Quarantine
-from lastgood.upkeep.repairing.report import Mended, RepairReport
-from lastgood.upkeep.repairing.search import BROKEN, Search
-from lastgood.upkeep.repairing.tombstones import find_tombstones
+from lastgood.model.checkpoint import Placement
+from lastgood.model.digest import SIZE, to_text
+from lastgood.upkeep.check import Examination, check_store, examine, report
+from lastgood.upkeep.check_catalog import (
+    lost_moves,
+    lost_workspaces,
+    unreadable_journals,
+    unreadable_steps,
+    wrong_names,
+)
+from lastgood.upkeep.check_content import Progress
+from lastgood.upkeep.inventory import Key
+from lastgood.upkeep.quarantine import Quarantine
+from lastgood.upkeep.report import CheckCounts, CheckReport, Finding, Mended, RepairReport
+from lastgood.upkeep.salvage import BROKEN, BlobSearch
+from lastgood.upkeep.snapshot import CatalogSnapshot, Derived, KnownCheckpoint, derive, read_snapshot
 
 if TYPE_CHECKING:
     from lastgood.store import Store
 
-_BOOKS = frozenset(("database", "counter", "derived", "key", "tag", "move", "workspace", "step", "journal"))
+UNKNOWN = bytes(SIZE)
+_DERIVED = frozenset(("database", "counter", "derived", "key", "tag", "move", "workspace", "step", "journal"))
 
 
 def repair_store(
@@ -61,7 +66,7 @@ def repair_store(
     sources: dict[Key, str] = {}
     # What a directory held comes to light when it is back: so once more, as long as something is found.
     while True:
-        search = Search(store, found, quarantine)
+        search = BlobSearch(store, found, quarantine)
         search.run()
         _change(store, search, quarantine)
         for name in _emptied(catalog, search.broken):
@@ -84,7 +89,7 @@ def repair_store(
 
 def _require_objects(catalog: Catalog, found: Examination) -> None:
     """A folder that is not mounted is no reason to give up what is in it."""
-    if not found.shelf.packs or catalog.file is None:
+    if not found.inventory.packs or catalog.file is None:
         return
     objects = objects_beside(catalog.file)
     packs = objects / "packs"
@@ -97,12 +102,12 @@ def _require_objects(catalog: Catalog, found: Examination) -> None:
 
 def _foretell(store: Store, found: Examination, before: CheckReport, accept_loss: bool) -> RepairReport:
     """What a repair would do, as far as it can be told without doing it."""
-    search, ledger = Search(store, found, None), found.ledger
+    search, snapshot = BlobSearch(store, found, None), found.snapshot
     search.run()
     lost = {to_text(digest) for _, digest in search.lost()}
-    certain = {("record", known.row.id) for known in ledger.checkpoints.values() if known.damage and known.record}
-    stones = {(*ledger.owner_and_task(stone.task), stone.sequence) for stone in find_tombstones(ledger)}
-    revived = {ledger.owner_and_task(task)[1] for task, _ in plan_books(ledger, derive(ledger))["active"]}
+    certain = {("record", known.row.id) for known in snapshot.checkpoints.values() if known.damage and known.record}
+    stones = {(*snapshot.owner_and_task(stone.task), stone.sequence) for stone in find_tombstones(snapshot)}
+    revived = {snapshot.owner_and_task(task)[1] for task, _ in plan_corrections(snapshot, derive(snapshot))["active"]}
 
     def is_mendable(one: Finding) -> bool:
         if one.blobs or one.code in BROKEN:
@@ -111,7 +116,7 @@ def _foretell(store: Store, found: Examination, before: CheckReport, accept_loss
             return {(use.owner, use.task_id, use.sequence) for use in one.uses} <= stones
         if one.code == "task":
             return one.name in revived
-        return one.code in _BOOKS or (one.code, one.name) in certain or (one.code == "lost_commits" and accept_loss)
+        return one.code in _DERIVED or (one.code, one.name) in certain or (one.code == "lost_commits" and accept_loss)
 
     mended = [one for one in before.findings if is_mendable(one)]
     return RepairReport(
@@ -123,21 +128,21 @@ def _foretell(store: Store, found: Examination, before: CheckReport, accept_loss
     )
 
 
-def _change(store: Store, search: Search, quarantine: Quarantine) -> None:
+def _change(store: Store, search: BlobSearch, quarantine: Quarantine) -> None:
     """Everybody else waits: what books follow from must not change meanwhile."""
     catalog = store.catalog
     with catalog.queue():
         with catalog.audit() as audit:
-            ledger, content = _read_ledger(audit), search.plan(audit)
-        stones = Corrections(tombstones=list(find_tombstones(ledger)))
-        books = Corrections(**plan_books(ledger, derive(ledger)), **content)
+            snapshot, content = _read_snapshot(audit), search.plan(audit)
+        stones = Corrections(tombstones=list(find_tombstones(snapshot)))
+        books = Corrections(**plan_corrections(snapshot, derive(snapshot)), **content)
         if not (stones.is_empty() and books.is_empty()):
             quarantine.copy_catalog()
         if not stones.is_empty():  # with them the books can be told
             catalog.mend(stones, store.actor())
             with catalog.audit() as audit:
-                ledger = _read_ledger(audit)
-            books = Corrections(**plan_books(ledger, derive(ledger)), **content)
+                snapshot = _read_snapshot(audit)
+            books = Corrections(**plan_corrections(snapshot, derive(snapshot)), **content)
         if not books.is_empty():
             catalog.mend(books, store.actor())
         store.log("repair", "")
@@ -150,8 +155,8 @@ def _emptied(catalog: Catalog, packs: Sequence[str]) -> list[str]:
     return [name for name in packs if name not in needed]
 
 
-def _read_ledger(audit: Audit) -> Ledger:
-    return read_ledger(audit, LookedAt(), lambda known, row: None)
+def _read_snapshot(audit: Audit) -> CatalogSnapshot:
+    return read_snapshot(audit, CheckCounts(), lambda known, row: None)
 
 
 def _gone(before: CheckReport, after: CheckReport) -> Iterator[Finding]:
@@ -179,3 +184,150 @@ def _mark(store: Store, after: CheckReport) -> None:
             if stored is not None and stored.verified and not stored.deleted:
                 data = {"verified": False, "problems": [finding.sentence]}
                 store.catalog.attest(stored.owner, [stored.id], "verification", data, store.actor())
+
+
+# --- what is written into the catalog ------------------------------------------------------------------------------
+
+
+def plan_corrections(snapshot: CatalogSnapshot, derived: Derived) -> dict[str, Any]:
+    """Return fields of Corrections: what follows from records and attestations.
+
+    Where checkpoints of a task are gone, its figures are left alone: they cannot be told.
+    """
+    plan: dict[str, Any] = {
+        "checksums": [
+            (*known.number, known.checksum)
+            for known in snapshot.checkpoints.values()
+            if known.record is not None and known.checksum != known.row.checksum
+        ],
+        "marks": [(*number, *marks) for number, marks in derived.marks.items() if marks != _marks(snapshot, number)],
+        "branches": list(_branches(snapshot, derived)),
+        "tasks": list(_tasks(snapshot, derived)),
+        "active": list(_active(snapshot)),
+        "moves": [(move.task, move.number) for move in lost_moves(snapshot)],
+        "workspaces": [(row.task, row.host, row.path) for row in lost_workspaces(snapshot)],
+        "steps": [(step.owner, step.id) for step in unreadable_steps(snapshot)],
+        "journals": [journal.id for journal in unreadable_journals(snapshot)],
+    }
+    for code, rows, expected in (("key", snapshot.keys, derived.keys), ("tag", snapshot.tags, derived.tags)):
+        wrong = wrong_names(snapshot, "key" if code == "key" else "tag", rows, expected)
+        plan[f"{code}s"] = [NameFix(*at, None if number is None else number[1]) for at, number in wrong]
+    return plan
+
+
+def _marks(snapshot: CatalogSnapshot, number: tuple[int, int]) -> tuple[str, int, int, int | None]:
+    row = snapshot.checkpoints[number].row
+    return row.type, row.deleted, row.verified, row.verified_at
+
+
+def _branches(snapshot: CatalogSnapshot, derived: Derived) -> Iterator[tuple[int, int, int, int, int]]:
+    for number, figures in derived.branches.items():
+        row = snapshot.branches[number]
+        if row.task not in snapshot.holed and (row.head, row.version, row.own, row.inherited) != figures:
+            yield number, *figures
+
+
+def _tasks(snapshot: CatalogSnapshot, derived: Derived) -> Iterator[tuple[int, int, int, int]]:
+    """The log is never made shorter: a number that is taken is not given again."""
+    for row in snapshot.tasks.values():
+        figures = derived.tasks[row.number]
+        last_event = max(row.last_event, figures.last_event)
+        stored = row.last_sequence, row.last_event, row.checkpoints
+        if row.number not in snapshot.holed and stored != (figures.last_sequence, last_event, figures.checkpoints):
+            yield row.number, figures.last_sequence, last_event, figures.checkpoints
+
+
+def _active(snapshot: CatalogSnapshot) -> Iterator[tuple[int, int]]:
+    """A task whose active branch is not there goes on with the branch that was advanced last."""
+    for task in snapshot.tasks.values():
+        mine = [row for row in snapshot.branches.values() if row.task == task.number and not row.deleted]
+        if task.number != STORE and mine and task.active_branch not in {row.number for row in mine}:
+            yield task.number, max(mine, key=lambda row: row.head).number
+
+
+def find_tombstones(snapshot: CatalogSnapshot) -> Iterator[Tombstone]:
+    """Make tombstones for checkpoints that are gone, of what their descendants still prove of them.
+
+    A child has its parent's id and checksum; versions on a branch and numbers of the log are dense. Where that leaves
+    more than one answer, there is none. Of one whose child is gone, too, only the place is known: then it is called
+    `lost-…`.
+    """
+    for task in snapshot.tasks.values():
+        present = {
+            known.row.sequence: known for known in snapshot.checkpoints.values() if known.row.task == task.number
+        }
+        holes = [sequence for sequence in range(1, task.last_sequence + 1) if sequence not in present]
+        if task.number and holes and "checkpoints" not in snapshot.unreadable:
+            yield from _Holes(snapshot, task.number, present, holes).fill()
+
+
+class _Holes:
+    """Those of one task."""
+
+    def __init__(
+        self, snapshot: CatalogSnapshot, task: int, present: dict[int, KnownCheckpoint], holes: list[int]
+    ) -> None:
+        self._ledger = snapshot
+        self._task = task
+        self._present = present
+        self._holes = holes
+        told = snapshot.events.get(task, set()) | snapshot.creations.get(task, set())
+        self._untold = sorted(set(range(1, snapshot.tasks[task].last_event + 1)) - told)
+
+    def fill(self) -> Iterator[Tombstone]:
+        links = self._links()
+        for sequence, (branch, version) in self._places().items():
+            event = self._event(sequence)
+            if event is None:
+                continue
+            id_, checksum = links.get((branch, version), (f"lost-{self._task}-{sequence}", UNKNOWN))
+            row = self._ledger.branches[branch]
+            placement = Placement(row.id, sequence, version, event).digest(checksum)
+            yield Tombstone(self._task, sequence, branch, row.owner, id_, version, event, checksum, placement)
+
+    def _links(self) -> dict[tuple[int, int], tuple[str, bytes]]:
+        """Ids and checksums of parents, by branch and version, as their children have them."""
+        found: dict[tuple[int, int], tuple[str, bytes]] = {}
+        places = self._places()
+        for known in self._present.values():
+            record, row = known.record, known.row
+            if record is None or record.parent_id is None or record.parent_checksum is None:
+                continue
+            branch = self._ledger.branches.get(row.branch)
+            at = (row.branch, row.version - 1) if row.version > 1 else branch and places.get(branch.origin)
+            if at is not None:
+                found[at] = record.parent_id, record.parent_checksum
+        return found
+
+    def _places(self) -> dict[int, tuple[int, int]]:
+        """Branch and version of the holes: between two checkpoints of a branch as many are gone as versions are
+        missing, if nobody else's are gone there."""
+        own: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        for known in self._present.values():
+            own[known.row.branch].append((known.row.sequence, known.row.version))
+        found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for branch, placed in own.items():
+            if branch not in self._ledger.branches:
+                continue
+            start = (self._ledger.branches[branch].origin, 0)
+            for (low, before), (high, after) in zip([start, *sorted(placed)], sorted(placed), strict=False):
+                between = [sequence for sequence in self._holes if low < sequence < high]
+                missing = range(before + 1, after)
+                if missing and len(between) == len(missing):
+                    for sequence, version in zip(between, missing, strict=True):
+                        found[sequence].append((branch, version))
+        return {sequence: places[0] for sequence, places in found.items() if len(places) == 1}
+
+    def _event(self, sequence: int) -> int | None:
+        """The number in the log that was its own: the one between its neighbours' that nobody tells of."""
+        low, high = self._bounds(sequence)
+        if high is None:
+            return None
+        near = [n for n in self._holes if self._bounds(n) == (low, high)]
+        free = [event for event in self._untold if low < event < high]
+        return free[near.index(sequence)] if len(near) == len(free) else None
+
+    def _bounds(self, sequence: int) -> tuple[int, int | None]:
+        low = max((known.row.last_event for n, known in self._present.items() if n < sequence), default=0)
+        high = min((known.row.last_event for n, known in self._present.items() if n > sequence), default=None)
+        return low, high

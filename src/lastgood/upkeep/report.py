@@ -1,4 +1,4 @@
-"""What checking a store gives: findings, who is affected by them, and what still works."""
+"""What checking and repairing a store give: findings, the checkpoints that they affect, and what still works."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(use.id for use in self.uses if use.id is not None)
 
 
-class Standing(msgspec.Struct, frozen=True):
+class TaskHealth(msgspec.Struct, frozen=True):
     """What still works of a task: how many checkpoints there should be to go back to, how many of them are damaged or
     gone, whether the newest of the active branch is whole, and the newest of all that is (None: there is none)."""
 
@@ -65,7 +65,7 @@ class Standing(msgspec.Struct, frozen=True):
     newest_intact: str | None
 
 
-class LookedAt(msgspec.Struct):
+class CheckCounts(msgspec.Struct):
     """How much was looked at. `bytes`: of content, as it is stored."""
 
     tasks: int = 0
@@ -86,8 +86,8 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     depth: Depth
     findings: tuple[Finding, ...]
     remarks: tuple[Finding, ...]
-    standings: tuple[Standing, ...]
-    looked_at: LookedAt
+    standings: tuple[TaskHealth, ...]
+    looked_at: CheckCounts
     seed: int | None = None
 
     @property
@@ -98,3 +98,31 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     def damaged_checkpoints(self) -> tuple[str, ...]:
         """Ids, each once, in the order of the findings."""
         return tuple(dict.fromkeys(id_ for finding in self.findings for id_ in finding.checkpoints))
+
+
+class Mended(msgspec.Struct, frozen=True):
+    """Something that is whole again, and how. `name` as in a finding."""
+
+    code: Code
+    name: str
+    sentence: str
+
+
+class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
+    """`accepted`: how many lost commits were given up. `lost`: what could not be mended, with the checkpoints and paths
+    that need it; these are refused. `quarantine`: the folder that has a copy of all that was changed.
+
+    `check` is how the store is now; of a dry run, how it was found.
+    """
+
+    dry_run: bool
+    accepted: int
+    mended: tuple[Mended, ...]
+    lost: tuple[Finding, ...]
+    check: CheckReport
+    quarantine: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Nothing is damaged any more."""
+        return not self.lost

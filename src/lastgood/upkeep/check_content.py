@@ -1,0 +1,279 @@
+"""Whether content is what was stored: packs by their indexes and by every byte, and all that checkpoints lead to."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from lastgood.catalog.upkeep import Audit, CheckpointRow, PackRow
+from lastgood.catalog.values import FILES, Blob
+from lastgood.codec.pack import HEAD_SIZE, HEADER_SIZE, PackEntry, is_head, is_header, read_index, unpack
+from lastgood.codec.pieces import Reference, is_plain
+from lastgood.engine.walk import TREE, Walk, companion_references, state_references, tree_references
+from lastgood.errors import CheckpointError, IntegrityError, NotFoundError
+from lastgood.objects.contract import ObjectStore
+from lastgood.upkeep.inventory import Inventory
+from lastgood.upkeep.report import CheckCounts, Code, Finding
+from lastgood.upkeep.snapshot import KnownCheckpoint
+
+WINDOW = 8 << 20
+THREADS = 2  # hashing lets others have Python meanwhile: no gain for blobs of 6 KB, much for those of 1 MB
+WAITING = 2 * THREADS  # windows in memory at once
+
+Progress = Callable[[int, int], None]
+"""Called with how many bytes were read, and how many there are to read."""
+
+
+# --- what checkpoints lead to -------------------------------------------------------------------------------------
+
+
+class CheckpointContent:
+    """What all checkpoints refer to, gathered as they are read; each blob that refers to others is read once."""
+
+    def __init__(self) -> None:
+        self.damaged_states: list[tuple[KnownCheckpoint, str]] = []
+        """Checkpoints whose state does not begin as it should, and how."""
+        self._references: defaultdict[int, dict[Reference, None]] = defaultdict(dict)
+
+    def add(self, known: KnownCheckpoint, row: CheckpointRow) -> None:
+        if known.record is None:
+            return
+        self._references[FILES] |= dict.fromkeys(tree_references(known.record))
+        self._references[row.task] |= dict.fromkeys(reference for _, reference in companion_references(known.record))
+        try:
+            self._references[row.task] |= dict.fromkeys(state_references(known.record, state_root(row)))
+        except IntegrityError as error:
+            self.damaged_states.append((known, str(error)))
+
+    def check(self, inventory: Inventory, audit: Audit, objects: ObjectStore | None, counts: CheckCounts) -> None:
+        """Read what refers to more, and note what is missing or damaged in the inventory."""
+
+        def note_malformed(partition: int, reference: Reference, error: IntegrityError) -> None:
+            key = partition, reference[1:]
+            if partition != FILES:
+                inventory.note_damage(key, "blob_damaged", "is not well formed")
+            else:
+                counts.trees += reference[:1] == TREE
+                what = "directory" if reference[:1] == TREE else "list of chunks"
+                inventory.note_damage(key, "tree", f"is no {what}: {error}")
+
+        walk = Walk(inventory.reader(audit, objects), note_malformed, changes_only=True)
+        for partition in sorted(self._references, key=lambda number: (number == FILES, number)):
+            references = self._references[partition]
+            inventory.require(partition, (one[1:] for one in references if is_plain(one)), audit)
+            for visit in walk.follow(partition, references):
+                counts.trees += partition == FILES and visit.reference[:1] == TREE
+                inventory.require(partition, (one[1:] for one in visit.below if is_plain(one)), audit)
+
+
+def state_root(row: CheckpointRow) -> Blob | None:
+    """Return the root of a checkpoint's state, which lies in its row."""
+    if row.root is None or row.root_size is None or row.encoding is None:
+        return None
+    return Blob(b"", row.root_size, row.encoding, row.root)
+
+
+# --- packs by their indexes ---------------------------------------------------------------------------------------
+
+
+class ReadablePack(NamedTuple):
+    """A pack that can be read: what its index says it holds, or else the catalog."""
+
+    row: PackRow
+    entries: Sequence[PackEntry]
+    has_index: bool
+
+
+def check_packs(
+    objects: ObjectStore, inventory: Inventory, counts: CheckCounts
+) -> tuple[list[Finding], list[ReadablePack]]:
+    """Check packs by their sizes and indexes alone; return what is wrong, and those that can be read."""
+    findings: list[Finding] = []
+    readable: list[ReadablePack] = []
+    by_pack = inventory.by_pack()
+    for pack in inventory.packs.values():
+        counts.packs += 1
+        placed = by_pack.get(pack.number, [])
+        found = _check_pack(objects, inventory, pack, placed)
+        if isinstance(found, Finding):
+            findings.append(found)
+            size = _size(objects, pack.name)
+            for entry in placed:
+                if entry.position + entry.length > size:
+                    inventory.note_damage((FILES, entry.blob_id), "blob_missing", "is gone with its pack", pack.name)
+            readable.append(
+                ReadablePack(pack, [entry for entry in placed if entry.position + entry.length <= size], False)
+            )
+        else:
+            readable.append(found)
+    return findings, readable
+
+
+def find_unmentioned_packs(objects: ObjectStore, inventory: Inventory) -> Iterator[Finding]:
+    """Find packs that the catalog does not have: work in progress, or what an interrupted save has left."""
+    known = {pack.name for pack in inventory.packs.values()}
+    for listed in objects.list("packs/"):
+        if listed.name not in known:
+            sentence = f"the pack {listed.name} ({listed.size:,} bytes) belongs to no checkpoint; it is no damage"
+            yield pack_finding("pack_unmentioned", listed.name, sentence)
+
+
+def _check_pack(
+    objects: ObjectStore, inventory: Inventory, pack: PackRow, placed: Sequence[PackEntry]
+) -> Finding | ReadablePack:
+    try:
+        size = objects.size(pack.name)
+    except NotFoundError:
+        return pack_finding("pack_missing", pack.name, f"the pack {pack.name} is gone")
+    except CheckpointError as error:
+        return _unreadable(pack, error)
+    if size != pack.size:
+        sentence = f"the pack {pack.name} has {size:,} bytes; it was stored with {pack.size:,}"
+        return pack_finding("pack_size", pack.name, sentence)
+    try:
+        index = read_index(partial(objects.get, pack.name), size)
+    except IntegrityError:
+        sentence = f"the index of the pack {pack.name} is damaged; its blobs may be whole"
+        return pack_finding("pack_index", pack.name, sentence)
+    except CheckpointError as error:
+        return _unreadable(pack, error)
+    held = {entry.blob_id: entry for entry in index.entries}
+    for entry in placed:
+        if held.get(entry.blob_id) != entry:
+            inventory.note_damage(
+                (FILES, entry.blob_id), "blob_place", "does not lie where the catalog says", pack.name
+            )
+    return ReadablePack(pack, index.entries, True)
+
+
+def _unreadable(pack: PackRow, error: CheckpointError) -> Finding:
+    return pack_finding("pack_unreadable", pack.name, f"the pack {pack.name} cannot be read: {error}")
+
+
+def _size(objects: ObjectStore, name: str) -> int:
+    try:
+        return objects.size(name)
+    except CheckpointError:
+        return 0
+
+
+def pack_finding(code: Code, name: str, sentence: str) -> Finding:
+    return Finding(code=code, kind="pack", name=name, sentence=sentence)
+
+
+# --- packs by every byte ------------------------------------------------------------------------------------------
+
+
+def check_pack_content(
+    objects: ObjectStore,
+    inventory: Inventory,
+    readable: Sequence[ReadablePack],
+    counts: CheckCounts,
+    pick: Callable[[], bool] | None,
+    progress: Progress | None,
+) -> list[Finding]:
+    """Read packs front to back, each blob once; return what is wrong with packs, and note damaged blobs.
+
+    With `pick` those blobs are read that it says yes to.
+    """
+    packs = [_picked(pack, pick) for pack in readable]
+    total = sum(entry.length for pack in packs for entry in pack.entries)
+    done = counts.bytes_read
+    strays: Counter[str] = Counter()
+    if pick is None:
+        strays.update(pack.row.name for pack in packs if pack.has_index and not _begins_right(objects, pack.row.name))
+    for pack, window, outcome in _check_all(objects, packs):
+        strays[pack.row.name] += outcome.stray
+        for entry in outcome.damaged:
+            placed = inventory.placed.get(entry.blob_id)
+            if placed is not None and placed.pack == pack.row.number:
+                inventory.note_damage((FILES, entry.blob_id), "blob_damaged", "is not what was stored", pack.row.name)
+            else:  # it lies elsewhere, too, and is read from there
+                strays[pack.row.name] += 1
+        counts.blobs_read += len(window)
+        counts.bytes_read += sum(entry.length for entry in window)
+        if progress is not None:
+            progress(counts.bytes_read - done, total)
+    return [
+        pack_finding("pack_damaged", name, f"the pack {name} has damaged bytes that no checkpoint needs")
+        for name, count in strays.items()
+        if count
+    ]
+
+
+def _check_all(
+    objects: ObjectStore, packs: Sequence[ReadablePack]
+) -> Iterator[tuple[ReadablePack, list[PackEntry], _Outcome]]:
+    """Windows of all packs in order, a few of them at once."""
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+    waiting: deque[tuple[ReadablePack, list[PackEntry], Future[_Outcome]]] = deque()
+    with ThreadPoolExecutor(THREADS, "lastgood check") as pool:
+        for pack in packs:
+            for window in _windows(pack.entries):
+                waiting.append((pack, window, pool.submit(_check_window, objects, pack, window)))
+                if len(waiting) >= WAITING:
+                    first, looked, future = waiting.popleft()
+                    yield first, looked, future.result()
+        for first, looked, future in waiting:
+            yield first, looked, future.result()
+
+
+def _picked(pack: ReadablePack, pick: Callable[[], bool] | None) -> ReadablePack:
+    return pack if pick is None else pack._replace(entries=[entry for entry in pack.entries if pick()])
+
+
+class _Outcome(NamedTuple):
+    """`stray`: how many heads of entries are not as they were written; what is read does not depend on them."""
+
+    damaged: list[PackEntry]
+    stray: int
+
+
+def _check_window(objects: ObjectStore, pack: ReadablePack, window: Sequence[PackEntry]) -> _Outcome:
+    start, last = window[0].position - HEAD_SIZE, window[-1]
+    try:
+        data = memoryview(objects.get(pack.row.name, start, last.position + last.length - start))
+    except CheckpointError:
+        if len(window) == 1:
+            return _Outcome(list(window), 0)
+        outcomes = [_check_window(objects, pack, [entry]) for entry in window]
+        return _Outcome([entry for one in outcomes for entry in one.damaged], 0)
+    damaged, stray = [], 0
+    for entry in window:
+        at = entry.position - start
+        stray += pack.has_index and not is_head(data[at - HEAD_SIZE : at], entry)
+        if not _is_content(data[at : at + entry.length], entry):
+            damaged.append(entry)
+    return _Outcome(damaged, stray)
+
+
+def _is_content(stored: memoryview, entry: PackEntry) -> bool:
+    try:
+        unpack(entry, bytes(stored))
+    except IntegrityError:
+        return False
+    return True
+
+
+def _windows(entries: Sequence[PackEntry]) -> Iterator[list[PackEntry]]:
+    """Entries that are read at once: they lie beside each other, and are not too many bytes."""
+    window: list[PackEntry] = []
+    for entry in entries:
+        if window:
+            end = window[-1].position + window[-1].length
+            if entry.position - HEAD_SIZE != end or end - window[0].position > WINDOW:
+                yield window
+                window = []
+        window.append(entry)
+    if window:
+        yield window
+
+
+def _begins_right(objects: ObjectStore, name: str) -> bool:
+    try:
+        return is_header(objects.get(name, 0, HEADER_SIZE))
+    except CheckpointError:
+        return False

@@ -1,0 +1,251 @@
+"""The search for what is damaged or gone, in all places that may still have it. All that is found is checked."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lastgood.catalog.upkeep import Audit, SliceRow
+from lastgood.catalog.values import FILES, Blob, NewPack, PackedBlob
+from lastgood.codec.compress import compress
+from lastgood.codec.pack import PackEntry, read_index, rebuild_index, unpack
+from lastgood.engine.blob_reader import BlobReader
+from lastgood.engine.draft import PackDraft
+from lastgood.errors import CheckpointError
+from lastgood.local.process import this_process
+from lastgood.model.digest import digest
+from lastgood.objects.contract import ObjectStore
+from lastgood.upkeep.check import Examination
+from lastgood.upkeep.inventory import Inventory, Key
+from lastgood.upkeep.quarantine import Quarantine, kept_packs
+
+if TYPE_CHECKING:
+    from lastgood.store import Store
+
+Take = Callable[[Key, bytes, str], None]
+"""Called with a blob that was found, its bytes, and where."""
+BROKEN = frozenset(("pack_index", "pack_size", "pack_damaged"))
+"""Packs that are put aside when what is whole in them lies elsewhere."""
+_UNMENDABLE = frozenset(("tree",))
+"""What is exactly as it was stored, and was no good then."""
+
+
+class BlobSearch:
+    """What is damaged, and what of it was found again, where. Without a `quarantine` nothing is written."""
+
+    def __init__(self, store: Store, found: Examination, quarantine: Quarantine | None) -> None:
+        self._store = store
+        self._quarantine = quarantine
+        self._shelf = found.inventory
+        self._ledger = found.snapshot
+        self._draft: PackDraft | None = None
+        self._inline: list[tuple[int, Blob]] = []
+        self._packs: list[NewPack] = []
+        self.sources: dict[Key, str] = {}
+        self.wanted = {key for key, damage in found.inventory.damage.items() if damage.code not in _UNMENDABLE}
+        hurt = {damage.pack or "" for damage in found.inventory.damage.values() if damage.code == "blob_damaged"}
+        present = {pack.name for pack in found.inventory.packs.values()}
+        self.broken = sorted(({one.name for one in found.packs if one.code in BROKEN} | hurt) & present)
+        self._gone = [one.name for one in found.packs if one.code == "pack_missing"]
+        away = {one.name for one in found.packs if one.code == "pack_unreadable"}
+        self._withheld = {key for key, damage in found.inventory.damage.items() if damage.pack in away}
+
+    def run(self) -> None:
+        """Look everywhere. What was found of files is in a new pack then, durably, and nothing refers to it yet."""
+        try:
+            self._look_everywhere()
+        except BaseException:
+            if self._draft is not None:
+                self._draft.discard()
+            raise
+
+    def _look_everywhere(self) -> None:
+        objects = self._store.filing.objects
+        if objects is not None:
+            files = {digest for partition, digest in self.wanted if partition == FILES}
+            for name, size, entries in find_in_packs(objects, files, set(self.broken)):
+                self._packs.append(NewPack(name, size, [PackedBlob(*entry) for entry in entries]))
+                self.sources |= {(FILES, entry.blob_id): f"the pack {name}" for entry in entries}
+            for name in self.broken:
+                self._salvage(objects, name)
+            for kept in kept_packs(self._store.catalog.file) if self.lost() else ():
+                for listed in kept.list("packs/"):
+                    self._salvage(kept, listed.name)
+        with self._store.catalog.audit() as audit:
+            find_in_catalog(audit, self._shelf, self.lost(), self._take)
+        left = {digest for partition, digest in self.lost() if partition == FILES}
+        for path in self._folders() if left else ():
+            find_in_folder(path, [str(own) for own in self._store.filing.own_paths()], left, self._take)
+            left -= {digest for partition, digest in self.sources if partition == FILES}
+        if self._draft is not None and objects is not None:
+            pack = self._draft.finish()
+            self._store.filing.blobs.adopt(pack.name, self._draft.path)
+            self._packs.append(pack)
+
+    def plan(self, audit: Audit) -> dict[str, Any]:
+        """Fields of a Mending. What somebody has saved anew since it was looked for is not lost any more."""
+        return {
+            "blobs": self._inline,
+            "packs": self._packs,
+            "lost": [key for key in self.lost() if not self._is_back(audit, key)],
+            "retired": [*self.broken, *self._gone],
+        }
+
+    def lost(self) -> list[Key]:
+        """What nobody has. What lies in a pack that cannot be read just now may be whole: it is not given up."""
+        return sorted(self.wanted - self.sources.keys() - self._withheld)
+
+    def _is_back(self, audit: Audit, key: Key) -> bool:
+        partition, id_ = key
+        blob = audit.read(partition, [id_]).get(id_)
+        if blob is None or blob.place is None:
+            return read_part(audit, partition, id_) is not None
+        row = self._shelf.placed.get(id_)
+        pack = None if row is None or row.pack is None else self._shelf.packs[row.pack].name
+        return row is None or blob.place != (pack, row.position, row.length)
+
+    def _salvage(self, objects: ObjectStore, name: str) -> None:
+        """What lies in a broken pack and is whole goes into a new one, so that the broken one can be put aside."""
+        numbers = {row.name: row.number for row in self._shelf.packs.values()}
+        for entry in read_entries(objects, name, salvage=True):
+            key = FILES, entry.blob_id
+            row = self._shelf.placed.get(entry.blob_id)
+            is_here = name in self.broken and row is not None and row.pack == numbers.get(name)
+            if key not in self.sources and (key in self.wanted or is_here):
+                data = read_blob(objects, name, entry)
+                if data is not None:
+                    self._take(key, data, f"what is left of the pack {name}")
+
+    def _take(self, key: Key, data: bytes, where: str) -> None:
+        if key in self.sources:
+            return
+        self.sources[key] = where
+        objects = self._store.filing.objects
+        if objects is not None and key[0] == FILES:
+            if self._quarantine is not None:
+                self._draft = self._draft or PackDraft(objects.draft())
+                self._draft.add(key[1], data)
+            return
+        encoding, stored = compress(data)
+        self._inline.append((key[0], Blob(key[1], len(data), encoding, stored)))
+
+    def _folders(self) -> Iterator[str]:
+        """The workspaces on this host, of every task."""
+        host = this_process().host
+        yield from dict.fromkeys(row.path for row in self._ledger.workspaces if row.host == host)
+
+
+# --- where to look -------------------------------------------------------------------------------------------------
+
+
+def find_in_packs(
+    objects: ObjectStore, wanted: set[bytes], avoided: set[str]
+) -> Iterator[tuple[str, int, list[PackEntry]]]:
+    """Packs that hold some of what is wanted, whole, with the pack's size; those in `avoided` are not looked at."""
+    left = set(wanted)
+    for listed in objects.list("packs/"):
+        if not left:
+            return
+        if listed.name in avoided:
+            continue
+        found = [entry for entry in read_entries(objects, listed.name) if entry.blob_id in left]
+        whole = [entry for entry in found if read_blob(objects, listed.name, entry) is not None]
+        if whole:
+            left -= {entry.blob_id for entry in whole}
+            yield listed.name, listed.size, whole
+
+
+def read_entries(objects: ObjectStore, name: str, *, salvage: bool = False) -> Sequence[PackEntry]:
+    """What a pack holds; with `salvage` what is left of it, each blob read and checked, whatever its index says."""
+    try:
+        read = rebuild_index if salvage else read_index
+        return read(partial(objects.get, name), objects.size(name)).entries
+    except CheckpointError:
+        return [] if salvage else read_entries(objects, name, salvage=True)
+
+
+def read_blob(objects: ObjectStore, name: str, entry: PackEntry) -> bytes | None:
+    try:
+        return unpack(entry, objects.get(name, entry.position, entry.length))
+    except CheckpointError:
+        return None
+
+
+def find_in_catalog(audit: Audit, inventory: Inventory, wanted: Iterable[Key], take: Take) -> None:
+    """Blobs that another task, or a larger blob of the same one, has, too."""
+    wanted = set(wanted)
+    inside: defaultdict[Key, list[SliceRow]] = defaultdict(list)
+    for row in audit.slices() if wanted else ():
+        if (row.partition, row.digest) in wanted:
+            inside[row.partition, row.digest].append(row)
+    names = {row.number: row.digest for row in audit.blobs()} if inside else {}
+    for key in sorted(wanted):
+        for data, where in _elsewhere(audit, inventory, key, inside.get(key, ()), names):
+            if digest(data) == key[1]:
+                take(key, data, where)
+                break
+
+
+def _elsewhere(
+    audit: Audit, inventory: Inventory, key: Key, inside: Iterable[SliceRow], names: Mapping[int, bytes]
+) -> Iterator[tuple[bytes, str]]:
+    partition, id_ = key
+    for other, stored in inventory.stored.items():
+        if other not in (partition, FILES) and id_ in stored:
+            yield read_part(audit, other, id_) or b"", "another task"
+    for row in inside:
+        whole = read_part(audit, partition, names[row.whole]) if row.whole in names else None
+        yield (whole or b"")[row.position : row.position + row.size], "a larger part of the same state"
+
+
+def find_in_folder(path: str, own: Sequence[str], wanted: set[bytes], take: Take) -> None:
+    """Content and directories of a workspace, as a capture would read them now."""
+    from pathlib import Path
+
+    from lastgood.files.capture import capture
+    from lastgood.files.index import StatIndex
+    from lastgood.files.roots import open_roots
+    from lastgood.files.rules.rules import Rules
+    from lastgood.local.process import descriptors
+
+    sink = _Sink(wanted, path, take)
+    try:
+        (root,) = open_roots(path, store=list(own))
+        index = StatIndex(Path(), root.path, "")
+        # A file that this process has open is not looked at: closing it would drop the locks on it.
+        capture(root, Rules.of(root), index, sink, leave=own, is_open=descriptors.is_open_elsewhere)
+    except (CheckpointError, OSError):
+        if sink.failure is not None:
+            raise sink.failure from None
+        # Else the folder is gone, or cannot be read: then it has nothing to give.
+
+
+class _Sink:
+    """Takes what is wanted out of a capture; everything else is as if it were stored."""
+
+    def __init__(self, wanted: set[bytes], path: str, take: Take) -> None:
+        self._wanted = wanted
+        self._path = path
+        self._take = take
+        self.failure: CheckpointError | None = None
+        """What was found could not be taken."""
+
+    def has(self, ids: Sequence[bytes]) -> set[bytes]:
+        return set(ids) - self._wanted
+
+    def put(self, data: bytes) -> bytes:
+        id_ = digest(data)
+        if id_ in self._wanted:
+            try:
+                self._take((FILES, id_), data, f"the files in {self._path}")
+            except CheckpointError as error:
+                self.failure = error
+                raise
+        return id_
+
+
+def read_part(audit: Audit, partition: int, id_: bytes) -> bytes | None:
+    """Return the bytes of a blob that lies in the catalog; None unless they give its id."""
+    return dict(BlobReader(audit.read, None, lambda blob: None).read(partition, [id_])).get(id_)
