@@ -88,7 +88,7 @@ def kinds(old: Node, new: Node) -> list[tuple[bytes, str]]:
 def text(old: Node, new: Node, **options: int) -> bytes:
     blobs = Blobs()
     found = compare_trees(blobs.tree(old), blobs.tree(new), blobs.read)
-    return unified(found, blobs.read, **options).text
+    return unified(found, blobs.read, **options)
 
 
 def write(root: Path, node: Node) -> None:

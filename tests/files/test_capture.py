@@ -1019,7 +1019,7 @@ def test_a_descriptor_is_given_back_through_the_hook(bench: Bench) -> None:
         closed.append(file.st_ino)
         os.close(descriptor)
 
-    bench.capture(close=close)
+    bench.capture(read_files=partial(read_jobs, put=bench.sink.put, close=close))
     assert closed == [(bench.path / "a").stat().st_ino]
 
 

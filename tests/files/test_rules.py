@@ -11,7 +11,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lastgood.errors import InvalidError
 from lastgood.files.rules.rules import MAX_RULES, MAX_TEXT, MAX_WILD, UNREADABLE, RuleLevel, Rules
 
 FOLDERS = (b"a", b"ab", b"b", b"a.b", b"\xff")
@@ -58,14 +57,14 @@ def fill(folder: bytes, depth: int) -> None:
         fill(folder + b"/" + name, depth - 1)
 
 
-def captured(folder: Path, exclude: bytes = b"", extra: tuple[str, ...] = ()) -> set[bytes]:
+def captured(folder: Path, exclude: bytes = b"") -> set[bytes]:
     """The files below `folder` that the rules leave in, found as a scan finds them."""
     root = os.fsencode(folder)
 
     def read(path: bytes) -> bytes | None:
         return Path(os.fsdecode(root + b"/" + path)).read_bytes()
 
-    return set(walk(root, b"", Rules(read, exclude=exclude, extra=extra)))
+    return set(walk(root, b"", Rules(read, exclude=exclude)))
 
 
 def walk(root: bytes, path: bytes, rules: Rules) -> Iterator[bytes]:
@@ -250,15 +249,6 @@ def test_a_lastgoodignore_above_is_stronger_than_a_gitignore_below() -> None:
     assert below.decide(b"cache", True) == "ignored"
 
 
-def test_the_callers_rules_are_the_strongest() -> None:
-    """B1."""
-    assert level(b"", b"!a", extra=["a"]).decide(b"a", False) == "ignored"
-    assert level(b"a", b"a", extra=["!a"]).decide(b"a", False) is None
-    assert level(extra=["\udcff"]).decide(b"\xff", False) == "ignored"
-    with pytest.raises(InvalidError):
-        level(extra=["\ud800"])
-
-
 def test_exclude_of_the_repository_is_the_weakest() -> None:
     """B1."""
     assert level(b"", exclude=b"a").decide(b"a", False) == "ignored"
@@ -365,12 +355,10 @@ def test_a_digest_changes_with_the_rules_here_and_above(one: dict[bytes, bytes],
     assert digests(one, b"x") != digests(other, b"x")
 
 
-def test_a_digest_changes_with_what_the_caller_and_the_repository_say() -> None:
+def test_a_digest_changes_with_what_the_repository_says() -> None:
     """B1."""
-    found = [
-        digests({}, b"", **others)[0] for others in ({}, {"exclude": b"a"}, {"extra": ["a"]}, {"extra": ["a", "b"]})
-    ]
-    assert len(set(found)) == 4
+    found = [digests({}, b"", **others)[0] for others in ({}, {"exclude": b"a"}, {"exclude": b"b"})]
+    assert len(set(found)) == 3
 
 
 def test_rules_that_are_too_many_are_dropped_and_reported() -> None:

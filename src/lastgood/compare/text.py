@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import sha1
-from typing import NamedTuple
 
 from lastgood.compare.lines import Aligned, LineCounts, line_count
 from lastgood.compare.trees import Read, TreeChange, is_binary, read_content
@@ -19,14 +18,7 @@ LARGEST_TEXT = 128 << 20
 """A larger file is not read; the diff says that it differs."""
 
 
-class Unified(NamedTuple):
-    """A unified diff. `left_out`: how many of the changes are not, or not wholly, in `text`."""
-
-    text: bytes
-    left_out: int
-
-
-def unified(changes: Sequence[TreeChange], read: Read, *, max_bytes: int | None = None) -> Unified:
+def unified(changes: Sequence[TreeChange], read: Read, *, max_bytes: int | None = None) -> bytes:
     """Return the whole diff. One longer than `max_bytes` is cut at the end of a line, and a last line says so.
 
     That line begins like a hunk, so that git refuses to apply what is not whole.
@@ -40,8 +32,8 @@ def unified(changes: Sequence[TreeChange], read: Read, *, max_bytes: int | None 
             parts[-1] = parts[-1][: parts[-1].rfind(b"\n", 0, max_bytes - size + len(parts[-1])) + 1]
             counts = max_bytes, len(changes) - index, len(changes)
             parts.append(b"@@ -1 +1 @@ *** cut at %d bytes: %d of %d changes are not wholly shown\n" % counts)
-            return Unified(b"".join(parts), len(changes) - index)
-    return Unified(b"".join(parts), 0)
+            break
+    return b"".join(parts)
 
 
 def section(change: TreeChange, read: Read) -> bytes:

@@ -93,7 +93,7 @@ class FilesDiff:
 
         parts = []
         for name, changes in self._changes:
-            text = unified(changes, self._read, max_bytes=max_bytes).text
+            text = unified(changes, self._read, max_bytes=max_bytes)
             parts.append(b"# %s\n" % name.encode() + text if name and text else text)
         return b"".join(parts)
 

@@ -13,10 +13,10 @@ import msgspec
 from lastgood.errors import CheckpointError, InvalidError, UnavailableError
 from lastgood.files.folders import FolderWalk, Signature, join, split
 from lastgood.files.index import FolderRecord, Newest, StatIndex, encode, find_newest, is_settled, name_others
-from lastgood.files.read import Close, Content, IsOpen, LeftOut, ReadFiles, ReadJob, close_file, read_jobs
+from lastgood.files.read import Content, IsOpen, LeftOut, ReadFiles, ReadJob, read_jobs
 from lastgood.files.scan import Expect, Scan
 from lastgood.files.visit import FolderVisit, dated, demand_files, newest_in
-from lastgood.files.watch import Changed
+from lastgood.files.watch import Changed, Watcher
 from lastgood.model.tree import MODE_BITS, Entry, File, Folder, Left, Link, decode_chunks, encode_tree, is_name
 
 if TYPE_CHECKING:
@@ -35,14 +35,6 @@ class Sink(Protocol):
 
     def put(self, data: bytes) -> bytes:
         """Store a blob, once, and give its id; raises errors of lastgood only."""
-
-
-class Watch(Protocol):
-    """A `Watcher`, as a capture uses it."""
-
-    def add(self, path: bytes, folder: int, /) -> None: ...
-
-    def look(self) -> Changed | None: ...
 
 
 class Captured(NamedTuple):
@@ -74,9 +66,8 @@ def capture(
     read_apart: ReadFiles | None = None,
     expect: Expect | None = None,
     is_open: IsOpen | None = None,
-    close: Close = close_file,
     changed: Changed | None = None,
-    watch: Watch | None = None,
+    watch: Watcher | None = None,
 ) -> Captured:
     """Put the root as it lies there into the sink, as trees and blobs. The index is brought up to date, not saved.
 
@@ -84,11 +75,10 @@ def capture(
     that belong to the store. `trusted`: a tree of this root whose blobs are sure to be stored; what else the index
     knows is checked with `sink.has` and read again when it is missing.
 
-    A file for which `is_open` holds is not opened here, and one that was opened is given back through `close`, since
-    closing a file drops the locks that this process holds on it. Such files go to `read_apart`, and so do SQLite
-    databases and what lies beside them; without it, an open file is unreadable and a database a file like any other.
-    `read_files` reads the others, in other processes perhaps; what has to be read apart it hands back. `expect` gets
-    early what it will be asked for.
+    A file for which `is_open` holds is not opened here, since closing it would drop the locks that this process holds
+    on it. Such files go to `read_apart`, and so do SQLite databases and what lies beside them; without it, an open file
+    is unreadable and a database a file like any other. `read_files` reads the others, in other processes perhaps; what
+    has to be read apart it hands back. `expect` gets early what it will be asked for.
 
     `changed`: all that has changed since the index was last brought up to date; if the trusted tree is the one that
     came of that, only these folders are visited. `watch` gets every folder before it is listed.
@@ -96,7 +86,7 @@ def capture(
     wanted = None if files is None else _name_wanted(files)
     records = index.folders if wanted is None else index.listed
     is_trusted = trusted is not None and b"" in records and records[b""].id == trusted
-    read = read_files or partial(read_jobs, put=sink.put, is_open=is_open, close=close, databases=read_apart is None)
+    read = read_files or partial(read_jobs, put=sink.put, is_open=is_open, databases=read_apart is None)
     began_ns = time.time_ns()
 
     def scan_root(changed: Changed | None) -> tuple[Scan, _Reader, list[LeftOut] | None]:
@@ -133,7 +123,7 @@ def capture(
     return Captured(top.id, top.files, top.size, tuple(skipped), wanted is not None, reader.new_bytes, newest)
 
 
-def _read_until_stable(scan: Scan, reader: _Reader, watch: Watch | None) -> list[LeftOut] | None:
+def _read_until_stable(scan: Scan, reader: _Reader, watch: Watcher | None) -> list[LeftOut] | None:
     """Read, and scan again until nothing has moved meanwhile; return the folders that kept changing.
 
     None when folders came and went meanwhile, when files changed that have other names, or when it is not known what

@@ -74,26 +74,18 @@ Step = Enter | Leave | Remove | PutFile
 class RestorePlan(NamedTuple):
     """A plan of a restore.
 
-    `restored` and `deleted`: the paths that are written, made or changed, and those that go. `kept`: captured now,
-    left out by the target, and so left alone. `announced`: what is written and runs without being asked for (see
-    `is_announced`). `uncaptured`: what is to be written where something may lie that the present tree does not hold;
-    such a step fails if something does, unless it was saved by name. `size`: bytes to write.
+    `restored` and `deleted`: the paths that are written, made or changed, and those that go. `announced`: what is
+    written and runs without being asked for (see `is_announced`). `uncaptured`: what is to be written where something
+    may lie that the present tree does not hold; such a step fails if something does, unless it was saved by name.
+    `size`: bytes to write.
     """
 
     steps: tuple[Step, ...]
     restored: tuple[bytes, ...]
     deleted: tuple[bytes, ...]
-    kept: tuple[bytes, ...]
     announced: tuple[bytes, ...]
     uncaptured: tuple[bytes, ...]
     size: int
-
-    def changes_paths(self) -> list[bytes]:
-        """Return every path on disk that applying may overwrite, change or remove."""
-        overwritten = (step.path for step in self.steps if isinstance(step, PutFile | Remove) and step.old is not None)
-        altered = (step.path for step in self.steps if isinstance(step, Enter) and step.what == "alter")
-        removed = (step.path for step in self.steps if isinstance(step, Leave) and step.remove)
-        return sorted({*overwritten, *altered, *removed, *self.uncaptured})
 
     def touches_folders(self) -> set[bytes]:
         """Return every folder in which applying may change something, those above what comes or goes among them."""
@@ -118,15 +110,13 @@ def make_plan(
 
     IntegrityError for a damaged tree.
     """
-    planner = _Planner(read, partial, only)
     root = _Visit(Enter(b"", b"", "pass"), Leave(b"", b"", None), target, present, saved, False, False)
-    steps = planner.plan(root)
+    steps = _Planner(read, partial, only).plan(root)
     places = [step for step in steps if isinstance(step, PutFile)]
     return RestorePlan(
         steps=tuple(steps),
         restored=tuple(step.path for step in steps if _restores(step)),
         deleted=tuple(step.path for step in steps if _deletes(step)),
-        kept=tuple(planner.kept),
         announced=tuple(step.path for step in places if _is_written(step) and is_announced(step.path)),
         uncaptured=tuple(step.path for step in places if step.hidden and step.old is None),
         size=sum(step.size for step in places),
@@ -180,7 +170,6 @@ class _Planner:
         self._read = read
         self._partial = partial
         self._only = only
-        self.kept: list[bytes] = []
 
     def plan(self, root: _Visit) -> list[Step]:
         """Walk depth first without recursion: a tree may be deeper than Python's stack."""
@@ -211,8 +200,6 @@ class _Planner:
             chosen = visit.chosen or self._only.covers(path)
             hidden = visit.hidden or isinstance(old, Left)
             if isinstance(new, Left):
-                if chosen and old is not None and not isinstance(old, Left):
-                    self.kept.append(path)
                 continue
             below = saved.get(name)
             if isinstance(old, Left) or old is None:

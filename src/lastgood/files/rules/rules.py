@@ -1,9 +1,9 @@
 """Ignore rules: which names of a workspace are captured, read exactly as git reads a `.gitignore`.
 
 Rules hold by strength, weakest first: the repository's info/exclude, every `.gitignore` from the root down, every
-`.lastgoodignore` from the root down, the caller's own. Of the rules that match, the last one decides. A folder that is
-ignored is not entered, so nothing below it can be had back; a `.lastgoodignore` can have back the folder itself. What
-is left and has the name of a secret (secrets.py) is left out, unless a `.lastgoodignore` has it back by that name.
+`.lastgoodignore` from the root down. Of the rules that match, the last one decides. A folder that is ignored is not
+entered, so nothing below it can be had back; a `.lastgoodignore` can have back the folder itself. What is left and has
+the name of a secret (secrets/names.py) is left out, unless a `.lastgoodignore` has it back by that name.
 
 A rule is a route of names from its file's directory down. Routes are followed while directories are entered, so that
 in each directory only single names are compared: whole names and endings by lookup, the rest by expressions in which
@@ -12,12 +12,10 @@ no star is tried twice. The time a name takes is bounded by its length times tha
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Literal, NamedTuple
 from weakref import WeakValueDictionary
 
-from lastgood.errors import InvalidError
 from lastgood.files.folders import join
 from lastgood.files.roots import Root, git_exclude, read_below
 from lastgood.files.rules.automaton import Automaton, RulePosition
@@ -46,23 +44,20 @@ class Rules:
     """A reader of the ignore rules of one root, for one scan in one thread.
 
     `read` gives the content of a file below the root, None when it cannot be read; `exclude` is the text of the
-    repository's info/exclude, `extra` are rules of the caller, stronger than all files.
+    repository's info/exclude.
     """
 
-    def __init__(
-        self, read: Callable[[bytes], bytes | None], *, exclude: bytes = b"", extra: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, read: Callable[[bytes], bytes | None], *, exclude: bytes = b"") -> None:
         self._read = read
         self._levels: WeakValueDictionary[bytes, RuleLevel] = WeakValueDictionary()
         self._parsed: dict[bytes, RuleFile] = {}
-        lines = [_to_bytes(rule) for rule in extra]
-        self._exclude, self._extra = exclude, b"\n".join(lines)
-        self._base = digest(b"".join(map(digest, (_READING, DIGEST, exclude, self._extra))))
+        self._exclude = exclude
+        self._base = digest(b"".join(map(digest, (_READING, DIGEST, exclude))))
 
     @classmethod
-    def of(cls, root: Root, *, extra: Sequence[str] = ()) -> Rules:
+    def of(cls, root: Root) -> Rules:
         """Return the rules that lie in a root."""
-        return cls(lambda path: read_below(root, path, 2 * MAX_TEXT), exclude=git_exclude(root), extra=extra)
+        return cls(lambda path: read_below(root, path, 2 * MAX_TEXT), exclude=git_exclude(root))
 
     def enter(self, path: bytes, names: Collection[bytes]) -> RuleLevel:
         """Return the rules for the names in the directory `path`. Parents are entered first and their levels kept while
@@ -70,7 +65,6 @@ class Rules:
         if not path:
             level = RuleLevel(b"", self._base, MAX_WILD)
             level.stack_git(self._rules_of(EXCLUDE, self._exclude, level))
-            level.stack_extra(self._rules_of(b"", self._extra, level))
         else:
             above, _, name = path.rpartition(b"/")
             parent = self._levels.get(above)
@@ -109,7 +103,7 @@ class RuleLevel:
     still be added below. `remarks`: what is wrong with the files of rules in this directory, by their names.
     """
 
-    __slots__ = ("__weakref__", "_extra", "_git", "_name", "_own", "_spoken", "digest", "remarks", "room")
+    __slots__ = ("__weakref__", "_git", "_name", "_own", "_spoken", "digest", "remarks", "room")
 
     def __init__(self, name: bytes, digest: bytes, room: int) -> None:
         self._name = name
@@ -118,16 +112,11 @@ class RuleLevel:
         self.remarks: dict[bytes, str] = {}
         self._git: tuple[RulePosition, ...] = ()  # the strongest first, here and below
         self._own: tuple[RulePosition, ...] = ()
-        self._extra: tuple[RulePosition, ...] = ()
-        self._spoken: tuple[RulePosition, ...] = ()  # those of own and extra that have secrets back
+        self._spoken: tuple[RulePosition, ...] = ()  # those of own that have secrets back
 
     def decide(self, name: bytes, is_folder: bool) -> Verdict | None:
         """Return why `name` in this directory is left out; None when it is captured."""
-        ignored = None
-        if self._extra or self._own:
-            ignored = _ask(self._extra, name, is_folder)
-            if ignored is None:
-                ignored = _ask(self._own, name, is_folder)
+        ignored = _ask(self._own, name, is_folder)
         had_back = ignored is False
         if ignored is None:
             ignored = _ask(self._git, name, is_folder)
@@ -144,7 +133,6 @@ class RuleLevel:
         level = RuleLevel(name, self.digest, self.room)
         level._git = tuple([place.step(name) for place in self._git])
         level._own = tuple([place.step(name) for place in self._own])
-        level._extra = tuple([place.step(name) for place in self._extra])
         level._spoken = tuple([place.step(name) for place in self._spoken])
         return level
 
@@ -153,10 +141,6 @@ class RuleLevel:
 
     def stack_own(self, rules: Sequence[Rule]) -> None:
         self._own = _stack(rules, self._own)
-        self._spoken = _stack([rule for rule in rules if rule.speaks_of_secret], self._spoken)
-
-    def stack_extra(self, rules: Sequence[Rule]) -> None:
-        self._extra = _stack(rules, self._extra)
         self._spoken = _stack([rule for rule in rules if rule.speaks_of_secret], self._spoken)
 
 
@@ -170,13 +154,6 @@ def _ask(places: tuple[RulePosition, ...], name: bytes, is_folder: bool) -> bool
         if number >= 0:
             return place.rules[number].ignores
     return None
-
-
-def _to_bytes(rule: str) -> bytes:
-    try:
-        return os.fsencode(rule)
-    except UnicodeEncodeError as error:
-        raise InvalidError("an ignore rule has a lone surrogate", hint="it is not valid text") from error
 
 
 class RuleFile(NamedTuple):
