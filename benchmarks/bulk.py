@@ -17,14 +17,16 @@ import apsw
 
 from benchmarks.measure import say
 from lastgood.catalog.contract import Catalog
-from lastgood.catalog.sqlite import attestations, commits
+from lastgood.catalog.relational.commit import commit as commit_checkpoint
+from lastgood.catalog.relational.deletion import attest
+from lastgood.catalog.sqlite.connection import SQLiteConnection
 from lastgood.catalog.sqlite.database import FileDatabase
 from lastgood.catalog.values import Actor, Commit, Committed, NewBranch
 from lastgood.engine.commit import Draft, Ground, Splitters, write_checkpoint
 from lastgood.engine.options import Options
 from lastgood.local.location import locate, make_folder
 from lastgood.model.checkpoint import Head, Record
-from lastgood.model.identity import new_id, now
+from lastgood.model.identity import new_id
 from lastgood.model.task import MAIN
 from lastgood.secrets.redaction import Redaction
 
@@ -135,15 +137,15 @@ class _Bulk:
     committed: Committed
 
     def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
+        self._connection = SQLiteConnection(connection)
 
     def commit(self, commit: Commit, actor: Actor) -> Committed:
         self.record = commit.record
-        self.committed = commits.commit(self._connection, commit, actor, now())
+        self.committed = commit_checkpoint(self._connection, commit, actor)
         return self.committed
 
     def verify(self, checkpoint_id: str) -> None:
-        attestations.attest(self._connection, USER, checkpoint_id, "verification", {"verified": True}, Actor(USER))
+        attest(self._connection, USER, checkpoint_id, "verification", {"verified": True}, Actor(USER))
 
 
 def _rate(start: float, made: int) -> str:

@@ -72,12 +72,12 @@ BUGS = (
         "create",
         (
             Change(
-                "catalog/sqlite/creation.py",
+                "catalog/sqlite/migration.py",
                 "        connection = create_connection(fresh)\n",
                 "        connection = create_connection(path)\n",
             ),
             Change(
-                "catalog/sqlite/creation.py",
+                "catalog/sqlite/migration.py",
                 "            connection.close()\n",
                 "            connection.close()\n            return\n",
             ),
@@ -120,13 +120,14 @@ BUGS = (
         "steer a session",
         (
             Change(
-                "catalog/sqlite/catalog.py",
-                "        return self._database.write(lambda connection: "
-                "commits.commit(connection, commit, actor, self._clock()))\n",
+                "catalog/relational/catalog.py",
+                "        return self._write(commit_checkpoint, commit, actor)\n",
                 "        import msgspec\n\n"
                 "        apart = msgspec.structs.replace(commit, fulfilled=())\n"
-                "        done = self._database.write(lambda c: commits.commit(c, apart, actor, self._clock()))\n"
-                "        self._database.write(lambda c: requests.meet(c, commit.owner, commit.fulfilled))\n"
+                "        done = self._write(commit_checkpoint, apart, actor)\n"
+                "        for one in commit.fulfilled:\n"
+                "            ending = sessions.ending\n"
+                "            self._write(lambda c: c.run(sessions.SQL.end_request, **ending(c, commit.owner, one)))\n"
                 "        return done\n",
             ),
         ),
@@ -137,12 +138,11 @@ BUGS = (
         "run a pipeline",
         (
             Change(
-                "catalog/sqlite/catalog.py",
-                "        return self._database.write(lambda connection: "
-                "commits.commit(connection, commit, actor, self._clock()))\n",
+                "catalog/relational/catalog.py",
+                "        return self._write(commit_checkpoint, commit, actor)\n",
                 "        import msgspec\n\n"
                 "        apart = msgspec.structs.replace(commit, begins=None)\n"
-                "        done = self._database.write(lambda c: commits.commit(c, apart, actor, self._clock()))\n"
+                "        done = self._write(commit_checkpoint, apart, actor)\n"
                 "        if commit.begins is None:\n"
                 "            return done\n"
                 "        self.begin_step(commit.begins, None)\n"
@@ -199,9 +199,8 @@ BUGS = (
         "be taken over",
         (
             Change(
-                "catalog/sqlite/commits.py",
-                "        check_lease(connection, row[1] if row else leased_branch(connection, commit.lease), "
-                "commit.lease, at)\n",
+                "catalog/relational/commit.py",
+                "        check_holder(connection, holder, commit.lease)\n",
                 "        pass\n",
             ),
         ),
@@ -229,9 +228,9 @@ BUGS = (
         "save inline",
         (
             Change(
-                "catalog/sqlite/catalog.py",
-                "commits.commit(connection, commit, actor, self._clock()))",
-                "commits.commit(connection, commit, actor, self._clock()), durable=False)",
+                "catalog/relational/catalog.py",
+                "self._write(commit_checkpoint, commit, actor)",
+                "self._write_soon(commit_checkpoint, commit, actor)",
             ),
         ),
     ),
@@ -249,7 +248,7 @@ BUGS = (
         "the folders above a new store are not synced",
         "reorder",
         "create",
-        (Change("catalog/sqlite/creation.py", "        _sync_way_to(path.parent)\n", ""),),
+        (Change("catalog/sqlite/migration.py", "        _sync_way_to(path.parent)\n", ""),),
     ),
     Bug(
         "packs are not synced",
@@ -269,9 +268,9 @@ BUGS = (
         "collect",
         (
             Change(
-                "catalog/sqlite/catalog.py",
-                "collection.remove_packs(connection, names))",
-                "collection.remove_packs(connection, names), durable=False)",
+                "catalog/relational/catalog.py",
+                "self._write(collection.remove_packs, names)",
+                "self._write_soon(collection.remove_packs, names)",
             ),
         ),
     ),
@@ -396,8 +395,8 @@ BUGS = (
         "many tasks",
         (
             Change(
-                "catalog/sqlite/commits.py",
-                "earlier = _find_earlier(connection, commit) if commit.may_repeat else None",
+                "catalog/relational/commit.py",
+                "earlier = _find_earlier(commit, found) if commit.may_repeat else None",
                 "earlier = None",
             ),
         ),
@@ -407,7 +406,13 @@ BUGS = (
         "a save does not look whether its parent is the head",
         "crowd",
         "one task",
-        (Change("catalog/sqlite/commits.py", "    if head_id != commit.record.parent_id:", "    if head_id is None:"),),
+        (
+            Change(
+                "catalog/relational/commit.py",
+                "    if head_id != commit.record.parent_id and not commit.append:",
+                "    if head_id is None:",
+            ),
+        ),
         15,
     ),
     Bug(
@@ -429,8 +434,9 @@ BUGS = (
         "file",
         (
             Change(
-                "catalog/sqlite/commits.py",
-                "    if commit.step is not None:\n        take_step(connection, commit.owner, commit.step)\n",
+                "catalog/relational/commit.py",
+                "    if commit.step is not None:\n"
+                '        yield Statement(SESSIONS.end_step, {"owner": commit.owner, "id": commit.step})\n',
                 "",
             ),
         ),

@@ -18,7 +18,7 @@ from tests.faults import shim
 from tests.faults.planted import Bug, Change, plant
 
 from lastgood import BusyError, UnavailableError
-from lastgood.catalog.sqlite import log
+from lastgood.catalog.sqlite import connection
 from lastgood.spool import database
 from lastgood.spool.database import SpoolDatabase
 from lastgood.spool.log import Log
@@ -84,11 +84,11 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> Non
 
     def pread(*about: Any) -> bytes:
         part = os.pread(*about)
-        monkeypatch.setattr(log, "os", os)
+        monkeypatch.setattr(connection, "os", os)
         act()
         return part
 
-    monkeypatch.setattr(log, "os", SimpleNamespace(pread=pread, pwrite=os.pwrite, fsync=os.fsync))
+    monkeypatch.setattr(connection, "os", SimpleNamespace(pread=pread, pwrite=os.pwrite, fsync=os.fsync))
 
 
 def fail_to_sync(spool: SpoolDatabase) -> None:
@@ -105,7 +105,7 @@ def break_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     def fsync(descriptor: int) -> None:
         raise OSError(errno.EIO, "planted")
 
-    monkeypatch.setattr(log, "os", SimpleNamespace(pread=os.pread, pwrite=os.pwrite, fsync=fsync))
+    monkeypatch.setattr(connection, "os", SimpleNamespace(pread=os.pread, pwrite=os.pwrite, fsync=fsync))
 
 
 def count_rewrites(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -116,7 +116,7 @@ def count_rewrites(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         syncs.append(descriptor)
         os.fsync(descriptor)
 
-    monkeypatch.setattr(log, "os", SimpleNamespace(pread=os.pread, pwrite=os.pwrite, fsync=fsync))
+    monkeypatch.setattr(connection, "os", SimpleNamespace(pread=os.pread, pwrite=os.pwrite, fsync=fsync))
     return syncs
 
 

@@ -20,7 +20,7 @@ from tests.faults.trace import Call, Op, read_trace
 from tests.support.outages import ask_nobody
 
 import lastgood
-from lastgood.catalog.sqlite.log import LONG_PAGES
+from lastgood.catalog.sqlite.connection import LONG_PAGES
 from lastgood.spool import database
 from lastgood.spool.file import SpoolFile
 

@@ -187,6 +187,10 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     of the task that are parts of others now; their own bytes may go, they are read as before. `step`: the open
     step that ends with this commit. `notes` stand in the log before the checkpoint itself.
 
+    `append`: its parent is the head of the branch, whatever that is; with `only_if_active`, or a new branch of a task
+    that is there, of the task's active branch. The fields in `inherited` are that head's then, and it brings all
+    content of its own. What was stored has the record as it came to be.
+
     `file_blobs` and `packs` bring content of files, which is the store's; `relies_on` names what it needs of it beyond
     that and what its parent has, or the checkpoint `base`, which must not be purged. `binding`: the folders that were
     captured. `journal`: the restore of files that ends with this commit. `files_move`: files alone were restored; the
@@ -204,6 +208,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     checksum: bytes
     branch: str | NewBranch
     only_if_active: bool = False
+    append: bool = False
     may_repeat: bool = True
     inherited: Sequence[str] = ()
     root: Blob | None = None

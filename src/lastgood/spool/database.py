@@ -15,9 +15,15 @@ from typing import Any, TypeVar
 
 import apsw
 
-from lastgood.catalog.sqlite.connection import open_connection, open_memory, set_synced, translate, translated_errors
+from lastgood.catalog.sqlite.connection import (
+    LONG_PAGES,
+    open_connection,
+    open_memory,
+    set_synced,
+    translate,
+    translated_errors,
+)
 from lastgood.catalog.sqlite.group import nested_write
-from lastgood.catalog.sqlite.log import LONG_PAGES
 from lastgood.errors import BusyError, CheckpointError, DiskFullError, UnavailableError
 from lastgood.local.fork import hold_for_fork, renew_after_fork
 from lastgood.spool.entry import damaged

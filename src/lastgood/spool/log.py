@@ -10,7 +10,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from lastgood.catalog.sqlite.log import write_again
+from lastgood.catalog.sqlite.connection import write_again
 
 
 class Log:

@@ -6,7 +6,7 @@ from tests.faults import shim
 from tests.faults.scenarios.scenario import Scenario, nothing, packs, save_some, some_state, tune
 from tests.faults.worker import Worker, write_files
 
-from lastgood.catalog.sqlite import database, log
+from lastgood.catalog.sqlite import connection, database
 from lastgood.engine import readers
 
 
@@ -46,7 +46,7 @@ def _save_in_workers(worker: Worker) -> None:
 
 def _save_often(worker: Worker) -> None:
     """SQLite empties its log in between, and closing cuts it to nothing."""
-    tune(log, LONG_PAGES=12)
+    tune(connection, LONG_PAGES=12)
     tune(database, LONG_LIVED_COMMITS=6)
     task = worker.task
     for number in range(3, 11):

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import apsw
 import msgspec
 
-from lastgood.catalog.sqlite.connection import translate
-from lastgood.catalog.sqlite.reading import MAX_SEQUENCE, SHIFT, Row, read_blobs
+from lastgood.catalog.relational.connection import MAX_SEQUENCE, SHIFT, Row
+from lastgood.catalog.relational.records import read_blobs
+from lastgood.catalog.sqlite.connection import SQLiteConnection, translate
 from lastgood.catalog.upkeep import (
     AttestationRow,
     Audit,
@@ -139,13 +140,13 @@ class SQLiteAudit(Audit):
     def read(self, partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
         wanted = list(digests)
         try:
-            return read_blobs(self._connection, partition, wanted)
+            return read_blobs(SQLiteConnection(self._connection), partition, wanted)
         except (apsw.Error, IntegrityError) as error:
             _require_damage(error)
         found: dict[bytes, Blob] = {}
         for digest in wanted:
             try:
-                found |= read_blobs(self._connection, partition, [digest])
+                found |= read_blobs(SQLiteConnection(self._connection), partition, [digest])
             except (apsw.Error, IntegrityError) as error:
                 _require_damage(error)
         return found

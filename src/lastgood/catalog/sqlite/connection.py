@@ -1,4 +1,4 @@
-"""Connections to a catalog file: how they are opened, what is fixed at creation, how their errors read."""
+"""Connections to a catalog file: how they are opened, what is fixed at creation, how their errors read; and its log."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import apsw
 
-from lastgood.catalog.sqlite.log import LONG_PAGES
+from lastgood.catalog.relational.collection import SQL as COLLECTION
+from lastgood.catalog.relational.connection import Row, Statement, Values
+from lastgood.catalog.relational.records import SQL as RECORDS
+from lastgood.catalog.values import FILES
 from lastgood.errors import (
     BusyError,
     CheckpointError,
@@ -22,15 +26,70 @@ from lastgood.errors import (
     IntegrityError,
     UnavailableError,
 )
+from lastgood.model.identity import now
 
 APPLICATION_ID = 0x6C676F64
 PAGE_SIZE = 4096
 RESERVE_BYTES = 8  # where the checksum VFS keeps each page's checksum
 BUSY_MS = 10_000
 NORMAL, FULL, INCREMENTAL = 1, 2, 2
+LONG_PAGES = 1000
+"""A write-ahead log with so many is moved to the database."""
+_LOG_PART = 1 << 20
 
 _vfs_lock = threading.Lock()
 _VFS = "cksmvfs"
+
+
+class SQLiteConnection:
+    """A connection as transactions expect it (relational/connection.py), over one of apsw's."""
+
+    __slots__ = ("_clock", "_raw")
+
+    def __init__(self, raw: apsw.Connection, clock: Callable[[], int] = now) -> None:
+        self._raw = raw
+        self._clock = clock
+
+    def all(self, sql: str, /, **values: Any) -> list[Row]:
+        return self._raw.execute(sql, values).fetchall()
+
+    def one(self, sql: str, /, **values: Any) -> Row | None:
+        found = self._raw.execute(sql, values).fetchall()
+        return found[0] if found else None
+
+    def value(self, sql: str, /, **values: Any) -> Any:
+        return self._raw.execute(sql, values).get
+
+    def run(self, sql: str, /, **values: Any) -> int:
+        self._raw.execute(sql, values)
+        return self._raw.changes()
+
+    def run_many(self, sql: str, many: Iterable[Values], /) -> int:
+        before = self._raw.total_changes()
+        self._raw.executemany(sql, many)
+        return self._raw.total_changes() - before
+
+    def all_many(self, sql: str, many: Iterable[Values], /) -> list[Row]:
+        return self._raw.executemany(sql, many).fetchall()
+
+    def batch(self, statements: Iterable[Statement], /) -> list[list[Row]]:
+        run, run_many = self._raw.execute, self._raw.executemany
+        return [
+            (run(sql, values) if many is None else run_many(sql, many)).fetchall() for sql, values, many in statements
+        ]
+
+    def now(self) -> int:
+        return self._clock()
+
+    def lock_task(self, owner: str, id: str) -> None:
+        """Do nothing: writers are one at a time."""
+
+    def guard_blobs(self, digests: Sequence[bytes]) -> set[bytes]:
+        # Two statements: one would write the row of every blob, condemned or not.
+        values = [{"partition": FILES, "digest": digest} for digest in digests]
+        found = {digest for (digest,) in self.all_many(RECORDS.has_blob, values)}
+        self.run_many(COLLECTION.acquit, (each for each in values if each["digest"] in found))
+        return found
 
 
 def open_connection(path: Path) -> apsw.Connection:
@@ -136,6 +195,27 @@ def _checksum_vfs_file() -> str:
 def set_synced(connection: apsw.Connection, synced: bool) -> None:
     """Whether commits wait for the disk."""
     connection.execute(f"PRAGMA synchronous = {FULL if synced else NORMAL}")
+
+
+def write_again(catalog: Path) -> None:
+    """Make everything in the write-ahead log durable, whatever was tried before. Nobody may write to it meanwhile.
+
+    After a failed fsync Linux takes the pages for written, and the next fsync succeeds without writing them. Commits
+    that did not wait for the disk may be among them: each frame's checksum continues that of the one before, so that a
+    hole in the log would take every later commit with it. So all of it is written again before anything is added.
+    """
+    try:
+        with catalog.with_name(catalog.name + "-wal").open("r+b", buffering=0) as file:
+            position = 0
+            while part := os.pread(file.fileno(), _LOG_PART, position):
+                position += os.pwrite(file.fileno(), part, position)
+            os.fsync(file.fileno())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UnavailableError(
+            "the disk has failed to keep what was written, and fails still", hint="look at the disk and the log"
+        ) from error
 
 
 @contextmanager

@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 import apsw
 
-from lastgood.catalog.sqlite import log
+from lastgood.catalog.relational.connection import counted
+from lastgood.catalog.sqlite import connection as connections
 from lastgood.catalog.sqlite.connection import (
     create_connection,
     open_connection,
@@ -27,11 +28,18 @@ from lastgood.catalog.sqlite.connection import (
     translate,
     translated_errors,
 )
-from lastgood.catalog.sqlite.creation import create_catalog, describe, remove, remove_unfinished
 from lastgood.catalog.sqlite.group import Group, SharedTransaction, Work, Write, nested_write
-from lastgood.catalog.sqlite.migration import Migration, migrate, migrations, pending
+from lastgood.catalog.sqlite.migration import (
+    Migration,
+    create_catalog,
+    describe,
+    migrate,
+    migrations,
+    pending,
+    remove,
+    remove_unfinished,
+)
 from lastgood.catalog.sqlite.queue import Queue
-from lastgood.catalog.sqlite.shapes import counted
 from lastgood.errors import CheckpointError, DiskFullError, IntegrityError, LostCommitsError, UnavailableError
 from lastgood.local.fork import hold_for_fork, renew_after_fork
 from lastgood.model.identity import new_id
@@ -167,7 +175,7 @@ class FileDatabase(Database):
             connection = self._connection()
             self._sync(connection, durable)
             self._transact(connection, batch, durable)
-            if durable and self._local.log_pages[0] >= log.LONG_PAGES:
+            if durable and self._local.log_pages[0] >= connections.LONG_PAGES:
                 self._empty_log(connection, apsw.SQLITE_CHECKPOINT_PASSIVE)
         except (apsw.Error, CheckpointError) as error:
             self._doubt_log(error)
@@ -187,7 +195,7 @@ class FileDatabase(Database):
     def _trust_log(self) -> None:
         """Before anything is added to the log. Only inside a turn."""
         if self._queue.is_doubted():
-            log.write_again(self._path)
+            connections.write_again(self._path)
             self._queue.doubt(False)
 
     def _doubt_log(self, error: Exception) -> None:
@@ -302,7 +310,7 @@ class FileDatabase(Database):
         return int(lost)
 
     def rebuild(self) -> list[str]:
-        from lastgood.catalog.sqlite.rebuilding import rebuild
+        from lastgood.catalog.sqlite.repair import rebuild
 
         path = self._path.with_name(f".{self._path.name}.{new_id()}.new")
         try:

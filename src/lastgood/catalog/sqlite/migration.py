@@ -1,18 +1,23 @@
-"""Numbered migrations, each in a transaction of its own, and which formats this version reads."""
+"""The schema of a catalog file: made in a new one, and brought up to date in an older one, by numbered migrations."""
 
 from __future__ import annotations
 
+import errno
 import functools
+import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import apsw
 
-from lastgood.catalog.sqlite.shapes import misplaced
-from lastgood.errors import FormatError
-from lastgood.model.identity import now
+from lastgood.catalog.relational.connection import misplaced
+from lastgood.catalog.sqlite.connection import create_connection, translated_errors
+from lastgood.errors import CheckpointError, DiskFullError, FormatError, UnavailableError
+from lastgood.model.digest import ALGORITHM
+from lastgood.model.identity import new_id, now
 
 MAJOR = 2
 
@@ -69,3 +74,80 @@ def migrate(connection: apsw.Connection, known: Sequence[Migration]) -> Sequence
             )
             connection.pragma("user_version", migration.number)
     return todo
+
+
+# --- a new file -----------------------------------------------------------------------------------------------------
+
+
+def create_catalog(path: Path, known: Sequence[Migration]) -> None:
+    """A new catalog, whole or not there at all."""
+    fresh = path.with_name(f".{path.name}.{new_id()}.new")
+    try:
+        connection = create_connection(fresh)
+        with translated_errors():
+            migrate(connection, known)
+            describe(connection)
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            connection.close()
+        for leftover in ("-wal", "-shm"):
+            fresh.with_name(fresh.name + leftover).unlink(missing_ok=True)
+        _sync(fresh)
+        _sync_way_to(path.parent)
+        # SQLite makes the log with the first commit, and does not say if its name could not be made durable.
+        os.close(os.open(path.with_name(path.name + "-wal"), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        fresh.rename(path)
+        _sync(path.parent)
+    except OSError as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise _not_created(error) from error
+    finally:
+        for end in ("", "-wal", "-shm"):
+            remove(fresh.with_name(fresh.name + end))
+
+
+def remove(scratch: Path) -> None:
+    with suppress(OSError):  # must not hide what went wrong
+        scratch.unlink(missing_ok=True)
+
+
+def remove_unfinished(path: Path) -> None:
+    """What was left by somebody who was killed while creating or rebuilding. Inside a turn: nobody else is at it."""
+    mine = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f-]{{36}}\.new(-wal|-shm)?")
+    for left in path.parent.iterdir():
+        if mine.fullmatch(left.name):
+            remove(left)
+
+
+def describe(connection: apsw.Connection) -> None:
+    facts = {"store_id": new_id(), "created_at": now(), "blob_id": ALGORITHM}
+    with connection:
+        connection.executemany("INSERT INTO meta VALUES (?, ?)", facts.items())
+        connection.execute("INSERT INTO tasks VALUES (0, '', '', ?, 0, 0, 0, 0)", (facts["created_at"],))
+
+
+def _sync_way_to(folder: Path) -> None:
+    """The folder may have been made a moment ago, by whomever: power loss must not take it away with all that is in it.
+
+    Before the catalog gets its name, so that who finds one need not do this again.
+    """
+    device = folder.stat().st_dev
+    for parent in folder.absolute().parents:
+        if parent.stat().st_dev != device:
+            return
+        with suppress(PermissionError):  # it may be entered and not read, so it was not made for this store
+            _sync(parent)
+
+
+def _not_created(error: OSError) -> UnavailableError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFullError("the disk is full; there is no room for a store", hint="free some space")
+    return UnavailableError("a store cannot be created here", hint="look at the path and its permissions")
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,225 @@
+"""Which branch of a task is active, how it came to be, and which branch's files lie in which folder."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from lastgood.catalog.relational import connection as shapes
+from lastgood.catalog.relational.connection import Connection, Queries, Row, shaped
+from lastgood.catalog.relational.records import (
+    log,
+    read_branch,
+    read_checkpoint_number,
+    read_position,
+    read_task,
+    require_branch,
+    require_task,
+)
+from lastgood.catalog.relational.sessions import carry_lease, check_lease, require_living_branch
+from lastgood.catalog.values import Actor, Binding, Position, StoredCheckpoint
+from lastgood.errors import ConflictError, IntegrityError
+from lastgood.model.checkpoint import Head
+from lastgood.model.journal import Journal, decode_journal, encode_journal
+from lastgood.model.task import TaskInfo
+
+SQL = Queries("branches")
+
+
+class _Move(NamedTuple):
+    number: int
+    from_branch: int
+    to_branch: int
+    undone: int | None
+    before: int | None
+    after: int | None
+
+
+class BranchMove(NamedTuple):
+    """A move of a task to another branch: by whom, the head of the active branch as it was seen, the mover's lease."""
+
+    actor: Actor
+    expects: str | None = None
+    lease: int | None = None
+
+
+# --- moves --------------------------------------------------------------------------------------------------------
+
+
+def activate(connection: Connection, owner: str, branch_id: str, move: BranchMove) -> Position:
+    connection.lock_task(owner, branch_id)
+    branch = require_branch(connection, owner, branch_id)
+    task = require_task(connection, owner, branch.task_id)
+    active = expect_active(connection, task, move.expects)
+    if task.active_branch_id != branch.id:
+        _living_version(connection, branch.number)
+        record_move(connection, task, branch.number)
+        _go(connection, task, active, branch.number, move)
+        log(connection, task.number, branch.number, None, "switched", move.actor, {"from": task.active_branch_id})
+    return _position(connection, owner, task.id)
+
+
+def retrace(connection: Connection, owner: str, task_id: str, way: Literal["undo", "redo"], by: BranchMove) -> Position:
+    """Take the last move back, or make the one again that was taken back last."""
+    connection.lock_task(owner, task_id)
+    task = require_task(connection, owner, task_id)
+    active = expect_active(connection, task, by.expects)
+    if way == "undo":
+        move = _undoable(connection, task)
+        branch, files = move.from_branch, move.before
+        version = _living_version(connection, branch)
+        connection.run(SQL.undo_move, task=task.number, number=move.number, version=version)
+    else:
+        move = _redoable(connection, task)
+        branch, files = move.to_branch, move.after
+        connection.run(SQL.redo_move, task=task.number, number=move.number)
+    _go(connection, task, active, branch, by)
+    kind = "undone" if way == "undo" else "redone"
+    log(connection, task.number, branch, files, kind, by.actor, {"from": task.active_branch_id})
+    return _position(connection, owner, task_id, files)
+
+
+def read_destination(
+    connection: Connection, owner: str, task_id: str, way: Literal["undo", "redo"]
+) -> StoredCheckpoint | None:
+    task = read_task(connection, owner, task_id)
+    if task is None:
+        return None
+    if way == "undo":
+        move = _undoable(connection, task)
+        branch, files = move.from_branch, move.before
+    else:
+        move = _redoable(connection, task)
+        branch, files = move.to_branch, move.after
+    number = connection.value(SQL.head_number, branch=branch) if files is None else files
+    return None if number is None else read_checkpoint_number(connection, number)
+
+
+def record_move(connection: Connection, task: TaskInfo, to_branch: int) -> None:
+    """Record that `to_branch` is about to become the active one. What was undone before cannot be done again."""
+    connection.run(SQL.remove_undone_moves, task=task.number)
+    connection.run(SQL.insert_move, task=task.number, to_branch=to_branch)
+
+
+def expect_active(connection: Connection, task: TaskInfo, head_id: str | None) -> int:
+    """Return the number of the active branch. ConflictError unless its head is `head_id`; None: whatever it is."""
+    branch = read_branch(connection, task.owner, task.active_branch_id)
+    head = branch.head if branch else None
+    if branch is None or (head_id is not None and (head is None or head.id != head_id)):
+        raise moved(task.id, head)
+    return branch.number
+
+
+def active_head(connection: Connection, owner: str, task_id: str) -> Head | None:
+    task = read_task(connection, owner, task_id)
+    branch = read_branch(connection, owner, task.active_branch_id) if task else None
+    return branch.head if branch else None
+
+
+def moved(task_id: str, head: Head | None) -> ConflictError:
+    return ConflictError(
+        f"{task_id!r} has moved on since this handle last saw it",
+        hint="look at error.head, then task.refresh() and try again on top of it",
+        head=head,
+    )
+
+
+def _undoable(connection: Connection, task: TaskInfo) -> _Move:
+    """Return the last move, if it can be taken back."""
+    row = connection.one(SQL.undoable, task=task.number)
+    if row is None:
+        raise ConflictError(f"there is nothing to undo in {task.id!r}", hint="undo takes back restores and switches")
+    move = _Move(*row)
+    _living_version(connection, move.from_branch)
+    return move
+
+
+def _redoable(connection: Connection, task: TaskInfo) -> _Move:
+    """Return the move that was taken back last, if it can be made again."""
+    row = connection.one(SQL.redoable, task=task.number)
+    move = None if row is None else _Move(*row)
+    if move is None or move.undone != _living_version(connection, move.from_branch):
+        raise ConflictError(f"there is nothing to redo in {task.id!r}", hint="a save after an undo ends redoing")
+    _living_version(connection, move.to_branch)
+    return move
+
+
+def _living_version(connection: Connection, branch: int) -> int:
+    """Return the version of a branch that work can go on from."""
+    version: int | None = connection.value(SQL.living_version, branch=branch)
+    if version is None:
+        raise ConflictError(
+            "the branch to go to, or its newest checkpoint, was deleted", hint="`lastgood branch` lists what is left"
+        )
+    return version
+
+
+def _go(connection: Connection, task: TaskInfo, from_branch: int, to_branch: int, move: BranchMove) -> None:
+    check_lease(connection, from_branch, move.lease)
+    if to_branch != from_branch:
+        check_lease(connection, to_branch, None)
+        if move.lease is not None:
+            carry_lease(connection, move.lease, from_branch, to_branch)
+    connection.run(SQL.activate, task=task.number, branch=to_branch)
+
+
+def _position(connection: Connection, owner: str, task_id: str, files: int | None = None) -> Position:
+    position = read_position(connection, owner, task_id)
+    assert position is not None
+    if files is None:
+        return position
+    return msgspec.structs.replace(position, files=connection.value(SQL.checkpoint_id, number=files))
+
+
+# --- folders ------------------------------------------------------------------------------------------------------
+
+
+def read_bound(connection: Connection, owner: str, task_id: str, host: str, path: str) -> str | None:
+    bound: str | None = connection.value(SQL.bound_branch, owner=owner, task_id=task_id, host=host, path=path)
+    return bound
+
+
+def bind(connection: Connection, owner: str, branch_id: str, binding: Binding) -> None:
+    branch, task = require_living_branch(connection, owner, branch_id)
+    connection.run_many(
+        SQL.bind,
+        ({"task": task, "host": binding.host, "path": path, "branch": branch} for path in binding.paths),
+    )
+
+
+def begin_journal(connection: Connection, journal: Journal) -> None:
+    connection.run(
+        SQL.insert_journal,
+        id=journal.id,
+        host=journal.host,
+        owner=journal.owner,
+        task_id=journal.task_id,
+        began_at=journal.began_at,
+        journal=encode_journal(journal),
+    )
+
+
+def read_journals(connection: Connection, host: str) -> list[Journal]:
+    return _journals(connection.all(SQL.journals_of_host, host=host))
+
+
+def end_journal(connection: Connection, journal_id: str) -> None:
+    connection.run(SQL.end_journal, id=journal_id)
+
+
+def read_needed(connection: Connection) -> set[tuple[str, str]]:
+    """Return owner and id of the checkpoints that restores under way go to, or back to, on any host."""
+    found = _journals(connection.all(SQL.all_journals))
+    return {(journal.owner, each) for journal in found for each in (journal.before, journal.chosen)}
+
+
+def _journals(found: list[Row]) -> list[Journal]:
+    return [_journal(row) for row in shaped(found, shapes.JOURNAL)]
+
+
+def _journal(row: Row) -> Journal:
+    try:
+        return decode_journal(row[0])
+    except msgspec.DecodeError as error:
+        raise IntegrityError(f"what is known of the restore {row[1]!r} is damaged") from error

@@ -1,0 +1,306 @@
+"""The catalog's contract over any database that offers a connection: each method is one transaction."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+
+from lastgood.catalog.contract import Catalog
+from lastgood.catalog.relational import branches, collection, deletion, records, sessions
+from lastgood.catalog.relational.commit import commit as commit_checkpoint
+from lastgood.catalog.relational.connection import Connection, key
+from lastgood.catalog.values import (
+    FILES,
+    MAX_PAGE,
+    Actor,
+    AnnouncedPack,
+    Binding,
+    Blob,
+    CheckpointRoot,
+    Commit,
+    Committed,
+    FulfilledRequest,
+    HistoryRange,
+    IndexedBlob,
+    KnownPack,
+    NewPack,
+    Position,
+    SlicedBlob,
+    StoredCheckpoint,
+    StoreInfo,
+)
+from lastgood.model.checkpoint import Attestation, Head
+from lastgood.model.journal import Journal
+from lastgood.model.lease import Lease
+from lastgood.model.request import Request
+from lastgood.model.step import OpenStep, Process
+from lastgood.model.task import BranchInfo, Event, EventKind, TaskInfo
+
+T = TypeVar("T")
+P = ParamSpec("P")
+Work = Callable[Concatenate[Connection, P], T]
+
+
+class RelationalCatalog(Catalog):
+    """A database adds how a transaction is opened, and what only it can do."""
+
+    @abstractmethod
+    def _read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what `work` finds in a snapshot."""
+
+    @abstractmethod
+    def _write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what `work` returns, when all that it did is durable; if it raises, nothing has happened."""
+
+    @abstractmethod
+    def _write_soon(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Write without waiting for the disk: it survives this process, and power loss once a durable write follows."""
+
+    # --- records --------------------------------------------------------------------------------------------------
+
+    def info(self) -> StoreInfo:
+        return self._read(records.read_info)
+
+    def commit(self, commit: Commit, actor: Actor) -> Committed:
+        return self._write(commit_checkpoint, commit, actor)
+
+    def task(self, owner: str, task_id: str) -> TaskInfo | None:
+        return self._read(records.read_task, owner, task_id)
+
+    def tasks(self, owner: str | None, after: int = 0, limit: int = 100) -> list[TaskInfo]:
+        return self._read(records.read_tasks, owner, after, limit)
+
+    def position(self, owner: str, id: str) -> Position | None:
+        return self._read(records.read_position, owner, id)
+
+    def checkpoint(self, owner: str, checkpoint_id: str) -> StoredCheckpoint | None:
+        return self._read(records.read_checkpoint, owner, checkpoint_id)
+
+    def checkpoint_at(self, task: TaskInfo, sequence: int) -> StoredCheckpoint | None:
+        return self._read(records.read_checkpoint_at, task.number, sequence)
+
+    def tagged(self, task: TaskInfo, tag: str) -> StoredCheckpoint | None:
+        return self._read(records.read_checkpoint_at, task.number, tag)
+
+    def find(self, owner: str, prefix: str, limit: int = 2) -> list[str]:
+        return self._read(records.find_ids, owner, prefix, limit)
+
+    def tags(self, task: TaskInfo) -> dict[str, Head]:
+        return self._read(records.read_tags, task.number)
+
+    def checkpoints(
+        self, among: HistoryRange, *, before: int | None = None, limit: int = 100, type: str | None = None
+    ) -> list[StoredCheckpoint]:
+        return self._read(records.read_page, among, before, limit, type)
+
+    def last_verified(self, among: HistoryRange, type: str | None = None) -> StoredCheckpoint | None:
+        found = self._read(records.read_verified, among, None, 1, type)
+        return found[0] if found else None
+
+    def count(self, among: HistoryRange, type: str | None = None) -> int:
+        return self._read(records.count, among, type)
+
+    def root(self, stored: StoredCheckpoint) -> Blob | None:
+        return self._read(records.read_root, key(stored.task_number, stored.placement.sequence))
+
+    def blobs(self, partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
+        return self._read(records.read_blobs, partition, digests)
+
+    def has_blobs(self, partition: int, digests: Iterable[bytes]) -> set[bytes]:
+        return self._read(records.has_blobs, partition, digests)
+
+    def has_files(self) -> bool:
+        return self._read(records.has_any_blob, FILES)
+
+    def attest(
+        self, owner: str, checkpoint_ids: Sequence[str], kind: str, data: dict[str, Any], actor: Actor
+    ) -> list[Attestation]:
+        return self._write(deletion.attest_all, owner, checkpoint_ids, kind, data, actor)
+
+    def attestations(self, owner: str, checkpoint_id: str) -> list[tuple[Attestation, bytes]]:
+        return self._read(records.read_attestations, owner, checkpoint_id)
+
+    def events(self, task: TaskInfo, *, after: int = 0, limit: int = 100) -> list[Event]:
+        return self._read(records.read_events, task.number, after, limit)
+
+    def store_events(self, *, after: int = 0, limit: int = 100) -> list[Event]:
+        return self._read(records.read_events, records.STORE, after, limit)
+
+    def history(self, among: HistoryRange, *, before: int | None = None, limit: int = 100) -> list[Event]:
+        return self._read(records.read_history, among, before, limit)
+
+    # --- branches -------------------------------------------------------------------------------------------------
+
+    def branch(self, owner: str, branch_id: str) -> BranchInfo | None:
+        return self._read(records.read_branch, owner, branch_id)
+
+    def branches(self, task: TaskInfo) -> list[BranchInfo]:
+        return self._read(records.read_branches, task.number, deleted=False)
+
+    def all_branches(self, task: TaskInfo) -> list[BranchInfo]:
+        return self._read(records.read_branches, task.number, deleted=True)
+
+    def activate(
+        self, owner: str, branch_id: str, actor: Actor, *, expects: str | None = None, lease: int | None = None
+    ) -> Position:
+        return self._write(branches.activate, owner, branch_id, branches.BranchMove(actor, expects, lease))
+
+    def undo(
+        self, owner: str, task_id: str, actor: Actor, *, expects: str | None = None, lease: int | None = None
+    ) -> Position:
+        return self._write(branches.retrace, owner, task_id, "undo", branches.BranchMove(actor, expects, lease))
+
+    def redo(
+        self, owner: str, task_id: str, actor: Actor, *, expects: str | None = None, lease: int | None = None
+    ) -> Position:
+        return self._write(branches.retrace, owner, task_id, "redo", branches.BranchMove(actor, expects, lease))
+
+    def destination(self, owner: str, task_id: str, way: Literal["undo", "redo"]) -> StoredCheckpoint | None:
+        return self._read(branches.read_destination, owner, task_id, way)
+
+    def delete_branch(self, owner: str, branch_id: str, actor: Actor) -> int:
+        return self._write(deletion.delete_branch, owner, branch_id, actor)
+
+    # --- steps ----------------------------------------------------------------------------------------------------
+
+    def begin_step(self, step: OpenStep, snapshot: Blob | None, lease: int | None = None) -> None:
+        self._write_soon(sessions.begin_step, step, snapshot, lease)
+
+    def open_step(self, owner: str, step_id: str) -> tuple[OpenStep, Blob | None] | None:
+        return self._read(sessions.read_step, owner, step_id)
+
+    def open_steps(self, owner: str | None, task_id: str | None = None) -> list[OpenStep]:
+        return self._read(sessions.read_steps, owner, task_id)
+
+    def end_step(self, owner: str, step_id: str, kind: EventKind, data: dict[str, Any], actor: Actor) -> None:
+        self._write(sessions.end_step, owner, step_id, kind, data, actor)
+
+    # --- leases ---------------------------------------------------------------------------------------------------
+
+    def acquire_lease(
+        self,
+        owner: str | None,
+        id: str,
+        process: Process,
+        executor: str,
+        seconds: float,
+        actor: Actor,
+        *,
+        over: int | None = None,
+    ) -> Lease:
+        return self._write_soon(sessions.acquire_lease, owner, id, process, executor, seconds, actor, over)
+
+    def renew_lease(self, token: int, seconds: float) -> Lease:
+        return self._write_soon(sessions.renew_lease, token, seconds)
+
+    def release_lease(self, token: int) -> None:
+        self._write_soon(sessions.release_lease, token)
+
+    def lease(self, owner: str | None, id: str) -> Lease | None:
+        return self._read(sessions.read_lease, owner, id)
+
+    # --- requests -------------------------------------------------------------------------------------------------
+
+    def post_request(self, owner: str, request: Request, actor: Actor) -> Request:
+        return self._write(sessions.post_request, owner, request, actor)
+
+    def request(self, owner: str, request_id: str) -> Request | None:
+        return self._read(sessions.read_request, owner, request_id)
+
+    def open_requests(self, owner: str, branch_id: str) -> list[Request]:
+        return self._read(sessions.read_open_requests, owner, branch_id)
+
+    def end_request(
+        self,
+        owner: str,
+        ended: FulfilledRequest,
+        status: Literal["met", "refused"],
+        actor: Actor,
+        *,
+        lease: int | None = None,
+    ) -> None:
+        self._write(sessions.end_request, owner, ended, status, actor, lease)
+
+    # --- folders --------------------------------------------------------------------------------------------------
+
+    def bound(self, owner: str, task_id: str, host: str, path: str) -> str | None:
+        return self._read(branches.read_bound, owner, task_id, host, path)
+
+    def bind(self, owner: str, branch_id: str, binding: Binding) -> None:
+        self._write(branches.bind, owner, branch_id, binding)
+
+    def begin_journal(self, journal: Journal) -> None:
+        self._write(branches.begin_journal, journal)
+
+    def journals(self, host: str) -> list[Journal]:
+        return self._read(branches.read_journals, host)
+
+    def end_journal(self, journal_id: str) -> None:
+        self._write(branches.end_journal, journal_id)
+
+    # --- deletion -------------------------------------------------------------------------------------------------
+
+    def purge(self, owner: str, checkpoint_id: str, actor: Actor) -> None:
+        self._write(deletion.purge, owner, checkpoint_id, actor)
+
+    def delete_task(self, owner: str, task_id: str, actor: Actor) -> int:
+        return self._write(deletion.delete_task, owner, task_id, actor)
+
+    def deleted_before(self, at: int) -> list[tuple[str, str]]:
+        return self._read(deletion.read_deleted, at)
+
+    def purge_all(
+        self,
+        checkpoints: Sequence[tuple[str, str]],
+        actor: Actor,
+        *,
+        spare_tagged: bool = False,
+        deleted_before: int | None = None,
+    ) -> list[str]:
+        limits: dict[str, Any] = {"spare_tagged": spare_tagged, "deleted_before": deleted_before}
+        return self._write(deletion.purge_all, checkpoints, actor, **limits)
+
+    # --- collection -----------------------------------------------------------------------------------------------
+
+    def held(self, after: StoredCheckpoint | None = None, limit: int = MAX_PAGE) -> list[CheckpointRoot]:
+        return self._read(collection.read_held, after, limit)
+
+    def indexed(self, after: int = 0, limit: int = MAX_PAGE) -> list[IndexedBlob]:
+        return self._read(collection.read_indexed, after, limit)
+
+    def lying_in(self, pack: str) -> list[IndexedBlob]:
+        return self._read(collection.read_packed, pack)
+
+    def sliced(self, after: SlicedBlob | None = None, limit: int = MAX_PAGE) -> list[SlicedBlob]:
+        return self._read(collection.read_sliced, after, limit)
+
+    def packs(self) -> list[KnownPack]:
+        return self._read(collection.read_packs)
+
+    def condemn(self, partition: int, digests: Sequence[bytes], at: int) -> None:
+        self._write_soon(collection.condemn, partition, digests, at)
+
+    def acquit(self, partition: int, digests: Sequence[bytes]) -> None:
+        self._write_soon(collection.acquit, partition, digests)
+
+    def remove_blobs(self, partition: int, digests: Sequence[bytes], condemned_before: int) -> int:
+        return self._write_soon(collection.remove_blobs, partition, digests, condemned_before)
+
+    def remove_slices(self, partition: int, digests: Sequence[bytes]) -> int:
+        return self._write_soon(collection.remove_slices, partition, digests)
+
+    def move_blobs(self, pack: NewPack, origin: str) -> None:
+        self._write_soon(collection.move_blobs, pack, origin)
+
+    def remove_packs(self, names: Sequence[str]) -> list[str]:
+        return self._write(collection.remove_packs, names)
+
+    def announce(self, names: Sequence[str], process: Process) -> None:
+        self._write_soon(collection.announce, names, process)
+
+    def withdraw(self, names: Sequence[str]) -> None:
+        self._write_soon(collection.withdraw, names)
+
+    def flights(self) -> list[AnnouncedPack]:
+        return self._read(collection.read_announced)

@@ -1,0 +1,131 @@
+"""Blobs and packs as a whole, page by page, and what garbage collection does to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from lastgood.catalog.relational import connection as shapes
+from lastgood.catalog.relational.connection import Connection, Queries, Row, key, shaped
+from lastgood.catalog.relational.records import SQL as RECORDS
+from lastgood.catalog.relational.records import bounded, read_checkpoints_after
+from lastgood.catalog.values import (
+    FILES,
+    AnnouncedPack,
+    Blob,
+    CheckpointRoot,
+    IndexedBlob,
+    KnownPack,
+    NewPack,
+    SlicedBlob,
+    StoredCheckpoint,
+)
+from lastgood.errors import IntegrityError
+from lastgood.model.step import Process
+
+SQL = Queries("collection")
+
+
+# --- pages --------------------------------------------------------------------------------------------------------
+
+
+def read_held(connection: Connection, after: StoredCheckpoint | None, limit: int) -> list[CheckpointRoot]:
+    number = 0 if after is None else _number(after)
+    found = read_checkpoints_after(connection, number, limit)
+    if not found:
+        return []
+    rows = connection.all(RECORDS.roots_between, low=number + 1, high=_number(found[-1]))
+    roots = {row[0]: Blob(b"", *row[1:]) for row in shaped(rows, shapes.NUMBERED_ROOT)}
+    return [CheckpointRoot(stored, roots.get(_number(stored))) for stored in found]
+
+
+def read_indexed(connection: Connection, after: int, limit: int) -> list[IndexedBlob]:
+    return shaped(connection.all(SQL.blobs_page, after=after, limit=bounded(limit)), list[IndexedBlob])
+
+
+def read_packed(connection: Connection, pack: str) -> list[IndexedBlob]:
+    return shaped(connection.all(SQL.blobs_in_pack, name=pack), list[IndexedBlob])
+
+
+def read_sliced(connection: Connection, after: SlicedBlob | None, limit: int) -> list[SlicedBlob]:
+    partition, digest = (-1, b"") if after is None else after[:2]
+    found = connection.all(SQL.slices_page, partition=partition, digest=digest, limit=bounded(limit))
+    return shaped(found, list[SlicedBlob])
+
+
+def read_packs(connection: Connection) -> list[KnownPack]:
+    return shaped(connection.all(SQL.packs), list[KnownPack])
+
+
+def _number(stored: StoredCheckpoint) -> int:
+    return key(stored.task_number, stored.placement.sequence)
+
+
+# --- blobs --------------------------------------------------------------------------------------------------------
+
+
+def condemn(connection: Connection, partition: int, digests: Sequence[bytes], at: int) -> None:
+    connection.run_many(SQL.condemn, ({"partition": partition, "digest": digest, "at": at} for digest in digests))
+
+
+def acquit(connection: Connection, partition: int, digests: Sequence[bytes]) -> None:
+    connection.run_many(SQL.acquit, ({"partition": partition, "digest": digest} for digest in digests))
+
+
+def remove_blobs(connection: Connection, partition: int, digests: Sequence[bytes], condemned_before: int) -> int:
+    return connection.run_many(
+        SQL.remove_blob,
+        ({"partition": partition, "digest": digest, "before": condemned_before} for digest in digests),
+    )
+
+
+def remove_slices(connection: Connection, partition: int, digests: Sequence[bytes]) -> int:
+    return connection.run_many(SQL.remove_slice, ({"partition": partition, "digest": digest} for digest in digests))
+
+
+# --- packs --------------------------------------------------------------------------------------------------------
+
+
+def move_blobs(connection: Connection, pack: NewPack, origin: str) -> None:
+    connection.run(SQL.insert_pack, name=pack.name, size=pack.size, now=connection.now())
+    connection.run_many(
+        SQL.move_blob,
+        (
+            {
+                "pack": pack.name,
+                "position": entry.position,
+                "length": entry.length,
+                "encoding": entry.encoding,
+                "partition": FILES,
+                "digest": entry.digest,
+                "origin": origin,
+            }
+            for entry in pack.entries
+        ),
+    )
+    withdraw(connection, [pack.name])
+
+
+def remove_packs(connection: Connection, names: Sequence[str]) -> list[str]:
+    return [name for (name,) in connection.all_many(SQL.remove_pack, ({"name": name} for name in names))]
+
+
+def announce(connection: Connection, names: Sequence[str], process: Process) -> None:
+    encoded, now = msgspec.msgpack.encode(process), connection.now()
+    connection.run_many(SQL.announce, ({"name": name, "now": now, "process": encoded} for name in names))
+
+
+def withdraw(connection: Connection, names: Sequence[str]) -> None:
+    connection.run_many(SQL.withdraw, ({"name": name} for name in names))
+
+
+def read_announced(connection: Connection) -> list[AnnouncedPack]:
+    return [_announced(row) for row in connection.all(SQL.announced)]
+
+
+def _announced(row: Row) -> AnnouncedPack:
+    try:
+        return AnnouncedPack(row[0], row[1], msgspec.msgpack.decode(row[2], type=Process))
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise IntegrityError(f"what is known of the pack {row[0]!r} on its way is damaged") from error

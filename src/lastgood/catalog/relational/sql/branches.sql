@@ -1,0 +1,73 @@
+-- Which branch of a task is active, how it came to be, and whose files lie in folders.
+
+-- name: remove_undone_moves
+DELETE FROM moves WHERE task = :task AND undone IS NOT NULL
+
+-- name: insert_move
+INSERT INTO moves (task, number, from_branch, to_branch)
+SELECT task, 1 + coalesce((SELECT max(number) FROM moves m WHERE m.task = t.task), 0), active_branch, :to_branch
+FROM tasks t WHERE task = :task
+
+-- name: insert_files_move
+INSERT INTO moves (task, number, from_branch, to_branch, before, after)
+SELECT :task, 1 + coalesce(max(number), 0), :branch, :branch, :before, :after FROM moves WHERE task = :task
+
+-- name: keep_redo
+UPDATE moves SET undone = :new_version
+WHERE task = :task AND from_branch = :branch AND undone = :old_version
+
+-- name: undoable
+SELECT number, from_branch, to_branch, undone, before, after FROM moves
+WHERE task = :task AND undone IS NULL ORDER BY number DESC LIMIT 1
+
+-- name: redoable
+SELECT number, from_branch, to_branch, undone, before, after FROM moves
+WHERE task = :task AND undone IS NOT NULL ORDER BY number LIMIT 1
+
+-- name: undo_move
+UPDATE moves SET undone = :version WHERE task = :task AND number = :number
+
+-- Files may have changed since the undo. The head has them as they are: there the next undo goes back to.
+-- name: redo_move
+UPDATE moves SET undone = NULL, before = CASE WHEN before IS NULL THEN NULL ELSE
+  (SELECT (b.task << 32) + b.head FROM branches b WHERE b.branch = moves.from_branch) END
+WHERE task = :task AND number = :number
+
+-- name: activate
+UPDATE tasks SET active_branch = :branch WHERE task = :task
+
+-- name: living_version
+SELECT b.version FROM branches b JOIN checkpoints c ON c.number = (b.task << 32) + b.head
+WHERE b.branch = :branch AND b.deleted = 0 AND c.deleted = 0
+
+-- name: head_number
+SELECT (task << 32) + head FROM branches WHERE branch = :branch
+
+-- name: checkpoint_id
+SELECT id FROM checkpoints WHERE number = :number
+
+-- name: bound_branch
+SELECT b.id FROM workspaces w JOIN tasks t USING (task) JOIN branches b USING (branch)
+WHERE t.owner = :owner AND t.id = :task_id AND w.host = :host AND w.path = :path
+
+-- name: binding
+SELECT w.branch, b.id, b.name, b.deleted FROM workspaces w JOIN tasks t USING (task) JOIN branches b USING (branch)
+WHERE t.owner = :owner AND t.id = :task_id AND w.host = :host AND w.path = :path
+
+-- name: bind
+INSERT INTO workspaces (task, host, path, branch) VALUES (:task, :host, :path, :branch)
+ON CONFLICT (task, host, path) DO UPDATE SET branch = excluded.branch
+WHERE workspaces.branch != excluded.branch
+
+-- name: insert_journal
+INSERT INTO journals (id, host, owner, task_id, began_at, journal)
+VALUES (:id, :host, :owner, :task_id, :began_at, :journal)
+
+-- name: journals_of_host
+SELECT journal, id FROM journals WHERE host = :host ORDER BY began_at, id
+
+-- name: all_journals
+SELECT journal, id FROM journals
+
+-- name: end_journal
+DELETE FROM journals WHERE id = :id
