@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lastgood.engine.attest import attest
 from lastgood.engine.branch import NOT_GIVEN
 from lastgood.engine.checkpoint import Checkpoint
-from lastgood.engine.commit import KEPT, Draft
-from lastgood.engine.engine import acting
+from lastgood.engine.commit import Draft
 from lastgood.engine.handle import Handle
 from lastgood.engine.load import find_line
 from lastgood.engine.options import OnFailure, check_on_failure
-from lastgood.engine.save import advance, append, make_draft, proving, save, save_on_top
+from lastgood.engine.save import append, make_draft, proving, save, save_on_top
 from lastgood.model.identity import check_flag, check_name, check_tag, check_type
 from lastgood.model.task import BranchInfo
 from lastgood.observe.log import spanned
 
 if TYPE_CHECKING:
-    from lastgood.catalog.values import FulfilledRequest
     from lastgood.engine.branch import Restored, What
     from lastgood.engine.difference import Difference
     from lastgood.engine.history import Entry
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
     from lastgood.engine.step import OnError, Step
     from lastgood.engine.workspace import Folders, Workspace
     from lastgood.model.evidence import EvidencePack
-    from lastgood.model.request import Request
     from lastgood.store import Store
     from lastgood.work.control import Control
     from lastgood.work.progress import Progress
@@ -233,20 +230,20 @@ class Task:
         """
         from lastgood.work.session import Session
 
-        return Session(self, **how)
+        return Session(self._handle, self, **how)
 
     @property
     def control(self) -> Control:
         """Pause, resume, stop, guide, answer, … the work on this branch, whichever process runs it."""
         from lastgood.work.control import Control
 
-        return Control(self, self._store.task(self.id, owner=self.owner))
+        return Control(self._handle, Handle(self._handle.engine, self._handle.user, self.id, self.owner))
 
     def progress(self) -> Progress | None:
         """How far a pipeline on this branch has come by now, whichever process runs it; None: none is under way."""
         from lastgood.work.progress import current_progress
 
-        return current_progress(self)
+        return current_progress(self._handle.engine, self.owner, self.id)
 
     # --- going back, and aside -----------------------------------------------------------------------------
 
@@ -396,73 +393,9 @@ class Task:
     def store(self) -> Store:
         return self._store
 
-    def without_secrets(self, text: str) -> str:
-        return self._handle.engine.options.redaction.text(text)
-
-    def alert(self, message: str, error: Exception | None, code: str = "step_unsettled") -> None:
-        self._handle.engine.alert(message, self.task_id, error, code=code)
-
-    def take_lease(self, take: Callable[[], int]) -> None:
-        """A session works through this handle from now on. `take` gives its token; whoever saves meanwhile waits."""
-        with self._cursor.lock:
-            self._cursor.lease = take()
-
-    def drop_lease(self, token: int, release: Callable[[], None]) -> None:
-        """That session does not any more. Another one may, whose token this is not."""
-        with self._cursor.lock:
-            if self._cursor.lease == token:
-                self._cursor.lease = None
-            release()
-
-    def advance(
-        self,
-        state: Any = KEPT,
-        *,
-        capture: bool = True,
-        only_if_changed: bool = False,
-        only_on: Checkpoint | None = None,
-        **fields: Any,
-    ) -> Checkpoint:
-        draft = make_draft(state, **fields)
-        return advance(self._handle, draft, capture=capture, only_if_changed=only_if_changed, only_on=only_on)
-
-    def bring_files(self) -> None:
-        """Put the head's files into the workspace, where it is not known to have this branch's."""
-        head, workspace = self.head, self._workspace
-        if workspace is not None and head is not None and head.record.files is not None:
-            bound = workspace.bound(self.owner, self.task_id)
-            if any(branch != self.branch_id for branch in bound):
-                self.restore(head, "files", verify=False, message="brought along")
-
-    def requests(self) -> list[Request]:
-        """What people want of the work on this branch, and nobody did yet."""
-        branch_id = self.branch_id
-        return [] if branch_id is None else self._handle.catalog.open_requests(self.owner, branch_id)
-
-    def end_request(self, ended: FulfilledRequest, status: Literal["met", "refused"]) -> None:
-        """Through the handle of a session: only as long as that holds its lease."""
-        self._handle.catalog.end_request(self.owner, ended, status, acting(self.user), lease=self._cursor.lease)
-
     @_spanned("save")
     def append_draft(self, draft: Draft) -> Checkpoint:
         return save_on_top(self._cursor, draft)
-
-    def rewind(
-        self,
-        checkpoint: Checkpoint | str,
-        what: What = "both",
-        *,
-        paths: Sequence[str] | None = None,
-        present: Any = NOT_GIVEN,
-        verify: bool = True,
-        message: str = "",
-        request: str | None = None,
-    ) -> Restored:
-        """As `restore`, which meets the request of that id at the same moment."""
-        from lastgood.engine.restore import restore
-
-        about: dict[str, Any] = {"paths": paths, "present": present, "verify": verify, "message": message}
-        return restore(self._handle, checkpoint, what, **about, request=request)
 
 
 def _policy(on_failure: OnFailure | None) -> OnFailure | None:

@@ -121,7 +121,7 @@ def test_every_key_of_the_answers_about_work_is_documented(run: Callable[..., An
         task = store.task("work")
         task.save({}, artifacts=[{"name": "prompt", "content": "x"}], control_state="running")
         task.save({}, control_state="waiting_for_input", metadata={"question": QUESTION})
-        HeldLease(store, task.owner, "a program", 0.0).acquire(task.branch_id or "")
+        HeldLease(store._engine, store.user, task.owner, "a program", 0.0).acquire(task.branch_id or "")
         task.control.add_rounds(2, id="open")
     for arguments in (
         ["answer"], ["answer", "work", "yes"], ["guide", "work", "shorter"],

@@ -78,10 +78,9 @@ def test_secrets_are_not_in_alerts(opened: Callable[..., Store], alerts: list[Al
 
 def test_every_alert_of_the_engine_has_a_code_that_is_documented() -> None:
     import ast
-    import inspect
 
     at = {"alert": 2, "send": 3}  # where a code stands that is given by position
-    used = {inspect.signature(lastgood.Task.alert).parameters["code"].default}
+    used: set[str] = set()
     package = Path(lastgood.__file__).parent
     for source in package.rglob("*.py"):
         for call in ast.walk(ast.parse(source.read_text())):

@@ -92,11 +92,10 @@ def _take_over(store: lastgood.Store) -> None:
     assert task.branch_id is not None
     lease = store.catalog.lease(task.owner, task.branch_id)
     assert lease is not None
-    hold = HeldLease(store, task.owner, "another", 30)
-    token = hold.acquire(task.branch_id, over=lease.token).token
-    task.take_lease(lambda: token)
+    hold = HeldLease(store._engine, store.user, task.owner, "another", 30)
+    task._handle.cursor.lease = hold.acquire(task.branch_id, over=lease.token).token
     task.save({"n": 9})
-    task.drop_lease(token, hold.release)
+    hold.drop(task._handle.cursor)
 
 
 def test_a_session_waits_when_its_store_is_away_for_longer_than_its_lease_lasts(

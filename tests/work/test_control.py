@@ -11,7 +11,7 @@ from tests.support.programs import KilledError, Meanwhile, Program, another_host
 
 import lastgood
 from lastgood import ConflictError, ControlError, NotFoundError, Store
-from lastgood.task import Task
+from lastgood.engine.restore import restore
 from lastgood.work.inbox import StandIn
 
 
@@ -185,15 +185,15 @@ def test_a_stand_in_leaves_work_alone_that_is_begun_while_it_looks(
     program: Program, person: lastgood.Control, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """C6: on a restore, too."""
-    rewind, good = Task.rewind, program.task.head
+    good = program.task.head
     assert good is not None
 
-    def begin_first(self: Task, *args: Any, **kwargs: Any) -> Any:
+    def begin_first(*args: Any, **kwargs: Any) -> Any:
         monkeypatch.undo()
         session.__enter__()
-        return rewind(self, *args, **kwargs)
+        return restore(*args, **kwargs)
 
-    monkeypatch.setattr(Task, "rewind", begin_first)
+    monkeypatch.setattr("lastgood.work.control.restore", begin_first)
     session = program.session()
     asked = person.restore(good)
     assert (asked.fulfilled, asked.alive) == (False, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -13,7 +14,6 @@ from tests.support.programs import Meanwhile, Program, another_host
 import lastgood
 from lastgood import Alert, ConflictError, LeaseError, Store, UnavailableError, UnstorableError
 from lastgood.catalog.sqlite.catalog import SQLiteCatalog
-from lastgood.task import Task
 
 
 @pytest.fixture
@@ -34,17 +34,23 @@ def status(person: lastgood.Control, asked: lastgood.RequestResult) -> tuple[str
     return found.status, found.outcome
 
 
+PLACES = {
+    "advance": "lastgood.work.autosave.advance",
+    "end_request": "lastgood.work.requests.end_request",
+    "requests": "lastgood.work.inbox.open_requests",
+}
+
+
 def before(monkeypatch: pytest.MonkeyPatch, name: str, deed: Callable[[], object]) -> None:
-    """Somebody does something just before the work does what is named, the first time."""
-    method, deeds = getattr(Task, name), [deed]
+    """Just before that is called for the first time."""
+    whole: Callable[..., Any] = pkgutil.resolve_name(PLACES[name])
 
-    def interrupted(self: Task, *args: Any, **kwargs: Any) -> Any:
-        for one in deeds:
-            deeds.clear()
-            one()
-        return method(self, *args, **kwargs)
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        monkeypatch.undo()
+        deed()
+        return whole(*args, **kwargs)
 
-    monkeypatch.setattr(Task, name, interrupted)
+    monkeypatch.setattr(PLACES[name], interrupted)
 
 
 def test_restoring_the_same_checkpoint_again_reaches_the_program_again(
@@ -136,7 +142,7 @@ def test_the_work_goes_on_when_what_is_wanted_cannot_be_read_or_kept(
     with program.session() as session:
         asked = person.pause()
         with monkeypatch.context() as patch:
-            patch.setattr(Task, moment, away)
+            patch.setattr(PLACES[moment], away)
             for _ in range(3):
                 session.boundary()
         assert session.control_state == "running"

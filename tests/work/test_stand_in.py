@@ -68,14 +68,15 @@ def test_a_lease_is_taken_from_who_lives_only_by_its_token(store: Store) -> None
     """C6: who had it is refused."""
     task = store.task("work")
     branch_id = task.save({}).branch_id or ""
-    program, person = HeldLease(store, "tester", "a program", 30), HeldLease(store, "tester", "a person", 30)
+    about = (store._engine, "tester", "tester")
+    program, person = HeldLease(*about, "a program", 30), HeldLease(*about, "a person", 30)
     lease = program.acquire(branch_id)
     with pytest.raises(LeaseError):
         person.acquire(branch_id, over=lease.token + 1)
     assert person.acquire(branch_id, over=lease.token).executor == "a person"
     program.renew()
     assert program.lost is not None
-    task.take_lease(lambda: lease.token)
+    task._handle.cursor.lease = lease.token
     with pytest.raises(LeaseError):
         task.save({"n": 1})
     person.release()

@@ -160,7 +160,7 @@ def _take_lease_away(call: Invocation, task: Task, worker: Lease) -> None:
     """Whoever had it is refused from now on, and learns that with its next save, or when it renews its lease."""
     from lastgood.work.lease import HeldLease, name_executor
 
-    hold = HeldLease(task.store, task.owner, name_executor(), 1.0)
+    hold = HeldLease(task.store._engine, task.user, task.owner, name_executor(), 1.0)
     hold.acquire(worker.branch_id, over=worker.token)
     hold.release()
     process = worker.process

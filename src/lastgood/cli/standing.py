@@ -95,9 +95,7 @@ def look_at_work(store: Store, task: str, owner: str, head: Checkpoint) -> Stand
 
 
 def _question(store: Store, task: str, owner: str) -> dict[str, Any] | None:
-    from lastgood.work.requests import find_question
-
-    return find_question(store.task(task, owner=owner))
+    return store.task(task, owner=owner).control.question
 
 
 def _described(lease: Lease) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lastgood.engine.restore import restore
+from lastgood.engine.save import advance, make_draft
 from lastgood.engine.step import ERROR_CHARACTERS, Step, in_words
 from lastgood.errors import CheckpointError, InvalidError, LeaseError, StageError
 from lastgood.work.context import Made, StageContext
@@ -16,6 +18,7 @@ from lastgood.work.timeout import TimeLimit
 from lastgood.work.tracker import Tracker, WorkMoved
 
 if TYPE_CHECKING:
+    from lastgood.engine.handle import Handle
     from lastgood.work.clock import Clock
     from lastgood.work.session import Session
     from lastgood.work.stage import StageJob, StagePlan
@@ -35,9 +38,11 @@ class _Attempt(NamedTuple):
 class StageRunner:
     """Does the jobs of one run, one after the other."""
 
-    def __init__(self, session: Session, tracker: Tracker, drive: Drive, clock: Clock, plan: StagePlan) -> None:
+    def __init__(
+        self, handle: Handle, session: Session, tracker: Tracker, drive: Drive, clock: Clock, plan: StagePlan
+    ) -> None:
         self._session = session
-        self._task = session.task
+        self._handle = handle
         self._tracker = tracker
         self._drive = drive
         self._clock = clock
@@ -70,7 +75,7 @@ class StageRunner:
     def _try(self, job: StageJob, attempt: int) -> bool:
         """Make one attempt; return whether there is nothing left to be tried."""
         tracker = self._tracker
-        ground = None if self._task.head is None else self._task.head.id
+        ground = None if self._handle.head is None else self._handle.head.id
         step, fields, _ = self._begin(job, attempt, ground)
         tracker.abandon_interrupted()
         tracker.begin_attempt(job, attempt)
@@ -106,7 +111,7 @@ class StageRunner:
 
     def _prepare(self, job: StageJob, about: dict[str, Any]) -> _Attempt:
         fields = self._fields(job)
-        return _Attempt(Step(self._task._handle, job.stage.name, job.type, fields, told=about), fields, about)
+        return _Attempt(Step(self._handle, job.stage.name, job.type, fields, told=about), fields, about)
 
     def _complete(
         self, job: StageJob, step: Step, ctx: StageContext, fields: dict[str, Any], attempt: int, seconds: float
@@ -135,7 +140,7 @@ class StageRunner:
     def _fail(self, job: StageJob, step: Step, attempt: int, error: Exception) -> bool:
         """Record the failure; return False if the job is to be tried again."""
         final = self._tracker.progress.spent >= job.stage.retries
-        told = self._task.without_secrets(in_words(error)[: 10 * ERROR_CHARACTERS])[:ERROR_CHARACTERS]
+        told = self._handle.engine.options.redaction.text(in_words(error)[: 10 * ERROR_CHARACTERS])[:ERROR_CHARACTERS]
         self._record_failure(job, step, attempt, told, final=final)
         if not final:
             return False
@@ -151,7 +156,7 @@ class StageRunner:
         after = self._tracker.progress.failing(told, attempt, stage=job.stage.name, final=final)
         fields = {**self._fields(job), "metadata": {**after.as_metadata(), "error": told}}
         fields["message"] = f"{job.stage.name} failed: {told}"
-        self._task.advance(
+        draft = make_draft(
             self._tracker.state(),
             type="stage_failed",
             step_id=job.stage.name,
@@ -159,6 +164,7 @@ class StageRunner:
             control_state="failed" if final else None,
             **fields,
         )
+        advance(self._handle, draft)
         self._tracker.set(after, "failed", error=told)
 
     def _restore_files(self, job: StageJob, ground: str | None) -> None:
@@ -166,16 +172,15 @@ class StageRunner:
         if job.stage.on_error != "restore" or ground is None:
             return
         try:
-            done = self._task.restore(ground, "files", verify=False, message=f"{job.stage.name} failed")
+            done = restore(self._handle, ground, "files", verify=False, message=f"{job.stage.name} failed")
             failed: object = done.failed[0] if done.failed else None
         except LeaseError:
             raise
         except CheckpointError as error:
             failed = error
         if failed is not None:
-            self._task.alert(
-                f"the stage {job.stage.name!r} has left files that were not put back: {failed}", None, "session"
-            )
+            told = f"the stage {job.stage.name!r} has left files that were not put back: {failed}"
+            self._handle.engine.alert(told, self._handle.task_id, code="session")
 
     def _about(self, job: StageJob, attempt: int, ground: str | None) -> dict[str, Any]:
         return {**self._tracker.place_of(job), "attempt": attempt, "ground": ground}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from lastgood.engine.commit import KEPT
+from lastgood.engine.save import advance, make_draft, save
 from lastgood.errors import CheckpointError, ConflictError, InvalidError
 from lastgood.model.identity import check_text
 from lastgood.work.clock import Clock
@@ -17,7 +18,7 @@ from lastgood.work.clock import Clock
 if TYPE_CHECKING:
     from lastgood.catalog.values import FulfilledRequest
     from lastgood.engine.checkpoint import Checkpoint
-    from lastgood.work.handle import TaskHandle
+    from lastgood.engine.handle import Handle
 
 
 class Autosave(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,13 +83,13 @@ class Saver:
 
     def __init__(
         self,
-        task: TaskHandle,
+        handle: Handle,
         timer: AutosaveTimer,
         state: Callable[[], Any] | None,
         about: Callable[[], dict[str, Any]] | None,
     ) -> None:
         """`state` returns the program's state; None: it stays that of the head. `about` returns the common fields."""
-        self._task = task
+        self._handle = handle
         self._timer = timer
         self._state = state
         self._about = about
@@ -101,19 +102,16 @@ class Saver:
     def begin(self) -> None:
         """Make the first checkpoint of the task. ConflictError when another process has begun it meanwhile."""
         first = {} if self._state is None else self._state()
-        self._task.save(first, on_failure="raise", **self._fields({"type": "started", "control_state": "running"}))
+        draft = make_draft(first, **self._fields({"type": "started", "control_state": "running"}))
+        save(self._handle, draft, policy="raise")
 
     def save(self, type: str, *, met: Iterable[FulfilledRequest] = (), **fields: Any) -> Checkpoint:
         """Save the present state and files."""
-        saved = self._task.advance(self.present(), type=type, met=tuple(met), **self._fields(fields))
-        self.note_saves()
-        return saved
+        return self._advance(self.present(), type, met, fields, capture=True)
 
     def record(self, type: str, *, met: Iterable[FulfilledRequest] = (), **fields: Any) -> Checkpoint:
         """Save that something has happened to the work, with the state and files of the head."""
-        saved = self._task.advance(KEPT, capture=False, type=type, met=tuple(met), **self._fields(fields))
-        self.note_saves()
-        return saved
+        return self._advance(KEPT, type, met, fields, capture=False)
 
     def save_at_boundary(self) -> None:
         self.note_saves()
@@ -128,7 +126,8 @@ class Saver:
     def save_if_changed(self, type: str, only_on: Checkpoint | None = None) -> None:
         """Save by itself. That it fails is an alert: the work goes on."""
         try:
-            self._task.advance(self.present(), only_if_changed=True, only_on=only_on, type=type, **self._fields({}))
+            draft = make_draft(self.present(), type=type, **self._fields({}))
+            advance(self._handle, draft, only_if_changed=True, only_on=only_on)
         except (ConflictError, InvalidError):
             raise
         except CheckpointError:
@@ -145,18 +144,26 @@ class Saver:
         if (due := type or self._timer.at_boundary()) is None:
             return True
         try:
-            self.save_if_changed(due, only_on=self._task.head)
+            self.save_if_changed(due, only_on=self._handle.head)
         except Exception as error:  # of the program: its state was just being changed
-            self._task.alert(f"the work was not saved: {error}", error, "session")
+            self._handle.engine.alert(f"the work was not saved: {error}", self._handle.task_id, error, code="session")
             return False
         return True
 
     def note_saves(self) -> None:
         """Reset the timer if there is a new head: whatever was saved through the handle is a save like any other."""
-        head = self._task.head
+        head = self._handle.head
         if head is not None and head.id != self._seen:
             self._seen = head.id
             self._timer.reset()
+
+    def _advance(
+        self, state: Any, type: str, met: Iterable[FulfilledRequest], fields: dict[str, Any], *, capture: bool
+    ) -> Checkpoint:
+        draft = make_draft(state, type=type, met=tuple(met), **self._fields(fields))
+        saved = advance(self._handle, draft, capture=capture)
+        self.note_saves()
+        return saved
 
     def _fields(self, fields: dict[str, Any]) -> dict[str, Any]:
         if self._about is None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from lastgood.catalog.values import FulfilledRequest
+from lastgood.engine.engine import acting
+from lastgood.engine.restore import restore
 from lastgood.errors import ConflictError, EvidenceError, IntegrityError, InvalidError, LeaseError, NotFoundError
 from lastgood.local.process import is_alive
 from lastgood.model.checkpoint import check_metadata
@@ -21,15 +23,17 @@ from lastgood.work.requests import (
     NEEDS_PROGRAM,
     check_allowed,
     check_answer,
+    end_request,
     find_artifact,
     find_question,
+    open_requests,
     stays_fulfilled,
 )
 
 if TYPE_CHECKING:
     from lastgood.engine.branch import What
     from lastgood.engine.checkpoint import Checkpoint
-    from lastgood.work.handle import TaskHandle
+    from lastgood.engine.handle import Handle
 
 
 class RequestResult(msgspec.Struct, frozen=True):
@@ -46,11 +50,11 @@ class Control:
     """The control of one branch: the one that a handle is on when asked. `id` makes a request idempotent: the same one
     again gives what came of the first. Requests that are not allowed are refused with a ControlError that says why."""
 
-    def __init__(self, given: TaskHandle, task: TaskHandle) -> None:
-        """`given` is the caller's handle, which restores without a session go through; `task` is another one on the
-        same task or branch, free to be refreshed."""
+    def __init__(self, given: Handle, handle: Handle) -> None:
+        """`given` is the caller's handle, which restores without a session go through; `handle` is another one on
+        the same task or branch, free to be refreshed."""
         self._given = given
-        self._task = task
+        self._handle = handle
 
     @property
     def state(self) -> str:
@@ -61,13 +65,13 @@ class Control:
     def question(self) -> dict[str, Any] | None:
         """The open question: its `id`, `text` and `choices`. None: nothing is asked."""
         self._refreshed()
-        return find_question(self._task)
+        return find_question(self._handle)
 
     @property
     def lease(self) -> Lease | None:
         """The lease of the session that works on the branch. None: no process that is known to be alive. On this host
         a process is known to be, also when it was silent for so long that its lease expired."""
-        lease = self._task.store.catalog.lease(self._task.owner, self._refreshed().branch_id or "")
+        lease = self._handle.catalog.lease(self._handle.owner, self._refreshed().branch_id or "")
         if lease is None or lease.executor.endswith(STANDING_IN):
             return None
         known = is_alive(lease.process)
@@ -99,7 +103,9 @@ class Control:
 
     def guide(self, text: str, *, id: str | None = None) -> RequestResult:
         """Send guidance to the work."""
-        return self._request("guide", {"text": self._task.without_secrets(check_text("text", text))}, id)
+        return self._request(
+            "guide", {"text": self._handle.engine.options.redaction.text(check_text("text", text))}, id
+        )
 
     def edit(self, artifact: str, content: Any, *, over: str | None = None, id: str | None = None) -> RequestResult:
         """Replace the content of an artifact, by its id or its name. `over`: the digest of the content that was seen;
@@ -139,35 +145,35 @@ class Control:
         wanted = {"what": what, "verify": verify, "message": message}
         if (earlier := self._find_earlier(id, "restore", wanted)) is not None:
             return earlier
-        chosen = self._task.find(checkpoint) if isinstance(checkpoint, str) else checkpoint
+        chosen = self._handle.find(checkpoint) if isinstance(checkpoint, str) else checkpoint
         return self._request("restore", {"checkpoint": chosen.id, **wanted}, id)
 
     def withdraw(self, request_id: str) -> None:
         """Withdraw a request. ConflictError when it has ended already."""
-        ended = FulfilledRequest(check_name("request id", request_id), {"reason": f"withdrawn by {self._task.user}"})
-        self._task.end_request(ended, "refused")
+        ended = FulfilledRequest(check_name("request id", request_id), {"reason": f"withdrawn by {self._handle.user}"})
+        end_request(self._handle, ended, "refused")
 
     def requests(self) -> list[Request]:
         """Return the open requests, oldest first."""
         self._refreshed()
-        return self._task.requests()
+        return open_requests(self._handle)
 
     def follow(self, request_id: str) -> Request | None:
         """Return a request as it is now; None: there is none of that id."""
-        return self._task.store.catalog.request(self._task.owner, check_name("request id", request_id))
+        return self._handle.catalog.request(self._handle.owner, check_name("request id", request_id))
 
     def again(self, request: Request) -> RequestResult:
         """Return what came of a request by now. If its session has ended, it is fulfilled here if it can be."""
         return self._follow_up(self.follow(request.id) or request, alive=self.lease is not None)
 
     def _request(self, kind: RequestKind, data: dict[str, Any], id: str | None) -> RequestResult:
-        task, catalog = self._task, self._task.store.catalog
+        handle = self._handle
         if (earlier := self._find_earlier(id, kind, data)) is not None:
             return earlier
         head, alive = self._refreshed(), self.lease is not None
         state = head.control_state
         if check_allowed(kind, state) == "already" and stays_fulfilled(
-            kind, state, (one.kind for one in task.requests())
+            kind, state, (one.kind for one in open_requests(handle))
         ):
             return RequestResult(f"it is {describe(state)} already", fulfilled=True, alive=alive)
         request = Request(
@@ -176,10 +182,10 @@ class Control:
             kind=kind,
             data=data,
             at=now(),
-            actor=task.user,
+            actor=handle.user,
             correlation_id=current_correlation(),
         )
-        posted = catalog.post_request(task.owner, request, task.store.actor())
+        posted = handle.catalog.post_request(handle.owner, request, acting(handle.user))
         return self._follow_up(posted, alive=alive and self.lease is not None)  # it may have ended meanwhile
 
     def _follow_up(self, request: Request, *, alive: bool) -> RequestResult:
@@ -194,11 +200,12 @@ class Control:
 
     def _stand_in(self, request: Request) -> None:
         if request.kind != "restore":
-            StandIn(self._task).fulfil(request)
+            StandIn(self._handle).fulfil(request)
             return
         data = request.data
         try:
-            self._given.rewind(
+            restore(
+                self._given,
                 data["checkpoint"],
                 data["what"],
                 verify=data["verify"],
@@ -208,7 +215,7 @@ class Control:
         except LeaseError:
             raise
         except (InvalidError, NotFoundError, ConflictError, IntegrityError, EvidenceError) as error:
-            self._task.end_request(FulfilledRequest(request.id, {"reason": str(error)}), "refused")
+            end_request(self._handle, FulfilledRequest(request.id, {"reason": str(error)}), "refused")
             raise
 
     def _find_earlier(self, id: str | None, kind: RequestKind, data: dict[str, Any]) -> RequestResult | None:
@@ -219,9 +226,9 @@ class Control:
         return self._follow_up(earlier, alive=self.lease is not None)
 
     def _refreshed(self) -> Checkpoint:
-        head = self._task.refresh()
+        head = self._handle.cursor.refresh()
         if head is None:
-            raise NotFoundError(f"there is no task {self._task.id!r}", hint="`lastgood tasks` lists them")
+            raise NotFoundError(f"there is no task {self._handle.cursor.id!r}", hint="`lastgood tasks` lists them")
         return head
 
 

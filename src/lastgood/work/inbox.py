@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lastgood.catalog.values import FulfilledRequest
 from lastgood.engine.commit import KEPT
-from lastgood.errors import IntegrityError, InvalidError, UnavailableError
+from lastgood.engine.restore import restore
+from lastgood.engine.save import advance, make_draft
+from lastgood.errors import CheckpointError, IntegrityError, InvalidError, UnavailableError
 from lastgood.work.lease import HeldLease, name_executor
-from lastgood.work.requests import NEEDS_PROGRAM, find_answer, fulfil
+from lastgood.work.requests import NEEDS_PROGRAM, end_request, find_answer, fulfil, open_requests
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
+    from lastgood.engine.handle import Handle
     from lastgood.model.request import Request
     from lastgood.work.autosave import Saver
-    from lastgood.work.handle import TaskHandle
 
 
 STAND_IN_SECONDS = 10.0
@@ -37,8 +39,8 @@ class Stopped(BaseException):
 class Inbox:
     """The open requests of a session's branch. `load` gives the program another state, when one is restored."""
 
-    def __init__(self, task: TaskHandle, saver: Saver, load: Callable[[Any], object] | None) -> None:
-        self.task = task
+    def __init__(self, handle: Handle, saver: Saver, load: Callable[[Any], object] | None) -> None:
+        self.handle = handle
         self._saver = saver
         self._load = load
         self._fulfilled: set[str] = set()
@@ -48,7 +50,7 @@ class Inbox:
 
     def read(self) -> list[Request]:
         """Return the open requests, oldest first."""
-        return [request for request in self.task.requests() if request.id not in self._fulfilled]
+        return [request for request in open_requests(self.handle) if request.id not in self._fulfilled]
 
     def fulfil(self) -> None:
         """Fulfil the open requests. Raises Stopped when one of them ends the work.
@@ -59,9 +61,9 @@ class Inbox:
             try:
                 fulfil(self, request)
             except UnavailableError as error:
-                self.task.alert(f"what people asked for ({request.kind}) has to wait: {error}", error, "session")
+                self._alert(f"what people asked for ({request.kind}) has to wait: {error}", error)
                 return
-            head = self.task.head
+            head = self.handle.head
             if request.kind in ("stop", "cancel") and head is not None and head.control_state == "stopped":
                 raise Stopped("stopped" if request.kind == "stop" else "cancelled")
             if self.has_answer:
@@ -78,7 +80,7 @@ class Inbox:
 
     def find_earlier_answer(self, question_id: str) -> str | None:
         """Return, once, an answer that was given while no session waited for it."""
-        given = find_answer(self.task)
+        given = find_answer(self.handle)
         if given is None or given.id in self._heard or given.decisions[-1]["id"] != question_id:
             return None
         self._heard.add(given.id)
@@ -102,7 +104,7 @@ class Inbox:
         how = {"verify": data.get("verify", True), "message": data.get("message", "")}
         if present is not KEPT:
             how["present"] = present
-        result = self.task.rewind(data["checkpoint"], what, request=request.id, **how)
+        result = restore(self.handle, data["checkpoint"], what, request=request.id, **how)
         self._note_fulfilled(request)
         self._saver.note_saves()
         if self._load is not None and what != "files":
@@ -114,7 +116,7 @@ class Inbox:
             found = self.read()
         except (UnavailableError, IntegrityError) as error:
             if not self._has_alerted:
-                self.task.alert(f"what people ask of the work cannot be read: {error}", error, "session")
+                self._alert(f"what people ask of the work cannot be read: {error}", error)
             self._has_alerted = True
             return []
         self._has_alerted = False
@@ -122,41 +124,44 @@ class Inbox:
 
     def _note_fulfilled(self, request: Request) -> None:
         self._fulfilled.add(request.id)
-        self.task.store.meter.count("requests_met", {"kind": request.kind})
+        self.handle.engine.meter.count("requests_met", {"kind": request.kind})
+
+    def _alert(self, message: str, error: CheckpointError) -> None:
+        self.handle.engine.alert(message, self.handle.task_id, error, code="session")
 
 
-def close_requests(task: TaskHandle) -> None:
+def close_requests(handle: Handle) -> None:
     """Fulfil or refuse what a session that has ended left open; requests that let the work go on stay open."""
-    for request in task.requests():
+    for request in open_requests(handle):
         if request.kind == "restore":
             ended = FulfilledRequest(request.id, {"reason": "the work ended before it came to that: ask again"})
-            task.end_request(ended, "refused")
+            end_request(handle, ended, "refused")
         elif request.kind not in NEEDS_PROGRAM:
-            StandIn(task).fulfil(request)
+            StandIn(handle).fulfil(request)
 
 
 class StandIn:
     """Fulfils requests on a branch that no session works on: the state and the files stay as they are."""
 
-    def __init__(self, task: TaskHandle) -> None:
-        self.task = task
+    def __init__(self, handle: Handle) -> None:
+        self.handle = handle
 
     def fulfil(self, request: Request) -> None:
         """Fulfil a request under a lease of its own. LeaseError when a session has begun just now."""
-        hold = HeldLease(self.task.store, self.task.owner, name_executor() + STANDING_IN, STAND_IN_SECONDS)
-        with self.task.store.catalog.queue():  # so that two of them do not exclude each other
-            self.task.take_lease(lambda: hold.acquire(request.branch_id).token)
+        handle, executor = self.handle, name_executor() + STANDING_IN
+        lease = HeldLease(handle.engine, handle.user, handle.owner, executor, STAND_IN_SECONDS)
+        with handle.catalog.queue():  # so that two of them do not exclude each other
+            lease.hold(handle.cursor, request.branch_id)
             try:
-                self.task.refresh()
+                handle.cursor.refresh()
                 fulfil(self, request)
             finally:
-                self.task.drop_lease(hold.token, hold.release)
+                lease.drop(handle.cursor)
 
     def mark(self, type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> Checkpoint:
         """Record that the request is fulfilled."""
-        return self.task.advance(
-            KEPT, capture=False, type=type, met=(FulfilledRequest(request.id, outcome or {}),), **fields
-        )
+        met = (FulfilledRequest(request.id, outcome or {}),)
+        return advance(self.handle, make_draft(KEPT, type=type, met=met, **fields), capture=False)
 
     def rewind(self, request: Request) -> None:
         """Never called: without a session a restore is done directly."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lastgood.engine.engine import acting
 from lastgood.errors import CheckpointError, LeaseError
 from lastgood.local.process import is_alive, this_process
 from lastgood.model.lease import Lease
 from lastgood.work.clock import Clock
 
 if TYPE_CHECKING:
-    from lastgood.work.handle import OpenStore
+    from lastgood.engine.cursor import Cursor
+    from lastgood.engine.engine import Engine
 
 LEASE_SECONDS = 30.0
 RENEWALS = 3
@@ -26,8 +28,11 @@ def name_executor() -> str:
 class HeldLease:
     """A lease as its holder has it. `lost` is set, for good, when another process has taken it over."""
 
-    def __init__(self, store: OpenStore, owner: str, executor: str, seconds: float, clock: Clock | None = None) -> None:
-        self._store = store
+    def __init__(
+        self, engine: Engine, user: str, owner: str, executor: str, seconds: float, clock: Clock | None = None
+    ) -> None:
+        self._engine = engine
+        self._user = user
         self._owner = owner
         self._clock = clock or Clock()
         self.executor = executor
@@ -42,7 +47,7 @@ class HeldLease:
 
         LeaseError while another process holds it that may be alive.
         """
-        catalog, actor, begun = self._store.catalog, self._store.actor(), self._clock.now()
+        catalog, actor, begun = self._engine.catalog, acting(self._user), self._clock.now()
         before = catalog.lease(self._owner, branch_id)
         about = (self._owner, branch_id, this_process(), self.executor, self.seconds, actor)
         try:
@@ -53,10 +58,23 @@ class HeldLease:
                 raise
             lease = catalog.acquire_lease(*about, over=holder.token)
         if before is not None:
-            self._store.meter.count("lease_takeovers")
+            self._engine.meter.count("lease_takeovers")
         self.token = lease.token
         self._expires = begun + self.seconds
         return lease
+
+    def hold(self, cursor: Cursor, branch_id: str | None = None) -> None:
+        """Acquire it for all saves through `cursor`, on its branch unless another is given; saves of others wait."""
+        with cursor.lock:
+            cursor.lease = self.acquire(branch_id or cursor.branch_id or "").token
+
+    def drop(self, cursor: Cursor, *, release: bool = True) -> None:
+        """Let saves through `cursor` use it no more, unless another session has begun there; and release it."""
+        with cursor.lock:
+            if cursor.lease == self.token:
+                cursor.lease = None
+            if release:
+                self.release()
 
     def is_valid(self) -> bool:
         """Return whether no other process can have taken it over. The catalog is asked when its time has passed."""
@@ -68,7 +86,7 @@ class HeldLease:
         """Extend it. Never raises: a catalog that is unavailable is asked again next time."""
         begun = self._clock.now()
         try:
-            self._store.catalog.renew_lease(self.token, self.seconds)
+            self._engine.catalog.renew_lease(self.token, self.seconds)
             self._expires = begun + self.seconds
             self._has_alerted = False
         except LeaseError as error:
@@ -82,9 +100,9 @@ class HeldLease:
         """Give it back. Never raises: a lease that is not released expires."""
         if self.token and self.lost is None:
             try:
-                self._store.catalog.release_lease(self.token)
+                self._engine.catalog.release_lease(self.token)
             except CheckpointError as error:
                 self._alert("released", error)
 
     def _alert(self, what: str, error: CheckpointError) -> None:
-        self._store.alert(f"the lease of {self.executor} was not {what}: {error}", error=error, code="session")
+        self._engine.alert(f"the lease of {self.executor} was not {what}: {error}", error=error, code="session")

@@ -8,9 +8,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, get_args
 
 from lastgood.engine.commit import KEPT
+from lastgood.engine.handle import Handle
 from lastgood.errors import InvalidError
 from lastgood.model.identity import check_flag, check_name, check_number
 from lastgood.work.inbox import Stopped
@@ -22,11 +23,16 @@ if TYPE_CHECKING:
     import asyncio
 
     from lastgood.work.attempt import Drive
-    from lastgood.work.handle import TaskHandle
     from lastgood.work.tracker import Listener
 
 T = TypeVar("T")
 Limited = Callable[[Awaitable[Any]], Coroutine[Any, Any, Any]]
+
+
+class OpenTask(Protocol):
+    """A `lastgood.Task`, as `store.task(…)` gives it."""
+
+    _handle: Handle
 
 
 class Pipeline:
@@ -70,7 +76,7 @@ class Pipeline:
 
     def run(
         self,
-        task: TaskHandle,
+        task: OpenTask,
         *,
         state: Any = KEPT,
         restart: bool = False,
@@ -108,7 +114,7 @@ class Pipeline:
         run = self._prepare(getattr(task, "_far", task), loop.drive, on_progress, {**session, "signals": False})
         return await loop.run(lambda: run.run(state, restart=check_flag("restart", restart)), run.interrupt)
 
-    def roll_back(self, task: TaskHandle, *, to: str, on_progress: Listener | None = None, **session: Any) -> Outcome:
+    def roll_back(self, task: OpenTask, *, to: str, on_progress: Listener | None = None, **session: Any) -> Outcome:
         """Undo what stages did: run the `undo` of each completed one, the last one first, down to the stage `to` and
         with it. Those without one are passed over. Running the pipeline again goes on with `to`.
 
@@ -118,15 +124,17 @@ class Pipeline:
         with _OwnLoop() as loop:
             return self._prepare(task, loop.drive, on_progress, session).roll_back(check_name("to", to))
 
-    def progress(self, task: TaskHandle) -> Progress | None:
+    def progress(self, task: OpenTask) -> Progress | None:
         """Return how far it has come on that task; None: it has not begun, or is done. For any process."""
-        task.refresh()
-        return current_progress(task)
+        cursor = task._handle.cursor
+        cursor.refresh()
+        return current_progress(cursor.engine, cursor.owner, cursor.id)
 
     def _prepare(self, task: Any, drive: Drive, listener: Listener | None, session: dict[str, Any]) -> PipelineRun:
-        if not callable(getattr(task, "advance", None)):
+        handle = getattr(task, "_handle", None)
+        if not isinstance(handle, Handle):
             raise InvalidError("that is no task", hint="store.task(…) gives one", field="task")
-        return PipelineRun(self._plan, task, drive, listener, session)
+        return PipelineRun(self._plan, handle, task, drive, listener, session)
 
     def __repr__(self) -> str:
         return f"<Pipeline {self.name!r} of {len(self.stages)} stages>"

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from lastgood.engine.load import load_checkpoint, wrap_intact
 from lastgood.errors import NotFoundError
 from lastgood.model.identity import new_id, now
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
-    from lastgood.work.handle import OpenStore, TaskHandle
+    from lastgood.engine.engine import Engine
 
 FIELD = "progress"
 MAX_FAILURES, MAX_ERROR = 10, 500
@@ -191,7 +192,7 @@ def broken_rule(
 
 
 def find_progress(
-    store: OpenStore, owner: str, head: Checkpoint | None, *, finished: bool = True
+    engine: Engine, owner: str, head: Checkpoint | None, *, finished: bool = True
 ) -> tuple[Checkpoint, Progress | Missing] | None:
     """Return the newest record among `head` and its ancestors with its checkpoint, or the last one that can be read.
 
@@ -207,7 +208,7 @@ def find_progress(
         if checkpoint.parent_id is None:
             return None
         try:
-            checkpoint = store.get_checkpoint(checkpoint.parent_id, owner=owner)
+            checkpoint = load_checkpoint(engine, owner, checkpoint.parent_id)
         except NotFoundError:
             return checkpoint, "purged"
     return None
@@ -229,10 +230,10 @@ def read_progress(checkpoint: Checkpoint) -> Progress | None:
     return msgspec.structs.replace(found, plan=found.completed + found.plan, version=checkpoint.version or 0)
 
 
-def current_progress(task: TaskHandle) -> Progress | None:
-    """Return how far the pipeline on the branch has come by now; None: none has begun, or it is done (C9)."""
-    position = task.store.catalog.position(task.owner, task.id)
-    head = None if position is None else task.store.wrap_intact(position.head)
-    found = find_progress(task.store, task.owner, head)
+def current_progress(engine: Engine, owner: str, id: str) -> Progress | None:
+    """Return how far the pipeline on a task or branch has come by now; None: none has begun, or it is done (C9)."""
+    position = engine.catalog.position(owner, id)
+    head = None if position is None else wrap_intact(engine, position.head)
+    found = find_progress(engine, owner, head)
     progress = None if found is None else found[1]
     return progress if isinstance(progress, Progress) and progress.finished is None else None

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from lastgood.catalog.values import FulfilledRequest
 from lastgood.codec.encode import encode
+from lastgood.engine.engine import acting
+from lastgood.engine.load import find_line, load_checkpoint, wrap
 from lastgood.errors import (
     ConflictError,
     ControlError,
@@ -26,8 +28,8 @@ from lastgood.model.identity import check_name, check_text
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
+    from lastgood.engine.handle import Handle
     from lastgood.model.request import Request, RequestKind
-    from lastgood.work.handle import TaskHandle
 
 # --- what is allowed ---------------------------------------------------------------------------------------
 
@@ -111,6 +113,20 @@ def _refusal(kind: RequestKind) -> str:
     return f"cannot be {'retried' if kind == 'retry' else kind.rstrip('e') + 'ed' if kind != 'stop' else 'stopped'}"
 
 
+# --- the requests of a branch ------------------------------------------------------------------------------
+
+
+def open_requests(handle: Handle) -> list[Request]:
+    """Return the open requests to the branch that the handle is on, oldest first."""
+    branch_id = handle.branch_id
+    return [] if branch_id is None else handle.catalog.open_requests(handle.owner, branch_id)
+
+
+def end_request(handle: Handle, ended: FulfilledRequest, status: Literal["met", "refused"]) -> None:
+    """End a request without a checkpoint. LeaseError when a session works through the handle and has lost its lease."""
+    handle.catalog.end_request(handle.owner, ended, status, acting(handle.user), lease=handle.cursor.lease)
+
+
 # --- fulfilling --------------------------------------------------------------------------------------------
 
 
@@ -118,7 +134,7 @@ class Controlled(Protocol):
     """Work that requests are fulfilled on: a session's, or that of a branch which no program works on."""
 
     @property
-    def task(self) -> TaskHandle: ...
+    def handle(self) -> Handle: ...
 
     def mark(self, type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> Checkpoint:
         """Save the present as a checkpoint that fulfils the request."""
@@ -148,13 +164,13 @@ def fulfil(work: Controlled, request: Request) -> None:
     except (ConflictError, IntegrityError) as error:
         if request.kind == "restore":  # that checkpoint is deleted, or damaged
             _end(work, request, "refused", {"reason": str(error)})
-        elif any(request.id == one.id for one in work.task.requests()):  # else it was withdrawn
+        elif any(request.id == one.id for one in open_requests(work.handle)):  # else it was withdrawn
             raise
 
 
 def _end(work: Controlled, request: Request, status: Literal["met", "refused"], outcome: dict[str, Any]) -> None:
     try:
-        work.task.end_request(FulfilledRequest(request.id, outcome), status)
+        end_request(work.handle, FulfilledRequest(request.id, outcome), status)
     except LeaseError:
         raise
     except ConflictError:
@@ -174,13 +190,13 @@ def _change_state(work: Controlled, request: Request) -> None:
 def _end_others(work: Controlled, request: Request) -> None:
     """End requests that a stop makes pointless: they must not stop or pause the work when it is run again."""
     _refuse_earlier(work, request, ("pause", "resume", "retry"), "it was stopped instead")
-    for other in work.task.requests():
+    for other in open_requests(work.handle):
         if other.id != request.id and other.kind in ("stop", "cancel"):
             _end(work, other, "met", {"note": "it was stopped already"})
 
 
 def _refuse_earlier(work: Controlled, request: Request, kinds: Sequence[str], reason: str) -> None:
-    for other in work.task.requests():
+    for other in open_requests(work.handle):
         if other.id == request.id:
             return
         if other.kind in kinds:
@@ -206,7 +222,7 @@ def _edit(work: Controlled, request: Request) -> None:
 
 
 def _answer(work: Controlled, request: Request) -> None:
-    question = find_question(work.task)
+    question = find_question(work.handle)
     if question is None:
         raise ControlError("nothing is asked", hint="it was answered already, or the work went on")
     if request.data.get("question") not in (None, question["id"]):
@@ -249,12 +265,12 @@ _HANDLERS: dict[str, Callable[[Controlled, Request], None]] = {
 
 
 def _state(work: Controlled) -> str:
-    head = work.task.head
+    head = work.handle.head
     return "idle" if head is None else head.control_state
 
 
 def _companions(work: Controlled, name: str) -> list[Any]:
-    head = work.task.head
+    head = work.handle.head
     return [] if head is None else list(getattr(head, name) or ())
 
 
@@ -274,25 +290,26 @@ def make_question(text: str, choices: Sequence[str] | None, key: str | None) -> 
     return {"id": digest("\0".join((name, *(choices or ()))).encode()).hex()[:32], **about}
 
 
-def find_question(task: TaskHandle) -> dict[str, Any] | None:
+def find_question(handle: Handle) -> dict[str, Any] | None:
     """Return what the work asks, while it waits for an answer."""
-    head = task.head
+    head = handle.head
     if head is None or head.control_state != "waiting_for_input":
         return None
     question = head.metadata.get("question")
     if question is None:  # something was saved since it was asked
-        asked = task.store.list_checkpoints(head.branch_id or "", 1, "question", owner=task.owner)
-        question = asked[0].metadata.get("question") if asked else None
+        line = find_line(handle.catalog, handle.owner, head.branch_id or "")
+        asked = handle.catalog.checkpoints(line, limit=1, type="question")
+        question = wrap(handle.engine, asked[0]).metadata.get("question") if asked else None
     return question if isinstance(question, dict) else None
 
 
-def find_answer(task: TaskHandle) -> Checkpoint | None:
+def find_answer(handle: Handle) -> Checkpoint | None:
     """Return the checkpoint of the last answer, unless the work has gone on since, or is on another branch."""
-    found = task.head
+    found = handle.head
     while found is not None and found.type in _WITHOUT_PROGRAM and found.parent_id is not None:
         branch_id = found.branch_id
         try:
-            found = task.store.get_checkpoint(found.parent_id, owner=task.owner)
+            found = load_checkpoint(handle.engine, handle.owner, found.parent_id)
         except NotFoundError:
             return None
         if found.branch_id != branch_id:

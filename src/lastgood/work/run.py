@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from lastgood.engine.commit import KEPT
+from lastgood.engine.step import check_on_error
 from lastgood.errors import ConflictError, ControlError, InvalidError
 from lastgood.model.identity import new_id, now
 from lastgood.observe.log import log_warning
@@ -14,14 +15,14 @@ from lastgood.work.attempt import StageRunner
 from lastgood.work.clock import Clock
 from lastgood.work.inbox import Stopped
 from lastgood.work.progress import EventKind, Missing, Progress, broken_rule, find_progress
-from lastgood.work.requests import count_rounds
+from lastgood.work.requests import count_rounds, open_requests
 from lastgood.work.session import Session
 from lastgood.work.tracker import Tracker
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
+    from lastgood.engine.handle import Handle
     from lastgood.work.attempt import Drive
-    from lastgood.work.handle import TaskHandle
     from lastgood.work.stage import StageJob, StagePlan
     from lastgood.work.tracker import Listener
 
@@ -41,15 +42,23 @@ class PipelineRun:
     """Made for one run, and used once."""
 
     def __init__(
-        self, plan: StagePlan, task: TaskHandle, drive: Drive, listener: Listener | None, options: dict[str, Any]
+        self,
+        plan: StagePlan,
+        handle: Handle,
+        task: Any,
+        drive: Drive,
+        listener: Listener | None,
+        options: dict[str, Any],
     ) -> None:
-        """`drive` runs what asynchronous stages return; `options` are those of a session."""
+        """`task` is the `lastgood.Task` of the handle. `drive` runs what asynchronous stages return; `options` are
+        those of a session."""
         self._plan = plan
+        self._handle = handle
         self._task = task
         self._drive = drive
         self._clock: Clock = options.get("clock") or Clock()
-        self._tracker = Tracker(task, self._clock, listener)
-        _check(plan, task, options)
+        self._tracker = Tracker(handle, self._clock, listener)
+        _check(plan, handle, options)
         self._options = options
         self._session: Session | None = None
         self._runner: StageRunner | None = None
@@ -57,7 +66,7 @@ class PipelineRun:
 
     def run(self, first: Any, *, restart: bool) -> Outcome:
         """Run to the end, from where the pipeline is. `first`: the state to begin with; KEPT: the one that is there."""
-        head = self._task.refresh()
+        head = self._handle.cursor.refresh()
         more = "yes" if head is None or restart else self._find_more_work()
         if head is not None and more == "no":
             return Outcome(head.state, head)
@@ -72,7 +81,7 @@ class PipelineRun:
 
     def roll_back(self, to: str) -> Outcome:
         """Undo the completed stages, the last one first, down to `to` and with it."""
-        self._task.refresh()
+        self._handle.cursor.refresh()
         self._require_completed(to, self._find(finished=False))
         with self._begin_session(KEPT, restart=True) as session:
             tracker = self._tracker
@@ -98,7 +107,7 @@ class PipelineRun:
 
     def _find_more_work(self) -> Literal["no", "yes", "again"]:
         """Return whether there is something to be done; "again": by work that had ended."""
-        head, found = self._task.head, self._find()
+        head, found = self._handle.head, self._find()
         assert head is not None
         if head.control_state != "completed":
             if found is not None and self._plan.on_invalid == "refuse":
@@ -111,12 +120,12 @@ class PipelineRun:
                 hint="run it with restart=True, or on a task of its own",
                 state="completed",
             )
-        if any(request.kind == "rounds" for request in self._task.requests()):
+        if any(request.kind == "rounds" for request in open_requests(self._handle)):
             return "yes"
         return "again" if found.finished < self._plan.rounds + count_rounds(head.guidance) else "no"
 
     def _find(self, *, finished: bool = True) -> Found:
-        found = find_progress(self._task.store, self._task.owner, self._task.head, finished=finished)
+        found = find_progress(self._handle.engine, self._handle.owner, self._handle.head, finished=finished)
         return None if found is None else found[1]
 
     def _is_valid(self, found: Progress | Missing) -> bool:
@@ -127,12 +136,12 @@ class PipelineRun:
             return True
         if plan.on_invalid == "refuse":
             raise ConflictError(
-                f"the progress of {self._task.id!r} cannot be gone on with: {rule}",
+                f"the progress of {self._handle.cursor.id!r} cannot be gone on with: {rule}",
                 hint="run it with restart=True to begin anew",
-                head=self._task.head and self._task.head.as_head(),
+                head=self._handle.head and self._handle.head.as_head(),
             )
-        told = f"the progress of {self._task.id!r} was discarded, and it begins anew: {rule}"
-        log_warning(told, task_id=self._task.task_id)
+        told = f"the progress of {self._handle.cursor.id!r} was discarded, and it begins anew: {rule}"
+        log_warning(told, task_id=self._handle.task_id)
         return False
 
     def _require_completed(self, to: str, found: Found) -> Progress:
@@ -182,9 +191,10 @@ class PipelineRun:
     # --- going on ------------------------------------------------------------------------------------------
 
     def _begin_session(self, first: Any, *, restart: bool) -> Session:
-        head, tracker = self._task.head, self._tracker
+        head, tracker = self._handle.head, self._tracker
         self._was_over = head is not None and head.control_state in ("failed", "stopped")
         session = Session(
+            self._handle,
             self._task,
             state=tracker.state,
             load=tracker.load,
@@ -197,7 +207,7 @@ class PipelineRun:
             tracker.first_state = first
             tracker.set(self._fresh(session.executor))
         self._session = session
-        self._runner = StageRunner(session, tracker, self._drive, self._clock, self._plan)
+        self._runner = StageRunner(self._handle, session, tracker, self._drive, self._clock, self._plan)
         if self._is_interrupted:
             session.interrupt()
         return session
@@ -248,7 +258,7 @@ class PipelineRun:
         self._runner.do(job)
 
     def _end(self, session: Session, kind: EventKind) -> Outcome:
-        head = self._task.head
+        head = self._handle.head
         assert head is not None
         self._tracker.report(kind if session.stopped is None else "stopped", error=session.stopped)
         return Outcome(head.state, head, session.stopped)
@@ -258,12 +268,12 @@ class PipelineRun:
         return self._session
 
 
-def _check(plan: StagePlan, task: TaskHandle, options: dict[str, Any]) -> None:
+def _check(plan: StagePlan, handle: Handle, options: dict[str, Any]) -> None:
     for name in ("state", "load", "about", "beat", "anytime", "restart"):
         if name in options:
             raise InvalidError(f"a pipeline sees to the {name} of its session itself", field=name)
     for stage in plan.stages:
-        task.step(stage.name, on_error=stage.on_error)  # refuses what cannot be
+        check_on_error(stage.on_error, has_workspace=handle.workspace is not None)
     names = list(plan.names)
-    if task.store.options.redaction.plain(names) != names:
+    if handle.engine.options.redaction.plain(names) != names:
         raise InvalidError("the name of a stage looks like a secret, and would not be stored", hint="rename it")

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from lastgood.catalog.values import FulfilledRequest
+from lastgood.engine.restore import restore
 from lastgood.errors import (
     CheckpointError,
     ConflictError,
@@ -28,7 +29,7 @@ from lastgood.work.signals import ExitSignals
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
-    from lastgood.work.handle import TaskHandle
+    from lastgood.engine.handle import Handle
 
 DEADLINE_SECONDS = 10.0
 ENDED = ("completed", "failed", "stopped")
@@ -49,7 +50,8 @@ class Session:
 
     def __init__(
         self,
-        task: TaskHandle,
+        handle: Handle,
+        task: Any,
         *,
         state: Callable[[], Any] | None = None,
         load: Callable[[Any], object] | None = None,
@@ -64,24 +66,26 @@ class Session:
         deadline: float = DEADLINE_SECONDS,
         clock: Clock | None = None,
     ) -> None:
-        """`state` returns the program's state, `load` puts another in its place; both are called in boundaries, in the
-        thread that is there. With `anytime` the state may be read from another thread at any moment: then it is saved
-        in time also when there is no boundary for long. `executor` names this instance of the program, `lease` is how
-        many seconds others wait before they take over from it when it is silent. `restart` begins work again that
-        is completed or stopped. With `signals`, SIGTERM and SIGINT let the work come to its next boundary, for at most
-        `deadline` seconds. `about` returns fields for every checkpoint of the session; `beat` is called so many
-        seconds apart in a thread of the session, and must not raise.
+        """`task` is the `lastgood.Task` of the handle. `state` returns the program's state, `load` puts another in its
+        place; both are called in boundaries, in the thread that is there. With `anytime` the state may be read from
+        another thread at any moment: then it is saved in time also when there is no boundary for long. `executor` names
+        this instance of the program, `lease` is how many seconds others wait before they take over from it when it is
+        silent. `restart` begins work again that is completed or stopped. With `signals`, SIGTERM and SIGINT let the
+        work come to its next boundary, for at most `deadline` seconds. `about` returns fields for every checkpoint of
+        the session; `beat` is called so many seconds apart in a thread of the session, and must not raise.
         """
         self._task = task
+        self._handle = handle
         self._load = load
         self._beat = beat
         self._restart = restart
         self._anytime = anytime
         self._clock = clock or Clock()
-        self._saver = Saver(task, AutosaveTimer(autosave or Autosave(), self._clock), state, about)
-        self._inbox = Inbox(task, self._saver, load)
+        self._saver = Saver(handle, AutosaveTimer(autosave or Autosave(), self._clock), state, about)
+        self._inbox = Inbox(handle, self._saver, load)
         executor = name_executor() if executor is None else check_name("executor", executor)
-        self._lease = HeldLease(task.store, task.owner, executor, check_seconds("lease", lease), self._clock)
+        seconds = check_seconds("lease", lease)
+        self._lease = HeldLease(handle.engine, handle.user, handle.owner, executor, seconds, self._clock)
         self._signals = ExitSignals(self._clock, check_seconds("deadline", deadline))
         self._uses_signals = signals
         self._is_interrupted = False
@@ -107,22 +111,22 @@ class Session:
 
     @property
     def control_state(self) -> str:
-        head = self._task.head
+        head = self._handle.head
         return "idle" if head is None else head.control_state
 
     @property
     def guidance(self) -> list[Any]:
         """All guidance that people gave, oldest first."""
-        return [] if self._task.head is None else self._task.head.guidance
+        return [] if self._handle.head is None else self._handle.head.guidance
 
     @property
     def decisions(self) -> list[Any]:
-        return [] if self._task.head is None else self._task.head.decisions
+        return [] if self._handle.head is None else self._handle.head.decisions
 
     @property
     def artifacts(self) -> list[Any]:
         """The artifacts as they are now, with people's edits."""
-        return [] if self._task.head is None else self._task.head.artifacts
+        return [] if self._handle.head is None else self._handle.head.artifacts
 
     @property
     def rounds(self) -> int:
@@ -179,7 +183,7 @@ class Session:
         asked = make_question(question, choices, key)
         if (answer := self._inbox.find_earlier_answer(asked["id"])) is not None:
             return answer
-        if (open_question := find_question(self._task)) is None or open_question["id"] != asked["id"]:
+        if (open_question := find_question(self._handle)) is None or open_question["id"] != asked["id"]:
             self._stop_waiting()
             self._serve_requests()
             about = {"question": asked}
@@ -231,24 +235,23 @@ class Session:
             if os.getpid() == self._pid:
                 if self._lease.lost is None and self.control_state in ENDED:
                     with suppress(CheckpointError):  # they stay open
-                        close_requests(self._task)
+                        close_requests(self._handle)
                 self._signals.deliver_unclaimed()
         return isinstance(error, Stopped)
 
     def _acquire_lease(self) -> None:
         """Acquire it on a branch that exists: two processes that begin new work at once have the same one."""
-        task = self._task
-        if task.refresh() is None:
+        cursor = self._handle.cursor
+        if cursor.refresh() is None:
             try:
                 self._saver.begin()
             except ConflictError:
-                task.refresh()
-        task.take_lease(lambda: self._lease.acquire(task.branch_id or "").token)
+                cursor.refresh()
+        self._lease.hold(cursor)
 
     def _begin(self) -> None:
         """Load the head under the lease, if the work may go on."""
-        task = self._task
-        head = task.refresh()
+        head = self._handle.cursor.refresh()
         assert head is not None
         state = head.control_state
         restarting = [request for request in self._inbox.read() if request.kind in _RESTARTED_BY.get(state, ())]
@@ -257,9 +260,9 @@ class Session:
             raise ControlError(
                 f"this work is {state}", hint=f"{how}, or begin the session with restart=True", state=state
             )
-        task.bring_files()
+        _bring_files(self._handle)
         if self._load is not None:
-            self._load(task.state)
+            self._load(head.state)
         if state in ("idle", "stopped", "failed", "completed"):
             met = [FulfilledRequest(request.id, {}) for request in restarting if request.kind in ("resume", "retry")]
             self._saver.record("started", met=met, control_state="running")
@@ -278,12 +281,12 @@ class Session:
         if error is None:
             self._complete()
         elif isinstance(error, Exception) and self.control_state != "failed":
-            reason = self._task.without_secrets(f"{type(error).__name__}: {error}")[:2000]
+            reason = self._handle.engine.options.redaction.text(f"{type(error).__name__}: {error}")[:2000]
             try:
                 self._stop_waiting()
                 self._saver.record("failed", control_state="failed", metadata={"error": reason})
             except CheckpointError as failure:
-                self._task.alert("it could not be recorded that the work failed", failure, "session")
+                self._alert("it could not be recorded that the work failed", failure)
 
     def _complete(self) -> None:
         self._stop_waiting()
@@ -301,7 +304,7 @@ class Session:
         self._renewing.close()
         self.use_signals(False)
         is_own = os.getpid() == self._pid  # else it is the parent's, which goes on
-        self._task.drop_lease(self._lease.token, self._lease.release if is_own else lambda: None)
+        self._lease.drop(self._handle.cursor, release=is_own)
 
     # --- being controlled ----------------------------------------------------------------------------------
 
@@ -355,7 +358,7 @@ class Session:
         while not self._lease.is_valid():
             if not self._is_waiting:
                 self._is_waiting = True
-                self._task.alert("the lease ran out while the store is away: the work waits for it", None, "session")
+                self._alert("the lease ran out while the store is away: the work waits for it")
             self._require_own()
             self._check_interrupts()
             if self._clock.wait(self._wake, POLL_SECONDS):
@@ -385,9 +388,21 @@ class Session:
     def _save_overdue(self) -> None:
         said = "the work did not come to a boundary in time: it ends"
         if not self._anytime:
-            self._task.alert(f"{said} unsaved", None, "session")
+            self._alert(f"{said} unsaved")
         elif self._saver.save_at_any_moment("interrupted"):
-            self._task.alert(said, None, "session")
+            self._alert(said)
+
+    def _alert(self, message: str, error: Exception | None = None) -> None:
+        self._handle.engine.alert(message, self._handle.task_id, error, code="session")
+
+
+def _bring_files(handle: Handle) -> None:
+    """Restore the head's files into the workspace, where it is not known to have this branch's."""
+    head, workspace = handle.head, handle.workspace
+    if workspace is not None and head is not None and head.record.files is not None:
+        bound = workspace.bound(handle.owner, handle.task_id)
+        if any(branch != handle.branch_id for branch in bound):
+            restore(handle, head, "files", verify=False, message="brought along")
 
 
 def current_session() -> Session:

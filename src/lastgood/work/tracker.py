@@ -6,14 +6,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lastgood.engine.commit import KEPT
+from lastgood.engine.step import end_step
 from lastgood.errors import CheckpointError
 from lastgood.work.context import Made
 from lastgood.work.progress import FIELD, EventKind, Progress, ProgressEvent, find_progress
 
 if TYPE_CHECKING:
+    from lastgood.engine.handle import Handle
     from lastgood.model.step import OpenStep
     from lastgood.work.clock import Clock
-    from lastgood.work.handle import TaskHandle
     from lastgood.work.stage import StageJob
 
 Listener = Callable[[ProgressEvent], object]
@@ -26,8 +27,8 @@ class WorkMoved(BaseException):
 class Tracker:
     """Where a run of a pipeline is. A session asks it for the state and the fields of each checkpoint."""
 
-    def __init__(self, task: TaskHandle, clock: Clock, listener: Listener | None) -> None:
-        self._task = task
+    def __init__(self, handle: Handle, clock: Clock, listener: Listener | None) -> None:
+        self._handle = handle
         self._clock = clock
         self._listener = listener
         self._progress: Progress | None = None
@@ -75,15 +76,15 @@ class Tracker:
     def arrive(self, kind: EventKind) -> None:
         """Go on from the task's present branch, and find the steps there whose process ended in their midst."""
         self._is_loaded = False
-        self._branch = self._task.branch_id
-        steps = self._task.store.catalog.open_steps(self._task.owner, self._task.task_id)
+        self._branch = self._handle.branch_id
+        steps = self._handle.catalog.open_steps(self._handle.owner, self._handle.task_id)
         self._open_steps = [step for step in steps if step.branch_id == self._branch and "attempt" in step.metadata]
         self.report(kind)
         self._has_arrived = True
 
     def has_moved(self) -> bool:
         """Return whether another checkpoint was restored since the run arrived."""
-        return self._is_loaded or self._task.branch_id != self._branch
+        return self._is_loaded or self._handle.branch_id != self._branch
 
     def check_unmoved(self) -> None:
         """Raise WorkMoved if another checkpoint was restored since the run arrived."""
@@ -108,9 +109,9 @@ class Tracker:
 
     def abandon(self, step_id: str, reason: str) -> None:
         try:
-            self._task.store.abandon_step(step_id, reason, owner=self._task.owner)
+            end_step(self._handle.engine, self._handle.user, self._handle.owner, step_id, "step_abandoned", reason)
         except CheckpointError as error:
-            self._task.alert(f"an interrupted stage is still listed as open: {error}", error, "session")
+            self._alert(f"an interrupted stage is still listed as open: {error}", error)
 
     # --- for the session -----------------------------------------------------------------------------------
 
@@ -118,7 +119,7 @@ class Tracker:
         """Return the head's state, whatever a stage in flight has made of its copy; at the beginning, the first one."""
         if self.unsaved.state is not KEPT:
             return self.unsaved.state
-        return {} if self.first_state is KEPT and self._task.head is None else self.first_state
+        return {} if self.first_state is KEPT and self._handle.head is None else self.first_state
 
     def load(self, _: Any) -> None:
         """Note that the session has loaded another state."""
@@ -126,9 +127,9 @@ class Tracker:
 
     def fields(self) -> dict[str, Any]:
         """Return fields of each checkpoint. After a restore those of the restored checkpoint are carried on."""
-        if self._record is not None and (self._task.head is None or not self.has_moved()):
+        if self._record is not None and (self._handle.head is None or not self.has_moved()):
             return {"metadata": self._record.as_metadata(), "iteration": self.progress.round}
-        found = find_progress(self._task.store, self._task.owner, self._task.head)
+        found = find_progress(self._handle.engine, self._handle.owner, self._handle.head)
         if found is None or found[1] == "purged":
             return {}
         return {"metadata": {FIELD: found[0].metadata[FIELD]}, "iteration": found[0].iteration}
@@ -151,4 +152,7 @@ class Tracker:
         except Exception as failure:
             if not self._has_alerted:
                 self._has_alerted = True
-                self._task.alert(f"who listens to the progress failed: {failure}", failure, "session")
+                self._alert(f"who listens to the progress failed: {failure}", failure)
+
+    def _alert(self, message: str, error: Exception) -> None:
+        self._handle.engine.alert(message, self._handle.task_id, error, code="session")

@@ -18,6 +18,7 @@ import lastgood
 from lastgood import LeaseError, UnavailableError
 from lastgood.model.step import Process
 from lastgood.work.clock import Clock
+from lastgood.work.requests import open_requests
 
 LONG = 1e6
 """Of a lease: nothing is written by itself while a scenario runs."""
@@ -69,7 +70,7 @@ class _Program:
 
     def require_met(self, kind: str) -> None:
         """The work went on without it, and has said why: that is an error like any other."""
-        if kind in {request.id for request in self.task.requests()}:
+        if kind in {request.id for request in open_requests(self.task._handle)}:
             raise UnavailableError(f"{kind} is still open")
         self.worker.ledger.expect(f"wish {kind}", [["met", 1]])
 
