@@ -6,7 +6,7 @@ A request is fulfilled in the very commit that does what it asks, or ended with 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from lastgood.catalog.values import FulfilledRequest
 from lastgood.codec.encode import encode
@@ -33,25 +33,35 @@ if TYPE_CHECKING:
 
 # --- what is allowed ---------------------------------------------------------------------------------------
 
+
+class _Rule(NamedTuple):
+    """What a kind of request needs and does: the control states it is allowed in, and those that are as requested."""
+
+    allowed: tuple[str, ...]
+    already: tuple[str, ...] = ()
+    state: str | None = None
+    """The control state afterwards; None: as it was."""
+    type: str = ""
+    """The type of the checkpoint that fulfils it."""
+    refusal: str = ""
+    opposite: tuple[str, ...] = ()
+
+
 _ACTIVE = ("running", "waiting_for_input", "paused")
-_ALLOWED_IN: dict[str, tuple[str, ...]] = {
-    "pause": ("running", "waiting_for_input"),
-    "resume": ("paused", "stopped", "failed"),
-    "stop": _ACTIVE,
-    "cancel": _ACTIVE,
-    "retry": ("stopped", "failed"),
-    "rounds": (*_ACTIVE, "completed"),
-    "answer": ("waiting_for_input",),
-    "guide": ("idle", *_ACTIVE, "stopped", "completed", "failed"),
-    "edit": ("idle", *_ACTIVE, "stopped", "completed", "failed"),
-    "restore": ("idle", *_ACTIVE, "stopped", "completed", "failed"),
-}
-_FULFILLED_IN: dict[str, tuple[str, ...]] = {
-    "pause": ("paused",),
-    "resume": ("running", "waiting_for_input"),
-    "retry": ("running", "waiting_for_input"),
-    "stop": ("stopped",),
-    "cancel": ("stopped",),
+_ANY = ("idle", *_ACTIVE, "stopped", "completed", "failed")
+_ENDED_EARLY = ("stopped", "failed")
+_GOING = ("running", "waiting_for_input")
+_RULES = {
+    "pause": _Rule(_GOING, ("paused",), "paused", "paused", "cannot be paused", ("resume", "retry")),
+    "resume": _Rule(("paused", *_ENDED_EARLY), _GOING, "running", "resumed", "cannot be resumed", ("pause",)),
+    "retry": _Rule(_ENDED_EARLY, _GOING, "running", "resumed", "cannot be retried", ("pause",)),
+    "stop": _Rule(_ACTIVE, ("stopped",), "stopped", "stopped", "cannot be stopped"),
+    "cancel": _Rule(_ACTIVE, ("stopped",), "stopped", "cancelled", "cannot be canceled"),
+    "rounds": _Rule((*_ACTIVE, "completed"), type="rounds_added", refusal="cannot be given more rounds"),
+    "answer": _Rule(("waiting_for_input",), state="running", refusal="has asked nothing"),
+    "guide": _Rule(_ANY, type="guided"),
+    "edit": _Rule(_ANY),
+    "restore": _Rule(_ANY),
 }
 _ADVICE = {
     "idle": "it was never run: run it first",
@@ -62,35 +72,18 @@ _ADVICE = {
     "completed": "it is done: add rounds, or run it again with restart",
     "failed": "retry it, or go back to a good checkpoint",
 }
-_STATE_AFTER = {
-    "pause": "paused",
-    "resume": "running",
-    "retry": "running",
-    "answer": "running",
-    "stop": "stopped",
-    "cancel": "stopped",
-}
-_CHECKPOINT_TYPES = {
-    "pause": "paused",
-    "resume": "resumed",
-    "retry": "resumed",
-    "stop": "stopped",
-    "cancel": "cancelled",
-    "guide": "guided",
-    "rounds": "rounds_added",
-}
-_OPPOSITE = {"pause": ("resume", "retry"), "resume": ("pause",), "retry": ("pause",)}
 NEEDS_PROGRAM = ("resume", "retry", "rounds")
 """Kinds that only a program can fulfil: such a request waits until the work is run."""
 
 
 def check_allowed(kind: RequestKind, state: str) -> Literal["allowed", "already"]:
     """Return "already" when work in that state is as requested. ControlError, with the reason, when it cannot be."""
-    if state in _FULFILLED_IN.get(kind, ()):
+    rule = _RULES[kind]
+    if state in rule.already:
         return "already"
-    if state not in _ALLOWED_IN[kind]:
+    if state not in rule.allowed:
         raise ControlError(
-            f"work that is {describe(state)} {_refusal(kind)}", hint=_ADVICE.get(state), state=state, wanted=kind
+            f"work that is {describe(state)} {rule.refusal}", hint=_ADVICE.get(state), state=state, wanted=kind
         )
     return "allowed"
 
@@ -98,19 +91,11 @@ def check_allowed(kind: RequestKind, state: str) -> Literal["allowed", "already"
 def stays_fulfilled(kind: RequestKind, state: str, open_kinds: Iterable[RequestKind]) -> bool:
     """Return whether work that is as requested already still is when all open requests, oldest first, are fulfilled."""
     for one in open_kinds:
-        state = _STATE_AFTER.get(one, state)
+        state = _RULES[one].state or state
     try:
         return check_allowed(kind, state) == "already"
     except ControlError:
         return True
-
-
-def _refusal(kind: RequestKind) -> str:
-    if kind == "answer":
-        return "has asked nothing"
-    if kind == "rounds":
-        return "cannot be given more rounds"
-    return f"cannot be {'retried' if kind == 'retry' else kind.rstrip('e') + 'ed' if kind != 'stop' else 'stopped'}"
 
 
 # --- the requests of a branch ------------------------------------------------------------------------------
@@ -151,7 +136,7 @@ def fulfil(work: Controlled, request: Request) -> None:
     """
     try:
         if check_allowed(request.kind, _state(work)) == "already":
-            _refuse_earlier(work, request, _OPPOSITE.get(request.kind, ()), "the contrary was wanted since")
+            _refuse_earlier(work, request, _RULES[request.kind].opposite, "the contrary was wanted since")
             _end(work, request, "met", {"note": f"it was {describe(_state(work))} already"})
         else:
             _HANDLERS[request.kind](work, request)
@@ -179,12 +164,12 @@ def _end(work: Controlled, request: Request, status: Literal["met", "refused"], 
 
 def _change_state(work: Controlled, request: Request) -> None:
     """Pause, resume, retry, stop or cancel."""
-    state = _STATE_AFTER[request.kind]
+    state = _RULES[request.kind].state
     if state == "paused" and _state(work) == "waiting_for_input":
         raise _NotYet
     if state == "stopped":
         _end_others(work, request)
-    work.mark(_CHECKPOINT_TYPES[request.kind], request, control_state=state)
+    work.mark(_RULES[request.kind].type, request, control_state=state)
 
 
 def _end_others(work: Controlled, request: Request) -> None:
@@ -207,7 +192,7 @@ def _add_guidance(work: Controlled, request: Request) -> None:
     """Add guidance or rounds."""
     name = "text" if request.kind == "guide" else "rounds"
     entry = {"id": request.id, name: request.data[name], "by": request.actor, "at": request.at}
-    work.mark(_CHECKPOINT_TYPES[request.kind], request, guidance=[*_companions(work, "guidance"), entry])
+    work.mark(_RULES[request.kind].type, request, guidance=[*_companions(work, "guidance"), entry])
 
 
 def _edit(work: Controlled, request: Request) -> None:
