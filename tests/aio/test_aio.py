@@ -811,15 +811,8 @@ LEFT_OUT = {
         ),
         ENGINE,
     ),
-    "Task": dict.fromkeys(
-        (
-            *("append_draft", "roll_back", "user"),
-            *("alert", "without_secrets", "store", "take_lease", "drop_lease", "advance", "bring_files", "requests"),
-            *("end_request", "rewind"),
-        ),
-        ENGINE,
-    ),
-    "Session": dict.fromkeys(("interrupt", "interrupt_wait", "use_signals", "may_continue", "pass_boundary"), ENGINE),
+    "Task": dict.fromkeys(("append_draft", "roll_back", "store", "user"), ENGINE),
+    "Session": dict.fromkeys(("interrupt", "interrupt_wait", "signals", "may_continue", "pass_boundary"), ENGINE),
     "Step": dict.fromkeys(("as_open", "commit_and_begin", "is_open", "note_begun", "put"), ENGINE),
     "EvidenceVerifier": {"checking": ENGINE},
     "Checkpoint": {"from_dict": "makes a checkpoint apart from any store; lastgood.Checkpoint.from_dict does"},

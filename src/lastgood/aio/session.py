@@ -90,7 +90,7 @@ class Session(Handle[runner.Session]):
             await self._leave(error)
             raise
         self._token = runner.current.set(self._far)
-        self._far.use_signals()
+        self._far.signals.install()
         return self
 
     async def __aexit__(
@@ -99,7 +99,7 @@ class Session(Handle[runner.Session]):
         try:
             return await self._leave(error)
         finally:
-            self._far.use_signals(False)
+            self._far.signals.remove()
             if self._token is not None:
                 with suppress(ValueError):  # it is left in another context than it was entered in
                     runner.current.reset(self._token)

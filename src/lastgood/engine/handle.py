@@ -66,6 +66,10 @@ class Handle:
 
             FilesRestore(self).recover()
 
+    def alert(self, message: str, error: Exception | None = None, *, code: str) -> None:
+        """Send an alert about this task."""
+        self.engine.alert(message, self.task_id, error, code=code)
+
     def require_workspace(self) -> Workspace:
         if self.workspace is None:
             raise InvalidError("there is no workspace", hint="open it: store.task(…, workspace=folder)")

@@ -180,7 +180,7 @@ class StageRunner:
             failed = error
         if failed is not None:
             told = f"the stage {job.stage.name!r} has left files that were not put back: {failed}"
-            self._handle.engine.alert(told, self._handle.task_id, code="session")
+            self._handle.alert(told, code="session")
 
     def _about(self, job: StageJob, attempt: int, ground: str | None) -> dict[str, Any]:
         return {**self._tracker.place_of(job), "attempt": attempt, "ground": ground}

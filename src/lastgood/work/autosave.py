@@ -146,7 +146,7 @@ class Saver:
         try:
             self.save_if_changed(due, only_on=self._handle.head)
         except Exception as error:  # of the program: its state was just being changed
-            self._handle.engine.alert(f"the work was not saved: {error}", self._handle.task_id, error, code="session")
+            self._handle.alert(f"the work was not saved: {error}", error, code="session")
             return False
         return True
 

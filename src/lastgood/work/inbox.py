@@ -9,7 +9,7 @@ from lastgood.catalog.values import FulfilledRequest
 from lastgood.engine.commit import KEPT
 from lastgood.engine.restore import restore
 from lastgood.engine.save import advance, make_draft
-from lastgood.errors import CheckpointError, IntegrityError, InvalidError, UnavailableError
+from lastgood.errors import IntegrityError, InvalidError, UnavailableError
 from lastgood.work.lease import HeldLease, name_executor
 from lastgood.work.requests import NEEDS_PROGRAM, end_request, find_answer, fulfil, open_requests
 
@@ -61,7 +61,7 @@ class Inbox:
             try:
                 fulfil(self, request)
             except UnavailableError as error:
-                self._alert(f"what people asked for ({request.kind}) has to wait: {error}", error)
+                self.handle.alert(f"what people asked for ({request.kind}) has to wait: {error}", error, code="session")
                 return
             head = self.handle.head
             if request.kind in ("stop", "cancel") and head is not None and head.control_state == "stopped":
@@ -116,7 +116,7 @@ class Inbox:
             found = self.read()
         except (UnavailableError, IntegrityError) as error:
             if not self._has_alerted:
-                self._alert(f"what people ask of the work cannot be read: {error}", error)
+                self.handle.alert(f"what people ask of the work cannot be read: {error}", error, code="session")
             self._has_alerted = True
             return []
         self._has_alerted = False
@@ -125,9 +125,6 @@ class Inbox:
     def _note_fulfilled(self, request: Request) -> None:
         self._fulfilled.add(request.id)
         self.handle.engine.meter.count("requests_met", {"kind": request.kind})
-
-    def _alert(self, message: str, error: CheckpointError) -> None:
-        self.handle.engine.alert(message, self.handle.task_id, error, code="session")
 
 
 def close_requests(handle: Handle) -> None:

@@ -60,9 +60,10 @@ class PipelineRun:
         self._tracker = Tracker(handle, self._clock, listener)
         _check(plan, handle, options)
         self._options = options
-        self._session: Session | None = None
-        self._runner: StageRunner | None = None
         self._is_interrupted = False
+        self._session: Session
+        self._runner: StageRunner
+        """Both are made when the run begins."""
 
     def run(self, first: Any, *, restart: bool) -> Outcome:
         """Run to the end, from where the pipeline is. `first`: the state to begin with; KEPT: the one that is there."""
@@ -74,7 +75,7 @@ class PipelineRun:
             self._begin(None if restart else self._find(), first)
             self._undo_stages()
             while (job := self._next()) is not None:
-                self._do(job)
+                self._runner.do(job)
             done = self._tracker.progress
             self._tracker.finish(done.cleared(done.round))
         return self._end(session, "completed")
@@ -100,7 +101,7 @@ class PipelineRun:
     def interrupt(self) -> None:
         """Let it end at its next boundary. From any thread."""
         self._is_interrupted = True
-        if self._session is not None:
+        if hasattr(self, "_session"):
             self._session.interrupt()
 
     # --- where it stands -----------------------------------------------------------------------------------
@@ -165,7 +166,7 @@ class PipelineRun:
 
     def _go_on_or_begin(self, found: Found, first: Any, kind: EventKind) -> None:
         """Go on where the record says, or begin. That is reported before the first heartbeat (C3)."""
-        session, tracker = self._require_session(), self._tracker
+        session, tracker = self._session, self._tracker
         if found is not None and self._is_valid(found):
             assert isinstance(found, Progress)
             self._go_on(found, kind)
@@ -177,7 +178,7 @@ class PipelineRun:
         tracker.first_state = KEPT
 
     def _go_on(self, found: Progress, kind: EventKind) -> None:
-        session = self._require_session()
+        session = self._session
         rounds = self._plan.rounds + session.rounds
         self._tracker.set(found.taken_up(self._plan.names, rounds, session.executor, afresh=self._was_over))
         self._tracker.arrive(kind)
@@ -217,7 +218,7 @@ class PipelineRun:
         self._pass_boundary()
         progress, last = self._tracker.progress, len(self._plan.stages) - 1
         if progress.last == last:
-            rounds = self._plan.rounds + self._require_session().rounds
+            rounds = self._plan.rounds + self._session.rounds
             if progress.round >= rounds:
                 return None
             self._tracker.set(progress.next_round(rounds), "round")
@@ -230,7 +231,7 @@ class PipelineRun:
             if job is None:
                 self._tracker.set(self._tracker.progress.undone())
             else:
-                self._do(job)
+                self._runner.do(job)
 
     def _is_rolling_back(self) -> bool:
         """Return whether a rollback is under way, after requests were fulfilled: they may move the work."""
@@ -239,8 +240,7 @@ class PipelineRun:
         return self._tracker.progress.undoing is not None
 
     def _pass_boundary(self) -> None:
-        session, runner = self._require_session(), self._runner
-        assert runner is not None
+        session, runner = self._session, self._runner
         if runner.is_ahead and not self._tracker.has_moved():
             try:
                 session.pass_boundary()
@@ -253,19 +253,11 @@ class PipelineRun:
         while self._tracker.has_moved():
             self._go_on_or_begin(self._find(), KEPT, "restored")
 
-    def _do(self, job: StageJob) -> None:
-        assert self._runner is not None
-        self._runner.do(job)
-
     def _end(self, session: Session, kind: EventKind) -> Outcome:
         head = self._handle.head
         assert head is not None
         self._tracker.report(kind if session.stopped is None else "stopped", error=session.stopped)
         return Outcome(head.state, head, session.stopped)
-
-    def _require_session(self) -> Session:
-        assert self._session is not None
-        return self._session
 
 
 def _check(plan: StagePlan, handle: Handle, options: dict[str, Any]) -> None:

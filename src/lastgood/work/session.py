@@ -86,8 +86,7 @@ class Session:
         executor = name_executor() if executor is None else check_name("executor", executor)
         seconds = check_seconds("lease", lease)
         self._lease = HeldLease(handle.engine, handle.user, handle.owner, executor, seconds, self._clock)
-        self._signals = ExitSignals(self._clock, check_seconds("deadline", deadline))
-        self._uses_signals = signals
+        self.signals = ExitSignals(self._clock, check_seconds("deadline", deadline), enabled=signals)
         self._is_interrupted = False
         self._is_over = False
         self._is_waiting = False
@@ -136,7 +135,7 @@ class Session:
     @property
     def may_continue(self) -> bool:
         """Whether nothing is known here that keeps the work from going on past its next boundary."""
-        return not self._signals.is_received and not self._is_interrupted and self.control_state == "running"
+        return not self.signals.is_received and not self._is_interrupted and self.control_state == "running"
 
     def boundary(self) -> None:
         """Save the work if that is due, and fulfil requests: the work is consistent here. Blocks while it is paused.
@@ -214,7 +213,7 @@ class Session:
             self._begin()
             if self._scheduler is not self._renewing:
                 self._scheduler.start()
-            self.use_signals()
+            self.signals.install()
         except BaseException:
             self._close()
             raise
@@ -236,7 +235,7 @@ class Session:
                 if self._lease.lost is None and self.control_state in ENDED:
                     with suppress(CheckpointError):  # they stay open
                         close_requests(self._handle)
-                self._signals.deliver_unclaimed()
+                self.signals.deliver_unclaimed()
         return isinstance(error, Stopped)
 
     def _acquire_lease(self) -> None:
@@ -286,7 +285,7 @@ class Session:
                 self._stop_waiting()
                 self._saver.record("failed", control_state="failed", metadata={"error": reason})
             except CheckpointError as failure:
-                self._alert("it could not be recorded that the work failed", failure)
+                self._handle.alert("it could not be recorded that the work failed", failure, code="session")
 
     def _complete(self) -> None:
         self._stop_waiting()
@@ -302,7 +301,7 @@ class Session:
     def _close(self) -> None:
         self._scheduler.close()
         self._renewing.close()
-        self.use_signals(False)
+        self.signals.remove()
         is_own = os.getpid() == self._pid  # else it is the parent's, which goes on
         self._lease.drop(self._handle.cursor, release=is_own)
 
@@ -314,14 +313,6 @@ class Session:
             self._wake.set()
         else:
             self._wake.clear()
-
-    def use_signals(self, now: bool = True) -> None:
-        """Install the handlers of signals, in the main thread, also for a session that was begun in another one; with
-        False, remove them."""
-        if self._uses_signals and now:
-            self._signals.install()
-        elif self._uses_signals:
-            self._signals.remove()
 
     def _serve_requests(self) -> None:
         """Fulfil requests, and go on doing that as long as the work is paused."""
@@ -337,7 +328,7 @@ class Session:
         self._inbox.fulfil()
 
     def _check_interrupts(self) -> None:
-        if self._signals.is_received or self._is_interrupted:
+        if self.signals.is_received or self._is_interrupted:
             self._saver.save_if_changed("interrupted")
             raise Stopped("interrupted")
 
@@ -358,7 +349,7 @@ class Session:
         while not self._lease.is_valid():
             if not self._is_waiting:
                 self._is_waiting = True
-                self._alert("the lease ran out while the store is away: the work waits for it")
+                self._handle.alert("the lease ran out while the store is away: the work waits for it", code="session")
             self._require_own()
             self._check_interrupts()
             if self._clock.wait(self._wake, POLL_SECONDS):
@@ -377,23 +368,20 @@ class Session:
 
     def _save_by_itself(self) -> None:
         """Save for a program that does not come to its boundary, and end it when its deadline has passed."""
-        if self._signals.claim_overdue():
+        if self.signals.claim_overdue():
             try:
                 self._save_overdue()
             finally:
-                self._signals.deliver()
-        elif self._anytime and not self._signals.is_received:
+                self.signals.deliver()
+        elif self._anytime and not self.signals.is_received:
             self._saver.save_at_any_moment()
 
     def _save_overdue(self) -> None:
         said = "the work did not come to a boundary in time: it ends"
         if not self._anytime:
-            self._alert(f"{said} unsaved")
+            self._handle.alert(f"{said} unsaved", code="session")
         elif self._saver.save_at_any_moment("interrupted"):
-            self._alert(said)
-
-    def _alert(self, message: str, error: Exception | None = None) -> None:
-        self._handle.engine.alert(message, self._handle.task_id, error, code="session")
+            self._handle.alert(said, code="session")
 
 
 def _bring_files(handle: Handle) -> None:

@@ -25,7 +25,8 @@ class ExitSignals:
     In other threads than the main one nothing is installed: Python lets only that one.
     """
 
-    def __init__(self, clock: Clock, deadline: float) -> None:
+    def __init__(self, clock: Clock, deadline: float, *, enabled: bool) -> None:
+        self._is_enabled = enabled
         self._clock = clock
         self._deadline = deadline
         self._received: _Received | None = None
@@ -38,7 +39,8 @@ class ExitSignals:
         return self._received is not None
 
     def install(self) -> None:
-        if threading.current_thread() is threading.main_thread():
+        """Install the handlers, if that is enabled and this is the main thread."""
+        if self._is_enabled and threading.current_thread() is threading.main_thread():
             self._pid = os.getpid()
             for number in SIGNALS:
                 handler = signal.getsignal(number)

@@ -111,7 +111,7 @@ class Tracker:
         try:
             end_step(self._handle.engine, self._handle.user, self._handle.owner, step_id, "step_abandoned", reason)
         except CheckpointError as error:
-            self._alert(f"an interrupted stage is still listed as open: {error}", error)
+            self._handle.alert(f"an interrupted stage is still listed as open: {error}", error, code="session")
 
     # --- for the session -----------------------------------------------------------------------------------
 
@@ -152,7 +152,4 @@ class Tracker:
         except Exception as failure:
             if not self._has_alerted:
                 self._has_alerted = True
-                self._alert(f"who listens to the progress failed: {failure}", failure)
-
-    def _alert(self, message: str, error: Exception) -> None:
-        self._handle.engine.alert(message, self._handle.task_id, error, code="session")
+                self._handle.alert(f"who listens to the progress failed: {failure}", failure, code="session")
