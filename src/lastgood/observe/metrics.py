@@ -166,21 +166,23 @@ def render(families: Iterable[Family]) -> str:
     return "".join(f"{line}\n" for family in families for line in _lines(family))
 
 
-def _lines(family: Family) -> Iterator[str]:
-    name = family.exposed
-    yield f"# HELP {name} {_escape(family.help)}"
-    yield f"# TYPE {name} {family.kind}"
+def expose(family: Family) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    """Yield the name, labels and value of each sample of a metric as Prometheus has them."""
+    name, histogram = family.exposed, family.histogram
     for sample in family.samples:
-        yield f"{name}{_labels(sample.labels)} {number(sample.value)}"
-    if family.histogram is not None:
-        yield from _histogram_lines(name, family.histogram)
+        yield name, sample.labels, sample.value
+    if histogram is not None:
+        for bound, count in (*histogram.buckets, (math.inf, histogram.count)):
+            yield f"{name}_bucket", {"le": number(bound)}, count
+        yield f"{name}_sum", {}, histogram.sum
+        yield f"{name}_count", {}, histogram.count
 
 
-def _histogram_lines(name: str, histogram: Histogram) -> Iterator[str]:
-    for bound, count in (*histogram.buckets, (math.inf, histogram.count)):
-        yield f"{name}_bucket{_labels({'le': number(bound)})} {count}"
-    yield f"{name}_sum {number(histogram.sum)}"
-    yield f"{name}_count {histogram.count}"
+def _lines(family: Family) -> Iterator[str]:
+    yield f"# HELP {family.exposed} {_escape(family.help)}"
+    yield f"# TYPE {family.exposed} {family.kind}"
+    for name, labels, value in expose(family):
+        yield f"{name}{_labels(labels)} {number(value)}"
 
 
 def _labels(labels: Mapping[str, str]) -> str:

@@ -10,7 +10,6 @@ Without prometheus-client, `store.metrics().to_prometheus()` is the same as text
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from weakref import WeakKeyDictionary, ref
 
@@ -19,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from lastgood.errors import InvalidError
 from lastgood.observe.meter import Measured
-from lastgood.observe.metrics import METRICS, Family, Histogram, number
+from lastgood.observe.metrics import METRICS, expose
 
 _stores_of: WeakKeyDictionary[CollectorRegistry, Stores] = WeakKeyDictionary()
 
@@ -65,23 +64,10 @@ class Stores(Collector):
                 for family in store.metrics().families:
                     base = _base(family.exposed)
                     metric = found.setdefault(base, Metric(base, family.help, family.kind))
-                    _add(metric, family, labels)
+                    for exposed, own, value in expose(family):
+                        metric.add_sample(exposed, {**labels, **own}, value)
         return iter(found.values())
 
 
 def _base(exposed: str) -> str:
     return exposed.removesuffix("_total")
-
-
-def _add(metric: Metric, family: Family, labels: dict[str, str]) -> None:
-    for sample in family.samples:
-        metric.add_sample(family.exposed, {**sample.labels, **labels}, sample.value)
-    if family.histogram is not None:
-        _add_histogram(metric, family.exposed, family.histogram, labels)
-
-
-def _add_histogram(metric: Metric, name: str, histogram: Histogram, labels: dict[str, str]) -> None:
-    for bound, count in (*histogram.buckets, (math.inf, histogram.count)):
-        metric.add_sample(f"{name}_bucket", {**labels, "le": number(bound)}, count)
-    metric.add_sample(f"{name}_sum", labels, histogram.sum)
-    metric.add_sample(f"{name}_count", labels, histogram.count)
