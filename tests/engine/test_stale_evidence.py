@@ -14,9 +14,9 @@ from tests.support.file_trees import QUICK
 
 import lastgood
 from lastgood import Checkpoint, Store, Task
-from lastgood.files import index
+from lastgood.engine import staleness
+from lastgood.engine.staleness import take_stamp
 from lastgood.files.folders import is_temporary
-from lastgood.files.index import take_stamp
 
 AFTER = "after the command had ended"
 
@@ -304,5 +304,5 @@ def test_a_file_system_whose_clock_stands_still_for_long_is_not_waited_for(
     """Some count in whole seconds. What is stamped alike is then taken for what was there before."""
     found = tmp_path.stat()
     monkeypatch.setattr(os, "fstat", lambda descriptor: found)
-    monkeypatch.setattr(index, "PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(staleness, "PATIENCE_SECONDS", 0)
     assert take_stamp([str(tmp_path)]) == found.st_ctime_ns

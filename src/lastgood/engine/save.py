@@ -83,7 +83,7 @@ def save_step(
             from lastgood.engine.staleness import mark_stale
 
             before = handle.cursor.head.record.files if handle.cursor.head else None
-            mark_stale(ready, pack, runs, before or (), handle.engine.blobs, handle.workspace)
+            mark_stale(ready, pack, runs, before or (), handle.engine.blobs, handle.workspace.roots)
         return _save_from(handle.cursor, ready, begun)
 
     return _with_files(handle, draft, None, commit)

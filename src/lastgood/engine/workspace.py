@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import cache, partial
@@ -16,16 +15,17 @@ from lastgood.engine.blobs import Batch, CapturedFiles
 from lastgood.engine.browse import relate
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.engine import Engine
+from lastgood.engine.staleness import take_stamps
 from lastgood.errors import BusyError, UnavailableError
 from lastgood.files.capture import Captured, capture
 from lastgood.files.folders import Signature, signature, split
-from lastgood.files.index import Identity, StatIndex, identify, is_on_same, take_stamp
+from lastgood.files.index import KeptIndex, StatIndex
 from lastgood.files.lock import locked
 from lastgood.files.read import Content, LeftOut, ReadJob, read_jobs
 from lastgood.files.roots import Root, git_head, open_roots
 from lastgood.files.rules.rules import Rules
 from lastgood.files.selection import paths_in
-from lastgood.files.watch import FULL_SECONDS, Changed, Watcher
+from lastgood.files.watch import Changed, WatchedRoot
 from lastgood.local.location import make_private
 from lastgood.local.process import descriptors, this_process
 from lastgood.model.checkpoint import FileRoot, Skipped
@@ -47,8 +47,8 @@ _UNWATCHED = (
 class Workspace:
     """The folders of one task on this host. Safe for threads: captures take turns.
 
-    With `watch` it is told what changes, until it is closed, and a capture looks at that alone. Without, it asks
-    the process that keeps watch over the folder (files/watch_server.py), if there is one.
+    With `watch` it knows what changes, until it is closed, and a capture scans that alone. Without, it asks the
+    process that keeps watch over the folder (files/watch_server.py), if there is one.
     """
 
     def __init__(self, engine: Engine, folders: Folders, *, watch: bool = False) -> None:
@@ -60,22 +60,22 @@ class Workspace:
         self.roots = open_roots(folders, store=self._own)
         self.unfinished: list[str] = []
         """Journals of restores that could not be taken back: the next save of these folders ends them."""
-        self._indexes = {root: Index(self._index_file(root), root, self._store_id) for root in self.roots}
-        self._followed = {root: _Followed(root, self._indexes[root]) for root in self.roots if watch}
+        self._indexes = {root: KeptIndex(self._index_file(root), root.path, self._store_id) for root in self.roots}
+        self._followed = {root: WatchedRoot(root.path, self._indexes[root]) for root in self.roots if watch}
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else captures or restores these folders; BusyError after a while."""
+        """Keep others from capturing or restoring these folders; BusyError after a while."""
         with self._locked():
             yield
 
     def settle(self, journal: str | None) -> None:
-        """It has ended."""
+        """Note that a journal has ended."""
         with suppress(ValueError):
             self.unfinished.remove(journal or "")
 
     def close(self) -> None:
-        """Nothing is watched any more; captures look at everything."""
+        """Stop watching; captures scan everything."""
         followed, self._followed = self._followed, {}
         if followed:
             # Not to be had: a capture is at work, and its watchers end with it. The index is a cache.
@@ -90,8 +90,7 @@ class Workspace:
 
     @contextmanager
     def _locked_away(self) -> Iterator[None]:
-        """The lock files may be away with the store; then all who capture for the spool use others. Indexes are used as
-        they are in memory."""
+        """Lock while the store is away, perhaps with lock files beside the spool; indexes are used as in memory."""
         spool = self._engine.spool
         with ExitStack() as stack:
             try:
@@ -110,7 +109,7 @@ class Workspace:
         return SpoolBatch(self._engine.blobs, since, self._engine.options.spool_bytes)
 
     def bound(self, owner: str, task_id: str) -> list[str | None]:
-        """The branch whose files lie in each of the folders, as far as it is known."""
+        """Return the branch whose files lie in each of the folders, as far as it is known."""
         host, catalog = this_process().host, self._engine.catalog
         return [catalog.bound(owner, task_id, host, root.path) for root in self.roots]
 
@@ -124,8 +123,10 @@ class Workspace:
         touched: Mapping[str, Changed] | None = None,
         away: bool = False,
     ) -> CapturedFiles:
-        """Everything that is new is durable, or will be with the commit. `since`: a checkpoint whose files are stored;
-        `trusted`: files that are stored, and shared with it. `away`: for the spool, without the store.
+        """Capture the folders; what is new is durable, or will be with the commit.
+
+        `since`: a checkpoint whose files are stored; `trusted`: files that are stored, and shared with it. `files`:
+        just these paths, by their exact names. `away`: for the spool, without the store.
 
         `touched`: all that was done to them since, by root; what else has changed meanwhile is left to the next one.
         """
@@ -153,7 +154,7 @@ class Workspace:
         )
 
     def capture_named(self, paths: Mapping[str, Sequence[bytes]]) -> CapturedFiles:
-        """Just these files, by root, whatever the ignore rules say."""
+        """Capture just these files, by root, whatever the ignore rules say."""
         batch = self._engine.blobs.gather()
         try:
             with self._locked():
@@ -173,17 +174,13 @@ class Workspace:
         return Binding(this_process().host, [root.path for root in self.roots], takes_over)
 
     def stamps(self) -> dict[str, int]:
-        """The present by root, as its files are stamped: see `take_stamp`."""
+        """Return the present by root, as its files are stamped."""
         with suppress(OSError, UnavailableError):
             make_private(self._engine.local.path())
-        own = str(self._folder)
-        return {
-            root.name: take_stamp([own, root.path] if is_on_same(own, root.path) else [root.path])
-            for root in self.roots
-        }
+        return take_stamps(self.roots, str(self._folder))
 
     def recall(self, root: Root) -> Callable[[bytes, os.stat_result], bytes | None]:
-        """What is known of a file that looks like this, without reading it: the digest it was captured with."""
+        """Return a lookup of the digest that a file with this stat was captured with, without reading it."""
         index = self._indexes[root].get()
 
         @cache
@@ -199,11 +196,11 @@ class Workspace:
         return recall
 
     def watch_address(self, root: Root) -> Path:
-        """Where captures of the root ask what has changed."""
+        """Return where captures of the root ask what has changed."""
         return self._folder / "watch" / self._index_file(root).name
 
     def forget(self) -> None:
-        """The next capture reads every file anew."""
+        """Have the next capture read every file anew."""
         for index in self._indexes.values():
             index.forget()
 
@@ -221,7 +218,7 @@ class Workspace:
 
     def _capture_with(
         self,
-        followed: _Followed | BorrowedWatcher | None,
+        followed: WatchedRoot | BorrowedWatcher | None,
         index: StatIndex,
         root: Root,
         trusted: bytes | None,
@@ -257,8 +254,8 @@ class Workspace:
         return captured
 
     @contextmanager
-    def _following(self, root: Root, index: Index) -> Iterator[_Followed | BorrowedWatcher | None]:
-        """Who knows what has changed in the root since the index was made, if there is someone."""
+    def _following(self, root: Root, index: KeptIndex) -> Iterator[WatchedRoot | BorrowedWatcher | None]:
+        """Give what knows which folders of the root have changed since the index was made; None when nothing does."""
         if root in self._followed:
             yield self._followed[root]
             return
@@ -282,86 +279,6 @@ class Workspace:
 
     def _index_file(self, root: Root) -> Path:
         return self._folder / "index" / sha256(os.fsencode(root.path)).hexdigest()[:32]
-
-
-class Index:
-    """The index of a root, kept between captures. Used with the workspace's lock held."""
-
-    def __init__(self, file: Path, root: Root, store_id: str) -> None:
-        self._file = file
-        self._load = partial(StatIndex.load, file, root.path, store_id)
-        self._index: StatIndex | None = None
-        self._saved: Identity | None = None
-        self._is_kept = False
-        self.generation = 0
-        """Another one with each load."""
-
-    def get(self) -> StatIndex:
-        """As this process left it, or as another one has saved it since."""
-        if self._is_kept and self._index is not None:
-            return self._index
-        found = identify(self._file)
-        if self._index is None or found != self._saved:
-            self._index, self._saved = self._load(), found
-            self.generation += 1
-        return self._index
-
-    @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Inside it is taken as this process left it, wherever its file is, and not saved."""
-        self._is_kept = True
-        try:
-            yield
-        finally:
-            self._is_kept = False
-
-    def save(self) -> Identity | None:
-        """What it is known by afterwards; None when it could not be saved, or another process has saved its own."""
-        if self._is_kept or self._index is None or identify(self._file) != self._saved:
-            return None
-        is_saved, self._saved = self._index.save(), identify(self._file)
-        return self._saved if is_saved else None
-
-    def identity(self) -> Identity | None:
-        """What it was known by when it was loaded or saved last."""
-        return self._saved
-
-    def forget(self) -> None:
-        """It is empty from now on."""
-        self._file.unlink(missing_ok=True)
-        self._index = None
-
-
-class _Followed:
-    """What is kept of a root that is watched. Used with the workspace's lock held.
-
-    The index is saved when everything has been looked at, and in the end: a crash costs a slower capture.
-    """
-
-    def __init__(self, root: Root, index: Index) -> None:
-        self.watcher = Watcher(root.path)
-        self._index = index
-        self._generation = 0
-        self._full_at = -FULL_SECONDS
-        self._was_told = False
-
-    def take(self) -> Changed | None:
-        if self._index.generation != self._generation:
-            self._generation = self._index.generation
-            self.watcher.doubt()
-        changed = self.watcher.take()
-        return changed if time.monotonic() - self._full_at < FULL_SECONDS else None
-
-    def settle(self, *, is_full: bool) -> None:
-        self.watcher.settle(self._index.get().folders.keys())
-        if is_full:
-            self._full_at = time.monotonic()
-            self._index.save()
-
-    def has_just_failed(self) -> bool:
-        """Once: it cannot be watched, or no longer."""
-        told, self._was_told = self._was_told, self.watcher.has_failed
-        return self._was_told and not told
 
 
 def _reading_ahead(root: Root, batch: Batch) -> CaptureReader:

@@ -10,9 +10,9 @@ import errno
 import os
 import stat
 import struct
-import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
@@ -30,10 +30,6 @@ _HEAD = struct.Struct(f"<Q{SIZE}s")
 _signatures = msgspec.msgpack.Decoder(list[Signature | None])
 _CLOCK_NS = 20_000_000
 _WHOLE_SECONDS_NS = 2_000_000_000
-PATIENCE_SECONDS = 0.05
-"""Longer than any tick of the kernel's clock; file systems that count in whole seconds are not waited for."""
-_PAUSE_SECONDS = 0.0002
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def is_settled(seen: Signature, began_ns: int) -> bool:
@@ -44,58 +40,6 @@ def is_settled(seen: Signature, began_ns: int) -> bool:
     """
     margin = _CLOCK_NS if seen[3] % 1_000_000_000 else _CLOCK_NS + _WHOLE_SECONDS_NS
     return max(seen[2], seen[3]) < began_ns - margin
-
-
-def take_stamp(folders: Sequence[str]) -> int:
-    """Return a stamp (ctime) that no change made so far exceeds, and every change made from now on does.
-
-    It is found with a file that is written there and never seen, in the first of the folders, which are on the same
-    file system, that can be written to. Before
-    Linux 6.13 files are stamped in ticks of up to 10 ms: it takes until the next one, so that a change right after it
-    does not pass for one before. Where nothing can be written, the clock is asked, and the rest of a tick is in doubt.
-    """
-    for folder in folders:
-        with suppress(OSError), _unseen_file(folder) as descriptor:
-            stamp = os.fstat(descriptor).st_ctime_ns
-            _wait_beyond(stamp, descriptor)
-            return stamp
-    return time.time_ns()
-
-
-def is_on_same(one: str, other: str) -> bool:
-    """Return whether both folders are there, on the same file system."""
-    try:
-        return os.stat(one).st_dev == os.stat(other).st_dev  # noqa: PTH116
-    except OSError:
-        return False
-
-
-@contextmanager
-def _unseen_file(folder: str) -> Iterator[int]:
-    descriptor = _open_unseen(folder)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _open_unseen(folder: str) -> int:
-    """Open a file without a name, which does not even touch the folder; else one that loses its name at once."""
-    if hasattr(os, "O_TMPFILE"):
-        with suppress(OSError):  # not every file system has it
-            return os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
-    path = f"{folder}/.lastgood-{os.urandom(8).hex()}-0.tmp"  # as captures know it, see `folders.is_temporary`
-    descriptor = os.open(path, _NEW, 0o600)
-    os.unlink(path)  # noqa: PTH108
-    return descriptor
-
-
-def _wait_beyond(stamp: int, descriptor: int) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    os.utime(descriptor)
-    while os.fstat(descriptor).st_ctime_ns <= stamp and time.monotonic() < deadline:
-        time.sleep(_PAUSE_SECONDS)
-        os.utime(descriptor)
 
 
 Identity = tuple[int, int, int]
@@ -312,6 +256,54 @@ class StatIndex:
                 raise FileNotFoundError
             file.write(part)
         self._appended += len(part)
+
+
+class KeptIndex:
+    """An index of a root that is kept between captures. Used with the workspace's lock held."""
+
+    def __init__(self, file: Path, root: str, store_id: str) -> None:
+        self._file = file
+        self._load = partial(StatIndex.load, file, root, store_id)
+        self._index: StatIndex | None = None
+        self._saved: Identity | None = None
+        self._is_kept = False
+        self.generation = 0
+        """Another number with each load."""
+
+    def get(self) -> StatIndex:
+        """Return it as this process left it, or as another one has saved it since."""
+        if self._is_kept and self._index is not None:
+            return self._index
+        found = identify(self._file)
+        if self._index is None or found != self._saved:
+            self._index, self._saved = self._load(), found
+            self.generation += 1
+        return self._index
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Take it, inside the block, as this process left it, wherever its file is, and do not save it."""
+        self._is_kept = True
+        try:
+            yield
+        finally:
+            self._is_kept = False
+
+    def save(self) -> Identity | None:
+        """Save it; None when that failed, or another process has saved its own. Return what it is known by."""
+        if self._is_kept or self._index is None or identify(self._file) != self._saved:
+            return None
+        is_saved, self._saved = self._index.save(), identify(self._file)
+        return self._saved if is_saved else None
+
+    def identity(self) -> Identity | None:
+        """Return what it was known by when it was loaded or saved last."""
+        return self._saved
+
+    def forget(self) -> None:
+        """Empty it."""
+        self._file.unlink(missing_ok=True)
+        self._index = None
 
 
 def _seal(content: _Content | _Changes) -> bytes:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import struct
 import sys
+import time
 import weakref
 from collections.abc import Callable, Collection
 from functools import cache
@@ -26,6 +27,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from lastgood.files.folders import join
+from lastgood.files.index import KeptIndex
 from lastgood.local.fork import renew_after_fork
 from lastgood.model.tree import is_git
 
@@ -244,6 +246,40 @@ class Watcher:
         self._folders.add(path)
         if mask & _IS_FOLDER and mask & _COMING_AND_GOING:
             self._trees.add(join(path, name))
+
+
+class WatchedRoot:
+    """A root with its watcher and its index. Used with the workspace's lock held.
+
+    The index is saved when everything has been scanned, and in the end: a crash costs a slower capture.
+    """
+
+    def __init__(self, root: str, index: KeptIndex) -> None:
+        self.watcher = Watcher(root)
+        self._index = index
+        self._generation = 0
+        self._full_at = -FULL_SECONDS
+        self._had_failed = False
+
+    def take(self) -> Changed | None:
+        """Return what has changed since the last capture; None: everything has to be scanned."""
+        if self._index.generation != self._generation:
+            self._generation = self._index.generation
+            self.watcher.doubt()
+        changed = self.watcher.take()
+        return changed if time.monotonic() - self._full_at < FULL_SECONDS else None
+
+    def settle(self, *, is_full: bool) -> None:
+        """Note that a capture has ended, of everything if `is_full`."""
+        self.watcher.settle(self._index.get().folders.keys())
+        if is_full:
+            self._full_at = time.monotonic()
+            self._index.save()
+
+    def has_just_failed(self) -> bool:
+        """Return once that it cannot be watched, or no longer."""
+        had, self._had_failed = self._had_failed, self.watcher.has_failed
+        return self._had_failed and not had
 
 
 def _identify(path: str) -> tuple[int, int] | None:

@@ -11,11 +11,10 @@ import os
 import socket
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
-from lastgood.files.index import Identity, StatIndex
+from lastgood.files.index import Identity, KeptIndex
 from lastgood.files.roots import Root
 from lastgood.files.watch import Changed, Knowledge, Watcher
 from lastgood.local.channel import Channel, require_same_user
@@ -61,21 +60,11 @@ WatchMessage = TakeWatcher | HandedWatcher | ReturnedWatcher | FailedWatcher | N
 _MESSAGES: msgspec.msgpack.Decoder[WatchMessage] = msgspec.msgpack.Decoder(WatchMessage)
 
 
-class CaptureIndex(Protocol):
-    """An index of a root, as a capture uses it."""
-
-    def get(self) -> StatIndex: ...
-
-    def save(self) -> Identity | None: ...
-
-    def identity(self) -> Identity | None: ...
-
-
 class BorrowedWatcher:
     """A watcher for one capture, used with the workspace's lock held, and closed in any case. One that was not settled
     leaves the server knowing nothing, and so does a process that is killed meanwhile."""
 
-    def __init__(self, channel: Channel[WatchMessage], watcher: Watcher, index: CaptureIndex) -> None:
+    def __init__(self, channel: Channel[WatchMessage], watcher: Watcher, index: KeptIndex) -> None:
         self.watcher = watcher
         self._channel = channel
         self._index = index
@@ -106,7 +95,7 @@ class BorrowedWatcher:
         self.watcher.close()
 
 
-def borrow_watcher(path: Path, root: Root, index: CaptureIndex) -> BorrowedWatcher | None:
+def borrow_watcher(path: Path, root: Root, index: KeptIndex) -> BorrowedWatcher | None:
     """Borrow the root's watcher from the server at `path`; None when there is none, or not as it should be."""
     try:
         address = WatchAddress(path)
