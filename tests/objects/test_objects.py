@@ -211,56 +211,6 @@ def test_bytes_are_durable_before_the_name_and_the_name_before_the_answer(
     assert done == [("sync", folder) for folder in synced], "who put it there may not have come so far"
 
 
-KILLED = r"""
-import os, signal, sys
-from pathlib import Path
-from lastgood.objects.local import LocalObjects
-objects, steps, how = LocalObjects(Path(sys.argv[1])), int(sys.argv[2]), sys.argv[3]
-if how == "adopt":
-    draft = objects.draft()
-    draft.write_bytes(b"whole" * 1000)
-watched = {"open", "write", "fsync", "link", "mkdir", "chmod", "fchmod", "unlink", "close"}
-
-def watch(frame, event, function):
-    global steps
-    if event == "c_call" and function.__module__ == "posix" and function.__name__ in watched:
-        if steps == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        steps -= 1
-
-sys.setprofile(watch)
-name = "packs/ab/object"
-fresh = objects.adopt(name, draft) if how == "adopt" else objects.put(name, [b"whole" * 500] * 2)
-sys.setprofile(None)
-print("fresh" if fresh else "taken")
-"""
-
-
-@pytest.mark.parametrize("how", ["put", "adopt"])
-def test_a_kill_between_any_two_steps_leaves_the_whole_object_or_none(tmp_path: Path, how: str) -> None:
-    """G1, I1, I2, I4: and the next one puts it without repair."""
-    kills, seen = 0, set()
-    while True:
-        folder = tmp_path / str(kills)
-        command = [sys.executable, "-c", KILLED, str(folder), str(kills), how]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-        objects = LocalObjects(folder)
-        names = [listed.name for listed in objects.list()]
-        if done.returncode == 0:
-            assert (done.stdout.strip(), names) == ("fresh", [NAME])
-            break
-        assert done.returncode == -9, done.stderr
-        assert names in ([], [NAME])
-        seen.add(len(names))
-        assert objects.put(NAME, [b"whole" * 500] * 2) == (not names)
-        assert objects.get(NAME) == b"whole" * 1000
-        objects.sweep(-1)
-        assert files_below(folder) == [folder / NAME]
-        kills += 1
-    assert kills > 15
-    assert seen == {0, 1}, "killed before and after the name was given"
-
-
 # --- disks that fail -----------------------------------------------------------------------------------------------
 
 
