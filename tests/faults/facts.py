@@ -8,7 +8,7 @@ from tests.faults.ledger import state_digest
 
 import lastgood
 
-TASK, STEERED, STAGED = "work", "steered", "staged"
+TASK, STEERED, STAGED, SPOOLED = "work", "steered", "staged", "spooled"
 WISHES = {
     "guide": "guided",
     "edit": "edited",

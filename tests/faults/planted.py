@@ -61,6 +61,13 @@ _TWICE = Change(
 
 BUGS = (
     Bug(
+        "what is spooled is not synced",
+        "reorder",
+        "spool",
+        (Change("spool/database.py", "set_synced(connection, durable)", "set_synced(connection, False)"),),
+        points=60,
+    ),
+    Bug(
         "a migration is not one transaction",
         "kill",
         "migrate",

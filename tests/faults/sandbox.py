@@ -28,6 +28,16 @@ class Sandbox(NamedTuple):
         return self.disk / "beside"
 
     @property
+    def away(self) -> Path:
+        """Where the store lies while nobody can reach it."""
+        return self.disk / "away"
+
+    @property
+    def spool(self) -> Path:
+        """Where checkpoints wait for the store; not there where a scenario spools nothing."""
+        return self.disk / "spool"
+
+    @property
     def ledger(self) -> Path:
         return self.folder / "ledger"
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import fcntl
 import os
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from tests.faults import shim
-from tests.faults.facts import ask
+from tests.faults.facts import SPOOLED, ask
 from tests.faults.ledger import Content, Ledger, digest_lines, read_account, state_digest, tree_lines
 from tests.faults.sandbox import Sandbox
+from tests.support.outages import ask_nobody
 
 import lastgood
 from lastgood import CheckpointError, UnavailableError
@@ -48,6 +51,29 @@ class Worker:
     def task(self) -> lastgood.Task:
         return self.store.task(self.name, workspace=self.work)
 
+    def open_without_spool(self) -> None:
+        self.close()
+        self._store = open_store(self.sandbox, spools=False)
+
+    @contextmanager
+    def without_store(self) -> Iterator[None]:
+        """Have the store out of reach, whether it is open or not: what is saved meanwhile is spooled. After an error it
+        stays out of reach."""
+        with shim.pause():
+            self.sandbox.store.rename(self.sandbox.away)
+        if self._store is None:
+            self.open_while_away()
+        yield
+        self.close()
+        bring_back(self.sandbox)
+
+    def open_while_away(self) -> None:
+        """Open a store that is out of reach, and that something is spooled for."""
+        self._store = _open_with_spool(self.sandbox)
+        if self.sandbox.store.exists():
+            self.close()
+            raise UnavailableError("the spool cannot be read either: a new store was made")
+
     def close(self) -> None:
         self.doing = "close"
         if self._store is not None:
@@ -72,11 +98,16 @@ class Worker:
     ) -> str:
         """Whatever gives a checkpoint with this content. `head_of`: the task that goes on from it."""
         made: list[lastgood.Checkpoint] = []
-        facts = {} if head_of is None else {f"state {head_of}": [ask(self.store, f"state {head_of}"), content.state]}
+        fact = f"state {head_of}"
+        facts = {} if head_of is None else {fact: [*self._waiting(fact), ask(self.store, fact), content.state]}
         self.ledger.intend(message, content)
-        self.change(message, lambda: made.append(work()), facts)
+        self.change(message, lambda: made.append(_durably(self.store, work())), facts)
         self.ledger.acknowledge(made[0].id, made[0].sequence or 0, content, verified=made[0].verified)
         return made[0].id
+
+    def _waiting(self, fact: str) -> list[Any]:
+        """What it may become without this worker: what is spooled comes into the store later, in its order."""
+        return read_account(self.sandbox.ledger).facts.get(fact, []) if self.sandbox.spool.is_dir() else []
 
     def move(self, name: str, work: Callable[[], Any], *, to: Sequence[str], present: Any, state: Any = None) -> None:
         """Whatever makes the captured files on disk those that `to` tells of, and with `state` that what the task goes
@@ -184,13 +215,37 @@ def left_out(lines: Sequence[str]) -> list[str]:
     return [line for line in lines if line.partition("\0")[0] in found | folders]
 
 
-def open_store(sandbox: Sandbox, **options: Any) -> lastgood.Store:
+def bring_back(sandbox: Sandbox) -> None:
+    """Have the store within reach, if it was away. One that was made in its place meanwhile is empty."""
+    with shim.pause():
+        if sandbox.away.exists():
+            shutil.rmtree(sandbox.store, ignore_errors=True)
+            sandbox.away.rename(sandbox.store)
+
+
+def _durably(store: lastgood.Store, made: lastgood.Checkpoint) -> lastgood.Checkpoint:
+    """What is spooled in memory alone is said to be: nobody takes it for acknowledged."""
+    if made.status == "spooled" and not store.spool_figures().durable:
+        raise UnavailableError("it is kept in memory alone")
+    return made
+
+
+def open_store(sandbox: Sandbox, *, spools: bool = True) -> lastgood.Store:
+    """Open the store, with its spool where there is one, unless that is not wanted; else errors are raised."""
+    bring_back(sandbox)
+    if spools and sandbox.spool.is_dir():
+        return _open_with_spool(sandbox)
     if sandbox.migration.exists():
         made_up = Migration(len(KNOWN) + 1, "made_up", f"{MAJOR}.{len(KNOWN)}", sandbox.migration.read_text())
         setattr(database, "migrations", lambda: (*KNOWN, made_up))  # noqa: B010  # for the rest of this process
-    return lastgood.open(
-        sandbox.store, user=USER, base_path=sandbox.work, collect="never", on_failure="raise", **options
-    )
+    return lastgood.open(sandbox.store, user=USER, base_path=sandbox.work, collect="never", on_failure="raise")
+
+
+def _open_with_spool(sandbox: Sandbox) -> lastgood.Store:
+    """Nothing happens in the background: what is spooled comes into the store when it is opened, or by hand."""
+    store = lastgood.open(sandbox.store, user=USER, base_path=sandbox.work, collect="never", spool=sandbox.spool)
+    ask_nobody(store)
+    return store
 
 
 def write_files(folder: Path, names: Iterable[str], seed: int, size: int = 3000) -> None:
@@ -284,12 +339,16 @@ def save_again(folder: str, disk: str) -> None:
 
 
 def _mend_and_save(worker: Worker) -> None:
+    if worker.sandbox.away.exists():
+        worker.open_while_away()
+        _save_again(worker, SPOOLED)
+        return
     worker.mend()
     _save_again(worker)
 
 
-def _save_again(worker: Worker) -> None:
-    worker.save(worker.store.task("again"), {"started": "again"}, "started again", files=False)
+def _save_again(worker: Worker, task: str = "again") -> None:
+    worker.save(worker.store.task(task), {"started": "again"}, "started again", files=False)
 
 
 def _run_armed(work: Callable[[Worker], None], worker: Worker, arming: shim.Arming) -> None:

@@ -11,6 +11,9 @@ from tests.faults.scenarios import SCENARIOS
 from tests.faults.shim import no_compiler
 from tests.faults.trace import read_trace
 
+PARTS = tuple(name for name in SCENARIOS if name != "spool")
+"""The rules are about the log of the catalog; whether that of the spool is synced in time, `reorder` finds out."""
+
 
 def run(scenario: str, plan: Plan) -> Iterator[Trial]:
     with open_scenario(scenario, path=plan.path) as prepared:
@@ -30,7 +33,7 @@ CAMPAIGN = Campaign(
     "ordering",
     "G5",
     "what is relied on is synced before it is relied on",
-    tuple(SCENARIOS),
+    PARTS,
     run,
     no_compiler,
 )

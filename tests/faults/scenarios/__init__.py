@@ -13,6 +13,7 @@ from tests.faults.scenarios import (
     restore,
     save,
     session,
+    spool,
     steps,
     threads,
 )
@@ -31,4 +32,5 @@ SCENARIOS = {
     **threads.SCENARIOS,
     **session.SCENARIOS,
     **pipeline.SCENARIOS,
+    **spool.SCENARIOS,
 }

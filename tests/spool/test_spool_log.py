@@ -1,12 +1,12 @@
-"""What the spool has acknowledged is there after power loss, also when syncs have failed before (C10, G2, G3)."""
+"""The log of the spool after a failed sync: two that write in one process stand for two processes (C10, G3).
+
+What is lost when the power fails is tried by the scenarios of tests/faults.
+"""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,8 +14,6 @@ from typing import Any
 
 import apsw
 import pytest
-from tests.faults import shim
-from tests.faults.planted import Bug, Change, plant
 
 from lastgood import BusyError, UnavailableError
 from lastgood.catalog.sqlite import connection
@@ -25,50 +23,6 @@ from lastgood.spool.log import Log
 from lastgood.spool.place import NAME
 
 pytestmark = pytest.mark.once
-
-needs_shim = pytest.mark.skipif(shim.no_compiler() is not None, reason=f"NOT TESTED, syncs: {shim.no_compiler()}")
-
-UNSYNCED = Bug(
-    "what is spooled is not synced",
-    "",
-    "",
-    (Change("spool/database.py", "set_synced(connection, durable)", "set_synced(connection, False)"),),
-)
-
-
-def lose_power(folder: Path, what: str, every: int, lastgood_from: Path | None = None) -> list[str]:
-    """What was missing afterwards. Each so many points are tried, every one with LASTGOOD_FULL=1."""
-    every = 1 if os.environ.get("LASTGOOD_FULL") else every
-    command = [sys.executable, "-m", "tests.support.spool_power", str(folder), what, str(every)]
-    path = [str(lastgood_from)] * (lastgood_from is not None) + sys.path
-    environment = {**shim.environment(), "PYTHONPATH": ":".join(path)}
-    told = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900)
-    assert told.returncode == 0, told.stderr[-3000:]
-    found = json.loads(told.stdout)
-    assert found["tried"] >= 12
-    problems: list[str] = found["problems"]
-    return problems
-
-
-@needs_shim
-def test_whenever_the_power_fails_what_was_acknowledged_is_there(tmp_path: Path) -> None:
-    assert lose_power(tmp_path, "cut", 15) == []
-
-
-@needs_shim
-def test_that_nothing_is_synced_is_noticed(tmp_path: Path) -> None:
-    planted = plant(UNSYNCED, tmp_path / "planted")
-    (tmp_path / "scene").mkdir()
-    assert lose_power(tmp_path / "scene", "cut", 15, planted) != []
-
-
-@needs_shim
-@pytest.mark.parametrize("what", ["fail once", "fail for good"])
-def test_what_another_program_spools_after_a_failed_sync_survives_power_loss(tmp_path: Path, what: str) -> None:
-    assert lose_power(tmp_path, what, 3) == []
-
-
-# --- one process, two that write: they stand for two processes -------------------------------------------------------
 
 
 @pytest.fixture
