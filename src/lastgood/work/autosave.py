@@ -105,13 +105,13 @@ class Saver:
         draft = make_draft(first, **self._fields({"type": "started", "control_state": "running"}))
         save(self._handle, draft, policy="raise")
 
-    def save(self, type: str, *, met: Iterable[FulfilledRequest] = (), **fields: Any) -> Checkpoint:
+    def save(self, type: str, *, fulfilled: Iterable[FulfilledRequest] = (), **fields: Any) -> Checkpoint:
         """Save the present state and files."""
-        return self._advance(self.present(), type, met, fields, capture=True)
+        return self._advance(self.present(), type, fulfilled, fields, capture=True)
 
-    def record(self, type: str, *, met: Iterable[FulfilledRequest] = (), **fields: Any) -> Checkpoint:
+    def record(self, type: str, *, fulfilled: Iterable[FulfilledRequest] = (), **fields: Any) -> Checkpoint:
         """Save that something has happened to the work, with the state and files of the head."""
-        return self._advance(KEPT, type, met, fields, capture=False)
+        return self._advance(KEPT, type, fulfilled, fields, capture=False)
 
     def save_at_boundary(self) -> None:
         self.note_saves()
@@ -158,9 +158,9 @@ class Saver:
             self._timer.reset()
 
     def _advance(
-        self, state: Any, type: str, met: Iterable[FulfilledRequest], fields: dict[str, Any], *, capture: bool
+        self, state: Any, type: str, fulfilled: Iterable[FulfilledRequest], fields: dict[str, Any], *, capture: bool
     ) -> Checkpoint:
-        draft = make_draft(state, type=type, met=tuple(met), **self._fields(fields))
+        draft = make_draft(state, type=type, met=tuple(fulfilled), **self._fields(fields))
         saved = advance(self._handle, draft, capture=capture)
         self.note_saves()
         return saved

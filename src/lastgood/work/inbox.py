@@ -88,7 +88,7 @@ class Inbox:
 
     def mark(self, type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> Checkpoint:
         """Save the present as a checkpoint that fulfils the request."""
-        saved = self._saver.save(type, met=[FulfilledRequest(request.id, outcome or {})], **fields)
+        saved = self._saver.save(type, fulfilled=[FulfilledRequest(request.id, outcome or {})], **fields)
         self._note_fulfilled(request)
         if type == "answered":
             self._answer = str(fields["decisions"][-1]["answer"])

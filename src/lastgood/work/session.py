@@ -263,8 +263,10 @@ class Session:
         if self._load is not None:
             self._load(head.state)
         if state in ("idle", "stopped", "failed", "completed"):
-            met = [FulfilledRequest(request.id, {}) for request in restarting if request.kind in ("resume", "retry")]
-            self._saver.record("started", met=met, control_state="running")
+            fulfilled = [
+                FulfilledRequest(request.id, {}) for request in restarting if request.kind in ("resume", "retry")
+            ]
+            self._saver.record("started", fulfilled=fulfilled, control_state="running")
         self._saver.note_saves()
 
     def _end(self, error: BaseException | None) -> None:
