@@ -162,7 +162,7 @@ class Store:
             self, check_name("task id", task_id), self._owner(owner), workspace, watch=check_flag("watch", watch)
         )
         if workspace is not None:
-            task._handle.recover_files()
+            self._recover_files(task)
         return task
 
     def tasks(self, *, owner: str | None = None, after: int = 0, limit: int = 100) -> list[TaskInfo]:
@@ -563,6 +563,15 @@ class Store:
                     task_id=step.task_id,
                     step_id=step.id,
                 )
+
+    def _recover_files(self, task: Task) -> None:
+        """Finish or take back the restores of files that were interrupted in the task's workspace."""
+        from lastgood.engine.journals import interrupted_restores
+
+        if interrupted_restores(self._engine.catalog, task.task_id, task.owner):
+            from lastgood.engine.restore_files import FilesRestore
+
+            FilesRestore(task._handle).recover()
 
     def _owner(self, owner: str | None) -> str:
         return self.user if owner is None else check_name("owner", owner)

@@ -181,7 +181,7 @@ BUGS = (
             Change(
                 "engine/restore_files.py",
                 "                binding = self._workspace.binding(takes_over=True)\n"
-                '                self._store.catalog.bind(self._cursor.owner, head.branch_id or "", binding)\n',
+                '                self._engine.catalog.bind(self._cursor.owner, head.branch_id or "", binding)\n',
                 "",
             ),
         ),
@@ -371,7 +371,7 @@ BUGS = (
             Change(
                 "engine/restore_files.py",
                 "if failed := _failures(self._apply(plan)):\n",
-                "self._store.catalog.end_journal(journal.id)\n        if failed := _failures(self._apply(plan)):\n",
+                "self._engine.catalog.end_journal(journal.id)\n        if failed := _failures(self._apply(plan)):\n",
             ),
         ),
     ),
@@ -379,7 +379,13 @@ BUGS = (
         "content is not checked when it is read",
         "damage",
         "packs",
-        (Change("engine/blobs.py", "if digest(data) != blob.digest:", "if False:"),),
+        (
+            Change(
+                "engine/blob_reader.py",
+                "    data = decompress(encoding, stored, size)\n    if digest(data) != key:\n",
+                "    data = decompress(encoding, stored, size)\n    if False:\n",
+            ),
+        ),
         200,
     ),
     Bug(
@@ -460,7 +466,7 @@ BUGS = (
         "every fork is paused",
         "machine",
         "file",
-        (Change("task.py", 'check_flag("paused", paused) else None', 'check_flag("paused", True) else None'),),
+        (Change("engine/branch.py", 'check_flag("paused", paused) else None', 'check_flag("paused", True) else None'),),
         40,
     ),
     Bug(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import lastgood
+from lastgood.engine import save
 from lastgood.errors import InvalidError
 from lastgood.upkeep import housekeeping
 
@@ -143,7 +144,8 @@ def test_a_limit_must_be_a_number(store: lastgood.Store) -> None:
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks after every fourth checkpoint, however small the store is."""
-    monkeypatch.setattr(housekeeping, "EVERY", 4)
+    monkeypatch.setattr(housekeeping, "HOUSEKEEPING_INTERVAL", 4)
+    monkeypatch.setattr(save, "HOUSEKEEPING_INTERVAL", 4)
     monkeypatch.setattr(housekeeping, "LEAST_BYTES", 0)
 
 
@@ -225,7 +227,7 @@ def test_a_command_leaves_the_work_to_a_process_of_its_own(tmp_path: Path, monke
     with lastgood.open(tmp_path / "store", max_bytes=size // 2) as store:
         assert store.housekeeping is not None
         store.housekeeping.start = housekeeping.start_apart
-        store.housekeeping.note(housekeeping.EVERY, 0)
+        store.housekeeping.note(256, 0)
         assert store.size() <= size // 2
         assert store.check(read_data=True).ok
 

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from lastgood.observe.alerts import Severity
 
 
+HOUSEKEEPING_INTERVAL = 256
+"""Of a task's checkpoints, each so many: the save that makes it asks the housekeeper, in whichever process."""
+
+
 class SpoolPort(Protocol):
     """The spool as a save sees it: it keeps checkpoints that the store cannot take, and brings them there later."""
 

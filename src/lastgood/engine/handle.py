@@ -12,7 +12,6 @@ from lastgood.engine.engine import Engine
 from lastgood.engine.load import load_checkpoint
 from lastgood.engine.names import resolve
 from lastgood.errors import InvalidError
-from lastgood.local.process import this_process
 
 if TYPE_CHECKING:
     from lastgood.catalog.contract import Catalog
@@ -58,13 +57,6 @@ class Handle:
     @property
     def blobs(self) -> FileBlobs:
         return self.engine.blobs
-
-    def recover_files(self) -> None:
-        """Finish or take back restores of files that were interrupted in this workspace."""
-        if self.catalog.journals(this_process().host):
-            from lastgood.engine.restore_files import FilesRestore
-
-            FilesRestore(self).recover()
 
     def alert(self, message: str, error: Exception | None = None, *, code: str) -> None:
         """Send an alert about this task."""

@@ -19,8 +19,13 @@ def retry_without_dead_lease(catalog: Catalog, work: Callable[[], T]) -> T:
     try:
         return work()
     except LeaseError as error:
-        lease = error.details["lease"]
-        if lease is None or is_alive(lease.process) is not False:
-            raise
-        catalog.release_lease(lease.token)
+        release_dead_lease(catalog, error)
     return work()
+
+
+def release_dead_lease(catalog: Catalog, error: LeaseError) -> None:
+    """Release the lease that `error` is about; raise `error` unless the holder's process is known to be dead."""
+    lease = error.details["lease"]
+    if lease is None or is_alive(lease.process) is not False:
+        raise error
+    catalog.release_lease(lease.token)

@@ -4,7 +4,7 @@ or into the spool, while the store is away.
 What is tried again, and how often:
 
     content that the commit relied on is gone    twice: the files are read anew; the second time nobody else may write
-    the lease of a process that has ended        once, without the lease (`retry_without_dead_lease`)
+    the lease of a process that has ended        once, without the lease (engine/lease.py)
     others held the store for too long           once
     the head has moved, and any head will do     twice, then once more while others wait
     the store is away                            once, into the spool, with files captured without the store
@@ -26,8 +26,9 @@ from lastgood.codec.redact import redact_state
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, Draft, Ground, Splitters, write_checkpoint
 from lastgood.engine.cursor import Cursor, identity_of
+from lastgood.engine.engine import HOUSEKEEPING_INTERVAL
 from lastgood.engine.handle import Handle
-from lastgood.engine.lease import retry_without_dead_lease
+from lastgood.engine.lease import release_dead_lease
 from lastgood.engine.load import hold, wrap, wrap_intact
 from lastgood.engine.options import OnFailure
 from lastgood.errors import (
@@ -36,6 +37,7 @@ from lastgood.errors import (
     ConflictError,
     IntegrityError,
     InvalidError,
+    LeaseError,
     NotFoundError,
     UnavailableError,
 )
@@ -346,13 +348,17 @@ def _write(cursor: Cursor, ground: Ground, draft: Draft) -> tuple[Record, Commit
     engine, splitters = cursor.engine, cursor.splitters
     about = engine.catalog, ground, draft, splitters, cursor.user, engine.options.redaction
     try:
-        record, committed = retry_without_dead_lease(engine.catalog, lambda: write_checkpoint(*about))
-    except BusyError:  # once more: whoever held it may be gone
         record, committed = write_checkpoint(*about)
+    except LeaseError as error:
+        release_dead_lease(engine.catalog, error)
+        record, committed = write_checkpoint(*about)
+    except BusyError:  # the process that held it may be gone
+        record, committed = write_checkpoint(*about)
+    stored = committed.stored
     if engine.housekeeper is not None:
         packs = draft.files.gathered.packs if isinstance(draft.files, tuple) else ()
-        engine.housekeeper.note(committed.stored.placement.sequence, sum(pack.size for pack in packs))
-    stored = committed.stored
+        if packs or stored.placement.sequence % HOUSEKEEPING_INTERVAL == 0:
+            engine.housekeeper.note(stored.placement.sequence, sum(pack.size for pack in packs))
     if not committed.repeated and splitters.roots:  # what was just saved is most likely looked at next
         engine.cache.put(stored.owner, stored.id, splitters.roots)
     if committed.repeated:

@@ -21,7 +21,8 @@ from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
 from lastgood.model.identity import check_name, check_type, new_id, now
 from lastgood.model.step import OpenStep
 from lastgood.model.task import EventKind
-from lastgood.observe.log import log_action, spanned
+from lastgood.observe.log import log_action
+from lastgood.observe.spans import spanned
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint

@@ -18,7 +18,8 @@ from lastgood.errors import CheckpointError, IntegrityError
 from lastgood.model.checkpoint import VALUES, Record, decode_record
 from lastgood.model.evidence import EvidencePack
 from lastgood.model.tree import File
-from lastgood.observe.log import log_action, spanned
+from lastgood.observe.log import log_action
+from lastgood.observe.spans import spanned
 from lastgood.secrets.redaction import MASK
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from lastgood.observe.metrics import METRICS, Family, Histogram, Metric, Metrics
 
 if TYPE_CHECKING:
     from lastgood.model.evidence import EvidencePack
-    from lastgood.observe.log import Spans
+    from lastgood.observe.spans import Spans
 
 Outcome = Literal["stored", "repeated", "spooled", "lost", "failed"]
 Listener = Callable[[str, float], None]

@@ -10,13 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lastgood.engine.engine import HOUSEKEEPING_INTERVAL
 from lastgood.errors import CheckpointError
 
 if TYPE_CHECKING:
     from lastgood.store import Store
 
-EVERY = 256
-"""Of a task's checkpoints, each so many: whoever makes it looks, however many processes there are."""
 MANY_BYTES = 64 << 20
 GROWTH = 1.5
 LEAST_BYTES = 64 << 20
@@ -38,7 +37,7 @@ class Housekeeping:
     def note(self, sequence: int, new_bytes: int) -> None:
         """A checkpoint was stored, and brought so many bytes."""
         self._new_bytes += new_bytes
-        if sequence % EVERY == 0 or self._new_bytes >= MANY_BYTES:
+        if sequence % HOUSEKEEPING_INTERVAL == 0 or self._new_bytes >= MANY_BYTES:
             self._new_bytes = 0
             self.start(self._store)
 
