@@ -109,15 +109,15 @@ class Checkpoint(Loadable[engine.Checkpoint]):
     to_dict = bridged(engine.Checkpoint.to_dict)
 
 
-def if_any(bridge: Bridge, found: engine.Checkpoint | None) -> Checkpoint | None:
+def wrap_optional(bridge: Bridge, found: engine.Checkpoint | None) -> Checkpoint | None:
     return None if found is None else Checkpoint(bridge, found)
 
 
-def each(bridge: Bridge, found: list[engine.Checkpoint]) -> list[Checkpoint]:
+def wrap_each(bridge: Bridge, found: list[engine.Checkpoint]) -> list[Checkpoint]:
     return [Checkpoint(bridge, one) for one in found]
 
 
-def far_side(checkpoint: Checkpoint | str) -> engine.Checkpoint | str:
+def unwrap(checkpoint: Checkpoint | str) -> engine.Checkpoint | str:
     return checkpoint if isinstance(checkpoint, str) else checkpoint._far
 
 
@@ -130,7 +130,7 @@ class Restored(Handle[branch.Restored]):
     new_checkpoint_id = Plain[str]()
     branch_id = Plain[str]()
     checkpoint = Plain(Checkpoint)
-    before = Plain(if_any)
+    before = Plain(wrap_optional)
     restored = Plain[tuple[str, ...]]()
     deleted = Plain[tuple[str, ...]]()
     failed = Plain[tuple[tuple[str, str], ...]]()
@@ -146,8 +146,8 @@ class Recovery(Handle[recovery.Recovery]):
     owner = Plain[str]()
     interrupted = Plain[tuple[OpenStep, ...]]()
     running = Plain[tuple[OpenStep, ...]]()
-    head = Plain(if_any)
-    last_good = Plain(if_any)
+    head = Plain(wrap_optional)
+    last_good = Plain(wrap_optional)
     advice = Plain[tuple[str, ...]]()
     restores = Plain[tuple[Journal, ...]]()
     spooled = Plain[int]()
@@ -163,8 +163,8 @@ class CheckpointPage(NamedTuple):
     total: int
 
 
-def page(bridge: Bridge, found: store.CheckpointPage) -> CheckpointPage:
-    return CheckpointPage(each(bridge, found.checkpoints), found.total)
+def wrap_page(bridge: Bridge, found: store.CheckpointPage) -> CheckpointPage:
+    return CheckpointPage(wrap_each(bridge, found.checkpoints), found.total)
 
 
 class FilesDiff(Handle[difference.FilesDiff]):
@@ -184,7 +184,7 @@ class Difference(Handle[difference.Difference]):
     __slots__ = ()
 
     before = Plain(Checkpoint)
-    after = Plain(if_any)
+    after = Plain(wrap_optional)
     files = Plain(FilesDiff)
     state = Fetched[list[StateChange]]()
     summary = Fetched[str]()

@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from lastgood import task as tasks
 from lastgood.aio.bridge import Bridge, Fetched, Handle, Plain
-from lastgood.aio.checkpoint import Checkpoint, far_side
+from lastgood.aio.checkpoint import Checkpoint, unwrap
 from lastgood.engine.branch import What
 from lastgood.errors import InvalidError
 from lastgood.model.identity import check_text
@@ -52,7 +52,7 @@ class Session(Handle[runner.Session]):
         self._task = handle
         self._home = home = _Home()
         self._token: Token[runner.Session | None] | None = None
-        of_the_program = {name: home.bring(how[name]) for name in ("state", "load") if how.get(name) is not None}
+        of_the_program = {name: home.call_here(how[name]) for name in ("state", "load") if how.get(name) is not None}
         super().__init__(bridge, task.session(**{**how, **of_the_program}))
 
     @property
@@ -83,7 +83,7 @@ class Session(Handle[runner.Session]):
         return Risky(self, name)
 
     async def __aenter__(self) -> Self:
-        self._home.settle()
+        self._home.enter()
         try:
             await self._bridge.run(self._far.__enter__)
         except asyncio.CancelledError as error:  # it may have begun all the same, and nobody would end it
@@ -136,11 +136,11 @@ class Risky(AsyncContextDecorator):
 class _Home:
     """A program's loop, in which its functions are called, whichever thread needs them."""
 
-    def settle(self) -> None:
+    def enter(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
 
-    def bring(self, work: Callable[..., Any]) -> Callable[..., Any]:
+    def call_here(self, work: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
             if threading.get_ident() != self._thread:
                 return asyncio.run_coroutine_threadsafe(_finish(work, *args), self._loop).result()
@@ -206,7 +206,7 @@ class Control(Handle[tasks.Task]):
         id: str | None = None,
     ) -> control.RequestResult:
         """See `lastgood.Control.restore`."""
-        chosen = far_side(checkpoint)
+        chosen = unwrap(checkpoint)
         return await self._bridge.run(
             lambda: self._far.control.restore(chosen, what, verify=verify, message=message, id=id)
         )

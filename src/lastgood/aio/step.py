@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from lastgood.aio.bridge import Bridge, Handle, Plain, bridged
-from lastgood.aio.checkpoint import Checkpoint, if_any
+from lastgood.aio.checkpoint import Checkpoint, wrap_optional
 from lastgood.engine import step
 from lastgood.errors import UnavailableError
 from lastgood.model.evidence import Evidence, EvidencePack
@@ -32,7 +32,7 @@ class Step(Handle[step.Step]):
     name = Plain[str]()
     type = Plain[str]()
     evidence = Plain[EvidencePack]()
-    checkpoint = Plain(if_any)
+    checkpoint = Plain(wrap_optional)
 
     expect_file = bridged(step.Step.expect_file)
     commit = bridged(step.Step.commit, Checkpoint)

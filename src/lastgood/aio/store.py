@@ -8,7 +8,7 @@ from typing import Any
 from lastgood import manager
 from lastgood import store as engine
 from lastgood.aio.bridge import Opened, Plain, bridged, opening
-from lastgood.aio.checkpoint import Checkpoint, FilesDiff, Recovery, each, if_any, page
+from lastgood.aio.checkpoint import Checkpoint, FilesDiff, Recovery, wrap_each, wrap_optional, wrap_page
 from lastgood.aio.task import Task
 from lastgood.engine.history import Entry
 from lastgood.engine.options import Options
@@ -30,10 +30,10 @@ class Store(Opened[engine.Store]):
 
     get_checkpoint = bridged(engine.Store.get_checkpoint, Checkpoint)
     find_checkpoint = bridged(engine.Store.find_checkpoint, Checkpoint)
-    list_checkpoints = bridged(engine.Store.list_checkpoints, each)
-    page_checkpoints = bridged(engine.Store.page_checkpoints, page)
-    get_last_verified_checkpoint = bridged(engine.Store.get_last_verified_checkpoint, if_any)
-    last_good = bridged(engine.Store.last_good, if_any)
+    list_checkpoints = bridged(engine.Store.list_checkpoints, wrap_each)
+    page_checkpoints = bridged(engine.Store.page_checkpoints, wrap_page)
+    get_last_verified_checkpoint = bridged(engine.Store.get_last_verified_checkpoint, wrap_optional)
+    last_good = bridged(engine.Store.last_good, wrap_optional)
     verify_checkpoint = bridged(engine.Store.verify_checkpoint)
     check_checkpoint = bridged(engine.Store.check_checkpoint)
     examine_checkpoint = bridged(engine.Store.examine_checkpoint)

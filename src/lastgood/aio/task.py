@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lastgood import task as engine
 from lastgood.aio.bridge import Plain, bridged
-from lastgood.aio.checkpoint import Checkpoint, Difference, Loadable, Recovery, Restored, far_side, if_any
+from lastgood.aio.checkpoint import Checkpoint, Difference, Loadable, Recovery, Restored, unwrap, wrap_optional
 from lastgood.aio.session import Control, Session
 from lastgood.aio.step import Step
 from lastgood.engine.branch import NOT_GIVEN, What
@@ -34,11 +34,11 @@ class Task(Loadable[engine.Task]):
     owner = Plain[str]()
     task_id = Plain[str]()
     branch_id = Plain[str | None]()
-    head = Plain(if_any)
+    head = Plain(wrap_optional)
 
-    refresh = bridged(engine.Task.refresh, if_any)
+    refresh = bridged(engine.Task.refresh, wrap_optional)
     find = bridged(engine.Task.find, Checkpoint)
-    last_good = bridged(engine.Task.last_good, if_any)
+    last_good = bridged(engine.Task.last_good, wrap_optional)
     recovery = bridged(engine.Task.recovery, Recovery)
     save = bridged(engine.Task.save, Checkpoint)
     undo = bridged(engine.Task.undo, Checkpoint)
@@ -80,7 +80,7 @@ class Task(Loadable[engine.Task]):
 
     async def tag(self, checkpoint: Checkpoint | str, name: str, *, move: bool = False) -> None:
         """See `lastgood.Task.tag`."""
-        await self._bridge.run(partial(self._far.tag, far_side(checkpoint), name, move=move))
+        await self._bridge.run(partial(self._far.tag, unwrap(checkpoint), name, move=move))
 
     async def restore(
         self,
@@ -93,7 +93,7 @@ class Task(Loadable[engine.Task]):
         message: str = "",
     ) -> Restored:
         """See `lastgood.Task.restore`."""
-        chosen = far_side(checkpoint)
+        chosen = unwrap(checkpoint)
         work = partial(self._far.restore, chosen, what, paths=paths, present=present, verify=verify, message=message)
         return Restored(self._bridge, await self._bridge.run(work))
 
@@ -105,19 +105,19 @@ class Task(Loadable[engine.Task]):
         paths: Sequence[str] | None = None,
     ) -> Difference:
         """See `lastgood.Task.diff`."""
-        other = None if after is None else far_side(after)
-        work = partial(self._far.diff, far_side(before), other, paths=paths)
+        other = None if after is None else unwrap(after)
+        work = partial(self._far.diff, unwrap(before), other, paths=paths)
         return Difference(self._bridge, await self._bridge.run(work))
 
     async def copy_files(
         self, checkpoint: Checkpoint | str, to: str | os.PathLike[str], *, paths: Sequence[str] | None = None
     ) -> tuple[str, ...]:
         """See `lastgood.Task.copy_files`."""
-        return await self._bridge.run(partial(self._far.copy_files, far_side(checkpoint), to, paths=paths))
+        return await self._bridge.run(partial(self._far.copy_files, unwrap(checkpoint), to, paths=paths))
 
     async def plan(self, checkpoint: Checkpoint | str, *, paths: Sequence[str] | None = None) -> FilesPlan:
         """See `lastgood.Task.plan`."""
-        return await self._bridge.run(partial(self._far.plan, far_side(checkpoint), paths=paths))
+        return await self._bridge.run(partial(self._far.plan, unwrap(checkpoint), paths=paths))
 
     async def fork(
         self,
@@ -132,7 +132,7 @@ class Task(Loadable[engine.Task]):
         """See `lastgood.Task.fork`."""
         work = partial(
             self._far.fork,
-            far_side(checkpoint),
+            unwrap(checkpoint),
             name=name,
             description=description,
             metadata=metadata,

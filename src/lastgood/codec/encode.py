@@ -63,12 +63,12 @@ Path = tuple["Path", str, object] | None
 """Where a value stands, innermost first: (outer path, form, key). Put into words only when something is wrong."""
 
 NAME, ENTRY, ITEM, KEYED, KEY, ELEMENT = "{}", ".{}", "[{}]", "[{!r}]", " key {!r}", "{{…}}"
-_IN_WORDS = 60  # characters of a key that an error quotes
+_QUOTED_CHARACTERS = 60  # characters of a key that an error quotes
 
 
 def encode(value: object, path: Path = None) -> bytes:
     """Encode `value` in one piece. Raises UnstorableError, naming the path."""
-    return encode_looking(value, path)[0]
+    return encode_noting_bytes(value, path)[0]
 
 
 def encode_fast(value: object) -> bytes | None:
@@ -84,7 +84,7 @@ def may_hold_bytes(data: bytes) -> bool:
     return b"\xc4" in data or b"\xc5" in data or b"\xc6" in data
 
 
-def encode_looking(value: object, path: Path = None) -> tuple[bytes, bool]:
+def encode_noting_bytes(value: object, path: Path = None) -> tuple[bytes, bool]:
     """Encode as `encode` does, and say whether there are bytes in it."""
     data = encode_fast(value)
     if data is None or may_hold_bytes(data):
@@ -122,7 +122,7 @@ def is_plain_map(value: dict[Any, Any]) -> bool:
     return all(type(key) is str and is_text(key) for key in value)
 
 
-def in_words(path: Path) -> str:
+def write_path(path: Path) -> str:
     parts: list[str] = []
     while path is not None:
         path, form, key = path
@@ -139,7 +139,7 @@ class _Quoted:
     def __format__(self, how: str) -> str:
         key = self._key
         if type(key) is str:
-            return key if len(key) <= _IN_WORDS else f"{key[:_IN_WORDS]}…"
+            return key if len(key) <= _QUOTED_CHARACTERS else f"{key[:_QUOTED_CHARACTERS]}…"
         return str(key) if type(key) is int and abs(key) < 1 << 64 else type(key).__qualname__
 
     def __repr__(self) -> str:
@@ -345,7 +345,7 @@ class _Walk:
 
 
 def _unstorable(path: Path, value: object, why: str) -> UnstorableError:
-    where = in_words(path)
+    where = write_path(path)
     return UnstorableError(
         f"{where}: {why}",
         hint="keep plain data, or lastgood.register() the class with to_plain and from_plain",

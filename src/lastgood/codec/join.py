@@ -9,7 +9,7 @@ from lastgood.codec.append_list import append_list_of, join_element
 from lastgood.codec.decode import SPLIT_APPEND, SPLIT_MAP, SPLIT_TEXT, cut, decode, visit
 from lastgood.codec.encode import array_header, map_header
 from lastgood.codec.pieces import HOLDS_SPLIT, LEVEL_BITS, NODE_MAX, PIECE_MIN, cut_references, malformed, read_split
-from lastgood.codec.split import INLINE, MAX_LOOK
+from lastgood.codec.split import INLINE, MAX_SPLIT_DEPTH
 
 Fetch = Callable[[Sequence[bytes]], Mapping[bytes, bytes]]
 """Gives the verified bytes of blobs by their digests. Raises IntegrityError when one is missing or damaged."""
@@ -43,7 +43,7 @@ class _Joining:
     def __init__(self, size: int, fetch: Fetch) -> None:
         self._fetch = fetch
         # Each level may hold all of it once, and a split value takes a little more than what it stands for.
-        self._bytes = (MAX_LOOK + 2) * (size + INLINE)
+        self._bytes = (MAX_SPLIT_DEPTH + 2) * (size + INLINE)
         self._references = self._bytes // PIECE_MIN + NODE_MAX
 
     def whole(self, code: int, payload: bytes) -> bytes:

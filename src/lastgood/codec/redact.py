@@ -15,7 +15,7 @@ from lastgood.codec.classes import class_name, take_apart
 from lastgood.codec.decode import Redacted
 from lastgood.codec.encode import encode
 from lastgood.errors import CheckpointError, InvalidError
-from lastgood.secrets.redaction import ANY, Paths, written
+from lastgood.secrets.redaction import ANY, Paths, write_step
 
 MAX_LISTED = 64  # concrete paths for each rule; beyond, the rule itself says it
 _MAX_PATH = 200  # characters
@@ -63,7 +63,7 @@ class _Walk:
         rule = next((paths.rule for paths in rules if paths.rule is not None), None)
         if rule is not None:
             if len(found := self._found[rule]) <= MAX_LISTED:
-                found.append(_in_words(where))
+                found.append(_write_path(where))
             return Redacted()
         if isinstance(value, _WITHOUT_PARTS):
             return value
@@ -119,10 +119,10 @@ class _Walk:
         inner.redact(plain, rules, where)
         if any(inner._found.values()):
             raise InvalidError(
-                f"{_in_words(where) or 'the state'}: a redaction rule leads to something inside a "
+                f"{_write_path(where) or 'the state'}: a redaction rule leads to something inside a "
                 f"{class_name(type(value))}, where it cannot be redacted",
                 hint="end the rule at the whole of it, or keep that part in a dict or list",
-                path=_in_words(where),
+                path=_write_path(where),
             )
 
 
@@ -169,9 +169,9 @@ def _taken_apart(value: object) -> Any:
     return None if parts is None else parts[1]
 
 
-def _in_words(where: Where) -> str:
+def _write_path(where: Where) -> str:
     parts: list[str] = []
     while where is not None:
         where, step = where
-        parts.append(written(step))
+        parts.append(write_step(step))
     return "".join(reversed(parts)).removeprefix(".")

@@ -31,7 +31,7 @@ LARGE = 16_384  # elements beyond this are split themselves
 SMALL_MAP, SMALL_MAP_BYTES = 32, 4096
 LINE_MAX = 4096
 
-MAX_LOOK = 16  # what is nested deeper is not looked into
+MAX_SPLIT_DEPTH = 16  # what is nested deeper is not split
 
 
 class Element(NamedTuple):
@@ -140,17 +140,17 @@ class _Work:
         self.new = NewBlobs(known)
 
     def store(self, value: Any, memory: Memory, path: Path, depth: int) -> Memory:
-        if type(value) is AppendList and depth < MAX_LOOK:
+        if type(value) is AppendList and depth < MAX_SPLIT_DEPTH:
             return self._store_appended(value, memory.appended or NONE_APPENDED, depth)
         if memory.size <= INLINE:  # it was small, so it most likely is: no need to look into it
             plain = values.encode_fast(value)
             if plain is not None and len(plain) <= INLINE and not values.may_hold_bytes(plain):
                 return Memory(plain, len(plain), plain=plain)
-        if type(value) is dict and values.is_plain_map(value) and depth < MAX_LOOK:
+        if type(value) is dict and values.is_plain_map(value) and depth < MAX_SPLIT_DEPTH:
             if len(value) <= SMALL_MAP:
                 return self._store_small_map(value, memory, path, depth)
             source: _Source = _Entries(value, path)
-        elif type(value) is list and depth < MAX_LOOK:
+        elif type(value) is list and depth < MAX_SPLIT_DEPTH:
             source = _Items(value, path)
         else:
             return self._store_text(value, memory, path)
@@ -206,7 +206,7 @@ class _Work:
         finished = frozenset(gatherer.reached)
         behind: list[Element] = []
         for key, item, path in source.rest():
-            encoded, has_bytes = values.encode_looking(item, path)
+            encoded, has_bytes = values.encode_noting_bytes(item, path)
             plain = key + encoded
             stored, holds_split = plain, False
             if len(encoded) > LARGE:

@@ -81,7 +81,7 @@ _trees = msgspec.msgpack.Decoder(tuple[int, Tree])
 _entries = msgspec.msgpack.Decoder(Entry)
 _raw_trees = msgspec.msgpack.Decoder(tuple[int, list[msgspec.Raw]])
 _chunks = msgspec.msgpack.Decoder(Chunked)
-_LOOK = 32  # bytes at the beginning of a tree that most versions of it share: its first name among them
+_PREFIX = 32  # bytes at the beginning of a tree that most versions of it share: its first name among them
 
 
 def encode_tree(entries: Sequence[Entry]) -> bytes:
@@ -108,12 +108,12 @@ class Versions:
 
     def decode_new(self, data: bytes) -> Sequence[Entry]:
         """Decode the entries that were not there before, of bytes that were compared with their id."""
-        look = len(data), data[:_LOOK]
-        if (last := self._last.get(look)) is not None:
+        prefix = len(data), data[:_PREFIX]
+        if (last := self._last.get(prefix)) is not None:
             before, starts = last
             new = _differing(before, data, starts)
             if new is not None:
-                self._last[look] = data, starts
+                self._last[prefix] = data, starts
                 return new
         entries = _decode(data)
         _require_entries(entries)
@@ -123,7 +123,7 @@ class Versions:
             end -= len(bytes(raw))
             starts.append(end)
         starts.reverse()
-        self._last[look] = data, starts
+        self._last[prefix] = data, starts
         return entries
 
 

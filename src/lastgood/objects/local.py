@@ -50,13 +50,13 @@ class LocalObjects(ObjectStore):
         draft = self.draft()
         try:
             _write(draft, chunks)
-            with _told():
+            with _translated_errors():
                 return self._publish(draft, place)
         finally:
             _discard(draft)
 
     def draft(self) -> Path:
-        with _told():
+        with _translated_errors():
             for folder in (self._folder, self._folder / _DRAFTS):
                 _make_folder(folder)
         return self._folder / _DRAFTS / new_id()
@@ -66,7 +66,7 @@ class LocalObjects(ObjectStore):
         try:
             if self._is_taken(place):
                 return False
-            with _told():
+            with _translated_errors():
                 _seal_file(path)
                 try:
                     return self._publish(path, place)
@@ -80,7 +80,7 @@ class LocalObjects(ObjectStore):
     def get(self, name: str, start: int = 0, length: int | None = None) -> bytes:
         place = self._place(name)
         check_range(start, length)
-        with _told(name), _opened(place, _READ) as descriptor:
+        with _translated_errors(name), _opened(place, _READ) as descriptor:
             there = _check_file(os.fstat(descriptor), name).st_size
             wanted = there - start if length is None else length
             if wanted < 0 or start + wanted > there:
@@ -89,12 +89,12 @@ class LocalObjects(ObjectStore):
 
     def size(self, name: str) -> int:
         place = self._place(name)
-        with _told(name):
+        with _translated_errors(name):
             return _check_file(place.lstat(), name).st_size
 
     def delete(self, name: str) -> None:
         place = self._place(name)
-        with _told(name), suppress(FileNotFoundError, NotADirectoryError):
+        with _translated_errors(name), suppress(FileNotFoundError, NotADirectoryError):
             if not stat.S_ISDIR(place.lstat().st_mode):
                 place.unlink()
 
@@ -104,7 +104,7 @@ class LocalObjects(ObjectStore):
 
     def sweep(self, seconds: float = DAY) -> int:
         freed, limit = 0, time.time() - seconds
-        with _told(), suppress(FileNotFoundError), os.scandir(self._folder / _DRAFTS) as drafts:
+        with _translated_errors(), suppress(FileNotFoundError), os.scandir(self._folder / _DRAFTS) as drafts:
             for draft in drafts:
                 with suppress(FileNotFoundError):  # published meanwhile, or swept by someone else
                     found = draft.stat(follow_symlinks=False)
@@ -123,7 +123,7 @@ class LocalObjects(ObjectStore):
         """Say whether the object is there; then it is durable, even if its writer has not come so far yet."""
         if self._failed:
             raise UnavailableError("an earlier object could not be made durable", hint="open the store again")
-        with _told():
+        with _translated_errors():
             try:
                 found = place.lstat()
             except FileNotFoundError:
@@ -170,13 +170,13 @@ class LocalObjects(ObjectStore):
 
 def _write(draft: Path, chunks: Iterable[bytes]) -> None:
     """Write a sealed file of these chunks, whose own errors are passed on as they are."""
-    with _told():
+    with _translated_errors():
         descriptor = _open(draft, _CREATE)
     try:
         for chunk in chunks:
-            with _told():
+            with _translated_errors():
                 _write_all(descriptor, chunk)
-        with _told():
+        with _translated_errors():
             _seal(descriptor)
     finally:
         os.close(descriptor)
@@ -222,7 +222,7 @@ def _discard(path: Path) -> None:
 
 
 def _read_chunks(path: Path) -> Iterator[bytes]:
-    with _told(), path.open("rb", buffering=0) as file:
+    with _translated_errors(), path.open("rb", buffering=0) as file:
         while chunk := file.read(_CHUNK):
             yield chunk
 
@@ -239,7 +239,7 @@ def _read_exactly(descriptor: int, start: int, length: int, name: str) -> bytes:
 
 
 def _walk(folder: Path, base: str, prefix: str) -> Iterator[Listed]:
-    with _told():
+    with _translated_errors():
         try:
             with os.scandir(folder) as found:
                 entries = [(entry, entry.is_dir(follow_symlinks=False)) for entry in found]
@@ -284,17 +284,17 @@ def _check_file(found: os.stat_result, name: str | None = None) -> os.stat_resul
 
 
 @contextmanager
-def _told(name: str | None = None) -> Iterator[None]:
+def _translated_errors(name: str | None = None) -> Iterator[None]:
     """Translate an error of the system. With a name: of that object, which was to be read."""
     try:
         yield
     except CheckpointError:  # some of which are an OSError, too
         raise
     except OSError as error:
-        raise _in_words(error, name) from error
+        raise _translate(error, name) from error
 
 
-def _in_words(error: OSError, name: str | None) -> CheckpointError:
+def _translate(error: OSError, name: str | None) -> CheckpointError:
     if name is not None and error.errno in (errno.ENOENT, errno.ENOTDIR):
         return _missing(name)
     if error.errno in _FULL:

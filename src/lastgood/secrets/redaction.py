@@ -304,7 +304,7 @@ def _bad(rule: str) -> InvalidError:
     )
 
 
-def written(step: object) -> str:
+def write_step(step: object) -> str:
     """Write a key or position as it stands in a path; `[*]` for a key that no path can name."""
     if type(step) is int:
         return f"[{step}]" if step >= 0 else "[*]"
