@@ -28,7 +28,7 @@ Drive = Callable[[Awaitable[Any], Callable[[Awaitable[Any]], Coroutine[Any, Any,
 
 
 class _Attempt(NamedTuple):
-    """A step and its fields. `about` is stored with the open step, for whoever finds it after this process ended."""
+    """A step and its fields. `about` is stored with the open step, to be found after this process has ended."""
 
     step: Step
     fields: dict[str, Any]
@@ -36,7 +36,7 @@ class _Attempt(NamedTuple):
 
 
 class StageRunner:
-    """Does the jobs of one run, one after the other."""
+    """A runner of the jobs of one run, one after the other."""
 
     def __init__(
         self, handle: Handle, session: Session, tracker: Tracker, drive: Drive, clock: Clock, plan: StagePlan
@@ -140,22 +140,22 @@ class StageRunner:
     def _fail(self, job: StageJob, step: Step, attempt: int, error: Exception) -> bool:
         """Record the failure; return False if the job is to be tried again."""
         final = self._tracker.progress.spent >= job.stage.retries
-        told = self._handle.engine.options.redaction.text(in_words(error)[: 10 * ERROR_CHARACTERS])[:ERROR_CHARACTERS]
-        self._record_failure(job, step, attempt, told, final=final)
+        reason = self._handle.engine.options.redaction.text(in_words(error)[: 10 * ERROR_CHARACTERS])[:ERROR_CHARACTERS]
+        self._record_failure(job, step, attempt, reason, final=final)
         if not final:
             return False
         raise StageError(
-            f"the stage {job.stage.name!r} failed: {told}",
+            f"the stage {job.stage.name!r} failed: {reason}",
             hint="mend what is wrong and run the pipeline again: it goes on with this stage",
             stage=job.stage.name,
             attempt=attempt,
         ) from error
 
-    def _record_failure(self, job: StageJob, step: Step, attempt: int, told: str, *, final: bool) -> None:
+    def _record_failure(self, job: StageJob, step: Step, attempt: int, reason: str, *, final: bool) -> None:
         """Save the failure with the state from before the stage; the step ends with it."""
-        after = self._tracker.progress.failing(told, attempt, stage=job.stage.name, final=final)
-        fields = {**self._fields(job), "metadata": {**after.as_metadata(), "error": told}}
-        fields["message"] = f"{job.stage.name} failed: {told}"
+        after = self._tracker.progress.failing(reason, attempt, stage=job.stage.name, final=final)
+        fields = {**self._fields(job), "metadata": {**after.as_metadata(), "error": reason}}
+        fields["message"] = f"{job.stage.name} failed: {reason}"
         draft = make_draft(
             self._tracker.state(),
             type="stage_failed",
@@ -165,7 +165,7 @@ class StageRunner:
             **fields,
         )
         advance(self._handle, draft)
-        self._tracker.set(after, "failed", error=told)
+        self._tracker.set(after, "failed", error=reason)
 
     def _restore_files(self, job: StageJob, ground: str | None) -> None:
         """Restore the files from before the stage, if it says so. A failure to do so is an alert."""
@@ -179,8 +179,8 @@ class StageRunner:
         except CheckpointError as error:
             failed = error
         if failed is not None:
-            told = f"the stage {job.stage.name!r} has left files that were not put back: {failed}"
-            self._handle.alert(told, code="session")
+            message = f"the stage {job.stage.name!r} has left files that were not put back: {failed}"
+            self._handle.alert(message, code="session")
 
     def _about(self, job: StageJob, attempt: int, ground: str | None) -> dict[str, Any]:
         return {**self._tracker.place_of(job), "attempt": attempt, "ground": ground}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Autosave(msgspec.Struct, frozen=True, kw_only=True):
-    """When a session saves by itself, in seconds. Steps, risky operations and requests are saved whatever this says.
+    """A policy of automatic saves, in seconds. Steps, risky operations and requests are saved whatever this says.
 
     `distance`: at a boundary, when that much has passed since the last checkpoint. `idle`: while the work waits or is
     paused, once nothing has happened for so long. `hourly`: while it is active, so often, unless there is a checkpoint
@@ -79,7 +79,7 @@ class AutosaveTimer:
 
 
 class Saver:
-    """Makes the checkpoints of a session: the state as the program gives it, and the fields that each of them has."""
+    """A maker of a session's checkpoints: the state as the program gives it, and the fields that each of them has."""
 
     def __init__(
         self,

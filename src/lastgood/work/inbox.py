@@ -1,4 +1,4 @@
-"""Who fulfils requests: a running session, at its boundaries and while it waits; or a stand-in, when there is none."""
+"""Fulfilment of requests: by a running session, at its boundaries and while it waits; or by a stand-in without one."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def close_requests(handle: Handle) -> None:
 
 
 class StandIn:
-    """Fulfils requests on a branch that no session works on: the state and the files stay as they are."""
+    """A stand-in for a session, on a branch that none works on: the state and the files stay as they are."""
 
     def __init__(self, handle: Handle) -> None:
         self.handle = handle
@@ -161,5 +161,5 @@ class StandIn:
         return advance(self.handle, make_draft(KEPT, type=type, met=met, **fields), capture=False)
 
     def rewind(self, request: Request) -> None:
-        """Never called: without a session a restore is done directly."""
+        """Raise: without a session a restore is done directly, by `Control`."""
         raise NotImplementedError

@@ -303,7 +303,7 @@ def find_answer(handle: Handle) -> Checkpoint | None:
 
 
 def check_answer(question: Mapping[str, Any], answer: object) -> None:
-    """InvalidError when the answer is not one of the choices."""
+    """Raise InvalidError when the answer is not one of the choices."""
     choices = question.get("choices")
     if choices and answer not in choices:
         raise InvalidError(f"{str(answer)[:80]!r} is not one of the choices", hint=f"one of {', '.join(choices)}")

@@ -31,7 +31,7 @@ Found = Progress | Missing | None
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How a run ended. `stopped` says why it ended early ("stopped", "cancelled", "interrupted"); None: it is done."""
+    """An end of a run. `stopped` says why it ended early ("stopped", "cancelled", "interrupted"); None: it is done."""
 
     state: Any
     checkpoint: Checkpoint
@@ -39,7 +39,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class PipelineRun:
-    """Made for one run, and used once."""
+    """A run of a pipeline, or a rollback; used once."""
 
     def __init__(
         self,
@@ -141,8 +141,8 @@ class PipelineRun:
                 hint="run it with restart=True to begin anew",
                 head=self._handle.head and self._handle.head.as_head(),
             )
-        told = f"the progress of {self._handle.cursor.id!r} was discarded, and it begins anew: {rule}"
-        log_warning(told, task_id=self._handle.task_id)
+        message = f"the progress of {self._handle.cursor.id!r} was discarded, and it begins anew: {rule}"
+        log_warning(message, task_id=self._handle.task_id)
         return False
 
     def _require_completed(self, to: str, found: Found) -> Progress:

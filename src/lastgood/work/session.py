@@ -40,7 +40,7 @@ current: ContextVar[Session | None] = ContextVar("lastgood_session", default=Non
 
 
 class Session:
-    """A context manager, made by `task.session(…)`. One thread works in it at a time.
+    """A session on a branch: a context manager, made by `task.session(…)`. One thread works in it at a time.
 
     Inside, this process alone advances the branch. `boundary()` is where the work is consistent: there it is saved
     when that is due, and there people's requests are fulfilled. Leaving the block completes the work; an exception
