@@ -24,14 +24,14 @@ def failed(run: Run, three: Path) -> Path:
 def test_restore_goes_back_on_a_new_branch_and_keeps_what_was_left(run: Run, data: Run, three: Path) -> None:
     """E3: the state is the checkpoint's exactly; the original stays."""
     said = data("restore", "@2", "-m", "it was better")
-    assert said["checkpoint_id"] == data("show", "@2")["id"]
+    assert said["checkpointId"] == data("show", "@2")["id"]
     assert said["before"] == data("show", "@3")["id"]
-    assert said["new_checkpoint_id"] == said["checkpoint"]["id"] == data("show", "HEAD")["id"]
+    assert said["newCheckpointId"] == said["checkpoint"]["id"] == data("show", "HEAD")["id"]
     assert said["branch"].startswith("main (Restored from ")
-    assert (said["checkpoint"]["type"], said["checkpoint"]["message"]) == ("restored", "it was better")
+    assert (said["checkpoint"]["type"], said["checkpoint"]["description"]) == ("restored", "it was better")
     assert json.loads(run("show", "--state").stdout) == {"n": 2}
     run("save", "--set", "m=1")
-    assert data("show", "HEAD")["branch_id"] == said["branch_id"]
+    assert data("show", "HEAD")["branchId"] == said["branchId"]
 
 
 def test_restore_says_where_it_went_and_that_it_can_be_undone(run: Run, three: Path) -> None:
@@ -73,16 +73,16 @@ def test_undo_and_redo_go_back_and_forth_until_a_save(run: Run, data: Run, three
 
 
 def test_undo_of_a_branch_is_refused_with_a_hint(run: Run, data: Run, three: Path) -> None:
-    branch = data("fork")["branch_id"]
+    branch = data("fork")["branchId"]
     assert "hint:" in run("undo", "--task", branch, code=2).stderr
 
 
 def test_fork_leaves_everything_as_it_is_and_can_be_worked_on_by_its_id(run: Run, data: Run, three: Path) -> None:
     said = data("fork", "@2", "--name", "try-b", "--description", "another way", "--paused")
-    assert (said["branch"], said["control_state"], said["checkpoint"]["type"]) == ("try-b", "paused", "forked")
+    assert (said["branch"], said["runControlState"], said["checkpoint"]["type"]) == ("try-b", "paused", "forked")
     assert data("show")["sequence"] == 3
-    run("save", "--set", "x=1", "--task", said["branch_id"])
-    assert json.loads(run("show", "--state", "--task", said["branch_id"]).stdout) == {"n": 2, "x": 1}
+    run("save", "--set", "x=1", "--task", said["branchId"])
+    assert json.loads(run("show", "--state", "--task", said["branchId"]).stdout) == {"n": 2, "x": 1}
     assert json.loads(run("show", "--state").stdout) == {"n": 3}
 
 
@@ -109,7 +109,7 @@ def test_branches_are_switched_by_name_and_back_by_undo(run: Run, data: Run, thr
 
 
 def test_a_branch_is_deleted_with_what_only_it_has_and_never_the_active_one(run: Run, data: Run, three: Path) -> None:
-    branch = data("fork", "@1", "--name", "b")["branch_id"]
+    branch = data("fork", "@1", "--name", "b")["branchId"]
     run("save", "--set", "x=1", "--task", branch)
     assert "the active branch" in run("branch", "--delete", "main", code=4).stderr
     assert data("branch", "--delete", "b") == {"deleted": "b", "checkpoints": 2}
@@ -122,9 +122,9 @@ def test_a_branch_is_deleted_with_what_only_it_has_and_never_the_active_one(run:
 def test_branches_are_listed_for_programs_with_where_they_come_from(run: Run, data: Run, three: Path) -> None:
     run("fork", "@2", "--name", "b")
     main, side = data("branch")["branches"]
-    assert (main["name"], main["active"], main["head_sequence"], main["origin_id"]) == ("main", True, 3, None)
-    assert (side["name"], side["active"], side["origin_sequence"], side["checkpoints"]) == ("b", False, 2, 3)
-    assert side["metadata"]["restoredFrom"] == side["origin_id"] == data("show", "@2")["id"]
+    assert (main["name"], main["active"], main["headSequence"], main["originId"]) == ("main", True, 3, None)
+    assert (side["name"], side["active"], side["originSequence"], side["checkpoints"]) == ("b", False, 2, 3)
+    assert side["metadata"]["restoredFrom"] == side["originId"] == data("show", "@2")["id"]
 
 
 def test_the_log_names_the_branch_where_there_are_several(run: Run, three: Path) -> None:

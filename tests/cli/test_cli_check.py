@@ -28,8 +28,8 @@ def test_a_sound_store_is_clean(run: Callable[..., Any], data: Callable[..., Any
     assert "no damage" in run("check").stdout
     told = data("check", "--read-data")
     assert (told["ok"], told["depth"], told["findings"], told["seed"]) == (True, "data", [], None)
-    assert told["looked_at"]["checkpoints"] == 5
-    assert told["tasks"][0]["newest_intact"]
+    assert told["lookedAt"]["checkpoints"] == 5
+    assert told["tasks"][0]["newestIntact"]
 
 
 def test_damage_ends_with_its_exit_code_and_names_blob_checkpoint_and_file(
@@ -42,7 +42,7 @@ def test_damage_ends_with_its_exit_code_and_names_blob_checkpoint_and_file(
     assert data("check")["ok"]
     told = data("check", "--read-data", code=5)
     (finding,) = told["findings"]
-    assert (finding["code"], finding["kind"], finding["task_id"]) == ("blob_damaged", "blob", "work")
+    assert (finding["code"], finding["kind"], finding["taskId"]) == ("blob_damaged", "blob", "work")
     assert [use["parts"] for use in finding["uses"]] == [["7.bin"], ["7.bin"]]
     shown = run("check", "--read-data", code=5).stdout
     assert "blob_damaged: blob sha256:" in shown
@@ -57,7 +57,7 @@ def test_a_sample_prints_its_seed_which_repeats_it(
     first = data("check", "--sample", "20%")
     again = data("check", "--sample", "0.2", "--seed", str(first["seed"]))
     assert first == again
-    assert 0 < first["looked_at"]["blobs_read"] < first["looked_at"]["blobs"]
+    assert 0 < first["lookedAt"]["blobsRead"] < first["lookedAt"]["blobs"]
     assert "(--seed 7 reads the same)" in run("check", "--sample", "20%", "--seed", "7").stdout
 
 
@@ -84,8 +84,8 @@ def test_a_database_that_cannot_be_opened_is_told_and_packs_are_checked(
         (store / f"{CATALOG}{leftover}").unlink(missing_ok=True)
     told = data("check", "--read-data", code=5)
     assert [finding["code"] for finding in told["findings"]] == ["database"]
-    assert told["looked_at"]["packs"] == 1
-    assert told["looked_at"]["blobs_read"] > 140
+    assert told["lookedAt"]["packs"] == 1
+    assert told["lookedAt"]["blobsRead"] > 140
     pack = pack_file(store)
     flip(pack, pack.read_bytes().index((with_files / "7.bin").read_bytes()))
     told = data("check", "--read-data", code=5)

@@ -18,8 +18,8 @@ from lastgood.upkeep import collect as collecting
 Run = Callable[..., Any]
 
 NOTHING = {
-    "purged": 0, "removed": 0, "freed": 0, "condemned": 0, "condemned_bytes": 0, "packs_removed": 0,
-    "packs_rewritten": 0, "strays": 0, "dry_run": False, "waits_until": None, "deleted": 0,
+    "purged": 0, "removed": 0, "freed": 0, "condemned": 0, "condemnedBytes": 0, "packsRemoved": 0,
+    "packsRewritten": 0, "strays": 0, "dryRun": False, "waitsUntil": None, "deleted": 0,
 }  # fmt: skip
 
 
@@ -54,24 +54,24 @@ def test_what_was_just_deleted_is_kept(run: Run, data: Run, three_with_files: Pa
 
 def test_with_no_grace_it_goes_at_once_and_the_room_with_it(run: Run, data: Run, three_with_files: Path) -> None:
     """B6: the rest is whole."""
-    before = data("du")["disk_bytes"]
+    before = data("du")["diskBytes"]
     lines = run("collect", "--grace", "0").stdout.splitlines()
     assert lines[0] == "purged 1 deleted checkpoint"
     assert [line.split()[0] for line in lines[1:]] == ["removed", "rewrote", "freed"]
     assert lines[-1].endswith(" KiB")
-    assert data("du")["disk_bytes"] < before - 290_000
+    assert data("du")["diskBytes"] < before - 290_000
     assert data("check", "--read-data")["ok"]
     assert data("collect", "--grace", "0") == NOTHING  # there is an end to it
     run("rm", "@4", "--undo", code=3)
 
 
 def test_a_dry_run_tells_the_same_and_changes_nothing(run: Run, data: Run, three_with_files: Path) -> None:
-    before = data("du")["disk_bytes"]
+    before = data("du")["diskBytes"]
     foretold = data("collect", "--grace", "0", "--dry-run")
     assert run("collect", "--grace", "0", "--dry-run").stdout.startswith("would purge 1 deleted checkpoint\n")
-    assert data("du")["disk_bytes"] == before
+    assert data("du")["diskBytes"] == before
     done = data("collect", "--grace", "0")
-    assert foretold["dry_run"]
+    assert foretold["dryRun"]
     for key in ("purged", "removed", "condemned", "deleted"):
         assert foretold[key] == done[key]
     assert abs(foretold["freed"] - done["freed"]) < 2_000
@@ -82,9 +82,9 @@ def test_what_nothing_needs_waits_and_is_told_until_when(run: Run, data: Run, th
     began = datetime.now(UTC)
     said = data("collect", "--grace", "30m")
     assert said["condemned"] > 0
-    assert said["condemned_bytes"] > 290_000
+    assert said["condemnedBytes"] > 290_000
     assert said["removed"] == said["freed"] == said["deleted"] == 0
-    assert timedelta(minutes=30) <= datetime.fromisoformat(said["waits_until"]) - began < timedelta(minutes=40)
+    assert timedelta(minutes=30) <= datetime.fromisoformat(said["waitsUntil"]) - began < timedelta(minutes=40)
     nothing, waiting = run("collect").stdout.splitlines()
     assert nothing == "nothing to remove"
     assert waiting.startswith(f"not needed any more: {said['condemned']} blobs (")

@@ -13,7 +13,7 @@ import pytest
 
 import lastgood
 from lastgood import errors
-from lastgood.cli import environment, failure
+from lastgood.cli import failure, invocation
 from lastgood.cli.app import COMMANDS, app
 from lastgood.local import location
 from lastgood.work.lease import HeldLease
@@ -63,7 +63,7 @@ def test_the_exit_codes_are_those_of_the_errors() -> None:
 def test_every_variable_of_the_environment_is_documented() -> None:
     read = re.compile(r'environ(?:\.get\(|\[)"(\w+)"')
     files = [*Path(failure.__file__).parent.glob("*.py"), Path(location.__file__)]
-    named = {location.VARIABLE, *environment.VARIABLES.values()}
+    named = {location.VARIABLE, *invocation.VARIABLES.values()}
     names = {name for file in files for name in read.findall(file.read_text())} | named
     assert {"NO_COLOR", "TERM", "XDG_DATA_HOME"} <= names
     for name in names:
@@ -113,6 +113,7 @@ def test_every_key_of_every_answer_is_documented(run: Callable[..., Any], three:
     answer = json.loads(run("--json", *arguments).stdout)
     checkpoint = TEXT.partition("A *checkpoint* in JSON")[2].partition("### ")[0]
     stored = {"n", "name", "move", "$bytes"}  # keys of the state, of what a tag attests, and a value JSON lacks
+    stored |= {"exit_code", "actual_exit_code", "command", "duration"}  # keys of evidence
     assert keys_of(answer) - stored <= documented_keys(section(arguments[0]) + checkpoint)
 
 

@@ -27,9 +27,9 @@ def two(run: Run, three: Path) -> Path:
 def test_the_store_is_told_with_its_tasks_the_largest_first(data: Run, two: Path) -> None:
     said = data("du")
     assert said["store"] == str(two / ".lastgood" / "catalog.sqlite")
-    assert said["disk_bytes"] == said["catalog_bytes"] + said["pack_bytes"]
+    assert said["diskBytes"] == said["catalogBytes"] + said["packBytes"]
     assert [(task["id"], task["checkpoints"]) for task in said["tasks"]] == [("work", 5), ("another", 1)]
-    assert said["stored_bytes"] < said["tasks"][0]["stored"] + said["tasks"][1]["stored"]  # they share a file
+    assert said["storedBytes"] < said["tasks"][0]["stored"] + said["tasks"][1]["stored"]  # they share a file
     assert said["unreadable"] == 0
     assert "checkpoints" not in said
 
@@ -56,9 +56,9 @@ def test_a_task_is_told_by_checkpoint(run: Run, data: Run, two: Path) -> None:
 
 
 def test_a_branch_is_told_by_its_id(data: Run, two: Path) -> None:
-    side = data("du", "work")["checkpoints"][-1]["branch_id"]
+    side = data("du", "work")["checkpoints"][-1]["branchId"]
     said = data("du", side)
-    assert [(one["branch_id"], one["sequence"]) for one in said["checkpoints"]] == [(side, 5)]
+    assert [(one["branchId"], one["sequence"]) for one in said["checkpoints"]] == [(side, 5)]
 
 
 def test_checkpoints_are_told_with_what_they_add_and_free(run: Run, data: Run, two: Path) -> None:
@@ -70,7 +70,7 @@ def test_checkpoints_are_told_with_what_they_add_and_free(run: Run, data: Run, t
     assert said[3]["frees"] < said[3]["adds"]  # the branch and the other task need its files, too
     lines = run("du", "--checkpoints").stdout.splitlines()
     assert any(line.startswith("work @2 (deleted) ") for line in lines)
-    assert data("du")["tasks"][0]["deleted_checkpoints"] == 1
+    assert data("du")["tasks"][0]["deletedCheckpoints"] == 1
     assert "5, 1 of them deleted" in run("du", "work").stdout
 
 

@@ -222,8 +222,8 @@ def test_status_tells_the_branch_the_last_good_one_and_what_to_do(run: Run, data
     run("run-step", "tests", "--", "false", code=1)
     said = data("status")
     assert (said["branch"]["name"], said["branches"], said["head"]["sequence"]) == ("main", 1, 5)
-    assert said["last_good"] == data("show", "@4")["id"]
-    assert said["last_good"] in said["advice"][0]
+    assert said["lastGood"] == data("show", "@4")["id"]
+    assert said["lastGood"] in said["advice"][0]
     shown = run("status").stdout
     assert "\nbranch       main\n" in shown
     assert "\nlast good    @4 " in shown
@@ -238,8 +238,8 @@ def test_status_works_where_the_head_is_damaged(run: Run, data: Run, three: Path
         database = store.catalog._database  # type: ignore[attr-defined]
         database.write(lambda connection: connection.execute(sql))
     said = data("status")
-    assert said["head"]["integrity_ok"] is False
-    assert said["last_good"] == data("show", "@2")["id"]
+    assert said["head"]["integrityOk"] is False
+    assert said["lastGood"] == data("show", "@2")["id"]
     assert "(damaged)" in run("status").stdout
 
 
@@ -260,7 +260,7 @@ def test_history_tells_all_that_happened_in_one_order(run: Run, data: Run, repor
     assert [one["sequence"] for one in entries] == list(range(len(entries), 0, -1))
     lines = run("history", "-n", "100").stdout.splitlines()[1:]
     told = [tuple(re.split("  +", line, maxsplit=4)[2:]) for line in lines]
-    name = next(one["name"] for one in data("branch")["branches"] if one["origin_sequence"] == 2)
+    name = next(one["name"] for one in data("branch")["branches"] if one["originSequence"] == 2)
     by_kind = {kind: about for kind, _, about in told}
     assert by_kind["step_failed"].startswith("s: the command 'no-such-command' cannot be started")
     assert by_kind["tagged"] == "@4 green"

@@ -17,7 +17,7 @@ import pytest
 
 import lastgood
 from lastgood.cli.invocation import Invocation
-from lastgood.cli.progress import Stage, count, counting
+from lastgood.cli.progress import CountedStage, count, counting
 
 Run = Callable[..., Any]
 
@@ -61,7 +61,7 @@ def test_save_captures_the_workspace_and_says_what_was_left_out(run: Run, data: 
     assert result.stderr == "left out: .env (secret)\n"
     said = data("save", "--set", "n=4")
     assert said["skipped"] == [{"path": ".env", "reason": "secret"}]
-    assert said["checkpoint"]["file_count"] == 3
+    assert said["checkpoint"]["fileCount"] == 3
 
 
 def test_save_and_status_say_which_ignore_rules_do_nothing(run: Run, data: Run, work: Path) -> None:
@@ -89,7 +89,7 @@ def test_save_of_files_alone_keeps_the_heads_state_and_begins_with_an_empty_one(
 
 
 def test_without_files_nothing_is_captured_and_a_state_is_needed(run: Run, data: Run, work: Path) -> None:
-    assert data("save", "--set", "n=3", "--no-files")["checkpoint"]["file_count"] == 0
+    assert data("save", "--set", "n=3", "--no-files")["checkpoint"]["fileCount"] == 0
     assert "nothing to save" in run("save", "--no-files", code=2).stderr
     assert "contradict" in run("save", "--no-files", "--workspace", ".", code=2).stderr
 
@@ -104,7 +104,7 @@ def test_a_list_of_files_wins_over_what_is_ignored_and_is_named_from_here(
     assert [one["path"] for one in said["skipped"]] == ["src/gone"]
     listed = [one["path"] for one in data("ls", "-R")["files"] if one["kind"] == "file"]
     assert listed == ["a.txt", "src/.env"]
-    assert data("show")["file_roots"][0]["partial"] is True
+    assert data("show")["fileRoots"][0]["partial"] is True
     assert "not a path below" in run("save", "--files", "../..", code=2).stderr
     assert "does not take 'x'" in run("save", "--set", "n=1", "x", code=2).stderr
     assert "there is no workspace" in run("save", "--files", "x", "--no-files", "--set", "n=1", code=2).stderr
@@ -181,7 +181,7 @@ def test_a_step_captures_the_files_that_its_command_left(run: Run, data: Run, wo
     assert run("cat", "HEAD:made.txt").stdout == "made"
     assert json.loads(run("show", "--state").stdout) == {"n": 3}
     run("run-step", "again", "--no-files", "--", "true")
-    assert data("show")["file_roots"] == []
+    assert data("show")["fileRoots"] == []
 
 
 # --- restore, undo, redo -------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def test_restore_puts_files_and_state_back_after_saving_what_was_not_saved(run: 
     assert tree(work) == FIRST
     assert json.loads(run("show", "--state").stdout) == {"n": 1}
     assert (said["restored"], said["deleted"], said["failed"]) == (["a.txt", "src/b.py"], ["c.txt"], [])
-    assert said["saved_first"] == said["before"] == data("show", "@3")["id"]
+    assert said["savedFirst"] == said["before"] == data("show", "@3")["id"]
     assert run("cat", "@3:a.txt").stdout == "not saved\n"
 
 
@@ -213,7 +213,7 @@ def test_undo_and_redo_take_the_files_along_any_number_of_levels(run: Run, data:
     said = data("undo")
     assert tree(work) == FIRST
     assert (said["restored"], said["deleted"]) == (["a.txt", "src/b.py"], ["c.txt"])
-    assert run("cat", f"{said['saved_first']}:a.txt").stdout == "edited\n"
+    assert run("cat", f"{said['savedFirst']}:a.txt").stdout == "edited\n"
     lines = run("undo").stdout.splitlines()
     assert lines[0] == "undone: on main now"
     assert lines[2:] == ["~ a.txt", "+ c.txt", "- src/b.py"]
@@ -315,7 +315,7 @@ def test_a_checkpoint_without_files_leaves_those_on_disk(run: Run, work: Path) -
 
 def test_switching_branches_changes_the_files_and_saving_on_another_is_refused(run: Run, data: Run, work: Path) -> None:
     """A stale writer is refused: the files here are those of one branch."""
-    branch = data("fork", "@1", "--name", "side")["branch_id"]
+    branch = data("fork", "@1", "--name", "side")["branchId"]
     refused = run("save", "--set", "n=9", "--task", branch, code=4)
     assert "are those of the branch 'main'" in refused.stderr
     assert "branch --switch" in refused.stderr
@@ -336,9 +336,7 @@ def test_status_tells_what_changed_since_the_last_checkpoint_and_whose_files_the
     (work / "new").mkdir()
     here = data("status")["workspace"]
     assert [(one["path"], one["change"]) for one in here["changes"]] == [("a.txt", "modified"), ("new", "added")]
-    assert here["folders"] == [
-        {"name": "", "path": str(work), "branch": "main", "branch_id": data("show")["branch_id"]}
-    ]
+    assert here["folders"] == [{"name": "", "path": str(work), "branch": "main", "branchId": data("show")["branchId"]}]
     assert here["since"] == data("show", "@2")["id"]
     assert "changed      ~ a.txt\n             + new\n" in run("status").stdout
     assert data("log")["total"] == 2
@@ -534,12 +532,12 @@ def test_content_on_a_terminal_is_escaped_and_colored(run: Run, on_a_terminal: R
 def test_long_work_counts_seconds_and_wipes_them_away() -> None:
     answers = iter([False, False, True])
     stream = io.StringIO()
-    count(lambda seconds: next(answers), "saving", stream, Stage())
+    count(lambda seconds: next(answers), "saving", stream, CountedStage())
     assert stream.getvalue() == "\rsaving: 1 s\rsaving: 2 s\r           \r"
 
 
 def test_long_work_tells_how_far_it_has_come() -> None:
-    stage, stream = Stage(), io.StringIO()
+    stage, stream = CountedStage(), io.StringIO()
     told = iter([(0, 0), (1500, 3000), (3000, 3000)])
 
     def wait(seconds: float) -> bool:
@@ -568,7 +566,7 @@ def test_saving_and_restoring_many_files_tell_how_far_they_have_come(work: Path)
 
 def test_short_work_counts_nothing() -> None:
     stream = io.StringIO()
-    count(lambda seconds: True, "saving", stream, Stage())
+    count(lambda seconds: True, "saving", stream, CountedStage())
     assert stream.getvalue() == ""
 
 

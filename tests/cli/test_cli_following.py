@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -102,10 +103,11 @@ def test_more_than_a_page_of_new_ones_is_shown_whole(
 ) -> None:
     from lastgood.cli import following as module
 
-    pages = iter([[9, 8], [7, 6], [5]])
+    nine, eight, seven, six, five = (SimpleNamespace(sequence=number) for number in (9, 8, 7, 6, 5))
+    pages = iter([[nine, eight], [seven, six], [five]])
     monkeypatch.setattr(module, "NEW", 2)
-    assert module._read(lambda before, size: next(pages), lambda one: one, None, 5) == [9, 8, 7, 6]
-    assert module._read(lambda before, size: [9, 8], lambda one: one, 2, 0) == [9, 8]
+    assert module._read(lambda before, size: next(pages), None, 5) == [nine, eight, seven, six]
+    assert module._read(lambda before, size: [nine, eight], 2, 0) == [nine, eight]
 
 
 def test_following_and_going_back_contradict_each_other(run: Run, three: Path) -> None:

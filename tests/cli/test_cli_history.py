@@ -14,7 +14,7 @@ import click
 import pytest
 
 import lastgood
-from lastgood.cli import question
+from lastgood.cli import failure
 
 Run = Callable[..., Any]
 
@@ -89,7 +89,7 @@ def test_show_tells_what_was_said_later(run: Run, data: Run, three: Path) -> Non
     said = data("show")
     assert said["tags"] == ["green"]
     assert [one["kind"] for one in said["attestations"]] == ["tag"]
-    assert said["evidence"]["evidence_list"] == []
+    assert said["evidence"]["evidenceList"] == []
     assert "number 3" in run("show").stdout
 
 
@@ -202,7 +202,7 @@ def test_purge_needs_a_yes_where_nobody_can_be_asked(run: Run, data: Run, three:
 def test_on_a_terminal_purge_asks(run: Run, data: Run, three: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([False, True])
     monkeypatch.setattr(click, "confirm", lambda *_, **__: next(answers))
-    monkeypatch.setattr(question, "can_ask", lambda: True)
+    monkeypatch.setattr(failure, "can_ask", lambda: True)
     assert "nothing was removed" in run("rm", "--purge", "@1", code=1).stderr
     assert data("log")["total"] == 3
     run("rm", "--purge", "@1")
@@ -211,7 +211,7 @@ def test_on_a_terminal_purge_asks(run: Run, data: Run, three: Path, monkeypatch:
 
 def test_a_whole_task_is_removed_when_asked_twice(run: Run, data: Run, three: Path) -> None:
     run("rm", "--whole-task", "work", code=2)
-    assert data("rm", "--whole-task", "work", "--yes") == {"task": "work", "checkpoints": 3}
+    assert data("rm", "--whole-task", "work", "--yes") == {"taskId": "work", "checkpoints": 3}
     run("log", code=3)
     run("rm", "--whole-task", "work", "--yes", code=3)
 
@@ -244,7 +244,7 @@ def test_verify_says_what_is_damaged_and_goes_on(run: Run, data: Run, three: Pat
 def test_a_damaged_record_is_listed_as_such_and_refused_as_data(run: Run, data: Run, three: Path) -> None:
     damage(three, 1)
     assert "(damaged)" in run("log").stdout
-    assert [one["integrity_ok"] for one in data("log")["checkpoints"]] == [True, True, False]
+    assert [one["integrityOk"] for one in data("log")["checkpoints"]] == [True, True, False]
     for command in (["show", "@1"], ["show", "@1", "--state"], ["diff", "@1", "@2"]):
         result = run(*command, code=5)
         assert result.stdout == ""

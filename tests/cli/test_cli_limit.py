@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from lastgood.cli import question
+from lastgood.cli import failure
 
 Run = Callable[..., Any]
 
@@ -32,7 +32,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """What a person at a terminal will say."""
     given: list[bool] = []
     monkeypatch.setattr(click, "confirm", lambda *_, **__: given.pop(0))
-    monkeypatch.setattr(question, "can_ask", lambda: True)
+    monkeypatch.setattr(failure, "can_ask", lambda: True)
     return given
 
 
@@ -46,8 +46,8 @@ def test_the_oldest_go_until_the_limit_is_met(run: Run, data: Run, large: Path) 
     assert gone == list(range(2, 2 + len(gone)))  # the first is tagged
     assert remaining(data) == [1, *range(2 + len(gone), 9)]
     assert said["met"]
-    assert said["after"] == data("du")["disk_bytes"] <= said["max_bytes"] == 1 << 20 < said["before"]
-    assert {one["task_id"] for one in said["checkpoints"]} == {"work"}
+    assert said["after"] == data("du")["diskBytes"] <= said["maxBytes"] == 1 << 20 < said["before"]
+    assert {one["taskId"] for one in said["checkpoints"]} == {"work"}
     assert all(one["frees"] >= 200_000 for one in said["checkpoints"])
     assert data("check", "--read-data")["ok"]
 
@@ -107,7 +107,7 @@ def test_a_limit_that_cannot_be_met_is_told_with_the_reason(process: Run, data: 
     [("0", 0), ("1234567", 1234567), ("500M", 500 << 20), ("2g", 2 << 30), ("1.5GiB", 3 << 29), ("3 kB", 3072)],
 )
 def test_sizes_are_understood_as_people_type_them(data: Run, three: Path, typed: str, meant: int) -> None:
-    assert data("limit", typed, "--dry-run", code=int(meant < 4096))["max_bytes"] == meant
+    assert data("limit", typed, "--dry-run", code=int(meant < 4096))["maxBytes"] == meant
 
 
 @pytest.mark.parametrize("typed", ["", "much", "-5", "1e9", "5X", "5iB", "nan", "99999999T"])

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from lastgood.cli.bar import Bar, Lines, span, tick
+from lastgood.cli.progress import Bar, EventLines, span, tick
 
 Run = Callable[..., Any]
 
@@ -121,7 +121,7 @@ def test_a_pipeline_is_run_to_its_end(process: Run, data: Run, jobs: Path) -> No
         "stage 2 of 2: fetch",
         "stage 2 of 2: fetch: done in 0.2 s",
     ]
-    assert data("status")["control_state"] == "completed"
+    assert data("status")["runControlState"] == "completed"
 
 
 @pytest.mark.parametrize("target", ["jobs:make", "jobs:Here.pipeline"])
@@ -132,7 +132,7 @@ def test_a_function_may_make_it_and_it_may_lie_deeper(process: Run, jobs: Path, 
 def test_with_json_stdout_has_the_document_alone(process: Run, jobs: Path) -> None:
     done = process("run", "jobs:mumbling", "--json", PYTHONUNBUFFERED="")
     said = json.loads(done.stdout)
-    assert (said["pipeline"], said["stopped"], said["control_state"]) == ("fake", None, "completed")
+    assert (said["pipeline"], said["stopped"], said["runControlState"]) == ("fake", None, "completed")
     assert said["checkpoint"]["type"] == "completed"
     assert done.stderr == "mumbled\n"
 
@@ -207,8 +207,8 @@ def test_told_to_end_it_comes_to_its_boundary_and_can_be_run_again(
     assert (process.returncode, "run it again" in err) == (code, True)
     assert "Traceback" not in err
     status = data("status")
-    assert (status["control_state"], status["worker"]) == ("running", None)
-    assert status["head"]["step_id"] == "wait"
+    assert (status["runControlState"], status["worker"]) == ("running", None)
+    assert status["head"]["stepId"] == "wait"
 
 
 def event(kind: str, index: int = -1, **more: Any) -> Any:
@@ -234,7 +234,7 @@ def test_the_bar_tells_stage_round_attempt_and_time() -> None:
 
 def test_that_it_waits_for_a_person_is_said_once() -> None:
     stream, state = io.StringIO(), ["running"]
-    lines = Lines(stream, lambda: state[0])
+    lines = EventLines(stream, lambda: state[0])
     for state[0] in ("running", "paused", "paused", "running", "waiting_for_input"):
         lines(event("heartbeat", 1))
     assert stream.getvalue().splitlines() == [

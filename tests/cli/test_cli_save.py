@@ -29,7 +29,7 @@ def test_save_reads_the_state_from_a_file_and_keeps_every_field(run: Run, data: 
     (folder / "state.json").write_text('\ufeff{"a": 1}')
     options = ["-m", "why", "--type", "tool_executed", "--step", "s1", "--key", "k", "--metadata", '{"model": "m"}']
     saved = data("save", "--state", "state.json", *options)["checkpoint"]
-    wanted = {"message": "why", "type": "tool_executed", "step_id": "s1", "key": "k", "metadata": {"model": "m"}}
+    wanted = {"description": "why", "type": "tool_executed", "stepId": "s1", "key": "k", "metadata": {"model": "m"}}
     assert {name: saved[name] for name in wanted} == wanted
 
 
@@ -98,9 +98,7 @@ def test_bad_input_is_named_and_nothing_is_stored(run: Run, text: bytes, problem
 
 
 def test_input_beyond_the_bound_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lastgood.cli import document
-
-    monkeypatch.setattr(document, "Options", lambda: type("Small", (), {"max_state_bytes": 10}))
+    monkeypatch.setattr(lastgood, "Options", lambda: type("Small", (), {"max_state_bytes": 10}))
     assert "longer than 10 bytes" in run("save", "--state", "-", input='"12345678901"', code=2).stderr
     run("save", "--state", "-", input='"12345678"')
 

@@ -30,7 +30,7 @@ def test_what_waits_is_listed_and_brought_when_the_store_is_back(
 ) -> None:
     listed = data("spool")
     assert (listed["depth"], listed["away"]) == (1, "the store is not there")
-    assert [each["task_id"] for each in listed["checkpoints"]] == ["work"]
+    assert [each["taskId"] for each in listed["checkpoints"]] == ["work"]
     assert run("spool", "--replay", code=6).stderr.startswith("error: the store is away")
     assert "spooled" in run("save", "--state", "-", input='{"n": 5}').stdout
     away.rename(three / ".lastgood")
@@ -61,11 +61,11 @@ def test_the_config_says_where_they_wait(run: Run, data: Callable[..., Any], thr
         (three / ".lastgood").rename(three / "elsewhere")
         assert task.save({"n": 4}, message="number 4").status == "spooled"
     found = data("spool")
-    assert (found["depth"], found["max_bytes"]) == (1, 5_000_000)
+    assert (found["depth"], found["maxBytes"]) == (1, 5_000_000)
     assert Path(found["folder"]).parent == three / "waiting"
     (three / "elsewhere").rename(three / ".lastgood")
     assert data("spool", "--replay")["depth"] == 0
-    assert [each["message"] for each in data("log")["checkpoints"]] == [f"number {one}" for one in (4, 3, 2, 1)]
+    assert [each["description"] for each in data("log")["checkpoints"]] == [f"number {one}" for one in (4, 3, 2, 1)]
 
 
 @pytest.fixture

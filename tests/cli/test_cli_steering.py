@@ -109,16 +109,16 @@ def program(begin: Callable[[], Program]) -> Program:
 
 
 def wait_until(data: Run, state: str) -> None:
-    while data("status")["control_state"] != state:
+    while data("status")["runControlState"] != state:
         pass
 
 
 def test_work_is_paused_and_resumed_by_others(run: Run, data: Run, program: Program) -> None:
     asked = data("pause", "work", "--id", "mine")
-    assert (asked["met"], asked["alive"], asked["control_state"]) == (False, True, "running")
+    assert (asked["met"], asked["alive"], asked["runControlState"]) == (False, True, "running")
     assert (asked["request"]["kind"], asked["request"]["status"], asked["request"]["id"]) == ("pause", "open", "mine")
     program.tell("boundary")
-    assert data("pause", "--id", "mine", "--wait")["control_state"] == "paused"
+    assert data("pause", "--id", "mine", "--wait")["runControlState"] == "paused"
     assert run("pause").stdout == "it is paused already\n"
     assert run("resume", "work", "--wait").stdout == "work: resumed; it is running now\n"
     assert program.hear() == "done"
@@ -138,7 +138,7 @@ def test_work_is_ended_at_its_next_boundary(run: Run, data: Run, program: Progra
     program.process.wait(timeout=60)
     assert data("status")["head"]["type"] == reason
     again = data("retry")
-    assert (again["met"], again["alive"], again["control_state"]) == (False, False, "stopped")
+    assert (again["met"], again["alive"], again["runControlState"]) == (False, False, "stopped")
     assert "nobody is running the work" in again["note"]
 
 
@@ -154,7 +154,7 @@ def test_what_waits_for_a_program_that_was_killed_is_done_all_the_same(
     """Nobody is left to come to a boundary."""
     data("stop", "--id", "mine")
     program.kill()
-    assert data("stop", "--id", "mine", "--wait")["control_state"] == "stopped"
+    assert data("stop", "--id", "mine", "--wait")["runControlState"] == "stopped"
 
 
 def test_what_cannot_be_done_any_more_is_refused_with_its_reason(run: Run, program: Program) -> None:
@@ -384,7 +384,7 @@ def test_with_force_the_lease_is_taken_away_and_the_program_is_refused(run: Run,
 def test_status_says_who_works_on_it_what_it_asks_and_what_is_asked(run: Run, data: Run, program: Program) -> None:
     worker = data("status")["worker"]
     assert (worker["executor"], worker["pid"], worker["process"]) == ("the program", program.process.pid, "running")
-    assert worker["lease_live"] is True
+    assert worker["leaseLive"] is True
     program.tell("ask")
     wait_until(data, "waiting_for_input")
     run("pause", "--id", "mine")
@@ -404,7 +404,15 @@ def test_status_says_who_works_on_it_what_it_asks_and_what_is_asked(run: Run, da
 def test_status_says_how_far_a_pipeline_has_come(run: Run, data: Run, three: Path) -> None:
     """C1; also when others made the newest checkpoints."""
     assert data("status")["progress"] is None
-    told = {"pipeline": "p", "completed": ["fetch"], "plan": ["train", "test"], "round": 2, "rounds": 3, "attempts": 2}
+    told = {
+        "pipeline": "p",
+        "run": "r",
+        "completed": ["fetch"],
+        "plan": ["train", "test"],
+        "round": 2,
+        "rounds": 3,
+        "attempts": 2,
+    }
     with lastgood.open(three / ".lastgood") as store:
         store.task("work").save({}, type="stage_succeeded", control_state="running", metadata={"progress": told})
     run("stop", "work")

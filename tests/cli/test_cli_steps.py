@@ -48,9 +48,9 @@ def test_a_command_is_run_as_a_step_and_its_exit_code_and_files_are_evidence(
     assert done.stderr.splitlines()[0].endswith(" @4 of work: verified")
     assert "  holds       out.txt is as it was" in done.stderr.splitlines()
     shown = data("show")
-    assert (shown["type"], shown["step_id"], shown["message"]) == ("step", "build", "build")
+    assert (shown["type"], shown["stepId"], shown["description"]) == ("step", "build", "build")
     assert (shown["verified"], shown["verification"]) == (True, "verified")
-    first, second = shown["evidence"]["evidence_list"]
+    first, second = shown["evidence"]["evidenceList"]
     assert first["metadata"]["actual_exit_code"] == 0
     assert first["metadata"]["output_tail"] == "made\n"
     assert second["expected"]["path"] == "out.txt"
@@ -61,16 +61,12 @@ def test_a_command_is_run_as_a_step_and_its_exit_code_and_files_are_evidence(
 def test_with_json_stdout_has_the_document_alone(process: Run, folder: Path) -> None:
     done = process("run-step", "s", "--json", "--", "sh", "-c", "echo out; echo err >&2; exit 4")
     said = json.loads(done.stdout)
-    assert (done.returncode, said["exit_code"], said["checkpoint"]["verification"]) == (4, 4, "failed")
+    assert (done.returncode, said["exitCode"], said["checkpoint"]["verification"]) == (4, 4, "failed")
     assert sorted(done.stderr.splitlines()) == ["err", "out"]
-    assert said["evidence"] == [
-        {
-            "evidence_type": "command_exit",
-            "description": "sh -c 'echo out; echo err >&2; exit 4' ends with 0",
-            "status": "failed",
-            "error": "mismatch: the command ended with 4, not 0",
-        }
-    ]
+    (claim,) = said["evidence"]
+    assert (claim["evidenceType"], claim["status"]) == ("command_exit", "failed")
+    assert claim["description"] == "sh -c 'echo out; echo err >&2; exit 4' ends with 0"
+    assert claim["error"] == "mismatch: the command ended with 4, not 0"
 
 
 def test_a_step_whose_command_fails_is_saved_as_not_verified(run: Run, data: Run, three: Path) -> None:
@@ -78,7 +74,7 @@ def test_a_step_whose_command_fails_is_saved_as_not_verified(run: Run, data: Run
     assert "@4 of work: NOT verified" in result.stderr
     assert "FAILED      false ends with 0: mismatch: the command ended with 1, not 0" in result.stderr
     said = data("log")["checkpoints"][0]
-    assert (said["message"], said["type"], said["verification"]) == ("all tests", "tool_executed", "failed")
+    assert (said["description"], said["type"], said["verification"]) == ("all tests", "tool_executed", "failed")
 
 
 def test_another_exit_code_can_be_expected_and_is_still_the_exit_code(run: Run, data: Run, three: Path) -> None:
@@ -102,7 +98,7 @@ def test_a_file_is_named_as_one_types_it_and_kept_from_the_base_path(
     monkeypatch.chdir(three / "sub")
     run("run-step", "s", "--expect-file", "a.txt", "--expect-file", "../../b.txt", "--", "true")
     monkeypatch.chdir(three)
-    paths = [one["expected"].get("path") for one in data("show")["evidence"]["evidence_list"]]
+    paths = [one["expected"].get("path") for one in data("show")["evidence"]["evidenceList"]]
     assert paths == [None, "sub/a.txt", str(three.parent / "b.txt")]
     run("verify")
 
@@ -202,7 +198,7 @@ def test_an_open_step_is_listed_with_who_began_it_and_whether_that_process_is_th
     with lastgood.open() as store:
         step = store.task("work").step("edit").begin()
         (listed,) = data("steps")["steps"]
-        assert (listed["id"], listed["name"], listed["began_by"]) == (step.id, "edit", store.user)
+        assert (listed["id"], listed["name"], listed["beganBy"]) == (step.id, "edit", store.user)
         assert (listed["process"], listed["pid"]) == ("running", os.getpid())
         assert f"running ({os.getpid()} on " in run("steps").stdout
         assert "is still at it" in run("steps", "--abandon", step.id).stderr
@@ -224,7 +220,7 @@ def test_after_a_crash_status_says_what_was_in_flight_and_what_to_do(run: Run, d
     """A16: reopening finds the last good checkpoint and says what it found."""
     said = data("status")
     assert [(one["id"], one["process"]) for one in said["steps"]] == [(crashed, "gone")]
-    assert said["last_good"] == said["head"]["id"]
+    assert said["lastGood"] == said["head"]["id"]
     assert crashed in said["advice"][0]
     shown = run("status").stdout
     assert "open step    deploy: gone\n" in shown

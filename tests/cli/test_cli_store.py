@@ -17,7 +17,7 @@ def test_init_writes_a_config_and_a_private_store_that_git_ignores(data: Run, fo
     assert (folder / "lastgood.toml").read_text() == 'store = ".lastgood"\nworkspace = "."\n'
     assert (folder / ".lastgood" / ".gitignore").read_text() == "*\n"
     assert stat.S_IMODE((folder / ".lastgood").stat().st_mode) == 0o700
-    assert said["config_written"] is said["store_created"] is said["gitignore_written"] is True
+    assert said["configWritten"] is said["storeCreated"] is said["gitignoreWritten"] is True
 
 
 def test_init_twice_changes_nothing(data: Run, folder: Path) -> None:
@@ -25,7 +25,7 @@ def test_init_twice_changes_nothing(data: Run, folder: Path) -> None:
     before = (folder / "lastgood.toml").stat().st_mtime_ns
     said = data("init")
     assert (folder / "lastgood.toml").stat().st_mtime_ns == before
-    assert said["config_written"] is said["store_created"] is said["gitignore_written"] is False
+    assert said["configWritten"] is said["storeCreated"] is said["gitignoreWritten"] is False
 
 
 def test_init_makes_the_folder_it_is_given_and_writes_the_task(data: Run, folder: Path) -> None:
@@ -67,15 +67,15 @@ def test_init_says_that_the_variable_wins(run: Run, monkeypatch: pytest.MonkeyPa
 def test_status_tells_where_the_store_would_be(data: Run, folder: Path) -> None:
     said = data("status")
     assert said["exists"] is False
-    assert said["found_by"] == "default"
+    assert said["foundBy"] == "default"
     assert not Path(said["store"]).exists()
 
 
 def test_status_tells_how_the_store_was_found_and_where_the_task_stands(data: Run, three: Path) -> None:
     said = data("status")
-    assert said["found_by"] == str(three / "lastgood.toml")
-    assert (said["task"], said["checkpoints"], said["head"]["sequence"]) == ("work", 3, 3)
-    assert said["format"] == "1.4"
+    assert said["foundBy"] == str(three / "lastgood.toml")
+    assert (said["taskId"], said["checkpoints"], said["head"]["sequence"]) == ("work", 3, 3)
+    assert said["format"] == "2.0"
     assert said["size"] > 0
 
 
@@ -120,7 +120,7 @@ def test_a_store_that_the_config_names_and_that_is_gone_is_not_replaced(
     assert f"`lastgood init {three}` makes a new one" in refused
     assert "`lastgood init` makes a new one" in run("status").stdout
     assert not (three / ".lastgood").exists()
-    assert data("init")["store_created"] is True
+    assert data("init")["storeCreated"] is True
     run("save", "--set", "n=1")
 
 
@@ -160,7 +160,7 @@ def test_a_broken_config_is_named(run: Run, folder: Path) -> None:
 
 
 def test_migrate_says_that_nothing_was_pending(data: Run, three: Path) -> None:
-    assert data("migrate") == {"format": "1.4", "applied": []}
+    assert data("migrate") == {"format": "2.0", "applied": []}
 
 
 def test_repair_leaves_a_sound_store_alone(run: Run, three: Path) -> None:

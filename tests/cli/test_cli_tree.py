@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import lastgood
-from lastgood.cli.drawing import ASCII, UNICODE, Glyphs, draw
-from lastgood.cli.tree import read_tree
+from lastgood.cli.branch import ASCII, UNICODE, Glyphs, draw
 from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
+from lastgood.views.branch import read_tree
 
 Run = Callable[..., Any]
 
@@ -36,8 +36,8 @@ def picture(
     limit: int = 20,
     now: dt.datetime | None = None,
 ) -> str:
-    tree = read_tree(store, store.line("work", store.user).task, limit)
-    return "\n" + "\n".join(draw(tree, store, glyphs=glyphs, width=width, now=now)) + "\n"
+    tree = read_tree(store, "work", limit)
+    return "\n" + "\n".join(draw(tree, glyphs=glyphs, width=width, now=now)) + "\n"
 
 
 def ended(code: int) -> EvidencePack:
@@ -277,7 +277,7 @@ def test_branches_beyond_the_limit_are_left_out_and_said(store: lastgood.Store) 
     saved(task, 2)
     for name in ("b", "c", "d"):
         task.fork("@1", name=name)
-    tree = read_tree(store, store.line("work", "ann").task, 2)
+    tree = read_tree(store, "work", 2, "ann")
     assert tree.left_out == 2
     assert [line for line in picture(store, limit=2).splitlines() if "@" not in line] == [
         "",

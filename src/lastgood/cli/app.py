@@ -15,66 +15,69 @@ from lastgood.cli.command import shared_options
 from lastgood.cli.failure import BROKEN_PIPE, USAGE, report
 from lastgood.cli.invocation import Invocation
 
-COMMANDS = {
-    "init": "Set up a store in a folder.",
-    "save": "Save a checkpoint of a task's state and files.",
-    "run-step": "Run a command as a step: its exit code becomes evidence.",
-    "run": "Run a pipeline on a task, from where it stands.",
-    "log": "List a task's checkpoints, newest first.",
-    "history": "List all that happened to a task, newest first.",
-    "show": "Show one checkpoint, or its state.",
-    "diff": "Compare two checkpoints, or one with the files on disk.",
-    "ls": "List the files of a checkpoint.",
-    "cat": "Print a file as it was at a checkpoint.",
-    "tag": "Name a checkpoint, list or delete names.",
-    "verify": "Check stored bytes, and evidence.",
-    "check": "Check the whole store, and say what is damaged.",
-    "last-good": "Find the newest checkpoint that is good.",
-    "restore": "Go back to a checkpoint.",
-    "undo": "Take back the last restore or switch.",
-    "redo": "Do again what undo took back.",
-    "fork": "Begin a branch; everything else stays as it is.",
-    "branch": "Draw the tree of branches; switch, delete.",
-    "pause": "Pause work at its next boundary.",
-    "resume": "Let paused, stopped or failed work go on.",
-    "stop": "End work at its next boundary.",
-    "cancel": "End work, and mark what there is as not good.",
-    "retry": "Try stopped or failed work again.",
-    "guide": "Tell work something.",
-    "answer": "Answer what work has asked; or show what it asks.",
-    "edit": "Replace what an artifact holds.",
-    "rounds": "Give work more rounds.",
-    "requests": "List what was asked of work; take it back.",
-    "steps": "List steps that are open; give one up.",
-    "rm": "Delete checkpoints, or bring them back.",
-    "tasks": "List tasks.",
-    "du": "Say what takes how much of the store.",
-    "collect": "Remove what no checkpoint needs any more (gc).",
-    "limit": "Keep the store small: the oldest checkpoints go.",
-    "spool": "List what waits for a store that was away; bring it there.",
-    "status": "Say where the store is and where the task stands.",
-    "watch": "Watch the files, so that saves look only at what changed.",
-    "config": "Show the configuration and where it comes from.",
-    "migrate": "Bring a store to the newest format.",
-    "repair": "Mend what is damaged, from wherever it still is whole.",
-    "completion": "Print the completion script of a shell.",
-    "demo": "Demonstrate what is promised, on a store of its own.",
+COMMANDS = {  # the module that has it, and what it does
+    "init": ("setup", "Set up a store in a folder."),
+    "save": ("save", "Save a checkpoint of a task's state and files."),
+    "run-step": ("run_step", "Run a command as a step: its exit code becomes evidence."),
+    "run": ("run", "Run a pipeline on a task, from where it stands."),
+    "log": ("log", "List a task's checkpoints, newest first."),
+    "history": ("history", "List all that happened to a task, newest first."),
+    "show": ("show", "Show one checkpoint, or its state."),
+    "diff": ("diff", "Compare two checkpoints, or one with the files on disk."),
+    "ls": ("show", "List the files of a checkpoint."),
+    "cat": ("show", "Print a file as it was at a checkpoint."),
+    "tag": ("tag", "Name a checkpoint, list or delete names."),
+    "verify": ("verify", "Check stored bytes, and evidence."),
+    "check": ("check", "Check the whole store, and say what is damaged."),
+    "last-good": ("verify", "Find the newest checkpoint that is good."),
+    "restore": ("restore", "Go back to a checkpoint."),
+    "undo": ("undo", "Take back the last restore or switch."),
+    "redo": ("undo", "Do again what undo took back."),
+    "fork": ("branch", "Begin a branch; everything else stays as it is."),
+    "branch": ("branch", "Draw the tree of branches; switch, delete."),
+    "pause": ("steering", "Pause work at its next boundary."),
+    "resume": ("steering", "Let paused, stopped or failed work go on."),
+    "stop": ("steering", "End work at its next boundary."),
+    "cancel": ("steering", "End work, and mark what there is as not good."),
+    "retry": ("steering", "Try stopped or failed work again."),
+    "guide": ("steering", "Send guidance to a running task."),
+    "answer": ("steering", "Answer what work has asked; or show what it asks."),
+    "edit": ("steering", "Replace what an artifact holds."),
+    "rounds": ("steering", "Give work more rounds."),
+    "requests": ("steering", "List what was asked of work; take it back."),
+    "steps": ("tasks", "List steps that are open; give one up."),
+    "rm": ("tag", "Delete checkpoints, or bring them back."),
+    "tasks": ("tasks", "List tasks."),
+    "du": ("usage", "Show disk usage by task or checkpoint."),
+    "collect": ("usage", "Remove what no checkpoint needs any more (gc)."),
+    "limit": ("usage", "Keep the store small: the oldest checkpoints go."),
+    "spool": ("status", "List what waits for a store that was away; bring it there."),
+    "status": ("status", "Say where the store is and where the task stands."),
+    "watch": ("watch", "Watch the files, so that saves look only at what changed."),
+    "config": ("setup", "Show the configuration and where it comes from."),
+    "migrate": ("setup", "Bring a store to the newest format."),
+    "repair": ("check", "Repair damaged data from intact copies."),
+    "completion": ("completion", "Print the completion script of a shell."),
+    "demo": ("demo", "Demonstrate what is promised, on a store of its own."),
 }
 
 
 class App(click.Group):
+    """The group. It imports a command when it is named, and turns every error into an exit code."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"lastgood.cli.{cmd_name.replace('-', '_')}").command
+        module = import_module(f"lastgood.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
@@ -98,7 +101,7 @@ class App(click.Group):
                 reconfigure(errors="backslashreplace")
         extra = {**extra, "standalone_mode": False, "obj": call}
         try:
-            with call.teller.listening():
+            with call.alerts.listening():
                 code = super().main(arguments, "lastgood", **extra)
         except Exception as error:
             own = arguments[: arguments.index("--")] if "--" in arguments else arguments
@@ -116,7 +119,7 @@ app = App(
             is_flag=True,
             expose_value=False,
             is_eager=True,
-            callback=lambda ctx, param, value: _say_version(ctx, value),
+            callback=lambda ctx, param, value: _print_version(ctx, value),
             help="Show the version.",
         ),
     ],
@@ -124,7 +127,7 @@ app = App(
 )
 
 
-def _say_version(ctx: click.Context, wanted: bool) -> None:
+def _print_version(ctx: click.Context, wanted: bool) -> None:
     if wanted:
         click.echo(f"lastgood {__version__}")
         ctx.exit()

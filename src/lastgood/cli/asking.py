@@ -1,4 +1,4 @@
-"""Asking something of work, whichever process runs it: what the commands for that have in common."""
+"""Requests to the work on a task, whichever process runs it: what the commands that make them have in common."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lastgood.cli.command import Command, named
-from lastgood.cli.completing import complete_tasks
+from lastgood.cli.command import SharedCommand, named
+from lastgood.cli.completion import complete_tasks
 from lastgood.cli.failure import NOT_YET
 from lastgood.cli.invocation import Invocation
-from lastgood.cli.output import answer, printable, say
+from lastgood.cli.output import print_result, printable, say
 from lastgood.cli.quantity import is_span, span
 from lastgood.errors import ControlError
+from lastgood.views.work import view_result
 
 if TYPE_CHECKING:
-    from lastgood.model.request import Request
-    from lastgood.work.control import Control, RequestResult
+    from lastgood import Control, RequestResult
 
 POLL_SECONDS = 0.2
-"""So often it is looked whether a request is met: as often as work that waits looks for requests."""
+"""How often a request is polled: as often as work that waits polls for requests."""
 WITHOUT_END = "100w"
 DONE = {
     "pause": "paused",
@@ -37,8 +37,8 @@ DONE = {
 }
 
 
-class CommandThatAsks(Command):
-    """With --wait and --id. What stands after --wait belongs to it only if it is a span of time."""
+class RequestCommand(SharedCommand):
+    """A command with --wait and --id. What stands after --wait belongs to it only if it is a span of time."""
 
     def __init__(self, name: str | None, **more: Any) -> None:
         super().__init__(name, **more)
@@ -51,12 +51,13 @@ class CommandThatAsks(Command):
 _ID_HELP = "The id of the request: asking again with it changes nothing."
 
 
-def subcommand_that_asks(function: Callable[..., Any]) -> Command:
+def subcommand_that_asks(function: Callable[..., Any]) -> SharedCommand:
     """As `subcommand`; its function also takes `wait` and `request_id`."""
-    return named(function, CommandThatAsks)
+    return named(function, RequestCommand)
 
 
 def wait_option() -> click.Option:
+    """Return --wait, whose span may be left out."""
     return click.Option(
         ["--wait"],
         metavar="[SPAN]",
@@ -66,45 +67,45 @@ def wait_option() -> click.Option:
 
 
 def complete_wait(args: list[str]) -> list[str]:
-    """The arguments of a command, with a span after each --wait that has none."""
+    """Return the arguments of a command, with a span after each --wait that has none."""
     own = args.index("--") if "--" in args else len(args)
-    told: list[str] = []
+    complete: list[str] = []
     for index, word in enumerate(args):
         alone = word == "--wait" and not (index + 1 < own and is_span(args[index + 1]))
-        told += ["--wait", WITHOUT_END] if alone and index < own else [word]
-    return told
+        complete += ["--wait", WITHOUT_END] if alone and index < own else [word]
+    return complete
 
 
 def task_argument(*, required: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """TASK, which stands for --task; comes as `work`, for `name_task`."""
+    """Add TASK, which stands for --task; comes as `work`, for `name_task`."""
     return click.argument(
         "work", required=required, metavar="TASK" if required else "[TASK]", shell_complete=complete_tasks
     )
 
 
 def name_task(call: Invocation, task: str | None) -> str:
-    """The task that was named in either way, else that of the folder one stands in."""
+    """Return the task that was named in either way, else that of the current folder."""
     if task is not None and call.task not in (None, task):
         raise click.UsageError(f"TASK is {task!r}, and --task {call.task!r}: name one")
     call.task = task if task is not None else call.task
     return call.task_id()
 
 
-def ask(call: Invocation, task: str | None, wish: Callable[[Control], RequestResult], wait: float | None) -> None:
-    """Ask it, wait if that is wanted, and say what came of it. ControlError when it was refused."""
+def ask(call: Invocation, task: str | None, request: Callable[[Control], RequestResult], wait: float | None) -> None:
+    """Make a request, wait if that is wanted, and print what came of it. ControlError when it was refused."""
     name = name_task(call, task)
     with call.open_to_work() as store:
         control = store.task(name, owner=call.owner).control
-        settle(call, name, control, wish(control), wait)
+        report_result(call, name, control, request(control), wait)
 
 
-def settle(call: Invocation, task: str, control: Control, asked: RequestResult, wait: float | None) -> None:
-    """What a command does with what it asked."""
-    tell(call, task, control, wait_for(call, control, asked, wait), waited=wait is not None)
+def report_result(call: Invocation, task: str, control: Control, asked: RequestResult, wait: float | None) -> None:
+    """Wait for a request if that is wanted, and print what came of it."""
+    print_outcome(call, task, control, wait_for(call, control, asked, wait), waited=wait is not None)
 
 
 def wait_for(call: Invocation, control: Control, asked: RequestResult, seconds: float | None) -> RequestResult:
-    """What came of it after so long at most; None: by now."""
+    """Return what came of a request after so long at most; None: by now."""
     if seconds is None or not _is_open(asked):
         return asked
     request = asked.request
@@ -125,20 +126,11 @@ def wait_for(call: Invocation, control: Control, asked: RequestResult, seconds: 
     return asked
 
 
-def tell(call: Invocation, task: str, control: Control, asked: RequestResult, *, waited: bool) -> None:
-    """The answer of a command that asked; ends the command when it was waited for in vain."""
+def print_outcome(call: Invocation, task: str, control: Control, asked: RequestResult, *, waited: bool) -> None:
+    """Print what came of a request; end the command when it was waited for in vain."""
     require_not_refused(task, asked)
-    request = asked.request
-    state = control.state
-    data = {
-        "task": task,
-        "control_state": state,
-        "met": asked.fulfilled,
-        "alive": asked.alive,
-        "note": asked.note,
-        "request": request and described(request),
-    }
-    answer(call, data, [_sentence(task, state, asked)])
+    request, state = asked.request, control.state
+    print_result(call, view_result(task, state, asked), [_sentence(task, state, asked)])
     if request is not None and _is_open(asked):
         say(call, f"request {request.id}; `lastgood requests` lists it, --wait waits for it")
         if waited:
@@ -146,28 +138,9 @@ def tell(call: Invocation, task: str, control: Control, asked: RequestResult, *,
 
 
 def require_not_refused(task: str, asked: RequestResult) -> None:
-    """ControlError, with the reason."""
+    """Raise ControlError, with the reason, if the request was refused."""
     if asked.request is not None and asked.request.status == "refused":
         raise ControlError(asked.note, hint=f"`lastgood status --task {task}` says where the work stands")
-
-
-def described(request: Request) -> dict[str, Any]:
-    """For programs."""
-    from lastgood.cli.summary import moment_text
-    from lastgood.model.identity import moment
-
-    return {
-        "id": request.id,
-        "branch_id": request.branch_id,
-        "kind": request.kind,
-        "data": request.data,
-        "at": moment_text(moment(request.at)),
-        "actor": request.actor,
-        "correlation_id": request.correlation_id,
-        "status": request.status,
-        "ended_at": None if request.ended_at is None else moment_text(moment(request.ended_at)),
-        "outcome": request.outcome,
-    }
 
 
 def _is_open(asked: RequestResult) -> bool:
@@ -179,6 +152,7 @@ def _sentence(task: str, state: str, asked: RequestResult) -> str:
 
     if asked.request is None:
         return asked.note
-    if asked.fulfilled:
-        return f"{printable(task)}: {DONE[asked.request.kind]}; it is {describe(state)} now"
-    return f"{printable(task)}: asked to {asked.request.kind}; {asked.note}"
+    if not asked.fulfilled:
+        return f"{printable(task)}: asked to {asked.request.kind}; {asked.note}"
+    done, now = DONE[asked.request.kind], describe(state)
+    return f"{printable(task)} is {now}" if done == now else f"{printable(task)}: {done}; it is {now} now"

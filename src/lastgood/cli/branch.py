@@ -1,18 +1,35 @@
-"""`lastgood branch`"""
+"""`lastgood branch` and `lastgood fork`: the tree of branches is drawn here."""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from lastgood.cli.command import subcommand, workspace_options
 from lastgood.cli.invocation import Invocation
-from lastgood.cli.output import answer, printable, say
-from lastgood.cli.summary import moment_text
-from lastgood.model.identity import moment
-from lastgood.model.task import BranchInfo
-from lastgood.store import Store
+from lastgood.cli.output import json_text, print_result, printable, say, styled
+from lastgood.cli.restore import naming_the_override
+from lastgood.cli.summary import MARKS, tagged_message
+from lastgood.views.branch import Fold, Point, Strand, Tree, find_branch, list_branches, read_tree
+from lastgood.views.checkpoint import VerificationState, verification
+from lastgood.views.restore import view_fork
+
+if TYPE_CHECKING:
+    from lastgood import BranchInfo, Store
+
+WIDEST_GRAPH = 8  # to which the rows are aligned; deeper ones are shifted
+NARROW = 60  # columns, below which types are left out
+_COLORS: dict[VerificationState, dict[str, Any]] = {
+    "verified": {"fg": "green"},
+    "failed": {"fg": "red"},
+    "damaged": {"fg": "red"},
+    "unverified": {"dim": True},
+}
 
 
 @subcommand
@@ -20,7 +37,7 @@ from lastgood.store import Store
 @click.option("--delete", metavar="NAME", help="Delete this branch and what only it has.")
 @click.option("--limit", "-n", type=click.IntRange(min=1), default=20, show_default=True, help="How many are drawn.")
 @workspace_options
-def command(call: Invocation, switch: str | None, delete: str | None, limit: int) -> None:
+def branch(call: Invocation, switch: str | None, delete: str | None, limit: int) -> None:
     """Draw the tree of the task's branches and their checkpoints, newest at the top, the active one leftmost.
 
     Of each checkpoint: whether its evidence held (v verified, x not, ? there is none), its age, type, tags and
@@ -43,40 +60,197 @@ def _delete(call: Invocation, name: str) -> None:
     with call.open_to_work() as store:
         task = store.task(call.task_id(), owner=call.owner)
         count = task.delete_branch(name)
-    answer(call, {"deleted": name, "checkpoints": count}, [f"deleted {printable(name)} with {count} checkpoint(s)"])
+    print_result(
+        call, {"deleted": name, "checkpoints": count}, [f"deleted {printable(name)} with {count} checkpoint(s)"]
+    )
 
 
 def _draw(call: Invocation, store: Store, limit: int) -> None:
-    from lastgood.cli.drawing import draw, terminal_glyphs, terminal_width
-    from lastgood.cli.tree import read_tree
-
-    task = store.line(call.task_id(), call.owner or store.user).task
     if call.json:
-        found = store.catalog.branches(task)
-        answer(call, {"branches": [_described(one, task.active_branch_id) for one in found]}, [])
+        click.echo(json_text({"branches": list_branches(store, call.task_id(), call.owner)}))
         return
-    tree = read_tree(store, task, limit)
-    for line in draw(tree, store, glyphs=terminal_glyphs(), width=terminal_width()):
+    tree = read_tree(store, call.task_id(), limit, call.owner)
+    for line in draw(tree, glyphs=terminal_glyphs(), width=terminal_width()):
         click.echo(line)
     if tree.left_out:
         say(call, f"{tree.left_out} older branch(es) are not shown; -n shows more")
 
 
-def _described(branch: BranchInfo, active: str) -> dict[str, Any]:
-    return {
-        "id": branch.id,
-        "name": branch.name,
-        "description": branch.description,
-        "active": branch.id == active,
-        "deleted": branch.deleted,
-        "origin_id": branch.origin_id,
-        "origin_sequence": branch.origin_sequence,
-        "head_id": branch.head.id if branch.head else None,
-        "head_sequence": branch.head.sequence if branch.head else None,
-        "version": branch.version,
-        "control_state": branch.control_state,
-        "checkpoints": branch.checkpoints,
-        "created_at": moment_text(moment(branch.created_at)),
-        "created_by": branch.created_by,
-        "metadata": branch.metadata,
-    }
+@subcommand
+@click.argument("checkpoint", default="HEAD")
+@click.option("--name", metavar="NAME", help="What the branch is called.  [default: after the one it comes from]")
+@click.option("--description", default="", metavar="TEXT", help="What it is for.")
+@click.option("--paused", is_flag=True, help="Begin paused.")
+@click.option("--override-evidence", is_flag=True, help="Begin there although its evidence does not hold.")
+def fork(
+    call: Invocation, checkpoint: str, name: str | None, description: str, paused: bool, override_evidence: bool
+) -> None:
+    """Begin a branch at CHECKPOINT (default: HEAD). The task goes on where it was.
+
+    --task with the id that is printed works on the new branch, `lastgood branch --switch` makes it the active one.
+    """
+    with call.open_to_work() as store:
+        task = store.task(call.task_id(), owner=call.owner)
+        with naming_the_override():
+            forked = task.fork(
+                checkpoint, name=name, description=description, paused=paused, verify=not override_evidence
+            )
+        made, head = find_branch(store, task.task_id, forked.branch_id, task.owner), forked.head
+        assert made is not None, "it was made a moment ago"
+        assert head is not None, "a branch begins with a checkpoint"
+    sentence = f"forked @{made.origin_sequence} as @{head.sequence}, on the new branch {printable(made.name)}"
+    print_result(call, view_fork(made, head), [sentence, f"--task {made.id} works on it"])
+
+
+class Glyphs(NamedTuple):
+    """A set of characters. A `turn` begins a line, a `join` comes into one that goes on, a `side` names it."""
+
+    bar: str
+    side: str
+    fold: str
+    turn: str
+    join: str
+    dots: str
+
+
+ASCII = Glyphs("|", "+", ":", " /", "|/", "...")
+UNICODE = Glyphs("│", "├", "┊", "╭─╯", "├─╯", "…")
+ACTIVE, POINT = "*", "o"
+
+
+class TreeRow(NamedTuple):
+    """A line: the graph, what stands in columns, and the rest. Each piece with its style."""
+
+    graph: str
+    cells: tuple[str, ...] = ()
+    text: str = ""
+    verification: VerificationState | None = None
+    style: dict[str, Any] = {}  # noqa: RUF012 - never changed
+
+
+def draw(tree: Tree, *, glyphs: Glyphs, width: int | None, now: datetime | None = None) -> list[str]:
+    """Return the lines to print; `width`: what they are cut to."""
+    painter = _Painter(tree, glyphs, now or datetime.now(UTC))
+    rows = [row for strand in tree.strands for row in painter.strand(strand, "")]
+    return list(_laid_out(rows, glyphs, width))
+
+
+def terminal_width() -> int | None:
+    """Return how wide the terminal is; None where stdout is no terminal."""
+    if not sys.stdout.isatty():
+        return None
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except OSError:
+        return None
+
+
+def terminal_glyphs() -> Glyphs:
+    """Return what stdout can show."""
+    encoding = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "")
+    return UNICODE if encoding == "utf8" else ASCII
+
+
+class _Painter:
+    def __init__(self, tree: Tree, glyphs: Glyphs, now: datetime) -> None:
+        self._active = tree.active
+        self._glyphs = glyphs
+        self._now = now
+
+    def strand(self, strand: Strand, left: str) -> Iterator[TreeRow]:
+        """Draw a line with all that leaves it; `left` is what is drawn in the columns before."""
+        glyphs, open_above = self._glyphs, False
+        for item in strand.items:
+            if isinstance(item, Fold):
+                yield TreeRow(left + glyphs.fold, text=self._folded(item), style={"dim": True})
+                continue
+            for side in item.sides:
+                yield from self.strand(side, left + (glyphs.bar if open_above else " ") + " ")
+                yield TreeRow(left + (glyphs.join if open_above else glyphs.turn))
+                open_above = True
+            if item.head_of is not None:
+                yield TreeRow(
+                    left + (glyphs.side if open_above else ""), text=self._label(item.head_of), style={"bold": True}
+                )
+            yield self._point(item, left)
+            open_above = True
+        if strand.unseen:
+            text = f"{glyphs.dots} goes on from @{strand.unseen}, on a branch that is not shown {glyphs.dots}"
+            yield TreeRow(left + glyphs.fold, text=text, style={"dim": True})
+
+    def _point(self, point: Point, left: str) -> TreeRow:
+        place = point.place
+        graph = left + (ACTIVE if point.head_of is not None and point.head_of.id == self._active else POINT)
+        where, checkpoint = f"@{place.sequence}", place.checkpoint
+        if checkpoint is None:
+            return TreeRow(graph, (where, " ", "", ""), "(purged)")
+        result = verification(checkpoint)
+        if result == "damaged":
+            return TreeRow(graph, (where, MARKS[result], "", ""), "(damaged)", result)
+        text = tagged_message(checkpoint)
+        if point.origin:
+            text = f"from @{point.origin}" + (f": {text}" if text else "")
+        if place.deleted:
+            text = f"(deleted) {text}"
+        age = _age(self._now - checkpoint.created_at)
+        return TreeRow(graph, (where, MARKS[result], age, checkpoint.type), text.rstrip(), result)
+
+    def _label(self, branch: BranchInfo) -> str:
+        name = branch.name
+        facts = [
+            "active" if branch.id == self._active else "",
+            "deleted" if branch.deleted else "",
+            branch.control_state if branch.control_state != "idle" else "",
+        ]
+        text = ", ".join(fact for fact in facts if fact)
+        return printable(name) + (f"  <{text}>" if text else "")
+
+    def _folded(self, fold: Fold) -> str:
+        many = "checkpoint" if fold.count == 1 else "checkpoints"
+        return f"{self._glyphs.dots} {fold.count:,} {many} {self._glyphs.dots}"
+
+
+def _laid_out(rows: list[TreeRow], glyphs: Glyphs, width: int | None) -> Iterator[str]:
+    """Rows with checkpoints in columns; other texts right behind the graph."""
+    points = [row for row in rows if row.cells]
+    graph = min(WIDEST_GRAPH, max((len(row.graph) for row in points), default=0))
+    narrow = width is not None and width < NARROW
+    places, ages, types = (max((len(row.cells[cell]) for row in points), default=0) for cell in (0, 2, 3))
+    for row in rows:
+        if not row.cells:
+            spaced = row.graph if not row.text or row.graph.endswith(" ") or not row.graph else f"{row.graph} "
+            yield _cut([(spaced, {}), (row.text, row.style)], width, glyphs)
+            continue
+        place, mark, age, type_ = row.cells
+        pieces: list[tuple[str, dict[str, Any]]] = [
+            (f"{row.graph:<{graph}} {place:<{places}} ", {}),
+            (mark, _COLORS[row.verification] if row.verification else {}),
+            (f" {age:>{ages}}  ", {}),
+            ("" if narrow else f"{type_:<{types}}  ", {}),
+            (row.text, {}),
+        ]
+        yield _cut(pieces, width, glyphs)
+
+
+def _cut(pieces: list[tuple[str, dict[str, Any]]], width: int | None, glyphs: Glyphs) -> str:
+    """The pieces in their styles, cut to `width`."""
+    whole = "".join(text for text, _ in pieces).rstrip()
+    room = len(whole)
+    ending = ""
+    if width is not None and room > width:
+        ending = glyphs.dots[: max(0, width)]
+        room = width - len(ending)
+    line = ""
+    for text, style in pieces:
+        shown = text[: max(0, room)]
+        room -= len(shown)
+        line += styled(shown, **style) if style and shown else shown
+    return line + ending
+
+
+def _age(past: Any) -> str:
+    seconds = past.total_seconds()
+    for size, unit in ((31_557_600, "y"), (604_800, "w"), (86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return "now"

@@ -1,42 +1,29 @@
-"""`lastgood check`"""
+"""`lastgood check` and `lastgood repair`"""
 
 from __future__ import annotations
-
-from typing import Any
 
 import click
 
 from lastgood.cli.command import subcommand
 from lastgood.cli.files import few, path_text
 from lastgood.cli.invocation import Invocation
-from lastgood.cli.output import answer, counted, printable, short_id, size_text, styled
+from lastgood.cli.output import counted, print_result, printable, short_id, size_text, styled
 from lastgood.cli.progress import counting
+from lastgood.cli.quantity import share
 from lastgood.errors import IntegrityError
 from lastgood.upkeep.check import check_at
-from lastgood.upkeep.report import CheckReport, Finding, TaskHealth, Use
+from lastgood.upkeep.report import CheckReport, Finding, RepairReport, TaskHealth, Use
+from lastgood.views.verification import view_check, view_repair
 
 MOST_PARTS = 5
 MOST_FINDINGS = 50
 
 
-def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """`5%`, or `0.05`."""
-    if value is None:
-        return None
-    try:
-        share = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        raise click.BadParameter(f"{value!r} is no share of the blobs; give one as 5%", ctx, param)
-    return share
-
-
 @subcommand
 @click.option("--read-data", is_flag=True, help="Read every byte of content, too.")
-@click.option("--sample", callback=_share, metavar="SHARE", help="Read a random share of the blobs, as in 5%.")
+@click.option("--sample", callback=share, metavar="SHARE", help="Read a random share of the blobs, as in 5%.")
 @click.option("--seed", type=int, help="Choose the same sample again.")
-def command(call: Invocation, read_data: bool, sample: float | None, seed: int | None) -> None:
+def check(call: Invocation, read_data: bool, sample: float | None, seed: int | None) -> None:
     """Check the whole store: database, records, chains, places, references, directories, packs; with --read-data
     every byte. Says what is damaged, which checkpoints and files need it, and what still works. Changes nothing.
     """
@@ -53,58 +40,48 @@ def command(call: Invocation, read_data: bool, sample: float | None, seed: int |
             seed=seed,
             progress=lambda done, of: stage("bytes read", done, of),
         )
-    answer(call, described(report), _lines(report))
+    print_result(call, view_check(report), _check_lines(report))
     if not report.ok:
         click.get_current_context().exit(IntegrityError.exit_code)
 
 
-def described(report: CheckReport) -> dict[str, Any]:
-    """For programs."""
-    import msgspec
-
-    return {
-        "ok": report.ok,
-        "depth": report.depth,
-        "seed": report.seed,
-        "findings": [described_finding(finding) for finding in report.findings],
-        "remarks": [described_finding(remark) for remark in report.remarks],
-        "tasks": [msgspec.structs.asdict(health) for health in report.standings],
-        "looked_at": msgspec.structs.asdict(report.looked_at),
-    }
-
-
-def described_finding(finding: Finding) -> dict[str, Any]:
-    import msgspec
-
-    return {
-        **{name: getattr(finding, name) for name in ("code", "kind", "name", "sentence", "owner", "task_id")},
-        "blobs": list(finding.blobs),
-        "uses": [{**msgspec.structs.asdict(use), "parts": list(use.parts)} for use in finding.uses],
-    }
+@subcommand
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@click.option("--accept-loss", is_flag=True, help="Go on without the acknowledged commits that are gone.")
+def repair(call: Invocation, dry_run: bool, accept_loss: bool) -> None:
+    """Repair damaged data from intact copies: the index of blobs from packs, counters and names from records, damaged
+    content from wherever it still is. Nothing is invented, and a copy of all that is changed is kept. What nobody has
+    is told.
+    """
+    with call.open_to_work() as store, counting(call, "repairing"):
+        report = store.repair(dry_run=dry_run, accept_loss=accept_loss)
+    print_result(call, view_repair(report), _repair_lines(report))
+    if not report.ok:
+        click.get_current_context().exit(IntegrityError.exit_code)
 
 
-def _lines(report: CheckReport) -> list[str]:
-    lines = [line for finding in report.findings[:MOST_FINDINGS] for line in finding_lines(finding)]
+def _check_lines(report: CheckReport) -> list[str]:
+    lines = [line for finding in report.findings[:MOST_FINDINGS] for line in _finding_lines(finding)]
     if len(report.findings) > MOST_FINDINGS:
         lines.append(f"… and {len(report.findings) - MOST_FINDINGS:,} more; --json has all")
     lines += few([f"note: {printable(remark.sentence)}" for remark in report.remarks])
-    lines += [_health_line(health) for health in report.standings if health.damaged]
+    lines += [_task_line(task) for task in report.standings if task.damaged]
     seen = report.looked_at
-    told = f"{counted(seen.checkpoints, 'checkpoint')}, {counted(seen.blobs, 'blob')}, {counted(seen.packs, 'pack')}"
+    text = f"{counted(seen.checkpoints, 'checkpoint')}, {counted(seen.blobs, 'blob')}, {counted(seen.packs, 'pack')}"
     if report.depth != "structure":
-        told += f"; {counted(seen.blobs_read, 'blob')} read, {size_text(seen.bytes_read)}"
+        text += f"; {counted(seen.blobs_read, 'blob')} read, {size_text(seen.bytes_read)}"
     if report.seed is not None:
-        told += f" (--seed {report.seed} reads the same)"
+        text += f" (--seed {report.seed} reads the same)"
     if report.ok:
         verdict = styled("no damage", fg="green")
     else:
         verdict = styled(f"{counted(len(report.findings), 'finding')}", fg="red")
         verdict += "; `lastgood repair` mends what can be mended"
-    return [*lines, f"looked at {told}", verdict]
+    return [*lines, f"looked at {text}", verdict]
 
 
-def finding_lines(finding: Finding) -> list[str]:
-    """What was found, and the checkpoints that need it; those with the same paths on one line."""
+def _finding_lines(finding: Finding) -> list[str]:
+    """Return what was found, and the checkpoints that need it; those with the same paths on one line."""
     groups: dict[tuple[str, tuple[str, ...], int], list[Use]] = {}
     for use in finding.uses:
         if (use.parts or len(finding.uses) > 1) and use.id is not None:
@@ -124,8 +101,23 @@ def _needed_line(task_id: str, parts: tuple[str, ...], more: int, uses: list[Use
     return f"{printable(task_id)} {where}" + (f": {listed}" if listed else "")
 
 
-def _health_line(health: TaskHealth) -> str:
-    head = "its newest checkpoint is whole" if health.head_intact else "its newest checkpoint is damaged"
-    told = f"{printable(health.task_id)}: {health.damaged:,} of {counted(health.checkpoints, 'checkpoint')} damaged"
-    newest = f"go back to {short_id(health.newest_intact)}" if health.newest_intact else "nothing to go back to"
-    return f"{told}; {head}" + ("" if health.head_intact else f"; {newest}")
+def _task_line(task: TaskHealth) -> str:
+    head = "its newest checkpoint is whole" if task.head_intact else "its newest checkpoint is damaged"
+    text = f"{printable(task.task_id)}: {task.damaged:,} of {counted(task.checkpoints, 'checkpoint')} damaged"
+    newest = f"go back to {short_id(task.newest_intact)}" if task.newest_intact else "nothing to go back to"
+    return f"{text}; {head}" + ("" if task.head_intact else f"; {newest}")
+
+
+def _repair_lines(report: RepairReport) -> list[str]:
+    word = "would be mended" if report.dry_run else "mended"
+    lines = few([f"{styled(word, fg='green')}: {printable(mended.sentence)}" for mended in report.mended])
+    lines += [line for finding in report.lost for line in _finding_lines(finding)]
+    if report.accepted:
+        text = "would be given up" if report.dry_run else "are given up"
+        lines.append(f"{counted(report.accepted, 'acknowledged commit')} {text}")
+    if report.quarantine is not None:
+        lines.append(f"what was changed is kept in {printable(report.quarantine)}")
+    if not report.mended and report.ok:
+        return [*lines, "nothing to mend"]
+    left = f"{len(report.lost):,} cannot be mended" if report.lost else "nothing is damaged any more"
+    return [*lines, f"{len(report.mended):,} {word}; {left if not report.dry_run or report.lost else 'all of it'}"]

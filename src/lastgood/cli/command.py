@@ -1,4 +1,4 @@
-"""What all commands have in common: the options that may stand before or after a command's name."""
+"""Commands and the options that they share, which may stand before or after a command's name."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from lastgood.cli.invocation import Invocation
 
 
 def shared_options() -> list[click.Parameter]:
+    """Return the options of every command."""
     return [
         click.Option(["--store"], metavar="PATH", help="The store to use.", expose_value=False, callback=_remember),
         click.Option(["--task"], metavar="ID", help="The task, or a branch.", expose_value=False, callback=_remember),
@@ -22,14 +23,16 @@ def shared_options() -> list[click.Parameter]:
     ]
 
 
-class Command(click.Command):
+class SharedCommand(click.Command):
+    """A command that takes the shared options."""
+
     def __init__(self, name: str | None, **more: Any) -> None:
         super().__init__(name, **more)
         self.params += shared_options()
 
 
-class CommandWithPaths(Command):
-    """What stands after `--` are paths, and nothing else: they come as `paths`."""
+class CommandWithPaths(SharedCommand):
+    """A command that takes paths after `--`, and nothing else there: they come as `paths`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own, paths = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, [])
@@ -41,18 +44,18 @@ class CommandWithPaths(Command):
         return [*super().collect_usage_pieces(ctx), "[-- PATH...]"]
 
 
-def subcommand(function: Callable[..., Any]) -> Command:
-    """A command named after its module; its function takes the `Invocation` first."""
-    return named(function, Command)
+def subcommand(function: Callable[..., Any]) -> SharedCommand:
+    """Make a command of a function, named after it; the function takes the `Invocation` first."""
+    return named(function, SharedCommand)
 
 
-def subcommand_with_paths(function: Callable[..., Any]) -> Command:
+def subcommand_with_paths(function: Callable[..., Any]) -> SharedCommand:
     """As `subcommand`, with paths after `--`."""
     return named(function, CommandWithPaths)
 
 
 def workspace_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of a command that works with the files of a task."""
+    """Add the options of a command that works with the files of a task."""
     options = (
         click.Option(
             ["--workspace"],
@@ -69,10 +72,9 @@ def workspace_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def named(function: Callable[..., Any], kind: type[Command]) -> Command:
-    """A command of that kind, named after its module."""
-    name = function.__module__.rpartition(".")[2].replace("_", "-")
-    return click.command(name, cls=kind)(click.pass_obj(function))
+def named(function: Callable[..., Any], kind: type[SharedCommand]) -> SharedCommand:
+    """Make a command of that kind, named after the function."""
+    return click.command(function.__name__.replace("_", "-"), cls=kind)(click.pass_obj(function))
 
 
 def _remember(ctx: click.Context, option: click.Parameter, value: Any) -> None:

@@ -1,17 +1,30 @@
-"""`lastgood completion`"""
+"""`lastgood completion`, and what a shell offers for arguments that name something in the store.
+
+What cannot be read offers nothing.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import click
 
 from lastgood.cli.command import subcommand
 from lastgood.cli.invocation import Invocation
-from lastgood.cli.output import answer
+from lastgood.cli.output import print_result
+from lastgood.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lastgood import Control, Store
+
+MOST = 100
 
 
 @subcommand
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def command(call: Invocation, shell: str) -> None:
+def completion(call: Invocation, shell: str) -> None:
     """Print the completion script of SHELL; `eval "$(lastgood completion bash)"` turns it on."""
     from click.shell_completion import get_completion_class
 
@@ -19,4 +32,50 @@ def command(call: Invocation, shell: str) -> None:
     assert complete is not None, "click knows all three"
     root = click.get_current_context().find_root().command
     script = complete(root, {}, "lastgood", "_LASTGOOD_COMPLETE").source()
-    answer(call, {"shell": shell, "script": script}, [script])
+    print_result(call, {"shell": shell, "script": script}, [script])
+
+
+def complete_tasks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Offer the ids of tasks, newest first."""
+    return _from_store(ctx, incomplete, lambda call, store: [task.id for task in store.tasks(owner=call.owner)])
+
+
+def complete_artifacts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Offer the names of the artifacts of the task before it."""
+    return _from_store(ctx, incomplete, lambda call, store: _artifacts(store, _task(ctx, call), call.owner))
+
+
+def complete_answers(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Offer the choices of what the task before it asks."""
+    return _from_store(
+        ctx, incomplete, lambda call, store: (_control(ctx, call, store).question or {}).get("choices", [])
+    )
+
+
+def complete_requests(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Offer the ids of open requests."""
+    return _from_store(ctx, incomplete, lambda call, store: [one.id for one in _control(ctx, call, store).requests()])
+
+
+def _from_store(ctx: click.Context, incomplete: str, read: Callable[[Invocation, Store], list[str]]) -> list[str]:
+    call = ctx.ensure_object(Invocation)
+    try:
+        with call.open() as store:
+            found = read(call, store)
+    except (CheckpointError, OSError):
+        return []
+    return [name for name in found if name.startswith(incomplete) and name.isprintable()][:MOST]
+
+
+def _task(ctx: click.Context, call: Invocation) -> str:
+    return ctx.params.get("work") or call.task_id()
+
+
+def _control(ctx: click.Context, call: Invocation, store: Store) -> Control:
+    return store.task(_task(ctx, call), owner=call.owner).control
+
+
+def _artifacts(store: Store, task: str, owner: str | None) -> list[str]:
+    head = store.task(task, owner=owner).head
+    found = [one for one in (head.artifacts if head else ()) if isinstance(one, dict)]
+    return [str(one.get("name") or one.get("id")) for one in found]

@@ -18,7 +18,7 @@ from lastgood.cli.command import subcommand
 from lastgood.cli.failure import FAILED
 from lastgood.cli.invocation import Invocation, open_quietly
 from lastgood.cli.output import json_text, styled
-from lastgood.cli.story import tell
+from lastgood.cli.story import run_story
 from lastgood.errors import CheckpointError, ConflictError
 
 TASK = "agent"
@@ -28,12 +28,12 @@ _WORKER = "from lastgood.cli.demo import work; work(__import__('sys').argv[1])"
 
 
 @subcommand
-def command(call: Invocation) -> None:
+def demo(call: Invocation) -> None:
     """Tell the story of an agent's job, and try what is promised, in a temporary folder.
 
     The exit code is 1 if anything that is said does not hold.
     """
-    claims = Claims(call)
+    claims = ClaimPrinter(call)
     with tempfile.TemporaryDirectory(prefix="lastgood-demo-") as folder:
         for number, chapter in enumerate(CHAPTERS):
             place = Path(folder) / str(number)
@@ -45,8 +45,8 @@ def command(call: Invocation) -> None:
         click.get_current_context().exit(FAILED)
 
 
-class Claims:
-    """What was said, and whether it holds; printed at once, or kept for one JSON document."""
+class ClaimPrinter:
+    """The claims that were made, and whether they hold; printed at once, or kept for one JSON document."""
 
     def __init__(self, call: Invocation) -> None:
         self._call = call
@@ -65,7 +65,7 @@ class Claims:
             click.echo("\n".join(["", *picture, ""]))
 
 
-def kill_the_writer(folder: Path, claims: Claims) -> None:
+def kill_the_writer(folder: Path, claims: ClaimPrinter) -> None:
     acknowledged: list[str] = []
     killed = 0
     for count in range(KILLS):
@@ -87,7 +87,7 @@ def kill_the_writer(folder: Path, claims: Claims) -> None:
     )
 
 
-def refuse_a_stale_writer(folder: Path, claims: Claims) -> None:
+def refuse_a_stale_writer(folder: Path, claims: ClaimPrinter) -> None:
     with open_quietly(folder / "store") as store:
         _turn(store.task(TASK))
         one, other = store.task(TASK), store.task(TASK)
@@ -100,7 +100,7 @@ def refuse_a_stale_writer(folder: Path, claims: Claims) -> None:
     claims.check("of two writers who saw the same turn, the second is refused and told where the work is now", refused)
 
 
-def flip_bits(folder: Path, claims: Claims) -> None:
+def flip_bits(folder: Path, claims: ClaimPrinter) -> None:
     """Each flip on a copy of its own. Harmless is: all states still read exactly as they were saved."""
     with open_quietly(folder / "store") as store:
         task = store.task(TASK)
@@ -177,4 +177,4 @@ def _flip(file: Path, chance: random.Random) -> None:
         stream.write(bytes([byte ^ 1 << chance.randrange(8)]))
 
 
-CHAPTERS = (tell, kill_the_writer, refuse_a_stale_writer, flip_bits)
+CHAPTERS = (run_story, kill_the_writer, refuse_a_stale_writer, flip_bits)

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lastgood.cli.command import subcommand_with_paths, workspace_options
-from lastgood.cli.files import described as described_file
-from lastgood.cli.files import holds_whole_folders
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import (
-    answer,
-    counted,
     fitted,
     json_text,
     printable,
@@ -23,26 +19,17 @@ from lastgood.cli.output import (
     short_id,
     shortened,
     styled,
+    value_text,
 )
 from lastgood.cli.progress import counting
 from lastgood.cli.summary import place_text
-from lastgood.compare.state import StateChange, compare
+from lastgood.views.diff import Compared, compare_files, compare_states, path_text, view_diff, without_folders
 
 if TYPE_CHECKING:
-    from lastgood.engine.checkpoint import Checkpoint
-    from lastgood.engine.difference import FilesDiff
-    from lastgood.store import Store
+    from lastgood import Checkpoint, FilesDiff, Store
+    from lastgood.compare.state import StateChange
 
 LONGEST = 200
-
-
-class _Compared(NamedTuple):
-    """`new` None: the files on disk. `state` or `files` None: they were not compared."""
-
-    old: Checkpoint
-    new: Checkpoint | None
-    state: list[StateChange] | None
-    files: FilesDiff | None
 
 
 @subcommand_with_paths
@@ -53,7 +40,7 @@ class _Compared(NamedTuple):
 @click.option("--stat", is_flag=True, help="A line for each file.")
 @click.option("--summary", is_flag=True, help="One paragraph.")
 @workspace_options
-def command(
+def diff(
     call: Invocation,
     before: str | None,
     after: str | None,
@@ -74,88 +61,43 @@ def command(
         raise click.UsageError("diff takes --stat or --summary, not both")
     with_disk = after is None and not state and call.folders() is not None
     with call.open_to_work() as store:
-        old = store.find_checkpoint(before or ("HEAD" if with_disk else "HEAD~1"), call.task_id(), owner=call.owner)
-        new = None if with_disk else store.find_checkpoint(after or "HEAD", call.task_id(), owner=call.owner)
+        task = store.task(call.task_id(), owner=call.owner)
+        old = task.find(before or ("HEAD" if with_disk else "HEAD~1"))
+        new = None if with_disk else task.find(after or "HEAD")
         with counting(call, "comparing"):
-            found = _Compared(
+            found = Compared(
                 old,
                 new,
-                None if files or paths else _compare_states(store, call, old, new),
+                None if files or paths else compare_states(task, old, new),
                 None if state else _compare_files(store, call, old, new, paths),
             )
-            data = _for_programs(found) if call.json else None
+            document = json_text(view_diff(found)) if call.json else ""
         if call.json:
-            answer(call, data, [])
+            click.echo(document)
         elif summary:
-            click.echo(_in_words(found))
+            click.echo(printable(found.summary()))
         else:
             _print(found, stat)
         _say_sameness(call, found)
 
 
-def _compare_states(
-    store: Store, call: Invocation, old: Checkpoint, new: Checkpoint | None
-) -> list[StateChange] | None:
-    """The disk has no state: the head's stands for it, unless that is what is compared with the disk."""
-    newer = new or store.find_checkpoint("HEAD", call.task_id(), owner=call.owner)
-    return None if new is None and newer.id == old.id else compare(old.state, newer.state)
-
-
 def _compare_files(
     store: Store, call: Invocation, old: Checkpoint, new: Checkpoint | None, paths: tuple[str, ...]
 ) -> FilesDiff | None:
-    """None where one of the two was saved without files, or with some that were listed alone."""
-    without = [one for one in (old, new) if one is not None and not holds_whole_folders(one)]
-    if without:
+    """Compare files; None where one of the two was saved without files, or with some that were listed alone."""
+    if (without := without_folders(old, new)) is not None:
         if new is None or paths or any(one.record.files for one in (old, new)):
-            what = "only files that were listed" if without[0].record.files else "no files"
-            say(call, f"note: {place_text(without[0])} holds {what}; files are not compared")
+            what = "only files that were listed" if without.record.files else "no files"
+            say(call, f"note: {place_text(without)} holds {what}; files are not compared")
         return None
-    only = list(paths) or None
-    return call.work_on(store).diff(old, None, paths=only).files if new is None else _between(store, old, new, only)
+    task = call.work_on(store) if new is None else store.task(call.task_id(), owner=call.owner)
+    return compare_files(store, task, old, new, paths)
 
 
-def _between(store: Store, old: Checkpoint, new: Checkpoint, only: list[str] | None) -> FilesDiff:
-    from lastgood.engine.browse import require_files
-    from lastgood.engine.difference import FilesDiff
-
-    return FilesDiff(require_files(old.record), require_files(new.record), store.filing.blobs.read, only)
-
-
-def _for_programs(found: _Compared) -> dict[str, Any]:
-    return {
-        "before": found.old.id,
-        "after": found.new.id if found.new else None,
-        "changes": [_described(change) for change in found.state or ()],
-        "files": None if found.files is None else _described_files(found.files),
-        "summary": _in_words(found),
-    }
-
-
-def _described_files(files: FilesDiff) -> list[dict[str, Any]]:
-    return [
-        {
-            **described_file(change),
-            "added": stat.lines.added if stat.lines else None,
-            "removed": stat.lines.removed if stat.lines else None,
-            "note": stat.note,
-        }
-        for change, stat in zip(files.changes, files.stats, strict=True)
-    ]
-
-
-def _in_words(found: _Compared) -> str:
-    words = [] if found.files is None else [printable(found.files.summary)]
-    if found.state is not None:
-        places = counted(len(found.state), "place")
-        words.append(f"The state differs in {places}." if found.state else "The state is the same.")
-    return " ".join(words) or "Nothing was compared."
-
-
-def _print(found: _Compared, stat: bool) -> None:
-    """The state first: what reads a patch passes over what stands before it."""
+def _print(found: Compared, stat: bool) -> None:
+    """Print the state first: what reads a patch passes over what stands before it."""
     for change in found.state or ():
-        for line in _for_people(change):
+        for line in _change_lines(change):
             click.echo(line)
     if found.files is None:
         return
@@ -178,7 +120,7 @@ def _colored(patch: bytes) -> Iterator[str]:
         yield styled(printable_lines(line), **style) if style else printable_lines(line)
 
 
-def _say_sameness(call: Invocation, found: _Compared) -> None:
+def _say_sameness(call: Invocation, found: Compared) -> None:
     old = short_id(found.old.id)
     if found.state or found.files:
         return
@@ -190,27 +132,7 @@ def _say_sameness(call: Invocation, found: _Compared) -> None:
         say(call, f"the {what} of {old} and {short_id(found.new.id)} are the same")
 
 
-def path_text(path: tuple[Any, ...]) -> str:
-    """A path as people write it: `messages[3].role`; other keys in brackets, as JSON."""
-    text = ""
-    for step in path:
-        if type(step) is str and step.isidentifier():
-            text += f".{step}" if text else step
-        else:
-            text += f"[{json_text(step)}]"
-    return text or "(all of it)"
-
-
-def _described(change: StateChange) -> dict[str, Any]:
-    shown: dict[str, Any] = {"kind": change.kind, "path": list(change.path), "text": path_text(change.path)}
-    if change.kind != "added":
-        shown["before"] = change.before
-    if change.kind != "removed":
-        shown["after"] = change.after
-    return shown
-
-
-def _for_people(change: StateChange) -> list[str]:
+def _change_lines(change: StateChange) -> list[str]:
     path = printable(path_text(change.path))
     lines = []
     if change.kind != "added":
@@ -221,4 +143,4 @@ def _for_people(change: StateChange) -> list[str]:
 
 
 def _value(value: Any) -> str:
-    return shortened(json_text(value), LONGEST)
+    return shortened(value_text(value), LONGEST)

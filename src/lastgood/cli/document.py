@@ -8,20 +8,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lastgood.cli.tagged import APPEND_LIST, REDACTED
-from lastgood.engine.options import Options
 from lastgood.errors import InvalidError
+from lastgood.views.document import APPEND_LIST, REDACTED
 
 STDIN = "-"
 
 
 def read_state(field: str, source: str) -> Any:
-    """The state in the file `source`, or on stdin for `-`."""
+    """Return the state in the file `source`, or on stdin for `-`."""
     return parse_state(field, read_text(field, source))
 
 
 def read_text(field: str, source: str) -> str:
-    """The text in the file `source`, or on stdin for `-`: UTF-8, with or without a byte order mark."""
+    """Return the text in the file `source`, or on stdin for `-`: UTF-8, with or without a byte order mark."""
+    from lastgood import Options
+
     limit = Options().max_state_bytes
     try:
         if source == STDIN:
@@ -43,12 +44,12 @@ def read_text(field: str, source: str) -> str:
 
 
 def parse_state(field: str, text: str) -> Any:
-    """As `parse`; append lists and redacted values are read back as what they were shown as."""
+    """Parse as `parse`; append lists and redacted values are read back as what they were shown as."""
     return parse(field, text, read_back=_read_back)
 
 
 def parse(field: str, text: str, *, read_back: Callable[[dict[str, Any]], Any] = dict) -> Any:
-    """The value in `text`, each object of it after `read_back`.
+    """Return the value in `text`, each object of it after `read_back`.
 
     Refuses NaN, infinities, numbers that no float holds, and repeated keys.
     """
@@ -92,11 +93,11 @@ def parse(field: str, text: str, *, read_back: Callable[[dict[str, Any]], Any] =
 def _read_back(built: dict[str, Any]) -> Any:
     if len(built) == 1:
         if isinstance(elements := built.get(APPEND_LIST), list):
-            from lastgood.codec.append_list import AppendList
+            from lastgood import AppendList
 
             return AppendList(elements)
         if built.get(REDACTED) is True:
-            from lastgood.codec.decode import Redacted
+            from lastgood import Redacted
 
             return Redacted()
     return built

@@ -1,33 +1,50 @@
-"""The one place where an error becomes a message on stderr and an exit code."""
+"""Errors as messages on stderr and exit codes; the question before something that cannot be undone."""
 
 from __future__ import annotations
 
+import sys
+
 import click
 
-from lastgood.cli.output import json_text, printable, styled
-from lastgood.errors import CheckpointError, UnavailableError
+from lastgood.cli.output import Format, json_text, printable, say, styled
+from lastgood.errors import CheckpointError, InvalidError, UnavailableError
 
 FAILED, USAGE, PARTLY, NOT_YET, STOPPED, INTERRUPTED, BROKEN_PIPE = 1, 2, 10, 11, 12, 130, 141
 
 
 def report(error: Exception, *, as_json: bool) -> int:
-    """Say what went wrong; the exit code. What is not meant for people is raised again."""
+    """Print what went wrong, and return the exit code. What is not meant for people is raised again."""
     if isinstance(error, click.Abort):
         return INTERRUPTED
     if isinstance(error, click.UsageError):
         command = error.ctx.command_path if error.ctx else "lastgood"
-        return _say("usage", error.format_message(), f"`{command} --help` says more", USAGE, as_json)
+        return _print("usage", error.format_message(), f"`{command} --help` says more", USAGE, as_json)
     if isinstance(error, CheckpointError):
-        return _say(error.code, str(error), error.hint, error.exit_code, as_json)
+        return _print(error.code, str(error), error.hint, error.exit_code, as_json)
     if isinstance(error, OSError):
         detail = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        return _say(
-            UnavailableError.code, detail, "look at the path and its permissions", UnavailableError.exit_code, as_json
-        )
+        hint = "look at the path and its permissions"
+        return _print(UnavailableError.code, detail, hint, UnavailableError.exit_code, as_json)
     raise error
 
 
-def _say(code: str, detail: str, hint: str | None, exit_code: int, as_json: bool) -> int:
+def confirm(call: Format, what: str, named: str, yes: bool) -> None:
+    """Ask whether to do `what`; `named` is what was typed to get here. A no ends the command."""
+    if yes:
+        return
+    if not can_ask():
+        raise InvalidError(f"{named} cannot be undone, and there is no terminal to ask on", hint="add --yes")
+    if not click.confirm(f"{what}?", err=True):
+        say(call, "nothing was removed")
+        click.get_current_context().exit(FAILED)
+
+
+def can_ask() -> bool:
+    """Whether there is a terminal to ask on."""
+    return sys.stdin.isatty()
+
+
+def _print(code: str, detail: str, hint: str | None, exit_code: int, as_json: bool) -> int:
     if as_json:
         click.echo(json_text({"error": {"code": code, "detail": detail, "hint": hint}}), err=True)
     else:

@@ -1,19 +1,26 @@
-"""One call of the command line: what was asked for in general, and the store it is about."""
+"""One call of the command line: its shared options, the store it is about, and the alerts that it prints."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lastgood.cli.environment import options_from_environment
-from lastgood.cli.telling import Teller
+import click
+
+from lastgood.cli.output import json_text, printable, say
 from lastgood.errors import InvalidError, NotFoundError
+from lastgood.observe.log import listening
 
 if TYPE_CHECKING:
+    from lastgood import Redaction, Store, Task
     from lastgood.local.location import Location
-    from lastgood.secrets.redaction import Redaction
-    from lastgood.store import Store
-    from lastgood.task import Task
+
+VARIABLES = {"network": "LASTGOOD_NETWORK"}
+"""Options that a person gives in the environment. A lastgood.toml cannot give them: a person who clones a folder has
+not agreed to what stands in it."""
 
 
 class Invocation:
@@ -27,20 +34,21 @@ class Invocation:
         self.json = False
         self.workspace: tuple[str, ...] = ()
         self.no_files = False
-        self.teller = Teller(self)
+        self.alerts = AlertPrinter(self)
 
     def locate(self) -> Location:
+        """Return where the store is."""
         from lastgood.local.location import locate
 
         return locate(self.store)
 
     def open(self) -> Store:
-        """The store, to look at it or to say something about what is in it; it must be there."""
+        """Open the store, which must be there, to read it or to change what is said of checkpoints."""
         self.require_store()
         return open_quietly(self.store, self.user, **options_from_environment())
 
     def open_to_work(self, *, create: bool = False) -> Store:
-        """The store, to go on with a task. Relative paths of evidence begin at `base_path`.
+        """Open the store to go on with a task. Relative paths of evidence begin at `base_path`.
 
         Only where something is to be stored is a store made that is not there yet, and that is said. One that a
         lastgood.toml names is not: its disk may be missing, and work would begin anew beside what was done.
@@ -51,27 +59,25 @@ class Invocation:
         is_new = self._is_missing(location)
         store = open_quietly(self.store, self.user, base_path=self.base_path(), **options_from_environment())
         if is_new:
-            from lastgood.cli.output import say
-
             say(self, f"a new store was made: {location.place}")
         return store
 
     def base_path(self) -> Path:
-        """The folder of the nearest lastgood.toml, else the one that one stands in."""
+        """Return the folder of the nearest lastgood.toml, else the current one."""
         from lastgood.local.location import find_config
 
         config = find_config()
         return Path.cwd() if config is None else config.folder
 
     def redaction(self) -> Redaction:
-        """What counts as a secret in the store."""
+        """Return what counts as a secret in the store."""
         from lastgood.engine.options import Options
         from lastgood.local.location import options_for
 
         return Options(**options_for(self.store)).redaction
 
     def task_id(self) -> str:
-        """The task that was named, else that of the folder one stands in."""
+        """Return the task that was named, else that of the current folder."""
         if self.task is not None:
             return self.task
         from lastgood.local.location import default_task, find_config
@@ -79,7 +85,7 @@ class Invocation:
         return default_task(find_config())
 
     def folders(self) -> str | dict[str, str] | None:
-        """The workspace that was named, else that of the nearest lastgood.toml; None where files are left alone."""
+        """Return the workspace that was named, else that of the nearest lastgood.toml; None: files are left alone."""
         if self.no_files:
             if self.workspace:
                 raise InvalidError("--workspace and --no-files contradict each other", hint="give one of them")
@@ -92,11 +98,11 @@ class Invocation:
         return None if config is None else config.folders()
 
     def work_on(self, store: Store) -> Task:
-        """The task with its workspace. A restore that was interrupted there is finished or taken back by this."""
+        """Return the task with its workspace. This finishes or takes back a restore that was interrupted there."""
         return store.task(self.task_id(), workspace=self.folders(), owner=self.owner)
 
     def require_store(self) -> None:
-        """NotFoundError unless it is there."""
+        """Raise NotFoundError unless the store is there."""
         location = self.locate()
         if not self._is_missing(location):
             return
@@ -121,6 +127,39 @@ class Invocation:
         return has_spooled(catalog, Options(**options_for(self.store)))
 
 
+class AlertPrinter:
+    """Prints the alerts of one command, each on a line of stderr. `silenced`: codes that the command itself reports."""
+
+    def __init__(self, call: Invocation) -> None:
+        self._call = call
+        self._note: Callable[[str], None] | None = None
+        self.silenced = {"store_away", "save_failed"}
+
+    def listening(self) -> AbstractContextManager[None]:
+        """Print what the engine logs inside."""
+        return listening(self._receive)
+
+    @contextmanager
+    def onto(self, note: Callable[[str], None]) -> Iterator[None]:
+        """Inside, give warnings and all alerts to `note`: they are for the person who runs the work here."""
+        self._note = note
+        try:
+            yield
+        finally:
+            self._note = None
+
+    def _receive(self, record: Any) -> None:
+        """Take a record of the log, from any thread."""
+        fields: dict[str, Any] = getattr(record, "lastgood", {})
+        message, code = record.getMessage(), fields.get("code")
+        if self._note is not None:
+            self._note(f"{record.levelname.lower() if code is None else 'alert'}: {message}")
+        elif code is not None and code not in self.silenced:
+            alert = {"code": code, "severity": fields.get("severity"), "detail": message}
+            line = json_text({"alert": alert}) if self._call.json else f"alert: {printable(message)}"
+            click.echo(line, err=True)
+
+
 def _named_folders(given: tuple[str, ...]) -> str | dict[str, str]:
     """`DIR` alone, or `NAME=DIR` for each; a name has no slash, so that ./a=b is a folder."""
     split = [text.partition("=") for text in given]
@@ -137,7 +176,7 @@ def _named_folders(given: tuple[str, ...]) -> str | dict[str, str]:
 
 
 def open_quietly(target: str | Path | None, user: str | None = None, **options: Any) -> Store:
-    """As `lastgood.open`, without the warning about interrupted steps: `lastgood status` tells of them."""
+    """Open a store without the warning about interrupted steps: `lastgood status` lists them."""
     from lastgood.engine.options import Options
     from lastgood.local.location import options_for
     from lastgood.store import Store, open_engine, user_or_default
@@ -150,3 +189,18 @@ def open_quietly(target: str | Path | None, user: str | None = None, **options: 
     if store.housekeeping is not None:
         store.housekeeping.start = start_apart  # a command ends before the work is done
     return store
+
+
+def options_from_environment() -> dict[str, Any]:
+    """Return options of `lastgood.open`; InvalidError, with the variable's name, for a wrong value."""
+    given = {name: value for name, variable in VARIABLES.items() if (value := os.environ.get(variable))}
+    if not given:
+        return {}
+    from lastgood.engine.options import Options
+
+    for name, value in given.items():
+        try:
+            Options(**{name: value})  # type: ignore[arg-type]
+        except InvalidError as error:
+            raise InvalidError(f"{VARIABLES[name]}: {error}", hint=error.hint, field=VARIABLES[name]) from error
+    return given

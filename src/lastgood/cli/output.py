@@ -1,4 +1,4 @@
-"""What is printed: data on stdout, messages on stderr, and nothing stored that could steer a terminal."""
+"""Printing: data on stdout, messages on stderr, and nothing stored that could steer a terminal."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import click
-
-if TYPE_CHECKING:
-    from lastgood.cli.invocation import Invocation
 
 # Control characters (C0, C1), what reorders text (bidirectional marks), line separators, lone surrogates.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _SHORT_ID = 18  # of a UUID version 7: its millisecond and the first random digits
 
 
+class Format(Protocol):
+    """Whether a command was asked for JSON."""
+
+    json: bool
+
+
 def printable(text: str) -> str:
-    """`text` on one line, with everything that a terminal could obey replaced by its escape."""
+    """Return `text` on one line, with everything that a terminal could obey replaced by its escape."""
     return _UNPRINTABLE.sub(_escape, text)
 
 
@@ -34,33 +37,46 @@ def printable_lines(text: str) -> str:
     return _UNPRINTABLE.sub(lambda match: match[0] if match[0] in "\n\t" else _escape(match), text)
 
 
-def json_text(value: Any, *, indent: int = 0) -> str:
-    """`value` as JSON in the tagged form of docs/cli.md; characters that a terminal could obey are escaped."""
+def json_text(view: Any) -> str:
+    """Return a view as JSON on one line; characters that a terminal could obey are escaped."""
     import msgspec
 
-    from lastgood.cli.tagged import tagged
+    from lastgood.views.document import document
+
+    return _escaped(msgspec.json.encode(document(view)))
+
+
+def value_text(value: Any, *, indent: int = 0) -> str:
+    """Return a value that a user stored as JSON, in the tagged form of docs/cli.md, escaped as by `json_text`."""
+    import msgspec
+
+    from lastgood.views.document import tagged
 
     data = msgspec.json.encode(tagged(value))
-    text = (msgspec.json.format(data, indent=indent) if indent else data).decode()
-    return _UNPRINTABLE.sub(lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", text)
+    return _escaped(msgspec.json.format(data, indent=indent) if indent else data)
 
 
-def answer(call: Invocation, data: Any, lines: Iterable[str]) -> None:
-    """Print the result of a command: `data` for programs, or `lines` for people."""
+def _escaped(data: bytes) -> str:
+    return _UNPRINTABLE.sub(lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", data.decode())
+
+
+def print_result(call: Format, view: Any, lines: Iterable[str]) -> None:
+    """Print the result of a command: the view for programs, or `lines` for people."""
     if call.json:
-        click.echo(json_text(data))
+        click.echo(json_text(view))
         return
     for line in lines:
         click.echo(line)
 
 
-def say(call: Invocation, message: str) -> None:
-    """A message for people, beside the data."""
+def say(call: Format, message: str) -> None:
+    """Print a message for people, beside the data."""
     if not call.json:
         click.echo(printable(message), err=True)
 
 
 def styled(text: str, *, err: bool = False, **style: Any) -> str:
+    """Color `text` where the stream takes colors."""
     return click.style(text, **style) if _takes_color(err) else text
 
 
@@ -70,7 +86,7 @@ def _takes_color(err: bool) -> bool:
 
 
 def table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> list[str]:
-    """Rows in columns, the last one as wide as it is."""
+    """Return rows in columns, the last one as wide as it is."""
     every = [head, *rows]
     widths = [max(len(row[column]) for row in every) for column in range(len(head))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in every]
@@ -78,7 +94,7 @@ def table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> list[str]:
 
 
 def fitted(line: str) -> str:
-    """`line`, cut to the width of the terminal if stdout is one."""
+    """Return `line`, cut to the width of the terminal if stdout is one."""
     if not sys.stdout.isatty():
         return line
     try:
@@ -89,23 +105,27 @@ def fitted(line: str) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
+    """Cut `text` to `limit` characters."""
     return text if len(text) <= limit else text[: max(0, limit - 1)] + "…"
 
 
 def short_id(id: str) -> str:
-    """Enough of a generated id to name it; an id that someone gave is shown whole."""
+    """Return enough of a generated id to name it; an id that someone gave is shown whole."""
     return id[:_SHORT_ID] if len(id) == 36 and id.count("-") == 4 else printable(id)
 
 
 def local_time(at: datetime) -> str:
+    """Return a time in the zone here."""
     return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def counted(number: int, noun: str) -> str:
+    """Return a number with its noun."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def size_text(count: int) -> str:
+    """Return bytes in the unit that suits them."""
     size = float(count)
     for unit in ("bytes", "KiB", "MiB"):
         if size < 1024:

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from lastgood.cli.asking import settle, subcommand_that_asks
+from lastgood.cli.asking import report_result, subcommand_that_asks
 from lastgood.cli.command import workspace_options
 from lastgood.cli.failure import PARTLY
 from lastgood.cli.files import few, path_text, say_failed
 from lastgood.cli.invocation import Invocation
-from lastgood.cli.output import answer, counted, printable, say, size_text
+from lastgood.cli.output import counted, print_result, printable, say, size_text
 from lastgood.cli.progress import counting
-from lastgood.cli.standing import find_worker
-from lastgood.cli.summary import place_text, summary
+from lastgood.cli.summary import place_text
 from lastgood.errors import EvidenceError, InvalidError, LeaseError
+from lastgood.views.branch import find_branch
+from lastgood.views.restore import CopyView, view_plan, view_restore
+from lastgood.views.work import find_worker, take_lease
 
 if TYPE_CHECKING:
-    from lastgood.engine.branch import Restored, What
-    from lastgood.engine.checkpoint import Checkpoint
-    from lastgood.engine.restore_files import FilesPlan
-    from lastgood.model.lease import Lease
-    from lastgood.store import Store
-    from lastgood.task import Task
+    from lastgood import Checkpoint, Lease, Store, Task
+    from lastgood.engine.branch import What
 
 
 @subcommand_that_asks
@@ -37,9 +35,9 @@ if TYPE_CHECKING:
 @click.option("--to", metavar="DIR", help="Copy the files into this folder instead; nothing else changes.")
 @click.option("--override-evidence", is_flag=True, help="Restore it although its evidence does not hold.")
 @click.option("--message", "-m", default="", metavar="TEXT", help="Why.")
-@click.option("--force", is_flag=True, help="Do not ask the session that works on the branch: take its lease away.")
+@click.option("--force", is_flag=True, help="Do not ask the session that works on the branch: take its lease aoptions.")
 @workspace_options
-def command(
+def restore(
     call: Invocation,
     checkpoint: str,
     what: What | None,
@@ -73,12 +71,12 @@ def command(
     if dry_run:
         _show_plan(call, checkpoint, chosen_part, paths)
         return
-    way = Way(not override_evidence, message, force, wait, request_id)
-    _restore(call, checkpoint, chosen_part, paths, way)
+    options = RestoreOptions(not override_evidence, message, force, wait, request_id)
+    _restore(call, checkpoint, chosen_part, paths, options)
 
 
-class Way(NamedTuple):
-    """How to go back, where a session works on the branch, or none."""
+class RestoreOptions(NamedTuple):
+    """The options of a restore that are not about what goes back."""
 
     verify: bool
     message: str
@@ -87,55 +85,44 @@ class Way(NamedTuple):
     request_id: str | None
 
 
-def _restore(call: Invocation, checkpoint: str, what: What, paths: tuple[str, ...], way: Way) -> None:
+def _restore(call: Invocation, checkpoint: str, what: What, paths: tuple[str, ...], options: RestoreOptions) -> None:
     with call.open_to_work() as store:
         worker = _find_worker(call, store)
-        if worker is not None and paths and not way.force:
+        if worker is not None and paths and not options.force:
             raise LeaseError(
                 f"{worker.executor} is working on this branch, and cannot be asked for some files alone",
                 hint="leave --path out, let it end, or take its lease away with --force",
                 lease=worker,
             )
         task = call.work_on(store)
-        if not way.force and not paths and (worker is not None or way.request_id is not None):
-            _ask_for_it(call, task, checkpoint, what, way)
+        if not options.force and not paths and (worker is not None or options.request_id is not None):
+            _request(call, task, checkpoint, what, options)
             return
         if worker is not None:
-            _take_lease_away(call, task, worker)
+            _take_lease_away(call, store, task, worker)
         left = task.head
         with naming_the_override(), counting(call, "restoring"):
-            restored = task.restore(checkpoint, what, paths=list(paths) or None, verify=way.verify, message=way.message)
-        branch = store.catalog.branch(task.owner, restored.branch_id)
+            restored = task.restore(
+                checkpoint, what, paths=list(paths) or None, verify=options.verify, message=options.message
+            )
+        branch = find_branch(store, task.task_id, restored.branch_id, task.owner)
         name = branch.name if branch else ""
         chosen = store.get_checkpoint(restored.checkpoint_id, owner=call.owner)
         before, new = restored.before, restored.checkpoint
         saved_first = before if before and left and before.id != left.id else None
-        announced = _announced(restored)
-        data = {
-            "checkpoint_id": restored.checkpoint_id,
-            "new_checkpoint_id": new.id,
-            "branch_id": restored.branch_id,
-            "branch": name,
-            "before": before.id if before else None,
-            "saved_first": saved_first.id if saved_first else None,
-            "restored": list(restored.restored),
-            "deleted": list(restored.deleted),
-            "failed": [{"path": path, "reason": reason} for path, reason in restored.failed],
-            "announced": announced,
-            "checkpoint": summary(new),
-        }
+        view = view_restore(restored, name, saved_first)
     where = f"on {printable(name)}" if what == "files" else f"on the new branch {printable(name)}"
     part = "the files of " if what == "files" else ""
     lines = [f"restored {part}@{chosen.sequence} as @{new.sequence}, {where}"]
     lines += few([f"~ {path_text(path)}" for path in restored.restored])
-    answer(call, data, [*lines, *few([f"- {path_text(path)}" for path in restored.deleted])])
+    print_result(call, view, [*lines, *few([f"- {path_text(path)}" for path in restored.deleted])])
     if saved_first is not None:
         say(call, f"what was not saved yet is saved as @{saved_first.sequence}")
     if what == "both" and call.folders() is not None and chosen.record.files is None:
         say(call, f"note: {place_text(chosen)} holds no files; those on disk stay as they are")
     if paths and not (restored.restored or restored.deleted or restored.failed):
         say(call, "note: nothing that these paths name is different there")
-    _warn(call, announced, "were written")
+    _warn(call, view.announced, "were written")
     say_failed(call, restored.failed)
     say(call, "`lastgood undo` takes it back")
     if restored.failed:
@@ -143,26 +130,21 @@ def _restore(call: Invocation, checkpoint: str, what: What, paths: tuple[str, ..
 
 
 def _find_worker(call: Invocation, store: Store) -> Lease | None:
-    owner = call.owner or store.user
-    position = store.catalog.position(owner, call.task_id())
-    return find_worker(store, owner, position.branch.id) if position else None
+    task = store.task(call.task_id(), owner=call.owner)
+    return find_worker(store, call.owner, task.branch_id) if task.head else None
 
 
-def _ask_for_it(call: Invocation, task: Task, checkpoint: str, what: What, way: Way) -> None:
-    """Of the session that works on the branch. If it is gone, it is done here, with the files of this workspace."""
+def _request(call: Invocation, task: Task, checkpoint: str, what: What, options: RestoreOptions) -> None:
+    """Ask the session that works on the branch. If it is gone, restore here, with the files of this workspace."""
     control = task.control
     with naming_the_override():
-        asked = control.restore(checkpoint, what, verify=way.verify, message=way.message, id=way.request_id)
-        settle(call, task.id, control, asked, way.wait)
+        asked = control.restore(checkpoint, what, verify=options.verify, message=options.message, id=options.request_id)
+        report_result(call, task.id, control, asked, options.wait)
 
 
-def _take_lease_away(call: Invocation, task: Task, worker: Lease) -> None:
-    """Whoever had it is refused from now on, and learns that with its next save, or when it renews its lease."""
-    from lastgood.work.lease import HeldLease, name_executor
-
-    hold = HeldLease(task.store._engine, task.user, task.owner, name_executor(), 1.0)
-    hold.acquire(worker.branch_id, over=worker.token)
-    hold.release()
+def _take_lease_away(call: Invocation, store: Store, task: Task, worker: Lease) -> None:
+    """Take it: its holder is refused from now on, and learns that with its next save, or when it renews its lease."""
+    take_lease(store, task.owner, worker)
     process = worker.process
     say(call, f"WARNING: the lease of {worker.executor} was taken away: all that it saves from now on is refused.")
     say(
@@ -175,28 +157,17 @@ def _take_lease_away(call: Invocation, task: Task, worker: Lease) -> None:
 def _show_plan(call: Invocation, checkpoint: str, what: What, paths: tuple[str, ...]) -> None:
     with call.open_to_work() as store:
         chosen = store.find_checkpoint(checkpoint, call.task_id(), owner=call.owner)
-        marked: dict[str, list[str]] = {"+": [], "~": [], "-": []}
-        announced: list[str] = []
-        size = 0
+        plan = None
         if what == "files" or (what == "both" and chosen.record.files is not None and call.folders() is not None):
             with counting(call, "looking"):
                 plan = call.work_on(store).plan(chosen, paths=list(paths) or None)
-            marked, announced, size = _marked(plan), list(plan.announced), plan.size
         changes = 0 if what == "files" else _state_changes(store, call, chosen)
-    data = {
-        "checkpoint_id": chosen.id,
-        "dry_run": True,
-        "added": marked["+"],
-        "changed": marked["~"],
-        "deleted": marked["-"],
-        "announced": announced,
-        "size": size,
-        "state_changes": changes,
-    }
-    answer(call, data, [f"{mark} {path_text(path)}" for mark, found in marked.items() for path in found])
-    _warn(call, announced, "would be written")
+        view = view_plan(plan, chosen.id, changes)
+    marked = {"+": view.added, "~": view.changed, "-": view.deleted}
+    print_result(call, view, [f"{mark} {path_text(path)}" for mark, found in marked.items() for path in found])
+    _warn(call, view.announced, "would be written")
     count = sum(map(len, marked.values()))
-    say(call, f"{counted(count, 'path')} would change, {size_text(size)} to write")
+    say(call, f"{counted(count, 'path')} would change, {size_text(view.size)} to write")
     if what != "files":
         say(call, f"the state would change in {counted(changes, 'place')}")
     say(call, "nothing was touched")
@@ -209,43 +180,18 @@ def _state_changes(store: Store, call: Invocation, chosen: Checkpoint) -> int:
     return len(compare(head.state, chosen.state))
 
 
-def _marked(plan: FilesPlan) -> dict[str, list[str]]:
-    """`+` what is not there now, `~` what is, `-` what goes."""
-    from lastgood.engine.restore_files import in_the_way, shown
-    from lastgood.files.plan import Enter, PutFile
-
-    hidden = in_the_way(plan)
-    marked: dict[str, list[str]] = {"+": [], "~": [], "-": list(plan.deleted)}
-    for root, steps in plan.roots:
-        for step in steps.steps:
-            if isinstance(step, PutFile):
-                is_there = step.old is not None or step.path in hidden.get(root.name, ())
-                marked["~" if is_there else "+"].append(shown(root, step.path))
-            elif isinstance(step, Enter) and step.what in ("make", "alter"):
-                marked["+" if step.what == "make" else "~"].append(shown(root, step.path))
-    return marked
-
-
 def _copy(call: Invocation, checkpoint: str, to: str, paths: tuple[str, ...]) -> None:
     with call.open_to_work() as store:
         task = store.task(call.task_id(), owner=call.owner)
         chosen = task.find(checkpoint)
         with counting(call, "copying"):
             copied = task.copy_files(chosen, to, paths=list(paths) or None)
-    data: dict[str, Any] = {"checkpoint_id": chosen.id, "to": os.path.abspath(to), "copied": list(copied)}  # noqa: PTH100
-    answer(call, data, few([f"+ {path_text(path)}" for path in copied]))
+    view = CopyView(checkpoint_id=chosen.id, to=os.path.abspath(to), copied=list(copied))  # noqa: PTH100
+    print_result(call, view, few([f"+ {path_text(path)}" for path in copied]))
     say(call, f"{counted(len(copied), 'path')} of {place_text(chosen)} copied; nothing else changed")
 
 
-def _announced(restored: Restored) -> list[str]:
-    """What was written and is run by tools that nobody named."""
-    from lastgood.files.plan import is_announced
-
-    named = any(root.name for root in restored.checkpoint.record.files or ())
-    return [path for path in restored.restored if is_announced(os.fsencode(path.partition(":")[2] if named else path))]
-
-
-def _warn(call: Invocation, announced: list[str], what: str) -> None:
+def _warn(call: Invocation, announced: Sequence[str], what: str) -> None:
     if announced:
         say(call, f"warning: files that tools run or obey unasked {what}; look at them first:")
         for line in few([f"  {path_text(path)}" for path in announced]):
@@ -254,7 +200,7 @@ def _warn(call: Invocation, announced: list[str], what: str) -> None:
 
 @contextmanager
 def naming_the_override() -> Iterator[None]:
-    """Evidence that does not hold is refused in the words of the command line."""
+    """Refuse evidence that does not hold in the words of the command line."""
     try:
         yield
     except EvidenceError as error:

@@ -10,22 +10,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 
 from lastgood.cli.command import subcommand, workspace_options
-from lastgood.cli.evidence import described, said
 from lastgood.cli.failure import report
 from lastgood.cli.files import naming_the_switch, say_skipped
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import json_text, say, short_id
-from lastgood.cli.save import changed, read_settings
-from lastgood.cli.summary import summary
-from lastgood.engine.checkpoint import Checkpoint
-from lastgood.engine.step import Step
+from lastgood.cli.save import changed, read_settings, save_changed
+from lastgood.cli.summary import evidence_text
 from lastgood.errors import CheckpointError, InvalidError, NotFoundError
-from lastgood.store import Store
-from lastgood.task import Task
+from lastgood.views.checkpoint import CheckpointView, EvidenceView, view_checkpoint, view_evidence
+from lastgood.views.document import View
+from lastgood.views.files import PathReasonView, view_skipped
+
+if TYPE_CHECKING:
+    from lastgood import Checkpoint, Step, Task
 
 CANNOT_START, NO_SUCH_COMMAND, BY_SIGNAL = 126, 127, 128
 """As shells say it: the command cannot be run, there is none, it ended by a signal (whose number is added)."""
@@ -40,12 +42,21 @@ class NotStartedError(Exception):
         self.error = error
 
 
-class Stopped(BaseException):
-    """This process was told to end. Not an Exception, as KeyboardInterrupt is not."""
+class StopSignal(BaseException):
+    """A signal to end this process. Not an Exception, as KeyboardInterrupt is not."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}")
         self.code = BY_SIGNAL + number
+
+
+class StepResultView(View, frozen=True, kw_only=True):
+    """What a step came to: its checkpoint, how the command ended, and the evidence."""
+
+    checkpoint: CheckpointView
+    exit_code: int
+    evidence: list[EvidenceView]
+    skipped: list[PathReasonView]
 
 
 @subcommand
@@ -57,7 +68,7 @@ class Stopped(BaseException):
 @click.option("--message", "-m", metavar="TEXT", help="What this step is.  [default: NAME]")
 @click.option("--set", "settings", multiple=True, metavar="KEY=JSON", help="Change one key of the state; repeatable.")
 @workspace_options
-def command(
+def run_step(
     call: Invocation,
     name: str,
     words: tuple[str, ...],
@@ -83,28 +94,28 @@ def command(
                 code = _run(call, step, list(words), expect)
                 for file in files:
                     step.expect_file(_from_base(call, file))
-                saved = _commit(call, store, task, step, changes)
+                saved = _commit(task, step, changes)
         except NotStartedError as failure:
             report(failure.error, as_json=call.json)
             context.exit(failure.code)
-        except (Stopped, KeyboardInterrupt) as stop:
+        except (StopSignal, KeyboardInterrupt) as stop:
             say(call, f"the step {name} was stopped; it is recorded as failed")
-            if isinstance(stop, Stopped):
+            if isinstance(stop, StopSignal):
                 context.exit(stop.code)
             raise
-        _tell(call, saved, code)
+        _print_result(call, saved, code)
     context.exit(code)
 
 
 def _run(call: Invocation, step: Step, words: list[str], expect: int) -> int:
-    """Its exit code, as a shell would give it. What keeps it from ending by itself is recorded in words."""
+    """Return its exit code as a shell would give it. What keeps it from ending by itself is recorded in words."""
     try:
         with output_beside_json(call):
             code = step.run(words, expect=expect).returncode
     except KeyboardInterrupt:
         step.fail("stopped with Ctrl-C")
         raise
-    except Stopped as stop:
+    except StopSignal as stop:
         step.fail(str(stop))
         raise
     except OSError as error:
@@ -117,60 +128,52 @@ def _run(call: Invocation, step: Step, words: list[str], expect: int) -> int:
     return code if code >= 0 else BY_SIGNAL - code
 
 
-def _commit(call: Invocation, store: Store, task: Task, step: Step, changes: dict[str, object]) -> Checkpoint:
-    """On top of whatever the head is now; keys that are set are set in the state that it has.
-
-    The workspace comes before the line of writers, as for a restore: the other way round the two would wait for
-    each other.
-    """
+def _commit(task: Task, step: Step, changes: dict[str, object]) -> Checkpoint:
+    """Commit on top of whatever the head is now; keys that are set are set in the state that it has."""
     if not changes:
         return step.commit()
-    with _workspace_locked(call, store), store.catalog.queue():
-        head = task.refresh()
-        step.state = changed(head.state if head else {}, changes)
+    from lastgood.engine.commit import KEPT
+
+    def commit(state: object) -> Checkpoint:
+        step.state = KEPT  # what is set next begins from the head that was read last
+        step.state = state
         return step.commit()
 
-
-@contextmanager
-def _workspace_locked(call: Invocation, store: Store) -> Iterator[None]:
-    if (folders := call.folders()) is None:
-        yield
-        return
-    from lastgood.engine.workspace import Workspace
-
-    with Workspace(store.filing, folders).locked():
-        yield
+    return save_changed(task, changes, commit)
 
 
-def _tell(call: Invocation, saved: Checkpoint, code: int) -> None:
-    """On stderr: stdout is the command's own. With --json it is the other way round."""
+def _print_result(call: Invocation, saved: Checkpoint, code: int) -> None:
+    """Print on stderr: stdout is the command's own. With --json it is the other way round."""
     evidence = saved.evidence_pack.evidence_list
     if call.json:
-        shown = [described(one) for one in evidence]
-        skipped = [{"path": one.path, "reason": one.reason} for one in saved.skipped]
-        data = {"checkpoint": summary(saved), "exit_code": code, "evidence": shown, "skipped": skipped}
-        click.echo(json_text(data))
+        view = StepResultView(
+            checkpoint=view_checkpoint(saved),
+            exit_code=code,
+            evidence=view_evidence(evidence),
+            skipped=view_skipped(saved.skipped),
+        )
+        click.echo(json_text(view))
         return
     word = "verified" if saved.verified else "NOT verified"
     place = "(spooled: the store is away)" if saved.sequence is None else f"@{saved.sequence}"
     say(call, f"saved {short_id(saved.id)} {place} of {saved.task_id}: {word}")
     for one in evidence:
-        say(call, f"  {said(one)}")
+        say(call, f"  {evidence_text(one)}")
     say_skipped(call, saved.skipped)
 
 
 def _from_base(call: Invocation, file: str) -> str:
-    """A path as one types it here, as evidence keeps it: from the base path if it lies below that."""
+    """Convert a path as one types it here to that of evidence: from the base path if it lies below that."""
     base, path = call.base_path(), Path(os.path.normpath(Path.cwd() / file))
     return str(path.relative_to(base) if path.is_relative_to(base) else path)
 
 
 @contextmanager
 def stopping() -> Iterator[None]:
-    """Being told to end is an exception here, so that the step is recorded and its command does not go on alone."""
+    """Raise StopSignal for SIGTERM and SIGHUP, so that the step is recorded and its command does not go on alone."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise Stopped(number)
+        raise StopSignal(number)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
@@ -182,7 +185,7 @@ def stopping() -> Iterator[None]:
 
 @contextmanager
 def output_beside_json(call: Invocation) -> Iterator[None]:
-    """With --json stdout is one document: what the command prints goes to stderr meanwhile."""
+    """Send what the command prints to stderr with --json: stdout is one document then."""
     if not call.json:
         yield
         return

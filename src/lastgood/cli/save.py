@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,18 +12,17 @@ from lastgood.cli.command import subcommand, workspace_options
 from lastgood.cli.document import parse, parse_state, read_state
 from lastgood.cli.files import naming_the_switch, say_skipped
 from lastgood.cli.invocation import Invocation
-from lastgood.cli.output import answer, counted, printable, say, short_id, size_text
+from lastgood.cli.output import counted, print_result, printable, say, short_id, size_text
 from lastgood.cli.progress import counting
-from lastgood.cli.summary import summary
-from lastgood.engine.checkpoint import Checkpoint
 from lastgood.errors import ConflictError, InvalidError
+from lastgood.views.checkpoint import view_checkpoint
+from lastgood.views.files import view_skipped
 
 if TYPE_CHECKING:
-    from lastgood.store import Store
-    from lastgood.task import Task
+    from lastgood import Checkpoint, Task
 
 TRIES = 50
-"""How often a save is made anew because others were faster; each time one of them has got on."""
+"""How often a save is retried because others were faster; each time one of them has succeeded."""
 
 
 @subcommand
@@ -36,7 +36,7 @@ TRIES = 50
 @click.option("--files", multiple=True, metavar="PATH...", help="Capture these files alone, whatever is ignored.")
 @click.argument("more_files", nargs=-1, metavar="")
 @workspace_options
-def command(
+def save(
     call: Invocation,
     state: str | None,
     settings: tuple[str, ...],
@@ -71,41 +71,35 @@ def command(
             if state is not None:
                 saved = task.append(whole, **fields)
             elif settings:
-                saved = _save_changed(store, task, changes, fields, has_files=folders is not None)
+                saved = save_changed(task, changes, lambda state: task.save(state, **fields))
             else:
                 from lastgood.engine.commit import KEPT
 
                 saved = task.append(KEPT, **fields)
         large = saved.state_size > store.options.warn_state_bytes
-    skipped = [{"path": one.path, "reason": one.reason} for one in saved.skipped]
-    answer(call, {"checkpoint": summary(saved), "skipped": skipped}, [_sentence(saved)])
+    view = {"checkpoint": view_checkpoint(saved), "skipped": view_skipped(saved.skipped)} if call.json else {}
+    print_result(call, view, [_sentence(saved)])
     say_skipped(call, saved.skipped)
     if large:
         say(call, f"note: the state takes {size_text(saved.state_size)}; keep large content in files")
 
 
-def _save_changed(
-    store: Store, task: Task, changes: dict[str, Any], fields: dict[str, Any], *, has_files: bool
-) -> Checkpoint:
-    """Reading the head's state and writing are one turn. Nobody waits in line while files are read: it is tried, and
-    if another writer came between, tried again."""
-    if not has_files:
-        with store.catalog.queue():
-            head = task.refresh()
-            return task.save(changed(head.state if head else {}, changes), **fields)
+def save_changed(task: Task, changes: dict[str, Any], commit: Callable[[Any], Checkpoint]) -> Checkpoint:
+    """Commit the head's state with keys changed, as one turn: if another writer came between, try again."""
     for _ in range(TRIES - 1):
         head = task.refresh()
         try:
-            return task.save(changed(head.state if head else {}, changes), **fields)
+            return commit(changed(head.state if head else {}, changes))
         except ConflictError:
             now = task.refresh()
             if (now and now.id) == (head and head.id):
                 raise  # nothing has moved: it is about something else
-    return task.save(changed(task.state if task.head else {}, changes), **fields)
+    head = task.refresh()
+    return commit(changed(head.state if head else {}, changes))
 
 
 def _below_workspace(folders: str | dict[str, str] | None, files: tuple[str, ...]) -> list[str]:
-    """Paths as one types them here, as the workspace has them."""
+    """Convert paths as one types them here to those of the workspace."""
     if not isinstance(folders, str):
         what = "there is no workspace" if folders is None else "the workspace has several folders"
         raise InvalidError(f"--files lists files of one folder, and {what}", hint="give --workspace DIR", field="files")
@@ -118,7 +112,7 @@ def _below_workspace(folders: str | dict[str, str] | None, files: tuple[str, ...
 
 
 def read_settings(settings: tuple[str, ...]) -> dict[str, Any]:
-    """What --set KEY=JSON says, wherever a command takes it."""
+    """Return what --set KEY=JSON gives, wherever a command takes it."""
     return dict(map(_setting, settings))
 
 
@@ -130,7 +124,7 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def changed(state: Any, changes: dict[str, Any]) -> Any:
-    """`state` with keys changed."""
+    """Return `state` with keys changed."""
     if not changes:
         return state
     if type(state) is not dict:

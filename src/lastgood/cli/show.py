@@ -1,80 +1,112 @@
-"""`lastgood show`"""
+"""`lastgood show`, `lastgood ls` and `lastgood cat`"""
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from stat import S_IFDIR, S_IFLNK, S_IFREG, filemode
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lastgood.cli.command import subcommand
-from lastgood.cli.evidence import evidence_lines
-from lastgood.cli.files import change_line, described, few
+from lastgood.cli.files import change_line, few, path_text
 from lastgood.cli.invocation import Invocation
-from lastgood.cli.output import answer, json_text, local_time, printable, shortened, size_text
-from lastgood.cli.spool import waits
-from lastgood.cli.summary import moment_text, place_text, summary, verification
-from lastgood.engine.checkpoint import Checkpoint
-from lastgood.engine.difference import FileChange
-from lastgood.model.checkpoint import Attestation, FileRoot
+from lastgood.cli.output import (
+    json_text,
+    local_time,
+    print_result,
+    printable,
+    printable_lines,
+    shortened,
+    size_text,
+    value_text,
+)
+from lastgood.cli.status import spool_text
+from lastgood.cli.summary import companion_lines, evidence_lines, place_text
+from lastgood.errors import InvalidError
 from lastgood.model.identity import moment
-from lastgood.store import Store
+from lastgood.views.checkpoint import changes_since_parent, verification, view_detail
+from lastgood.views.document import tagged
+from lastgood.views.files import list_files, view_file
+
+if TYPE_CHECKING:
+    from lastgood import Checkpoint, FileInfo
+    from lastgood.model.checkpoint import Attestation
 
 PREVIEW = 400
+_TYPES = {"file": S_IFREG, "folder": S_IFDIR, "link": S_IFLNK}
 
 
 @subcommand
 @click.argument("name", default="HEAD")
 @click.option("--state", is_flag=True, help="Print the state alone, as JSON.")
-def command(call: Invocation, name: str, state: bool) -> None:
+def show(call: Invocation, name: str, state: bool) -> None:
     """Show everything about the checkpoint NAME: an id or its beginning, a tag, HEAD, @12, or any of them with ~1."""
     with call.open() as store:
         checkpoint = store.find_checkpoint(name, call.task_id(), owner=call.owner)
         if state:
-            click.echo(json_text(checkpoint.state, indent=0 if call.json else 2))
+            click.echo(value_text(checkpoint.state, indent=0 if call.json else 2))
             return
-        from lastgood.cli.companions import companion_lines, companions
-
-        said = store.attestations(checkpoint.id, owner=call.owner)
-        data: dict[str, Any] = {
-            **summary(checkpoint),
-            **companions(checkpoint),
-            "evidence": checkpoint.evidence_pack.to_dict(),
-            "attestations": [
-                {"kind": one.kind, "at": moment_text(moment(one.at)), "actor": one.actor, "data": one.data}
-                for one in said
-            ],
-        }
         if call.json:
-            changes = _changes(call, store, checkpoint)
-            data["file_roots"] = [_root(root) for root in checkpoint.record.files or ()]
-            data["files"] = None if changes is None else [described(one) for one in changes]
-        answer(call, data, _lines(checkpoint, said, waits(store, checkpoint)))
-        if not call.json:
-            click.echo(f"state        {shortened(json_text(checkpoint.state), PREVIEW)}")
-            for line in companion_lines(checkpoint):
-                click.echo(line)
-            for line in few([change_line(one) for one in _changes(call, store, checkpoint) or ()]):
-                click.echo(f"{'':<12} {line}")
+            click.echo(json_text(view_detail(store, checkpoint, call.owner)))
+            return
+        attestations = store.attestations(checkpoint.id, owner=call.owner)
+        for line in _lines(checkpoint, attestations, spool_text(store, checkpoint)):
+            click.echo(line)
+        click.echo(f"state        {shortened(value_text(checkpoint.state), PREVIEW)}")
+        changes = changes_since_parent(store, checkpoint, call.owner)
+        lines = few([change_line(one) for one in changes or ()])
+        for line in [*companion_lines(checkpoint), *(f"{'':<12} {line}" for line in lines)]:
+            click.echo(line)
 
 
-def _changes(call: Invocation, store: Store, checkpoint: Checkpoint) -> list[FileChange] | None:
-    """Against the parent; None where no files were captured."""
-    if checkpoint.record.files is None:
-        return None
-    return store.compare_files(None, checkpoint.id, owner=call.owner).changes
+@subcommand
+@click.argument("folder", default="HEAD", metavar="[CHECKPOINT[:PATH]]")
+@click.option("-l", "long", is_flag=True, help="With mode and size, and where links point.")
+@click.option("-R", "deep", is_flag=True, help="With all that is below.")
+def ls(call: Invocation, folder: str, long: bool, deep: bool) -> None:
+    """List the files of CHECKPOINT (default: HEAD), or what lies in its folder PATH.
+
+    What was seen and not captured is listed as left out. With several folders paths look like app:src/main.py.
+    """
+    name, path = split_name(folder)
+    with call.open() as store:
+        checkpoint = store.find_checkpoint(name, call.task_id(), owner=call.owner)
+        found = list(list_files(store, checkpoint, path, call.owner, deep=deep))
+    view = {"checkpointId": checkpoint.id, "files": [view_file(info) for info in found]}
+    print_result(call, view, (_long(info) if long else _short(info) for info in found))
 
 
-def _root(root: FileRoot) -> dict[str, Any]:
-    return {
-        "name": root.name,
-        "partial": root.partial,
-        "file_count": root.file_count,
-        "total_size": root.total_size,
-        "git_head": root.git_head,
-    }
+@subcommand
+@click.argument("file", metavar="CHECKPOINT:PATH")
+def cat(call: Invocation, file: str) -> None:
+    """Print the file PATH as it was at CHECKPOINT (empty: HEAD), byte by byte; of a link, where it points.
+
+    On a terminal control characters are escaped.
+    """
+    name, path = split_name(file)
+    if not path:
+        raise InvalidError("cat takes CHECKPOINT:PATH", hint="as in `lastgood cat HEAD~1:src/app.py`")
+    with call.open() as store:
+        checkpoint = store.find_checkpoint(name, call.task_id(), owner=call.owner)
+        if call.json:
+            content = store.read_file(checkpoint.id, path, owner=call.owner)
+            click.echo(json_text({"checkpointId": checkpoint.id, "path": path, "content": tagged(content)}))
+        elif sys.stdout.isatty():
+            content = store.read_file(checkpoint.id, path, owner=call.owner)
+            click.echo(printable_lines(content.decode("utf-8", "backslashreplace")), nl=False)
+        else:
+            for piece in store.stream_file(checkpoint.id, path, owner=call.owner):
+                click.echo(piece, nl=False)
 
 
-def _lines(checkpoint: Checkpoint, said: list[Attestation], waiting: str | None) -> list[str]:
+def split_name(text: str) -> tuple[str, str]:
+    """Split `HEAD~1:src/app.py` into the name of a checkpoint and a path; without a colon there is no path."""
+    name, _, path = text.partition(":")
+    return name or "HEAD", path
+
+
+def _lines(checkpoint: Checkpoint, attestations: list[Attestation], waiting: str | None) -> list[str]:
     fields: dict[str, Any] = {
         "checkpoint": checkpoint.id,
         "task": checkpoint.task_id,
@@ -94,13 +126,15 @@ def _lines(checkpoint: Checkpoint, said: list[Attestation], waiting: str | None)
         "checksum": checkpoint.checksum,
         "size": size_text(checkpoint.state_size),
         "files": _files(checkpoint),
-        "metadata": json_text(checkpoint.metadata) if checkpoint.metadata else "",
+        "metadata": value_text(checkpoint.metadata) if checkpoint.metadata else "",
     }
     lines = [f"{name:<12} {printable(str(value))}" for name, value in fields.items() if value]
     lines += evidence_lines(checkpoint.evidence_pack)
-    lines += [f"{'message' if not i else '':<12} {printable(part)}" for i, part in enumerate(_message(checkpoint))]
+    message = checkpoint.message.split("\n") if checkpoint.message else []
+    lines += [f"{'message' if not i else '':<12} {printable(part)}" for i, part in enumerate(message)]
     return lines + [
-        f"{one.kind:<12} {local_time(moment(one.at))} by {printable(one.actor)} {_told(one)}" for one in said
+        f"{one.kind:<12} {local_time(moment(one.at))} by {printable(one.actor)} {_attested(one)}"
+        for one in attestations
     ]
 
 
@@ -113,9 +147,9 @@ def _files(checkpoint: Checkpoint) -> str:
     )
 
 
-def _told(attestation: Attestation) -> str:
+def _attested(attestation: Attestation) -> str:
     if attestation.kind != "verification":
-        return json_text(attestation.data)
+        return value_text(attestation.data)
     if attestation.data.get("verified"):
         return "it held"
     statuses = [status for status, *_ in attestation.data.get("results", [])]
@@ -126,9 +160,19 @@ def _verified(checkpoint: Checkpoint) -> str:
     at = checkpoint.last_verified_at
     if at is None or checkpoint.evidence_pack.is_refused:
         return "not checked yet" if checkpoint.evidence_pack.evidence_list else "unverified: it has no evidence"
-    said = {"verified": "yes", "failed": "NO"}.get(verification(checkpoint), "it cannot be said any more")
-    return f"{said}, {local_time(at)}"
+    result = {"verified": "yes", "failed": "NO"}.get(verification(checkpoint), "it cannot be said any more")
+    return f"{result}, {local_time(at)}"
 
 
-def _message(checkpoint: Checkpoint) -> list[str]:
-    return checkpoint.message.split("\n") if checkpoint.message else []
+def _short(info: FileInfo) -> str:
+    if info.kind == "left out":
+        return f"{path_text(info.path)} (left out: {info.why})"
+    return path_text(info.path) + ("/" if info.kind == "folder" else "")
+
+
+def _long(info: FileInfo) -> str:
+    kind = _TYPES.get(info.kind)
+    mode = "?---------" if kind is None else filemode(kind | (0o777 if info.kind == "link" else info.mode or 0))
+    size = "-" if info.size is None else str(info.size)
+    target = f" -> {path_text(info.target)}" if info.target is not None else ""
+    return f"{mode} {size:>12} {_short(info)}{target}"

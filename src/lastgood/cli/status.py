@@ -1,129 +1,195 @@
-"""`lastgood status`"""
+"""`lastgood status` and `lastgood spool`"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
 
 from lastgood.cli.command import subcommand, workspace_options
-from lastgood.cli.drift import Drift, look_at_files
+from lastgood.cli.files import change_line, few, rules_text
 from lastgood.cli.invocation import Invocation
-from lastgood.cli.output import answer, printable, size_text
-from lastgood.cli.spool import figures_data, in_words
-from lastgood.cli.standing import Standing, look_at_work
-from lastgood.cli.summary import line, moment_text, summary
-from lastgood.engine.recovery import Recovery
-from lastgood.model.identity import moment
-from lastgood.store import Store
+from lastgood.cli.output import counted, fitted, local_time, print_result, printable, say, short_id, size_text, table
+from lastgood.cli.progress import counting
+from lastgood.cli.summary import line, place_text
+from lastgood.views.status import SpoolListView, StatusView, add_recovery, list_spooled, view_spool
+
+if TYPE_CHECKING:
+    from lastgood import Checkpoint, Recovery, SpoolFigures, Store
+    from lastgood.views.work import ProgressView, WorkerView, WorkView
+    from lastgood.views.workspace import WorkspaceFound
 
 
 @subcommand
 @workspace_options
-def command(call: Invocation) -> None:
+def status(call: Invocation) -> None:
     """Say where the store is and how it was found, where the task stands, what was interrupted, and what to do.
 
     With a workspace: which branch's files lie there, and what changed in them since the last checkpoint.
     """
-    location = call.locate()
-    data: dict[str, Any] = {
-        "store": ":memory:" if location.catalog is None else str(location.catalog),
-        "found_by": location.found_by,
-        "exists": location.catalog is not None and location.catalog.exists(),
-        "task": call.task_id(),
-        "format": None,
-        "store_id": None,
-        "created_at": None,
-        "size": None,
-        "branch": None,
-        "branches": 0,
-        "checkpoints": 0,
-        "head": None,
-        "last_good": None,
-        "steps": [],
-        "control_state": None,
-        "worker": None,
-        "question": None,
-        "requests": [],
-        "progress": None,
-        "workspace": None,
-        "spool": None,
-        "advice": [],
-    }
+    location, task_id = call.locate(), call.task_id()
+    view = StatusView(
+        store=":memory:" if location.catalog is None else str(location.catalog),
+        found_by=location.found_by,
+        exists=location.catalog is not None and location.catalog.exists(),
+        task_id=task_id,
+    )
     found: Recovery | None = None
-    here: Drift | None = None
-    work: Standing | None = None
+    here: WorkspaceFound | None = None
     waiting: str | None = None
-    if data["exists"] or (location.catalog is not None and call.keeps_spool(location.catalog)):
+    if view.exists or (location.catalog is not None and call.keeps_spool(location.catalog)):
         with call.open_to_work() as store:
-            found = store.recovery(data["task"], owner=call.owner)
-            data["spool"] = figures_data(figures := store.spool_figures())
-            waiting = in_words(figures)
-            data |= _facts(call, store, data["task"], found) if found.away is None else _few_facts(found)
-            if found.head is not None and found.away is None:
-                work = look_at_work(store, data["task"], found.owner, found.head)
-                data |= work.described()
-                data["advice"] += work.advice()
-            here = look_at_files(call, store, found.head) if found.away is None else None
-            data["workspace"] = here and here.described()
-            data["advice"] += here.advice() if here else []
-    answer(call, data, _lines(call, data, found, work, here, waiting))
+            found = store.recovery(task_id, owner=call.owner)
+            figures = store.spool_figures()
+            waiting = figures_text(figures)
+            view = add_recovery(view, store, call.owner, found)
+            view = msgspec.structs.replace(view, spool=view_spool(figures))
+            if found.away is None:
+                view = _add_work(view, store, call.owner, found)
+                here = _compare_files(call, store, found)
+            if here is not None:
+                view = msgspec.structs.replace(view, workspace=here.view(), advice=[*view.advice, *here.advice()])
+    print_result(call, view, _lines(call, view, found, here, waiting))
 
 
-def _facts(call: Invocation, store: Store, task_id: str, found: Recovery) -> dict[str, Any]:
-    from lastgood.cli.steps import described
+@subcommand
+@click.option("--replay", is_flag=True, help="Bring them into the store now, or say why that cannot be.")
+def spool(call: Invocation, replay: bool) -> None:
+    """List the checkpoints that wait for the store, because it could not take them, and those that were set aside.
 
-    info = store.info()
-    position = store.catalog.position(call.owner or store.user, task_id)
-    branches = store.branches(task_id, owner=call.owner) if position else []
-    return {
-        "format": info.format,
-        "store_id": info.id,
-        "created_at": moment_text(moment(info.created_at)),
-        "size": store.size(),
-        "branch": {"id": position.branch.id, "name": position.branch.name} if position else None,
-        "branches": sum(not branch.deleted for branch in branches),
-        "checkpoints": position.task.checkpoints if position else 0,
-        "head": summary(found.head) if found.head else None,
-        "last_good": found.last_good.id if found.last_good else None,
-        "steps": [described(step) for step in (*found.interrupted, *found.running)],
-        "advice": list(found.advice),
-    }
+    Every command that opens the store brings them there, if it is back.
+    """
+    with call.open() as store:
+        done = store.replay() if replay else None
+        figures = store.spool_figures()
+        waiting = list_spooled(store)
+    rows = [[printable(one.task_id), short_id(one.id), local_time(one.since), one.reason or "waits"] for one in waiting]
+    view = SpoolListView.of(view_spool(figures), checkpoints=waiting, replayed=done)
+    print_result(call, view, map(fitted, table(rows, ("task", "id", "since", "")) if rows else []))
+    if done is not None:
+        say(call, f"{counted(done.stored, 'checkpoint')} came into the store")
+    for left in figures.left:
+        say(call, f"a spool was put out of the way: {printable(left)}")
+    if figures.away is not None:
+        say(call, f"the store is away: {figures.away}")
+    elif not rows:
+        say(call, "nothing is spooled")
 
 
-def _few_facts(found: Recovery) -> dict[str, Any]:
-    """What can be told of a store that is away."""
-    return {
-        "head": summary(found.head) if found.head else None,
-        "last_good": found.last_good.id if found.last_good else None,
-        "advice": list(found.advice),
-    }
+def figures_text(figures: SpoolFigures) -> str | None:
+    """Return what waits for the store in words; None when nothing does."""
+    parts = [] if figures.away is None else [f"the store is away ({figures.away})"]
+    if figures.depth:
+        since = "" if figures.oldest is None else f" since {local_time(figures.oldest)}"
+        waiting = f"{counted(figures.depth, 'checkpoint')} wait{'s' if figures.depth == 1 else ''} for it{since}"
+        parts.append(f"{waiting}, {size_text(figures.bytes)}")
+    if figures.aside:
+        parts.append(f"{counted(figures.aside, 'checkpoint')} set aside")
+    parts += [f"a spool was put out of the way: {printable(left)}" for left in figures.left]
+    return "; ".join(parts) or None
+
+
+def spool_text(store: Store, checkpoint: Checkpoint) -> str | None:
+    """Return with how many others a checkpoint waits for the store, in words; None when it is there."""
+    return None if checkpoint.sequence is not None else figures_text(store.spool_figures())
+
+
+def _add_work(view: StatusView, store: Store, owner: str | None, found: Recovery) -> StatusView:
+    if found.head is None:
+        return view
+    from lastgood.views.work import advise_work, view_work
+
+    work = view_work(store, view.task_id, owner, found.head)
+    advice = [*view.advice, *advise_work(work, view.task_id)]
+    return msgspec.structs.replace(view, **msgspec.structs.asdict(work), advice=advice)
+
+
+def _compare_files(call: Invocation, store: Store, found: Recovery) -> WorkspaceFound | None:
+    from lastgood.errors import CheckpointError
+    from lastgood.views.workspace import WorkspaceFound, compare_workspace
+
+    try:
+        folders = call.folders()
+    except CheckpointError as error:
+        return WorkspaceFound(problem=str(error))
+    if folders is None:
+        return None
+    with counting(call, "looking at files"):
+        return compare_workspace(store, folders, found)
 
 
 def _lines(
-    call: Invocation,
-    data: dict[str, Any],
-    found: Recovery | None,
-    work: Standing | None,
-    here: Drift | None,
-    waiting: str | None,
+    call: Invocation, view: StatusView, found: Recovery | None, here: WorkspaceFound | None, waiting: str | None
 ) -> list[str]:
-    fields = [("store", data["store"]), ("found by", data["found_by"])]
+    fields: list[tuple[str, Any]] = [("store", view.store), ("found by", view.found_by)]
     if found is None:
         makes = "the first save" if call.locate().config is None else "`lastgood init`"
         fields.append(("state", f"not there; {makes} makes a new one"))
     elif found.away is None:
-        fields += [("format", data["format"]), ("size", size_text(data["size"]))]
-    fields.append(("task", data["task"]))
-    if data["branch"] is not None:
-        more = f" (one of {data['branches']})" if data["branches"] > 1 else ""
-        fields.append(("branch", data["branch"]["name"] + more))
+        fields += [("format", view.format), ("size", size_text(view.size or 0))]
+    fields.append(("task", view.task_id))
+    if view.branch is not None:
+        more = f" (one of {view.branches})" if view.branches > 1 else ""
+        fields.append(("branch", view.branch.name + more))
     if found is not None and found.head is not None:
         fields.append(("head", line(found.head) if found.head.integrity_ok else f"{found.head.id} (damaged)"))
         if found.last_good is not None and found.last_good.id != found.head.id:
             fields.append(("last good", line(found.last_good)))
-    fields.append(("checkpoints", str(data["checkpoints"])))
-    fields += work.fields() if work else []
-    fields += [("open step", f"{step['name']}: {step['process']}") for step in data["steps"]]
+    fields.append(("checkpoints", str(view.checkpoints)))
+    fields += _work_fields(view) if view.run_control_state is not None else []
+    fields += [("open step", f"{step.name}: {step.process}") for step in view.steps]
     fields += [("spool", waiting)] if waiting else []
-    fields += here.fields() if here else []
-    fields += [("advice", said) for said in data["advice"]]
+    fields += _workspace_fields(here) if here else []
+    fields += [("advice", sentence) for sentence in view.advice]
     return [f"{name:<12} {printable(value)}" for name, value in fields]
+
+
+def _work_fields(work: WorkView) -> Iterator[tuple[str, str]]:
+    from lastgood.model.control import describe
+
+    yield "control", describe(work.run_control_state or "")
+    if work.worker is not None:
+        yield "executor", _worker_text(work.worker)
+    if work.progress is not None:
+        yield "progress", _progress_text(work.progress)
+    if work.question is not None:
+        choices = ", ".join(work.question.get("choices") or ())
+        yield "asks", work.question["text"] + (f" ({choices})" if choices else "")
+    for one in work.requests:
+        yield "requested", f"{one.kind} by {one.actor}, {local_time(one.at)} ({one.id})"
+
+
+def _worker_text(worker: WorkerView) -> str:
+    if worker.process == "gone":
+        how = "gone; whoever runs the work next takes over at once"
+    elif not worker.lease_live:
+        how = "silent: its lease has run out, anyone may take over"
+    elif worker.process == "unknown":
+        how = f"on another host; its lease is good until {local_time(worker.lease_until)}"
+    else:
+        how = f"alive, process {worker.pid}"
+    return f"{worker.executor} since {local_time(worker.since)} ({how})"
+
+
+def _progress_text(progress: ProgressView) -> str:
+    text = f"{progress.completed} of {len(progress.stages)} stages done"
+    if progress.next is not None:
+        text += f", then {progress.next}"
+    if progress.attempts:
+        text += f" (begun {progress.attempts} times)" if progress.attempts != 1 else " (begun)"
+    return text + (f"; round {progress.round} of {progress.rounds}" if progress.rounds != 1 else "")
+
+
+def _workspace_fields(here: WorkspaceFound) -> Iterator[tuple[str, str]]:
+    for name, path, branch in here.folders:
+        yield "files", f"{name + ': ' if name else ''}{path}{f' (of {branch.name})' if branch else ''}"
+    if here.problem:
+        yield "files", here.problem
+    if here.since is not None and not here.changes:
+        yield "changed", f"nothing since {place_text(here.since)}"
+    for index, text in enumerate(few([change_line(change) for change in here.changes])):
+        yield "changed" if not index else "", text
+    for index, text in enumerate(few([text for one in here.skipped if (text := rules_text(one))])):
+        yield "ignore rules" if not index else "", text

@@ -18,9 +18,7 @@ from lastgood.cli.invocation import open_quietly
 from lastgood.errors import EvidenceError
 
 if TYPE_CHECKING:
-    from lastgood.engine.checkpoint import Checkpoint
-    from lastgood.store import Store
-    from lastgood.task import Task
+    from lastgood import Checkpoint, Store, Task
 
 TASK = "write-slug"
 TESTS = 'from slug import slug\n\nassert slug("Hello, World") == "hello-world"\n'
@@ -30,16 +28,16 @@ OTHER = 'import re\n\n\ndef slug(text):\n    return "-".join(re.findall(r"\\w+",
 _WORKER = "from lastgood.cli.story import work_until_killed; work_until_killed(__import__('sys').argv[1])"
 
 
-class Teller(Protocol):
-    """Who prints the story."""
+class Claims(Protocol):
+    """A printer of the story."""
 
     def check(self, claim: str, holds: bool) -> None:
-        """A sentence, and whether it holds."""
+        """Print a sentence, and whether it holds."""
 
     def show(self, picture: list[str]) -> None: ...
 
 
-class Job:
+class DemoJob:
     """The agent's folder, and the store beside it."""
 
     def __init__(self, folder: Path) -> None:
@@ -53,67 +51,67 @@ class Job:
         (self.work / name).write_text(text, encoding="utf-8")
 
 
-def tell(folder: Path, teller: Teller) -> None:
-    """All scenes, in their order. Sequences are part of the story: each scene knows where the work stands."""
-    job = Job(folder)
+def run_story(folder: Path, claims: Claims) -> None:
+    """Run all scenes in order. Sequences are part of the story: each scene knows where the work stands."""
+    job = DemoJob(folder)
     job.work.mkdir()
     job.write("check.py", TESTS)
-    scenes: list[Callable[[Job, Teller], None]] = [
+    scenes: list[Callable[[DemoJob, Claims], None]] = [
         plan, implement, crash, resume, break_the_tests, go_back, branch, look_back, change_the_world,
     ]  # fmt: skip
     for scene in scenes:
-        scene(job, teller)
+        scene(job, claims)
 
 
-def plan(job: Job, teller: Teller) -> None:
+def plan(job: DemoJob, claims: Claims) -> None:
     with job.open() as store, store.task(TASK).step("plan", message="plan agreed") as step:
         job.write("plan.md", "1. implement 2. document 3. refactor\n")
         step.state = {"messages": ["user: write slug.py"], "source": ""}
         step.expect_file("plan.md")
-    teller.check(
+    claims.check(
         "@1  an agent agreed on a plan and saved its state; that plan.md is as it was is evidence",
         _is(step.checkpoint, 1, verified=True),
     )
 
 
-def implement(job: Job, teller: Teller) -> None:
+def implement(job: DemoJob, claims: Claims) -> None:
     with job.open() as store:
         made = _attempt(job, store.task(TASK), "implement", FIRST)
-    teller.check("@2  it wrote slug.py and ran the tests: they pass, so this is verified", _is(made, 2, verified=True))
+    claims.check("@2  it wrote slug.py and ran the tests: they pass, so this is verified", _is(made, 2, verified=True))
 
 
-def crash(job: Job, teller: Teller) -> None:
+def crash(job: DemoJob, claims: Claims) -> None:
     command = [sys.executable, "-c", _WORKER, str(job.folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:  # noqa: S603
         assert agent.stdout is not None
         at_work = agent.stdout.readline() == "at work\n"
         agent.kill()
     killed = at_work and agent.returncode == -signal.SIGKILL
-    teller.check("    in the middle of the step 'document' its process was killed (kill -9)", killed)
+    claims.check("    in the middle of the step 'document' its process was killed (kill -9)", killed)
 
 
-def resume(job: Job, teller: Teller) -> None:
+def resume(job: DemoJob, claims: Claims) -> None:
     with job.open() as store:
         found = store.recovery(TASK)
         kept = _is(found.head, 2, verified=True) and found.head is not None and found.head.state["source"] == FIRST
         whole = found.head is not None and not store.examine_checkpoint(found.head.id)
-        teller.check("@2  opened anew, the work stands where it was, every byte what was saved", kept and whole)
+        claims.check("@2  opened anew, the work stands where it was, every byte what was saved", kept and whole)
         flying = [step.name for step in found.interrupted]
-        teller.check(
+        claims.check(
             f"    what was in flight is known: {', '.join(flying)}, in a process that is gone", len(flying) == 1
         )
         for step in found.interrupted:
             store.abandon_step(step.id, "done again")
         made = _document(job, store.task(TASK))
-    teller.check("@3  the step is done again, and verified", flying == ["document"] and _is(made, 3, verified=True))
+    claims.check("@3  the step is done again, and verified", flying == ["document"] and _is(made, 3, verified=True))
 
 
-def break_the_tests(job: Job, teller: Teller) -> None:
+def break_the_tests(job: DemoJob, claims: Claims) -> None:
     with job.open() as store:
         task = store.task(TASK)
         made = _attempt(job, task, "refactor", BROKEN)
         reasons = [str(one.verification_error) for one in made.evidence_pack.evidence_list if not one.verified]
-        teller.check(
+        claims.check(
             f"@4  a refactoring broke the tests: kept all the same, as NOT verified ({'; '.join(reasons)})",
             _is(made, 4, verified=False) and len(reasons) == 1,
         )
@@ -122,60 +120,60 @@ def break_the_tests(job: Job, teller: Teller) -> None:
             refused = False
         except EvidenceError:
             refused = True
-    teller.check("    nobody goes back to @4 by mistake: its evidence does not hold", refused)
+    claims.check("    nobody goes back to @4 by mistake: its evidence does not hold", refused)
 
 
-def go_back(job: Job, teller: Teller) -> None:
+def go_back(job: DemoJob, claims: Claims) -> None:
     with job.open() as store:
         task = store.task(TASK)
         good = task.last_good()
-        teller.check("    the last good checkpoint is @3", _is(good, 3, verified=True))
+        claims.check("    the last good checkpoint is @3", _is(good, 3, verified=True))
         assert good is not None, "said just now"
         restored = task.restore(good, message="the refactoring was wrong")
         same = restored.state == good.state and restored.state["source"] == FIRST
         left = store.find_checkpoint("@4", TASK).state["source"] == BROKEN
         job.write("slug.py", restored.state["source"])
-    teller.check(
+    claims.check(
         "@5  it went back: the state is exactly that of @3, and @4 stays on the branch that was left", same and left
     )
 
 
-def branch(job: Job, teller: Teller) -> None:
+def branch(job: DemoJob, claims: Claims) -> None:
     with job.open() as store:
         task = store.task(TASK)
         made = _attempt(job, task.fork(name="try-regex"), "refactor", OTHER)
         unmoved = task.refresh()
-        teller.check(
+        claims.check(
             "@7  another way was tried on a branch of its own: its tests pass, and the work stands where it was",
             _is(made, 7, verified=True) and _is(unmoved, 5, verified=False),
         )
         heads = [task.switch("try-regex").sequence, task.undo().sequence, task.redo().sequence]
-    teller.check("    the work goes on there; going there was undone, and done again", heads == [7, 5, 7])
+    claims.check("    the work goes on there; going there was undone, and done again", heads == [7, 5, 7])
 
 
-def look_back(job: Job, teller: Teller) -> None:
-    from lastgood.cli.drawing import ASCII, draw, terminal_glyphs, terminal_width
-    from lastgood.cli.tree import read_tree
+def look_back(job: DemoJob, claims: Claims) -> None:
+    from lastgood.cli.branch import ASCII, draw, terminal_glyphs, terminal_width
+    from lastgood.views.branch import read_tree
 
     with job.open() as store:
-        told = {entry.kind for entry in store.history(TASK, limit=1000)}
+        kinds = {entry.kind for entry in store.history(TASK, limit=1000)}
         wanted = {"created", "step_abandoned", "restored", "branched", "switched", "undone", "redone"}
-        teller.check("    the history tells all of it in one order, and keeps it", wanted <= told)
-        tree = read_tree(store, store.line(TASK, store.user).task, 20)
-        marks = re.findall(r"(\S) +@(\d) ([vx?])", "\n".join(draw(tree, store, glyphs=ASCII, width=None)))
-        picture = draw(tree, store, glyphs=terminal_glyphs(), width=terminal_width())
-    teller.check(
+        claims.check("    the history tells all of it in one order, and keeps it", wanted <= kinds)
+        tree = read_tree(store, TASK, 20)
+        marks = re.findall(r"(\S) +@(\d) ([vx?])", "\n".join(draw(tree, glyphs=ASCII, width=None)))
+        picture = draw(tree, glyphs=terminal_glyphs(), width=terminal_width())
+    claims.check(
         "    this is its tree: * where the work stands, v verified, x not, ? without evidence",
         ["".join(mark) for mark in marks] == ["*7v", "o6?", "o5?", "o4x", "o3v", "o2v", "o1v"],
     )
-    teller.show(picture)
+    claims.show(picture)
 
 
-def change_the_world(job: Job, teller: Teller) -> None:
+def change_the_world(job: DemoJob, claims: Claims) -> None:
     job.write("plan.md", "1. something else\n")
     with job.open() as store:
         first, second = (store.verify_checkpoint(store.find_checkpoint(name, TASK).id) for name in ("@1", "@2"))
-    teller.check(
+    claims.check(
         "    evidence is about the world as it is: plan.md was changed, and @1 is verified no more, @2 still is",
         (first, second) == (False, True),
     )
@@ -183,7 +181,7 @@ def change_the_world(job: Job, teller: Teller) -> None:
 
 def work_until_killed(folder: str) -> None:
     """What the agent does that is killed: it has written half of the document, and not said that it is done."""
-    job = Job(Path(folder))
+    job = DemoJob(Path(folder))
     with job.open() as store, store.task(TASK).step("document"):
         job.write("README.md", "# sl")
         sys.stdout.write("at work\n")
@@ -191,7 +189,7 @@ def work_until_killed(folder: str) -> None:
         signal.pause()
 
 
-def _attempt(job: Job, task: Task, name: str, source: str) -> Checkpoint:
+def _attempt(job: DemoJob, task: Task, name: str, source: str) -> Checkpoint:
     """A step that writes slug.py and runs its tests, without compiled files: versions may be but a moment apart."""
     with task.step(name, message=f"{name} slug.py") as step:
         step.state = {**step.state, "messages": [*step.state["messages"], f"agent: {name}"], "source": source}
@@ -202,7 +200,7 @@ def _attempt(job: Job, task: Task, name: str, source: str) -> Checkpoint:
     return step.checkpoint
 
 
-def _document(job: Job, task: Task) -> Checkpoint | None:
+def _document(job: DemoJob, task: Task) -> Checkpoint | None:
     with task.step("document", message="document slug.py") as step:
         job.write("README.md", "# slug\n\nMakes a slug of a text.\n")
         step.expect_file("README.md")

@@ -1,65 +1,24 @@
-"""A checkpoint as every command prints it."""
+"""Checkpoints as lines for people: in tables, alone, and with their evidence, artifacts, decisions and guidance."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from lastgood.cli.output import local_time, printable, short_id
-from lastgood.engine.checkpoint import Checkpoint
+from lastgood.cli.files import few
+from lastgood.cli.output import local_time, printable, short_id, shortened, value_text
+from lastgood.views.checkpoint import VerificationState, verification
 
+if TYPE_CHECKING:
+    from lastgood import Checkpoint, Evidence, EvidencePack
 
-def summary(checkpoint: Checkpoint) -> dict[str, Any]:
-    """For programs. Of a damaged record only id and place are known."""
-    return {
-        "id": checkpoint.id,
-        "task_id": checkpoint.task_id,
-        "branch_id": checkpoint.branch_id,
-        "sequence": checkpoint.sequence,
-        "status": checkpoint.status,
-        "parent_id": checkpoint.parent_id,
-        "lineage": checkpoint.lineage,
-        "type": checkpoint.type,
-        "step_id": checkpoint.step_id,
-        "iteration": checkpoint.iteration,
-        "iteration_state": checkpoint.iteration_state,
-        "control_state": checkpoint.control_state,
-        "message": checkpoint.message,
-        "created_at": moment_text(checkpoint.created_at),
-        "created_by": checkpoint.created_by,
-        "correlation_id": checkpoint.correlation_id,
-        "work_item_id": checkpoint.work_item_id,
-        "key": checkpoint.key,
-        "metadata": checkpoint.metadata,
-        "tags": list(checkpoint.tags),
-        "verified": checkpoint.verified,
-        "verification": verification(checkpoint),
-        "last_verified_at": moment_text(checkpoint.last_verified_at),
-        "deleted": checkpoint.deleted,
-        "integrity_ok": checkpoint.integrity_ok,
-        "state_size": checkpoint.state_size,
-        "file_count": checkpoint.file_count,
-        "checksum": checkpoint.checksum,
-    }
-
-
-Standing = Literal["verified", "failed", "unverified", "damaged"]
-MARKS: dict[Standing, str] = {"verified": "v", "failed": "x", "unverified": "?", "damaged": "!"}
-
-
-def verification(checkpoint: Checkpoint) -> Standing:
-    """How it stands by what is recorded. Without evidence, or with evidence that cannot be said of now: unverified."""
-    if not checkpoint.integrity_ok:
-        return "damaged"
-    if checkpoint.verified:
-        return "verified"
-    if checkpoint.last_verified_at is None:
-        return "unverified"
-    return "unverified" if checkpoint.evidence_pack.is_undecided else "failed"
+MARKS: dict[VerificationState, str] = {"verified": "v", "failed": "x", "unverified": "?", "damaged": "!"}
+ROW_HEAD = ("  seq", "", "id", "time", "type", "message")
+PREVIEW = 200
+_EVIDENCE = {"verified": "holds", "failed": "FAILED", "stale": "stale", "pending": "not checked"}
 
 
 def row(checkpoint: Checkpoint, head_id: str | None) -> list[str]:
-    """For people, in a table."""
+    """Return the cells of a table with the columns of `ROW_HEAD`."""
     place = f"{'*' if checkpoint.id == head_id else ' '} {place_text(checkpoint)}"
     mark = MARKS[verification(checkpoint)]
     if not checkpoint.integrity_ok:
@@ -68,26 +27,72 @@ def row(checkpoint: Checkpoint, head_id: str | None) -> list[str]:
     return [place, mark, short_id(checkpoint.id), when, checkpoint.type, tagged_message(checkpoint)]
 
 
-ROW_HEAD = ("  seq", "", "id", "time", "type", "message")
-
-
 def tagged_message(checkpoint: Checkpoint) -> str:
-    """Its tags, and the first line of its message."""
+    """Return its tags, and the first line of its message."""
     tags = "".join(f"[{printable(tag)}] " for tag in checkpoint.tags)
     return (tags + printable(checkpoint.message.partition("\n")[0])).rstrip()
 
 
 def line(checkpoint: Checkpoint) -> str:
-    """For people, alone."""
+    """Return a checkpoint on a line of its own."""
     when = local_time(checkpoint.created_at)
     where = place_text(checkpoint)
     return f"{where} {checkpoint.id} {when} {checkpoint.type} {tagged_message(checkpoint)}".rstrip()
 
 
 def place_text(checkpoint: Checkpoint) -> str:
-    """Its place in the task; one that waits for the store has none."""
+    """Return its place in the task; one that waits for the store has none."""
     return checkpoint.status if checkpoint.sequence is None else f"@{checkpoint.sequence}"
 
 
-def moment_text(at: datetime | None) -> str | None:
-    return None if at is None else at.isoformat()
+def evidence_lines(pack: EvidencePack) -> list[str]:
+    """Return one line for each piece of evidence, in the columns of `lastgood show`."""
+    pieces = enumerate(pack.evidence_list)
+    lines = [f"{'evidence' if not index else '':<12} {evidence_text(one)}" for index, one in pieces]
+    if lines and not pack.require_all:
+        lines.append(f"{'':<12} {max(1, pack.min_verified)} of {len(pack.evidence_list)} must hold")
+    return lines
+
+
+def evidence_text(evidence: Evidence) -> str:
+    """Return what is claimed, whether it holds, and why not."""
+    reason = f": {printable(evidence.verification_error)}" if evidence.verification_error else ""
+    return f"{_EVIDENCE[evidence.verification_status]:<11} {printable(evidence.description)}{reason}"
+
+
+def companion_lines(checkpoint: Checkpoint) -> list[str]:
+    """Return artifacts, decisions and guidance, in the columns of `lastgood show`."""
+    lines = []
+    for name, singular, build in (
+        ("artifacts", "artifact", _artifact),
+        ("decisions", "decision", _decision),
+        ("guidance", "guidance", _guidance),
+    ):
+        texts = few([shortened(printable(build(one)), PREVIEW) for one in getattr(checkpoint, name)])
+        lines += [f"{singular:<12} {text}" for text in texts]
+    return lines
+
+
+def _artifact(one: Any) -> str:
+    if not isinstance(one, dict) or not (one.get("name") or one.get("id")):
+        return value_text(one)
+    version = f" (version {one['version']})" if "version" in one else ""
+    return f"{one.get('name') or one.get('id')}{version}"
+
+
+def _decision(one: Any) -> str:
+    if not isinstance(one, dict) or "question" not in one:
+        return value_text(one)
+    return f"{one['question']} {one.get('answer')}{_by(one)}"
+
+
+def _guidance(one: Any) -> str:
+    if isinstance(one, dict) and "text" in one:
+        return f"{one['text']}{_by(one)}"
+    if isinstance(one, dict) and "rounds" in one:
+        return f"{one['rounds']} more rounds{_by(one)}"
+    return value_text(one)
+
+
+def _by(one: dict[str, Any]) -> str:
+    return f" (by {one['by']})" if "by" in one else ""

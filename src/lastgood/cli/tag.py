@@ -1,50 +1,108 @@
-"""`lastgood tag`"""
+"""`lastgood tag` and `lastgood rm`"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lastgood.cli.command import subcommand
+from lastgood.cli.failure import confirm
 from lastgood.cli.invocation import Invocation
-from lastgood.cli.output import answer, printable, short_id, table
-from lastgood.engine.names import resolve
+from lastgood.cli.output import print_result, printable, say, short_id, table
 from lastgood.errors import NotFoundError
-from lastgood.store import Store
+from lastgood.views.records import PlacedCheckpoint, find_task, resolve_place
+
+if TYPE_CHECKING:
+    from lastgood import Store
 
 
 @subcommand
 @click.argument("name", required=False)
-@click.argument("tag", required=False)
+@click.argument("label", required=False, metavar="[TAG]")
 @click.option("--move", is_flag=True, help="Take the tag from the checkpoint that has it.")
 @click.option("--delete", metavar="TAG", help="Remove a tag; the checkpoint stays.")
-def command(call: Invocation, name: str | None, tag: str | None, move: bool, delete: str | None) -> None:
+def tag(call: Invocation, name: str | None, label: str | None, move: bool, delete: str | None) -> None:
     """Give the checkpoint NAME the name TAG. Without arguments, list the task's tags."""
-    if (name is None) != (tag is None) or (delete is not None and (name is not None or move)):
+    if (name is None) != (label is None) or (delete is not None and (name is not None or move)):
         raise click.UsageError("tag takes NAME and TAG, or --delete TAG, or nothing")
     with call.open() as store:
         if delete is not None:
             _report(call, delete, _delete(call, store, delete), "deleted")
-        elif name is not None and tag is not None:
-            checkpoint_id = resolve(store.catalog, call.owner or store.user, name, call.task_id())
-            store.tag(checkpoint_id, tag, move=move, owner=call.owner)
-            _report(call, tag, checkpoint_id, "tagged")
+        elif name is not None and label is not None:
+            found = resolve_place(store, call.owner, name, call.task_id())
+            store.tag(found.id, label, move=move, owner=call.owner)
+            _report(call, label, found.id, "tagged")
         else:
-            found = store.tags(call.task_id(), owner=call.owner).items()
-            rows = [[printable(tag), f"@{at.sequence}", short_id(at.id)] for tag, at in found]
-            data = [{"tag": tag, "sequence": at.sequence, "checkpoint_id": at.id} for tag, at in found]
-            answer(call, {"tags": data}, table(rows, ("tag", "seq", "checkpoint")))
+            tags = store.tags(call.task_id(), owner=call.owner).items()
+            rows = [[printable(name), f"@{at.sequence}", short_id(at.id)] for name, at in tags]
+            view = [{"tag": name, "sequence": at.sequence, "checkpointId": at.id} for name, at in tags]
+            print_result(call, {"tags": view}, table(rows, ("tag", "seq", "checkpoint")))
 
 
-def _delete(call: Invocation, store: Store, tag: str) -> str:
-    task = store.line(call.task_id(), call.owner or store.user).task
-    if (stored := store.catalog.tagged(task, tag)) is None:
-        raise NotFoundError(f"there is no tag {tag!r}", hint="`lastgood tag` lists them")
-    store.untag(stored.id, tag, owner=call.owner)
-    return stored.id
+def _delete(call: Invocation, store: Store, name: str) -> str:
+    found = store.tags(call.task_id(), owner=call.owner).get(name)
+    if found is None:
+        raise NotFoundError(f"there is no tag {name!r}", hint="`lastgood tag` lists them")
+    store.untag(found.id, name, owner=call.owner)
+    return found.id
 
 
-def _report(call: Invocation, tag: str, checkpoint_id: str, action: str) -> None:
-    data: dict[str, Any] = {"tag": tag, "checkpoint_id": checkpoint_id, "action": action}
-    answer(call, data, [f"{action} {printable(tag)} ({short_id(checkpoint_id)})"])
+def _report(call: Invocation, name: str, checkpoint_id: str, action: str) -> None:
+    view = {"tag": name, "checkpointId": checkpoint_id, "action": action}
+    print_result(call, view, [f"{action} {printable(name)} ({short_id(checkpoint_id)})"])
+
+
+@subcommand
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--purge", is_flag=True, help="Remove for good; only a tombstone stays.")
+@click.option("--undo", is_flag=True, help="Bring deleted checkpoints back.")
+@click.option("--whole-task", metavar="ID", help="Remove a task with all its checkpoints, for good.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def rm(call: Invocation, names: tuple[str, ...], purge: bool, undo: bool, whole_task: str | None, yes: bool) -> None:
+    """Delete checkpoints. They are no longer listed, and --undo brings them back; --purge and --whole-task do not."""
+    if (whole_task is None) == (not names) or purge + undo + (whole_task is not None) > 1:
+        raise click.UsageError("rm takes NAMEs, with --purge or --undo or neither; or --whole-task ID")
+    with call.open() as store:
+        if whole_task is not None:
+            _remove_task(call, store, whole_task, yes)
+            return
+        chosen = _chosen(call, store, names)
+        if purge:
+            confirm(call, f"remove {len(chosen)} checkpoint(s) for good", "--purge", yes)
+        how = "purged" if purge else "undeleted" if undo else "deleted"
+        removed = [_remove(store, place, how) for place in chosen]
+    lines = [f"{how} @{one['sequence']} {short_id(one['id'])}" for one in removed if one["changed"]]
+    print_result(call, {"checkpoints": removed}, lines)
+    for one in removed:
+        if not one["changed"]:
+            say(
+                call,
+                f"@{one['sequence']} was {how} already" if how == "deleted" else f"@{one['sequence']} is not deleted",
+            )
+
+
+def _chosen(call: Invocation, store: Store, names: tuple[str, ...]) -> list[PlacedCheckpoint]:
+    """Find all before any is touched; newest first, so that a head, which is refused, stops it at once."""
+    places = [resolve_place(store, call.owner, name, call.task_id()) for name in names]
+    return sorted({place.id: place for place in places}.values(), key=lambda place: place.sequence, reverse=True)
+
+
+def _remove(store: Store, place: PlacedCheckpoint, how: str) -> dict[str, Any]:
+    changed = True
+    if how == "purged":
+        store.purge_checkpoint(place.id, owner=place.owner)
+    elif how == "undeleted":
+        changed = place.deleted
+        store.undelete_checkpoint(place.id, owner=place.owner)
+    else:
+        changed = store.delete_checkpoint(place.id, owner=place.owner)
+    return {"id": place.id, "sequence": place.sequence, "action": how, "changed": changed}
+
+
+def _remove_task(call: Invocation, store: Store, task_id: str, yes: bool) -> None:
+    count = find_task(store, call.owner, task_id).checkpoints
+    confirm(call, f"remove the task {printable(task_id)} and its {count} checkpoint(s) for good", "--whole-task", yes)
+    removed = store.delete_task(task_id, owner=call.owner)
+    view = {"taskId": task_id, "checkpoints": removed}
+    print_result(call, view, [f"removed {printable(task_id)} with {removed} checkpoint(s)"])

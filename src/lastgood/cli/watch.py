@@ -11,19 +11,19 @@ import click
 from lastgood.cli.command import subcommand
 from lastgood.cli.files import path_text
 from lastgood.cli.invocation import Invocation
-from lastgood.cli.output import answer, counted, say
+from lastgood.cli.output import counted, print_result, say
 from lastgood.cli.progress import counting
 from lastgood.errors import CheckpointError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
+    from lastgood import Store
     from lastgood.engine.workspace import Workspace
     from lastgood.files.roots import Root
-    from lastgood.store import Store
 
 
 @subcommand
 @click.argument("folder", required=False, metavar="[DIR]")
-def command(call: Invocation, folder: str | None) -> None:
+def watch(call: Invocation, folder: str | None) -> None:
     """Watch DIR (default: the workspace of lastgood.toml) until Ctrl-C or SIGTERM.
 
     Meanwhile saves, and whatever else captures files into this store, look only at what changed. They are right
@@ -42,7 +42,7 @@ def command(call: Invocation, folder: str | None) -> None:
             workspace = Workspace(store.filing, folders)
             places = [(root, workspace.watch_address(root)) for root in workspace.roots]
             server = stack.enter_context(WatchServer(places, on_failure=lambda root: _say_given_up(call, root)))
-            _look_once(call, store, workspace)
+            _read_once(call, store, workspace)
         with suppress(KeyboardInterrupt):
             stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _end))
             if watched := server.counts():
@@ -54,8 +54,8 @@ def command(call: Invocation, folder: str | None) -> None:
             )
 
 
-def _look_once(call: Invocation, store: Store, workspace: Workspace) -> None:
-    """Know the files as the next save will find them. Where that is not to be had, that save will look at them."""
+def _read_once(call: Invocation, store: Store, workspace: Workspace) -> None:
+    """Read the files as the next save will find them. Where that cannot be done, that save will read them."""
     with suppress(CheckpointError), counting(call, "looking at files"):
         head = store.task(call.task_id(), owner=call.owner).head
         if head is not None and head.record.files is not None:
@@ -63,8 +63,8 @@ def _look_once(call: Invocation, store: Store, workspace: Workspace) -> None:
 
 
 def _announce(call: Invocation, watched: dict[Root, int]) -> None:
-    data = [{"name": root.name, "path": root.path, "watched": count} for root, count in watched.items()]
-    answer(call, {"folders": data}, [_sentence(root, count) for root, count in watched.items()])
+    folders = [{"name": root.name, "path": root.path, "watched": count} for root, count in watched.items()]
+    print_result(call, {"folders": folders}, [_sentence(root, count) for root, count in watched.items()])
 
 
 def _sentence(root: Root, count: int) -> str:

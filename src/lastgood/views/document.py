@@ -1,20 +1,59 @@
-"""Values as JSON has them. What JSON does not have stands in an object with one key that begins with `$`."""
+"""How views become JSON: keys in camelCase, times in ISO 8601, and a tagged form for values that JSON does not have.
+
+A tagged form is an object with one key that begins with `$`; docs/cli.md lists them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from datetime import datetime
+from functools import cache
+from typing import Any, Self
+
+import msgspec
 
 from lastgood.errors import InvalidError
 from lastgood.model.identity import is_text
 
+APPEND_LIST, REDACTED = "$appendList", "$redacted"
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A JSON object. Values that users stored are kept in it as `tagged` gives them."""
+
+    @classmethod
+    def of(cls, source: object, **more: Any) -> Self:
+        """Copy the attributes of `source` that are fields here; `more` gives the others."""
+        copied = {name: getattr(source, name) for name in cls.__struct_fields__ if name not in more}
+        return cls(**copied, **more)
+
+
+def document(value: Any) -> Any:
+    """Convert a view, or a value of the library made of structs and named tuples, to what a JSON encoder takes."""
+    if isinstance(value, msgspec.Struct):
+        fields = ((name, getattr(value, name)) for name in value.__struct_fields__)
+        return {_camel(name): document(item) for name, item in fields if item is not msgspec.UNSET}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {_camel(name): document(item) for name, item in value._asdict().items()}
+    if isinstance(value, list | tuple):
+        return [document(item) for item in value]
+    if type(value) is dict:
+        return {key: document(item) for key, item in value.items()}
+    return value.isoformat() if isinstance(value, datetime) else tagged(value)
+
 
 def tagged(value: Any) -> Any:
-    """`value` in plain JSON, nothing left out. Raises InvalidError for what is nested too deeply to be shown."""
+    """Convert a value that a user stored to plain JSON, nothing left out. InvalidError if it is nested too deeply."""
     try:
         return _plain(value)
     except RecursionError:
         raise InvalidError("this is nested too deeply to be shown", hint="read it with the Python library") from None
+
+
+@cache
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
 
 
 def _plain(value: Any) -> Any:
@@ -41,7 +80,7 @@ def _map(value: dict[Any, Any]) -> Any:
 
 
 def _other(value: Any) -> Any:
-    """By the name of the class, so that none of them needs to be imported here."""
+    """Find its form by the name of its class, so that none of them needs to be imported here."""
     kind = type(value)
     if (form := _FORMS.get((kind.__module__, kind.__name__))) is None:
         return {"$other": [kind.__name__, str(value)]}
@@ -54,12 +93,8 @@ def _items(value: Any) -> list[Any]:
 
 
 def _members(value: Any) -> list[Any]:
-    import msgspec
-
     return sorted(map(_plain, value), key=msgspec.json.encode)
 
-
-APPEND_LIST, REDACTED = "$appendList", "$redacted"
 
 _FORMS: dict[tuple[str, str], tuple[str, Callable[[Any], Any]]] = {
     ("builtins", "tuple"): ("$tuple", _items),

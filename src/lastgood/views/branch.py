@@ -1,4 +1,4 @@
-"""What there is to draw of a task's branches: lines of checkpoints, what hangs where, and what is folded.
+"""Branches as every surface shows them, and the tree that they form.
 
 The line of the active branch goes straight from its head to the first checkpoint, across the branches it came
 from; every other branch hangs where it leaves a line that is there already.
@@ -7,29 +7,59 @@ from; every other branch hangs where it leaves a line that is there already.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lastgood.catalog.values import MAX_PAGE, HistoryRange, StoredCheckpoint
-from lastgood.model.task import BranchInfo, TaskInfo
-from lastgood.store import Store
+from lastgood.model.identity import moment
+from lastgood.views.document import View, tagged
+from lastgood.views.records import PlacedCheckpoint, find_place, find_task, place_of
+
+if TYPE_CHECKING:
+    from lastgood import BranchInfo, Store
 
 NEWEST = 3  # of each line, that are never folded
 SHORTEST_FOLD = 3
 TAGS = 20  # the newest ones, that are never folded
+PAGE = 1000  # the newest checkpoints, which are all read
+
+
+class BranchView(View, frozen=True, kw_only=True):
+    """A branch. `origin` is the checkpoint it began from, `checkpoints` counts those before that, too.
+
+    A deleted branch is listed while something of it is left.
+    """
+
+    id: str
+    name: str
+    description: str
+    active: bool
+    deleted: bool
+    origin_id: str | None
+    origin_sequence: int
+    head_id: str | None
+    head_sequence: int | None
+    version: int
+    run_control_state: str
+    checkpoints: int
+    created_at: datetime
+    created_by: str
+    metadata: Any
 
 
 class Point(msgspec.Struct):
     """A checkpoint on a line. `origin`: the sequence it was restored or forked from, if it begins a branch."""
 
-    stored: StoredCheckpoint
+    place: PlacedCheckpoint
     origin: int = 0
     head_of: BranchInfo | None = None
     sides: list[Strand] = []
 
     @property
     def version(self) -> int:
-        return self.stored.placement.version
+        """How often the branch had been advanced, this one included."""
+        return self.place.version
 
 
 class Fold(msgspec.Struct, frozen=True):
@@ -56,20 +86,43 @@ class Tree(msgspec.Struct, frozen=True):
     left_out: int
 
 
-def read_tree(store: Store, task: TaskInfo, limit: int) -> Tree:
-    """The active branch and those that were worked on last, `limit` in all, and at most as many that they come from.
+def list_branches(store: Store, task_id: str, owner: str | None) -> list[BranchView]:
+    """Return all branches of a task, oldest first."""
+    active = find_task(store, owner, task_id).active_branch_id
+    return [_view(branch, active) for branch in store.branches(task_id, owner=owner)]
+
+
+def find_branch(store: Store, task_id: str, branch_id: str | None, owner: str | None) -> BranchInfo | None:
+    """Return a branch of a task by its id."""
+    return next((one for one in store.branches(task_id, owner=owner) if one.id == branch_id), None)
+
+
+def read_tree(store: Store, task_id: str, limit: int, owner: str | None = None) -> Tree:
+    """Read the active branch and those worked on last, `limit` in all, and at most as many that they come from.
 
     Reads a bounded number of checkpoints.
     """
-    active = task.active_branch_id
-    branches = store.catalog.branches(task)
+    active = find_task(store, owner, task_id).active_branch_id
+    branches = store.branches(task_id, owner=owner)
     branches.sort(key=lambda one: (one.id == active, one.head.sequence if one.head else 0), reverse=True)
     shown = _with_origins(store, branches, limit)
-    growth = _Growth(store, task, shown)
+    growth = _Growth(store, task_id, owner, shown)
     for branch in shown:
         growth.trace(branch)
     growth.fold()
     return Tree(growth.roots, active, len(branches) - len(shown))
+
+
+def _view(branch: BranchInfo, active: str) -> BranchView:
+    return BranchView.of(
+        branch,
+        active=branch.id == active,
+        head_id=branch.head.id if branch.head else None,
+        head_sequence=branch.head.sequence if branch.head else None,
+        run_control_state=branch.control_state,
+        created_at=moment(branch.created_at),
+        metadata=tagged(branch.metadata),
+    )
 
 
 def _with_origins(store: Store, branches: list[BranchInfo], limit: int) -> list[BranchInfo]:
@@ -78,8 +131,8 @@ def _with_origins(store: Store, branches: list[BranchInfo], limit: int) -> list[
     for branch in branches[:limit]:
         above: BranchInfo | None = branch
         while above is not None and above.origin_id is not None and len(shown) < 2 * limit:
-            origin = store.catalog.checkpoint(above.owner, above.origin_id)
-            above = by_id.get(origin.placement.branch_id) if origin else None
+            origin = find_place(store, above.owner, above.origin_id)
+            above = by_id.get(origin.branch_id) if origin else None
             if above is None or above.id in shown:
                 break
             shown[above.id] = above
@@ -93,21 +146,22 @@ class _Growth:
     lie between is told by their versions, which are dense on a branch.
     """
 
-    def __init__(self, store: Store, task: TaskInfo, branches: list[BranchInfo]) -> None:
+    def __init__(self, store: Store, task_id: str, owner: str | None, branches: list[BranchInfo]) -> None:
         self.roots: list[Strand] = []
         self._strands: list[Strand] = []
         self._branches = {branch.id: branch for branch in branches}
         self._drawn: dict[str, int] = {}  # of each branch, up to which version it lies on a line
-        tags = sorted(store.catalog.tags(task).values(), key=lambda head: head.sequence, reverse=True)
+        tags = sorted(store.tags(task_id, owner=owner).values(), key=lambda head: head.sequence, reverse=True)
         self._tagged = {head.id for head in tags[:TAGS]}
-        page = store.catalog.checkpoints(HistoryRange(task), limit=MAX_PAGE)
-        self._read_from = page[-1].placement.sequence if len(page) == MAX_PAGE else 0
-        self._known = {stored.id: stored for stored in page}
+        whole = find_task(store, owner, task_id).id
+        page = [place_of(one) for one in store.list_checkpoints(whole, PAGE, owner=owner)]
+        self._read_from = page[-1].sequence if len(page) == PAGE else 0
+        self._known = {place.id: place for place in page}
         heads = {branch.head.id for branch in branches if branch.head and not branch.deleted}
         origins = {branch.origin_id for branch in branches if branch.origin_id}
         for name in (heads | origins | self._tagged) - set(self._known):
-            if (stored := store.catalog.checkpoint(task.owner, name)) is not None:
-                self._known[name] = stored
+            if (place := find_place(store, owner, name)) is not None:
+                self._known[name] = place
         self._points = {branch.id: list(self._points_of(branch)) for branch in branches}
 
     def trace(self, branch: BranchInfo) -> None:
@@ -126,11 +180,11 @@ class _Growth:
                 high = low
                 break
             origin = self._known.get(branch.origin_id or "")
-            if origin is None or origin.placement.branch_id not in self._branches:
+            if origin is None or origin.branch_id not in self._branches:
                 strand.unseen = branch.origin_sequence
                 self.roots.append(strand)
                 return
-            branch, high = self._branches[origin.placement.branch_id], origin.placement.version
+            branch, high = self._branches[origin.branch_id], origin.version
         joint = next(point for point in self._points[branch.id] if point.version == high)
         joint.sides = [*joint.sides, strand]
 
@@ -139,14 +193,14 @@ class _Growth:
             strand.items = list(self._folded(strand.items))
 
     def _points_of(self, branch: BranchInfo) -> Iterator[Point]:
-        own = [stored for stored in self._known.values() if stored.placement.branch_id == branch.id]
-        for stored in sorted(own, key=lambda one: -one.placement.version):
-            yield Point(stored, branch.origin_sequence if stored.placement.version == 1 else 0)
+        own = [place for place in self._known.values() if place.branch_id == branch.id]
+        for place in sorted(own, key=lambda one: -one.version):
+            yield Point(place, branch.origin_sequence if place.version == 1 else 0)
 
     def _stretch(self, branch: BranchInfo, high: int, low: int) -> Iterator[Point | Fold]:
         """A branch from the version `high` down to above `low`; what was not read is folded."""
         points = [point for point in self._points[branch.id] if low < point.version <= high]
-        below = [point.stored.placement for point in self._points[branch.id] if point.version < high]
+        below = [point.place for point in self._points[branch.id] if point.version < high]
         for index, point in enumerate(points):
             yield point
             next_version = below[index].version if index < len(below) else 0
@@ -167,7 +221,7 @@ class _Growth:
         yield from _shortened(run)
 
     def _stands_out(self, point: Point) -> bool:
-        return bool(point.head_of or point.sides or point.version == 1 or point.stored.id in self._tagged)
+        return bool(point.head_of or point.sides or point.version == 1 or point.place.id in self._tagged)
 
 
 def _shortened(run: list[Point | Fold]) -> list[Point | Fold]:

@@ -1,0 +1,177 @@
+"""`lastgood init`, `lastgood config` and `lastgood migrate`"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lastgood.catalog.sqlite.connection import open_connection
+from lastgood.catalog.sqlite.migration import migrations
+from lastgood.cli.command import subcommand, workspace_options
+from lastgood.cli.invocation import Invocation, open_quietly
+from lastgood.cli.output import print_result, printable, say, table
+from lastgood.errors import ConflictError, InvalidError
+from lastgood.local.location import CONFIG, FOLDER, VARIABLE, Config, config_text, find_config, locate
+from lastgood.model.identity import check_name
+from lastgood.observe.log import operating_system_user
+from lastgood.views.document import View
+from lastgood.views.workspace import why_no_workspace
+
+WORKSPACE = "."
+
+
+class InitView(View, frozen=True, kw_only=True):
+    """What was set up: the configuration, and the store that it names."""
+
+    config: str
+    config_written: bool
+    store: str
+    store_created: bool
+    gitignore_written: bool
+    task: str | None
+    workspace: Any
+
+
+@subcommand
+@click.argument("path", default=".", type=click.Path(path_type=Path))
+def init(call: Invocation, path: Path) -> None:
+    """Set up a store in the folder PATH: a lastgood.toml and the store that it names. Its files are captured.
+
+    --store and --task are written into it. What is there already is left as it is.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    folder = path.resolve()
+    written = not (folder / CONFIG).exists()
+    config = _wanted(call, folder) if written else _existing(call, folder)
+    if locate(config.store).catalog is None:
+        raise InvalidError("a store in memory cannot be set up", hint="give --store a folder")
+    target = folder / Path(config.store).expanduser()
+    location = locate(target)
+    assert location.catalog is not None, "a path is never in memory"
+    created = not location.catalog.exists()
+    with open_quietly(target, call.user) as store:
+        store.info()  # refused where checkpoints wait for one that was there: they are that one's
+        ignored = _keep_out_of_git(location.catalog.parent, folder)
+        refused = why_no_workspace(store, str(folder)) if written else None
+    if refused is not None:
+        config = config._replace(workspace=None)
+    if written:
+        with (folder / CONFIG).open("x", encoding="utf-8") as file:
+            file.write(_text(config))
+    view = InitView(
+        config=str(folder / CONFIG),
+        config_written=written,
+        store=str(location.place),
+        store_created=created,
+        gitignore_written=ignored,
+        task=config.task,
+        workspace=config.workspace,
+    )
+    lines = [
+        f"{'wrote' if written else 'kept '} {view.config}",
+        f"{'created' if created else 'kept '} {view.store}",
+    ]
+    print_result(call, view, lines)
+    if refused is not None:
+        say(call, f"note: {refused}, so files are not captured; `--workspace DIR` names another folder")
+    _warn_of_variable(call)
+
+
+def _wanted(call: Invocation, folder: Path) -> Config:
+    store = FOLDER if call.store is None else call.store
+    if not store.isprintable():
+        raise InvalidError("store has a line break or a control character", hint="give another path", field="store")
+    return Config(folder, store, None if call.task is None else check_name("task", call.task), WORKSPACE)
+
+
+def _existing(call: Invocation, folder: Path) -> Config:
+    config = find_config(folder)
+    assert config is not None, "it was there a moment ago"
+    for name, wanted, present in (("store", call.store, config.store), ("task", call.task, config.task)):
+        if wanted is not None and wanted != present:
+            says = f"says {name} = {present!r}" if present is not None else f"names no {name}"
+            raise ConflictError(
+                f"{folder / CONFIG} is there already and {says}, not {wanted!r}", hint="edit it, or remove it first"
+            )
+    return config
+
+
+def _text(config: Config) -> str:
+    values = {"store": config.store, "task": config.task, "workspace": config.workspace}
+    return config_text({name: value for name, value in values.items() if value is not None})
+
+
+def _keep_out_of_git(store: Path, folder: Path) -> bool:
+    """Write a .gitignore, only in a folder of the store's own, below the one that is set up."""
+    ignore = store / ".gitignore"
+    if folder not in store.parents or store.name == folder.name or ignore.exists():
+        return False
+    ignore.write_text("*\n", encoding="utf-8")
+    return True
+
+
+def _warn_of_variable(call: Invocation) -> None:
+    if value := os.environ.get(VARIABLE):
+        say(call, f"note: {VARIABLE} is set to {value} and wins over {CONFIG}")
+
+
+@subcommand
+@workspace_options
+def config(call: Invocation) -> None:
+    """Show the configuration that holds here, and where each value comes from."""
+    location = call.locate()
+    user = call.user or operating_system_user()
+    values = {
+        "store": (
+            ":memory:" if location.catalog is None else str(location.catalog),
+            "--store" if call.store is not None else location.found_by,
+        ),
+        "task": (call.task_id(), _task_source(call)),
+        "user": (user, "--user" if call.user is not None else "operating system"),
+        "owner": (call.owner or user, "--owner" if call.owner is not None else "user"),
+        "workspace": (_folders_text(call), _workspace_source(call)),
+    }
+    view: dict[str, Any] = {name: {"value": value, "source": source} for name, (value, source) in values.items()}
+    view["workspace"]["value"] = call.folders()
+    rows = [[name, printable(value), printable(source)] for name, (value, source) in values.items()]
+    print_result(call, view, table(rows, ("name", "value", "source")))
+
+
+def _folders_text(call: Invocation) -> str:
+    folders = call.folders()
+    if isinstance(folders, dict):
+        return ", ".join(f"{name}={path}" for name, path in folders.items())
+    return folders or "none"
+
+
+def _workspace_source(call: Invocation) -> str:
+    if call.no_files:
+        return "--no-files"
+    if call.workspace:
+        return "--workspace"
+    found = find_config()
+    return str(found.folder / CONFIG) if found is not None and found.workspace is not None else "nothing names one"
+
+
+def _task_source(call: Invocation) -> str:
+    if call.task is not None:
+        return "--task"
+    found = find_config()
+    if found is None:
+        return "name of the folder"
+    return str(found.folder / CONFIG) if found.task is not None else f"name of the folder of {CONFIG}"
+
+
+@subcommand
+def migrate(call: Invocation) -> None:
+    """Bring the store to the newest format that this version writes. Opening a store does that, too."""
+    place = call.locate().catalog
+    before = int(open_connection(place).pragma("user_version")) if place is not None and place.exists() else 0
+    with call.open() as store:
+        info = store.info()
+    applied = [one.name for one in migrations() if before < one.number <= info.migration]
+    lines = [f"applied {name}" for name in applied] or ["nothing was pending"]
+    print_result(call, {"format": info.format, "applied": applied}, [*lines, f"the store has format {info.format}"])

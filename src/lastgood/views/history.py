@@ -1,0 +1,86 @@
+"""What happened to a task, entry by entry, with the names that people use for branches and checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from lastgood.views.checkpoint import VerificationState, verification
+from lastgood.views.document import View, tagged
+from lastgood.views.records import find_place
+
+if TYPE_CHECKING:
+    from lastgood import Entry, Store
+
+PAGE = 1000
+
+
+class EntryView(View, frozen=True, kw_only=True):
+    """An entry of a task's history. `sequence` counts entries; `data` is what else was recorded."""
+
+    sequence: int
+    at: datetime
+    kind: str
+    actor: str
+    branch_id: str
+    checkpoint_id: str | None
+    checkpoint_sequence: int | None
+    type: str | None
+    iteration: int | None
+    message: str
+    correlation_id: str
+    data: Any
+
+
+def read_history(
+    store: Store, task_id: str, limit: int, before: int | None, owner: str | None, **wanted: Any
+) -> list[Entry]:
+    """Read the newest `limit` entries that `wanted` (see `Store.history`) admits, however many pages that takes."""
+    found: list[Entry] = []
+    while len(found) < limit:
+        size = min(limit - len(found), PAGE)
+        page = store.history(task_id, before=before, limit=size, owner=owner, **wanted)
+        found += page
+        if len(page) < size:
+            break
+        before = found[-1].sequence
+    return found
+
+
+class TaskNames:
+    """The names of the branches and checkpoints of a task."""
+
+    def __init__(self, store: Store, task_id: str, owner: str | None) -> None:
+        self._store = store
+        self._task_id = task_id
+        self._owner = owner
+        self._branches = {one.id: one.name for one in store.branches(task_id, owner=owner)}
+
+    def branch(self, branch_id: str) -> str | None:
+        """Return the name of a branch, also of a deleted one."""
+        return self._branches.get(branch_id) or self._deleted.get(branch_id)
+
+    def sequence(self, checkpoint_id: str | None) -> int | None:
+        """Return the sequence of a checkpoint, also of a purged one."""
+        found = find_place(self._store, self._owner, checkpoint_id)
+        return found.sequence if found else None
+
+    def verification(self, checkpoint_id: str | None) -> VerificationState | None:
+        """Return what is recorded of a checkpoint; None once it is gone."""
+        found = find_place(self._store, self._owner, checkpoint_id)
+        return None if found is None or found.checkpoint is None else verification(found.checkpoint)
+
+    @cached_property
+    def _deleted(self) -> dict[str, str]:
+        """Branches of which nothing is left but what the log says."""
+        found = self._store.history(self._task_id, kinds=["branch_deleted"], limit=PAGE, owner=self._owner)
+        return {str(entry.data.get("branch")): str(entry.data.get("name", "")) for entry in found}
+
+
+def view_entries(entries: list[Entry], names: TaskNames) -> Iterator[EntryView]:
+    """Return entries as JSON shows them."""
+    for entry in entries:
+        sequence = names.sequence(entry.checkpoint_id)
+        yield EntryView.of(entry, checkpoint_sequence=sequence, data=tagged(entry.data))

@@ -1,0 +1,124 @@
+"""Reads that Store and Task have no public verb for: what is left of purged and damaged checkpoints, and leases.
+
+No other view looks below the facade, but for `workspace`, which compares files on disk.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lastgood import Checkpoint, Lease, Request, Store, TaskInfo, Verification
+    from lastgood.catalog.values import StoredCheckpoint
+
+
+class PlacedCheckpoint(msgspec.Struct, frozen=True):
+    """A checkpoint and its place in the task. `checkpoint` is None once it was purged."""
+
+    id: str
+    owner: str
+    task_id: str
+    branch_id: str
+    sequence: int
+    version: int
+    deleted: bool
+    checkpoint: Checkpoint | None
+
+
+def find_place(store: Store, owner: str | None, checkpoint_id: str | None) -> PlacedCheckpoint | None:
+    """Return a checkpoint by its id, also a purged or a damaged one."""
+    stored = store.catalog.checkpoint(owner or store.user, checkpoint_id) if checkpoint_id else None
+    return None if stored is None else _placed(store, stored)
+
+
+def resolve_place(store: Store, owner: str | None, name: str, task_id: str) -> PlacedCheckpoint:
+    """Return a checkpoint by any name people use, also a purged or a damaged one. Raises NotFoundError."""
+    from lastgood.engine.names import resolve
+
+    found = find_place(store, owner, resolve(store.catalog, owner or store.user, name, task_id))
+    assert found is not None, "it was found by its name"
+    return found
+
+
+def place_at(store: Store, task: TaskInfo, sequence: int) -> PlacedCheckpoint | None:
+    """Return the checkpoint with a sequence number. Raises IntegrityError if its row is damaged."""
+    stored = store.catalog.checkpoint_at(task, sequence)
+    return None if stored is None else _placed(store, stored)
+
+
+def find_task(store: Store, owner: str | None, task_id: str) -> TaskInfo:
+    """Return the task that an id, or a branch's id, stands for. Raises NotFoundError."""
+    return store.line(task_id, owner or store.user).task
+
+
+def find_lease(store: Store, owner: str | None, branch_id: str | None) -> Lease | None:
+    """Return the lease on a branch, also one that ran out or whose holder is gone."""
+    return store.catalog.lease(owner or store.user, branch_id) if branch_id else None
+
+
+def list_requests(store: Store, owner: str | None, branch_id: str | None) -> list[Request]:
+    """Return what was asked of the work on a branch and is not done yet, oldest first."""
+    return store.catalog.open_requests(owner or store.user, branch_id or "")
+
+
+def count_deleted(store: Store) -> int:
+    """Count the checkpoints that are marked as deleted and not purged yet, whoever owns them."""
+    from lastgood.model.identity import now
+
+    return len(store.catalog.deleted_before(now()))
+
+
+def _placed(store: Store, stored: StoredCheckpoint) -> PlacedCheckpoint:
+    place, checkpoint = stored.placement, None if stored.data is None else store.wrap(stored)
+    about = (stored.id, stored.owner, stored.task_id, place.branch_id, place.sequence, place.version)
+    return PlacedCheckpoint(*about, stored.deleted, checkpoint)
+
+
+def place_of(checkpoint: Checkpoint) -> PlacedCheckpoint:
+    """Return the place of a checkpoint at hand; one that is spooled has none, and stands at 0."""
+    return PlacedCheckpoint(
+        checkpoint.id,
+        "",
+        checkpoint.task_id,
+        checkpoint.branch_id or "",
+        checkpoint.sequence or 0,
+        checkpoint.version or 0,
+        checkpoint.deleted,
+        checkpoint,
+    )
+
+
+def find_last_good(
+    store: Store,
+    task_id: str,
+    owner: str | None,
+    *,
+    verified: bool,
+    type: str | None,
+    on_refused: Callable[[Verification], None],
+) -> Checkpoint | None:
+    """Find as `Store.last_good` does; `on_refused` gets each that this process is not allowed to check."""
+    from lastgood.engine.recovery import find_last_good
+    from lastgood.model.identity import check_type
+
+    kind = None if type is None else check_type("checkpoint_type", type)
+    line = store.line(task_id, owner or store.user, active=True)
+    return find_last_good(store.filing, store.user, line, verified=verified, type=kind, on_refused=on_refused)
+
+
+def find_head_id(store: Store, owner: str | None, task_id: str) -> str | None:
+    """Return the id of the newest checkpoint of a task's active branch, or of the branch that was named."""
+    branch = store.line(task_id, owner or store.user, active=True).branch
+    return branch.head.id if branch and branch.head else None
+
+
+def list_page(
+    store: Store, owner: str | None, task_id: str, limit: int, type: str | None, before: int | None
+) -> list[Checkpoint]:
+    """List as `Store.list_checkpoints` does; while the store is away, those that are spooled."""
+    line = store.line(task_id, owner or store.user)
+    return [store.wrap(stored) for stored in store.catalog.checkpoints(line, before=before, limit=limit, type=type)]

@@ -1,0 +1,179 @@
+"""What restoring, undoing, switching and forking came to, or would come to, as every surface shows it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from lastgood.errors import CheckpointError
+from lastgood.views.checkpoint import CheckpointView, view_checkpoint
+from lastgood.views.document import View
+from lastgood.views.files import PathReasonView, changes_between, view_failed
+
+if TYPE_CHECKING:
+    from lastgood import BranchInfo, Checkpoint, FileChange, FilesPlan, Restored, Store, Task
+
+
+class RestoreView(View, frozen=True, kw_only=True):
+    """What a restore came to. `before`: the head that was left; `saved_first`: the same, if it was made for this.
+
+    `announced`: what was written and is run by tools without being asked.
+    """
+
+    checkpoint_id: str
+    new_checkpoint_id: str
+    branch_id: str
+    branch: str
+    before: str | None
+    saved_first: str | None
+    restored: list[str]
+    deleted: list[str]
+    failed: list[PathReasonView]
+    announced: list[str]
+    checkpoint: CheckpointView
+
+
+class PlanView(View, frozen=True, kw_only=True):
+    """What a restore would do: paths, bytes to write, and in how many places the state would change."""
+
+    checkpoint_id: str
+    dry_run: bool = True
+    added: Sequence[str] = ()
+    changed: Sequence[str] = ()
+    deleted: Sequence[str] = ()
+    announced: Sequence[str] = ()
+    size: int = 0
+    state_changes: int = 0
+
+
+class CopyView(View, frozen=True, kw_only=True):
+    """Files of a checkpoint that were copied into another folder."""
+
+    checkpoint_id: str
+    to: str
+    copied: list[str]
+
+
+class MoveView(View, frozen=True, kw_only=True):
+    """What an undo, a redo or a switch came to: the active branch, its head, and paths that are other than before."""
+
+    action: Literal["undone", "redone", "switched"]
+    branch_id: str | None
+    branch: str
+    head: CheckpointView
+    saved_first: str | None
+    restored: list[str]
+    deleted: list[str]
+    failed: list[PathReasonView]
+
+
+class ForkView(View, frozen=True, kw_only=True):
+    """A branch that was begun: where, and the checkpoint that it begins with."""
+
+    checkpoint_id: str | None
+    branch_id: str
+    branch: str
+    run_control_state: str
+    checkpoint: CheckpointView
+
+
+def view_restore(restored: Restored, branch: str, saved_first: Checkpoint | None) -> RestoreView:
+    """Return what a restore came to as JSON shows it."""
+    return RestoreView.of(
+        restored,
+        new_checkpoint_id=restored.checkpoint.id,
+        branch=branch,
+        before=restored.before.id if restored.before else None,
+        saved_first=saved_first.id if saved_first else None,
+        restored=list(restored.restored),
+        deleted=list(restored.deleted),
+        failed=view_failed(restored.failed),
+        announced=_announced(restored),
+        checkpoint=view_checkpoint(restored.checkpoint),
+    )
+
+
+def view_plan(plan: FilesPlan | None, checkpoint_id: str, state_changes: int) -> PlanView:
+    """Return what a restore would do as JSON shows it; without a plan no files are touched."""
+    if plan is None:
+        return PlanView(checkpoint_id=checkpoint_id, state_changes=state_changes)
+    from lastgood.engine.restore_files import in_the_way, shown
+    from lastgood.files.plan import Enter, PutFile
+
+    hidden = in_the_way(plan)
+    added: list[str] = []
+    changed: list[str] = []
+    for root, steps in plan.roots:
+        for step in steps.steps:
+            if isinstance(step, PutFile):
+                is_there = step.old is not None or step.path in hidden.get(root.name, ())
+                (changed if is_there else added).append(shown(root, step.path))
+            elif isinstance(step, Enter) and step.what in ("make", "alter"):
+                (added if step.what == "make" else changed).append(shown(root, step.path))
+    return PlanView(
+        checkpoint_id=checkpoint_id,
+        added=added,
+        changed=changed,
+        deleted=list(plan.deleted),
+        announced=list(plan.announced),
+        size=plan.size,
+        state_changes=state_changes,
+    )
+
+
+def view_fork(branch: BranchInfo, head: Checkpoint) -> ForkView:
+    """Return a branch that was begun as JSON shows it."""
+    return ForkView(
+        checkpoint_id=branch.origin_id,
+        branch_id=branch.id,
+        branch=branch.name,
+        run_control_state=branch.control_state,
+        checkpoint=view_checkpoint(head),
+    )
+
+
+def deleted_paths(changes: list[FileChange]) -> list[str]:
+    """Return what is not there any more under its old name."""
+    gone = [one.path if one.change == "deleted" else one.old_path for one in changes]
+    return [path for path in gone if path is not None]
+
+
+def newest_sequence(store: Store, task: Task) -> int:
+    """Return the sequence of the task's newest checkpoint; 0 for none."""
+    found = store.list_checkpoints(task.task_id, 1, owner=task.owner) if task.head else []
+    return (found[0].sequence or 0) if found else 0
+
+
+def find_saved_first(store: Store, task: Task, left: Checkpoint | None, head: Checkpoint) -> Checkpoint | None:
+    """Return the checkpoint that was made of the files as they were, if they were not those of `left`."""
+    if left is None:
+        return None
+    if head.branch_id == left.branch_id:
+        before = store.get_checkpoint(head.parent_id, owner=task.owner) if head.parent_id else None
+    else:
+        branches = store.branches(task.task_id, owner=task.owner)
+        newest = next((one.head for one in branches if one.id == left.branch_id), None)
+        before = store.get_checkpoint(newest.id, owner=task.owner) if newest else None
+    return before if before and before.type == "before_restore" and before.id != left.id else None
+
+
+def find_failed(store: Store, task: Task, action: str, head: Checkpoint, newest: int) -> list[tuple[str, str]]:
+    """Return what is not on disk as it should be: `head` was made because of that, and differs from what was wanted."""
+    if (head.sequence or 0) <= newest:
+        return []
+    try:
+        entry = store.history(task.task_id, kinds=[action], limit=1, owner=task.owner)[0]
+        wanted_id = entry.checkpoint_id or head.parent_id
+        wanted = store.get_checkpoint(wanted_id, owner=task.owner) if wanted_id else None
+    except (CheckpointError, IndexError):
+        return []
+    return [(one.path, "it could not be put back") for one in changes_between(store, wanted, head, task.owner)]
+
+
+def _announced(restored: Restored) -> list[str]:
+    """Return what was written and is run by tools that nobody named."""
+    from lastgood.files.plan import is_announced
+
+    named = any(root.name for root in restored.checkpoint.record.files or ())
+    return [path for path in restored.restored if is_announced(os.fsencode(path.partition(":")[2] if named else path))]

@@ -1,0 +1,132 @@
+"""The files on disk beside the checkpoints: which branch they are of, and what changed since. Puts nothing back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from lastgood.errors import CheckpointError
+from lastgood.views.document import View
+from lastgood.views.files import FileChangeView, PathReasonView, holds_whole_folders, view_changes, view_skipped
+
+if TYPE_CHECKING:
+    from lastgood import BranchInfo, Checkpoint, FileChange, Recovery, Skipped, Store
+    from lastgood.engine.workspace import Folders, Workspace
+    from lastgood.model.journal import Journal
+
+
+class FolderView(View, frozen=True, kw_only=True):
+    """A folder of the workspace, and the branch whose files lie there."""
+
+    name: str
+    path: str
+    branch_id: str | None
+    branch: str | None
+
+
+class InterruptedRestoreView(View, frozen=True, kw_only=True):
+    """A restore whose process is gone: what it led to, and what it left."""
+
+    checkpoint_id: str
+    before: str | None
+    pid: int
+
+
+class WorkspaceView(View, frozen=True, kw_only=True):
+    """The files on disk. `since`: the checkpoint they were compared with, or None; `problem`: why they were not."""
+
+    folders: list[FolderView]
+    since: str | None
+    changes: list[FileChangeView]
+    interrupted: list[InterruptedRestoreView]
+    skipped: list[PathReasonView]
+    problem: str | None
+
+
+class WorkspaceFound(msgspec.Struct, frozen=True):
+    """What was found on disk. `skipped`: what a save would leave out now; known when the disk was compared.
+
+    `is_elsewhere`: the files are those of a branch that is not the active one.
+    """
+
+    folders: Sequence[tuple[str, str, BranchInfo | None]] = ()
+    since: Checkpoint | None = None
+    changes: Sequence[FileChange] = ()
+    interrupted: Sequence[Journal] = ()
+    problem: str = ""
+    skipped: Sequence[Skipped] = ()
+    is_elsewhere: bool = False
+
+    def view(self) -> WorkspaceView:
+        """Return it as JSON shows it."""
+        return WorkspaceView(
+            folders=[
+                FolderView(
+                    name=name,
+                    path=path,
+                    branch_id=branch.id if branch else None,
+                    branch=branch.name if branch else None,
+                )
+                for name, path, branch in self.folders
+            ],
+            since=self.since.id if self.since else None,
+            changes=view_changes(self.changes),
+            interrupted=[
+                InterruptedRestoreView(checkpoint_id=one.chosen, before=one.before, pid=one.process.pid)
+                for one in self.interrupted
+            ],
+            skipped=view_skipped(self.skipped),
+            problem=self.problem or None,
+        )
+
+    def advice(self) -> list[str]:
+        """Return what a person could do, in sentences."""
+        if not self.is_elsewhere:
+            return []
+        return ["the files are those of another branch: `lastgood branch --switch` changes them, too"]
+
+
+def compare_workspace(store: Store, folders: Folders, found: Recovery) -> WorkspaceFound:
+    """Compare the files on disk with the newest checkpoint of the branch that they are of."""
+    from lastgood.engine.workspace import Workspace
+
+    try:
+        return _compare(store, Workspace(store.filing, folders), found)
+    except CheckpointError as error:
+        return WorkspaceFound(problem=str(error))
+
+
+def why_no_workspace(store: Store, folder: str) -> str | None:
+    """Return why a folder cannot be a workspace, as the home directory cannot."""
+    from lastgood.engine.workspace import Workspace
+    from lastgood.errors import InvalidError
+
+    try:
+        Workspace(store.filing, folder)
+    except InvalidError as error:
+        return str(error)
+    return None
+
+
+def _compare(store: Store, workspace: Workspace, found: Recovery) -> WorkspaceFound:
+    head, owner = found.head, found.owner
+    paths = {root.path for root in workspace.roots}
+    interrupted = [journal for journal in found.restores if paths.issuperset(journal.paths)]
+    bound = workspace.bound(owner, head.task_id) if head else [None] * len(workspace.roots)
+    names = {one.id: one for one in store.branches(found.task_id, owner=owner)} if head else {}
+    branches = [names.get(one or "") for one in bound]
+    places = [(root.name, root.path, branch) for root, branch in zip(workspace.roots, branches, strict=True)]
+    if head is None or not head.integrity_ok:
+        return WorkspaceFound(places, interrupted=interrupted)
+    other = next((one for one in branches if one and one.head and one.id != head.branch_id), None)
+    since = store.get_checkpoint(other.head.id, owner=owner) if other and other.head else head
+    if interrupted or since.record.files is None or not holds_whole_folders(since):
+        return WorkspaceFound(places, interrupted=interrupted, is_elsewhere=other is not None)
+    from lastgood.engine.difference import FilesDiff
+
+    present, blobs = workspace.capture(since), store.filing.blobs
+    changes = FilesDiff(since.record.files, present.roots, blobs.read_with(present.gathered)).changes
+    blobs.drop(present.gathered)
+    return WorkspaceFound(places, since, changes, skipped=present.skipped, is_elsewhere=other is not None)
