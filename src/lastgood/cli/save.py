@@ -17,6 +17,7 @@ from lastgood.cli.progress import counting
 from lastgood.errors import ConflictError, InvalidError
 from lastgood.views.checkpoint import view_checkpoint
 from lastgood.views.files import view_skipped
+from lastgood.views.records import engine_of
 
 if TYPE_CHECKING:
     from lastgood import Checkpoint, Task
@@ -76,7 +77,7 @@ def save(
                 from lastgood.engine.commit import KEPT
 
                 saved = task.append(KEPT, **fields)
-        large = saved.state_size > store.options.warn_state_bytes
+        large = saved.state_size > engine_of(store).options.warn_state_bytes
     view = {"checkpoint": view_checkpoint(saved), "skipped": view_skipped(saved.skipped)} if call.json else {}
     print_result(call, view, [_sentence(saved)])
     say_skipped(call, saved.skipped)

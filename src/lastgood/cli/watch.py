@@ -14,6 +14,7 @@ from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import counted, print_result, say
 from lastgood.cli.progress import counting
 from lastgood.errors import CheckpointError, InvalidError, UnavailableError
+from lastgood.views.workspace import open_workspace
 
 if TYPE_CHECKING:
     from lastgood import Store
@@ -29,7 +30,6 @@ def watch(call: Invocation, folder: str | None) -> None:
     Meanwhile saves, and whatever else captures files into this store, look only at what changed. They are right
     without, too: in doubt they look at everything.
     """
-    from lastgood.engine.workspace import Workspace
     from lastgood.files.watch_server import WatchServer
 
     folders = folder if folder is not None else call.folders()
@@ -39,7 +39,7 @@ def watch(call: Invocation, folder: str | None) -> None:
         raise InvalidError("a store in memory is this process's alone", hint="give --store a folder")
     with ExitStack() as stack:
         with call.open_to_work() as store:
-            workspace = Workspace(store.filing, folders)
+            workspace = open_workspace(store, folders)
             places = [(root, workspace.watch_address(root)) for root in workspace.roots]
             server = stack.enter_context(WatchServer(places, on_failure=lambda root: _say_given_up(call, root)))
             _read_once(call, store, workspace)

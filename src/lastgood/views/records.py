@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from lastgood.engine.load import find_line, wrap
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lastgood import Checkpoint, Lease, Request, Store, TaskInfo, Verification
     from lastgood.catalog.values import StoredCheckpoint
+    from lastgood.engine.engine import Engine
+
+
+def engine_of(store: Store) -> Engine:
+    """Return the engine below a store."""
+    return store._engine
 
 
 class PlacedCheckpoint(msgspec.Struct, frozen=True):
@@ -31,7 +39,7 @@ class PlacedCheckpoint(msgspec.Struct, frozen=True):
 
 def find_place(store: Store, owner: str | None, checkpoint_id: str | None) -> PlacedCheckpoint | None:
     """Return a checkpoint by its id, also a purged or a damaged one."""
-    stored = store.catalog.checkpoint(owner or store.user, checkpoint_id) if checkpoint_id else None
+    stored = store._engine.catalog.checkpoint(owner or store.user, checkpoint_id) if checkpoint_id else None
     return None if stored is None else _placed(store, stored)
 
 
@@ -39,41 +47,41 @@ def resolve_place(store: Store, owner: str | None, name: str, task_id: str) -> P
     """Return a checkpoint by any name people use, also a purged or a damaged one. Raises NotFoundError."""
     from lastgood.engine.names import resolve
 
-    found = find_place(store, owner, resolve(store.catalog, owner or store.user, name, task_id))
+    found = find_place(store, owner, resolve(store._engine.catalog, owner or store.user, name, task_id))
     assert found is not None, "it was found by its name"
     return found
 
 
 def place_at(store: Store, task: TaskInfo, sequence: int) -> PlacedCheckpoint | None:
     """Return the checkpoint with a sequence number. Raises IntegrityError if its row is damaged."""
-    stored = store.catalog.checkpoint_at(task, sequence)
+    stored = store._engine.catalog.checkpoint_at(task, sequence)
     return None if stored is None else _placed(store, stored)
 
 
 def find_task(store: Store, owner: str | None, task_id: str) -> TaskInfo:
     """Return the task that an id, or a branch's id, stands for. Raises NotFoundError."""
-    return store.line(task_id, owner or store.user).task
+    return find_line(store._engine.catalog, owner or store.user, task_id).task
 
 
 def find_lease(store: Store, owner: str | None, branch_id: str | None) -> Lease | None:
     """Return the lease on a branch, also one that ran out or whose holder is gone."""
-    return store.catalog.lease(owner or store.user, branch_id) if branch_id else None
+    return store._engine.catalog.lease(owner or store.user, branch_id) if branch_id else None
 
 
 def list_requests(store: Store, owner: str | None, branch_id: str | None) -> list[Request]:
     """Return what was asked of the work on a branch and is not done yet, oldest first."""
-    return store.catalog.open_requests(owner or store.user, branch_id or "")
+    return store._engine.catalog.open_requests(owner or store.user, branch_id or "")
 
 
 def count_deleted(store: Store) -> int:
     """Count the checkpoints that are marked as deleted and not purged yet, whoever owns them."""
     from lastgood.model.identity import now
 
-    return len(store.catalog.deleted_before(now()))
+    return len(store._engine.catalog.deleted_before(now()))
 
 
 def _placed(store: Store, stored: StoredCheckpoint) -> PlacedCheckpoint:
-    place, checkpoint = stored.placement, None if stored.data is None else store.wrap(stored)
+    place, checkpoint = stored.placement, None if stored.data is None else wrap(store._engine, stored)
     about = (stored.id, stored.owner, stored.task_id, place.branch_id, place.sequence, place.version)
     return PlacedCheckpoint(*about, stored.deleted, checkpoint)
 
@@ -106,13 +114,13 @@ def find_last_good(
     from lastgood.model.identity import check_type
 
     kind = None if type is None else check_type("checkpoint_type", type)
-    line = store.line(task_id, owner or store.user, active=True)
-    return find_last_good(store.filing, store.user, line, verified=verified, type=kind, on_refused=on_refused)
+    line = find_line(store._engine.catalog, owner or store.user, task_id, active=True)
+    return find_last_good(store._engine, store.user, line, verified=verified, type=kind, on_refused=on_refused)
 
 
 def find_head_id(store: Store, owner: str | None, task_id: str) -> str | None:
     """Return the id of the newest checkpoint of a task's active branch, or of the branch that was named."""
-    branch = store.line(task_id, owner or store.user, active=True).branch
+    branch = find_line(store._engine.catalog, owner or store.user, task_id, active=True).branch
     return branch.head.id if branch and branch.head else None
 
 
@@ -120,5 +128,8 @@ def list_page(
     store: Store, owner: str | None, task_id: str, limit: int, type: str | None, before: int | None
 ) -> list[Checkpoint]:
     """List as `Store.list_checkpoints` does; while the store is away, those that are spooled."""
-    line = store.line(task_id, owner or store.user)
-    return [store.wrap(stored) for stored in store.catalog.checkpoints(line, before=before, limit=limit, type=type)]
+    line = find_line(store._engine.catalog, owner or store.user, task_id)
+    return [
+        wrap(store._engine, stored)
+        for stored in store._engine.catalog.checkpoints(line, before=before, limit=limit, type=type)
+    ]

@@ -11,7 +11,7 @@ import msgspec
 from lastgood.model.identity import moment
 from lastgood.views.checkpoint import CheckpointView, view_checkpoint
 from lastgood.views.document import View
-from lastgood.views.records import find_task
+from lastgood.views.records import engine_of, find_task
 from lastgood.views.work import StepView, WorkView, view_step
 
 if TYPE_CHECKING:
@@ -105,9 +105,11 @@ def view_spool(figures: SpoolFigures) -> SpoolView:
 
 def list_spooled(store: Store) -> list[SpooledCheckpointView]:
     """Return the checkpoints that wait for the store, and those that were set aside."""
-    if store.spool is None:
+    from lastgood.spool.spool import Spool
+
+    if not isinstance(spool := engine_of(store).spool, Spool):
         return []
-    both = [*((each, None) for each in store.spool.file.pending()), *store.spool.file.aside()]
+    both = [*((each, None) for each in spool.file.pending()), *spool.file.aside()]
     return [SpooledCheckpointView.of(each, since=moment(each.at), reason=reason) for each, reason in both]
 
 

@@ -10,14 +10,21 @@ from lastgood.errors import CheckpointError
 from lastgood.local.process import is_alive
 from lastgood.model.identity import moment
 from lastgood.views.document import View, tagged
-from lastgood.views.records import find_lease, list_requests
+from lastgood.views.records import engine_of, find_lease, list_requests
 
 if TYPE_CHECKING:
-    from lastgood import Checkpoint, Lease, OpenStep, Progress, Request, RequestResult, Store, Task
+    from lastgood import Checkpoint, Lease, OpenStep, Request, RequestResult, Store
 
 ProcessState = Literal["running", "gone", "unknown"]
 PROCESS: dict[bool | None, ProcessState] = {True: "running", False: "gone", None: "unknown"}
 """Whether a process is there; of another host's it cannot be said here."""
+
+BY_OTHERS = frozenset(
+    ("paused", "resumed", "stopped", "cancelled", "guided", "edited", "answered", "rounds_added", "restored", "manual")
+)
+"""Types of checkpoints that others make of work: they may say nothing of its progress."""
+MOST_PASSED = 50
+"""So many of them are passed over."""
 
 
 class RequestView(View, frozen=True, kw_only=True):
@@ -112,13 +119,12 @@ def view_work(store: Store, task_id: str, owner: str | None, head: Checkpoint) -
     """Read how the work stands on the branch of `head`."""
     lease = find_lease(store, owner, head.branch_id)
     waits = head.integrity_ok and head.control_state == "waiting_for_input"
-    is_begun = head.integrity_ok and head.control_state != "idle"
     return WorkView(
         run_control_state=head.control_state if head.integrity_ok else "unknown",
         worker=None if lease is None else _view_worker(lease),
         question=tagged(store.task(task_id, owner=owner).control.question) if waits else None,
         requests=[view_request(one) for one in list_requests(store, owner, head.branch_id)],
-        progress=_view_progress(store.task(task_id, owner=owner)) if is_begun else None,
+        progress=_find_progress(store, owner, head),
     )
 
 
@@ -177,21 +183,43 @@ def _view_worker(lease: Lease) -> WorkerView:
     )
 
 
-def _view_progress(task: Task) -> ProgressView | None:
+def _find_progress(store: Store, owner: str | None, head: Checkpoint) -> ProgressView | None:
     """None: there is no pipeline, or it is done, or its record cannot be read."""
-    try:
-        progress: Progress | None = task.progress()
-    except CheckpointError:
+    checkpoint = head
+    for _ in range(MOST_PASSED):
+        if checkpoint.integrity_ok and "progress" in checkpoint.metadata:
+            return _view_progress(checkpoint.metadata["progress"])
+        if not checkpoint.integrity_ok or checkpoint.type not in BY_OTHERS or checkpoint.parent_id is None:
+            return None
+        try:
+            checkpoint = store.get_checkpoint(checkpoint.parent_id, owner=owner)
+        except CheckpointError:
+            return None
+    return None
+
+
+def _view_progress(record: Any) -> ProgressView | None:
+    if not isinstance(record, dict) or record.get("finished") is not None:
         return None
-    if progress is None:
+    completed, rest = record.get("completed", []), record.get("plan", [])
+    if not (isinstance(completed, list) and isinstance(rest, list)):
         return None
-    return ProgressView.of(progress, stages=list(progress.plan), completed=len(progress.completed))
+    names = [str(name) for name in (*completed, *rest)]
+    return ProgressView(
+        pipeline=str(record.get("pipeline", "")),
+        stages=names,
+        completed=len(completed),
+        next=names[len(completed)] if rest else None,
+        attempts=record.get("attempts", 0),
+        round=record.get("round", 1),
+        rounds=record.get("rounds", 1),
+    )
 
 
 def take_lease(store: Store, owner: str, lease: Lease) -> None:
     """Take the lease on a branch away from its holder, and release it."""
     from lastgood.work.lease import HeldLease, name_executor
 
-    hold = HeldLease(store._engine, store.user, owner, name_executor(), 1.0)
+    hold = HeldLease(engine_of(store), store.user, owner, name_executor(), 1.0)
     hold.acquire(lease.branch_id, over=lease.token)
     hold.release()

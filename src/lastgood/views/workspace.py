@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from lastgood.errors import CheckpointError
+from lastgood.errors import CheckpointError, InvalidError
 from lastgood.views.document import View
 from lastgood.views.files import FileChangeView, PathReasonView, holds_whole_folders, view_changes, view_skipped
+from lastgood.views.records import engine_of
 
 if TYPE_CHECKING:
     from lastgood import BranchInfo, Checkpoint, FileChange, Recovery, Skipped, Store
@@ -90,21 +91,23 @@ class WorkspaceFound(msgspec.Struct, frozen=True):
 
 def compare_workspace(store: Store, folders: Folders, found: Recovery) -> WorkspaceFound:
     """Compare the files on disk with the newest checkpoint of the branch that they are of."""
-    from lastgood.engine.workspace import Workspace
-
     try:
-        return _compare(store, Workspace(store.filing, folders), found)
+        return _compare(store, open_workspace(store, folders), found)
     except CheckpointError as error:
         return WorkspaceFound(problem=str(error))
 
 
+def open_workspace(store: Store, folders: Folders) -> Workspace:
+    """Open folders to read them. Changes nothing, and finishes no restore."""
+    from lastgood.engine.workspace import Workspace
+
+    return Workspace(engine_of(store), folders)
+
+
 def why_no_workspace(store: Store, folder: str) -> str | None:
     """Return why a folder cannot be a workspace, as the home directory cannot."""
-    from lastgood.engine.workspace import Workspace
-    from lastgood.errors import InvalidError
-
     try:
-        Workspace(store.filing, folder)
+        open_workspace(store, folder)
     except InvalidError as error:
         return str(error)
     return None
@@ -126,7 +129,7 @@ def _compare(store: Store, workspace: Workspace, found: Recovery) -> WorkspaceFo
         return WorkspaceFound(places, interrupted=interrupted, is_elsewhere=other is not None)
     from lastgood.engine.difference import FilesDiff
 
-    present, blobs = workspace.capture(since), store.filing.blobs
+    present, blobs = workspace.capture(since), engine_of(store).blobs
     changes = FilesDiff(since.record.files, present.roots, blobs.read_with(present.gathered)).changes
     blobs.drop(present.gathered)
     return WorkspaceFound(places, since, changes, skipped=present.skipped, is_elsewhere=other is not None)
