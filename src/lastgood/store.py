@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -19,7 +19,7 @@ from lastgood.engine.engine import Engine, acting
 from lastgood.engine.lease import retry_without_dead_lease
 from lastgood.engine.load import find_line, find_stored, load_checkpoint, wrap, wrap_intact
 from lastgood.engine.options import Options
-from lastgood.errors import CheckpointError, DiskFullError, InvalidError, UnavailableError
+from lastgood.errors import CheckpointError, DiskFullError, FormatError, IntegrityError, InvalidError, UnavailableError
 from lastgood.local.location import Location, locate, make_folder, options_for
 from lastgood.model.checkpoint import Attestation, Head
 from lastgood.model.identity import check_flag, check_name, check_number, check_tag, check_text, check_type
@@ -102,6 +102,23 @@ def open_catalog(location: Location) -> Catalog:
         return SQLiteCatalog(location.catalog)
 
 
+def check_at(target: str | os.PathLike[str] | None, **how: Any) -> CheckReport:
+    """Check a store as `Store.check` does; if its database cannot be opened, its packs alone."""
+    from lastgood.objects.local import LocalObjects
+    from lastgood.objects.verified import VerifiedObjects
+    from lastgood.upkeep.check import check_packs_alone, check_store
+
+    location = find_location(target)
+    folder = location.objects
+    try:
+        with closing(open_catalog(location)) as catalog:
+            return check_store(catalog, None if folder is None else VerifiedObjects(LocalObjects(folder)), **how)
+    except (IntegrityError, FormatError) as error:
+        if folder is None:
+            raise
+        return check_packs_alone(LocalObjects(folder), str(error), **how)
+
+
 @contextmanager
 def _worded_errors() -> Iterator[None]:
     """Translate what the file system says when a store is opened."""
@@ -138,7 +155,7 @@ class Store:
         self._engine = engine
         self.user = user
         if engine.options.collect == "auto" and engine.catalog.durable:
-            engine.housekeeper = Housekeeping(self)
+            engine.housekeeper = Housekeeping(engine, user)
 
     # --- tasks ---------------------------------------------------------------------------------------------
 
@@ -474,7 +491,7 @@ class Store:
         """
         from lastgood.upkeep.collect import collect
 
-        return collect(self, grace=grace, dry_run=dry_run, progress=progress)
+        return collect(self._engine, self.user, grace=grace, dry_run=dry_run, progress=progress)
 
     def limit(self, max_bytes: int, *, dry_run: bool = False, progress: Collecting | None = None) -> Limited:
         """Bring the store below `max_bytes` on disk: garbage goes first, then deleted checkpoints, then the oldest.
@@ -485,7 +502,7 @@ class Store:
         """
         from lastgood.upkeep.limit import limit
 
-        return limit(self, max_bytes, dry_run=dry_run, progress=progress)
+        return limit(self._engine, self.user, max_bytes, dry_run=dry_run, progress=progress)
 
     def check(
         self,
@@ -521,7 +538,7 @@ class Store:
         """
         from lastgood.upkeep.repair import repair_store
 
-        return repair_store(self, accept_loss=accept_loss, dry_run=dry_run, progress=progress)
+        return repair_store(self._engine, self.user, accept_loss=accept_loss, dry_run=dry_run, progress=progress)
 
     def spool_figures(self) -> SpoolFigures:
         """What waits for the store, because it could not take it."""

@@ -16,7 +16,7 @@ from lastgood import CheckReport
 from lastgood.codec.pack import PackWriter, pack_name, read_index
 from lastgood.model.digest import digest as digest_of
 from lastgood.model.digest import to_text
-from lastgood.upkeep.check import check_at
+from lastgood.store import check_at
 
 
 @pytest.fixture(scope="module")

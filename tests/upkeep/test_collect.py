@@ -404,12 +404,12 @@ def test_only_one_collects_at_a_time(tmp_path: Path, where: str) -> None:
         seen = []
 
         def collect_beside(phase: str, done: int, of: int) -> None:
-            seen.append(collect.collect(store, grace=0, wait=False).was_busy)
+            seen.append(collect.collect(store.filing, store.user, grace=0, wait=False).was_busy)
 
         store.collect(grace=0, progress=collect_beside)
         assert seen
         assert all(seen)
-        assert not collect.collect(store, grace=0, wait=False).was_busy
+        assert not collect.collect(store.filing, store.user, grace=0, wait=False).was_busy
 
 
 def test_a_run_that_failed_leaves_the_way_free(store: lastgood.Store) -> None:
@@ -420,7 +420,7 @@ def test_a_run_that_failed_leaves_the_way_free(store: lastgood.Store) -> None:
 
     with pytest.raises(RuntimeError):
         store.collect(progress=fail)
-    assert not collect.collect(store, wait=False).was_busy
+    assert not collect.collect(store.filing, store.user, wait=False).was_busy
 
 
 # --- strays ----------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import lastgood
+from lastgood.cli.background import start_apart
 from lastgood.engine import save
 from lastgood.errors import InvalidError
 from lastgood.upkeep import housekeeping
@@ -226,7 +227,7 @@ def test_a_command_leaves_the_work_to_a_process_of_its_own(tmp_path: Path, monke
         size = store.size()
     with lastgood.open(tmp_path / "store", max_bytes=size // 2) as store:
         assert store.housekeeping is not None
-        store.housekeeping.start = housekeeping.start_apart
+        store.housekeeping.start = start_apart
         store.housekeeping.note(256, 0)
         assert store.size() <= size // 2
         assert store.check(read_data=True).ok

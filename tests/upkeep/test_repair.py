@@ -477,13 +477,13 @@ def test_what_was_saved_anew_while_it_was_looked_for_is_not_given_up(store: Path
         found = examine(opened.catalog, opened.filing.objects, "data", None, None)
         pack = pack_file(store)
         aside = pack.rename(store / "aside")
-        quarantine = Quarantine(opened.catalog.file)
-        search = BlobSearch(opened, found, quarantine)
+        quarantine = Quarantine(opened.filing.location)
+        search = BlobSearch(opened.filing, found, quarantine)
         search.run()
         assert len(search.lost()) == 119
         aside.rename(pack)
         opened.task("new", workspace=sound / "work").save({"n": 1})
-        repairing._change(opened, search, quarantine)
+        repairing._change(opened.catalog, opened.user, search, quarantine)
         assert opened.check(read_data=True).ok
 
 

@@ -177,10 +177,10 @@ def _named_folders(given: tuple[str, ...]) -> str | dict[str, str]:
 
 def open_quietly(target: str | Path | None, user: str | None = None, **options: Any) -> Store:
     """Open a store without the warning about interrupted steps: `lastgood status` lists them."""
+    from lastgood.cli.background import start_apart
     from lastgood.engine.options import Options
     from lastgood.local.location import options_for
     from lastgood.store import Store, open_engine, user_or_default
-    from lastgood.upkeep.housekeeping import start_apart
 
     acting, settings = user_or_default(user), Options(**{**options_for(target), **options})
     store = Store(open_engine(target, settings), acting)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lastgood.catalog.contract import Catalog
 from lastgood.catalog.upkeep import STORE, Audit, BlobRow, PackRow
 from lastgood.catalog.values import FILES
 from lastgood.codec.pack import PackEntry
-from lastgood.errors import FormatError, IntegrityError, InvalidError
+from lastgood.errors import InvalidError
 from lastgood.upkeep.affected import attribute, attribute_without_catalog
 from lastgood.upkeep.check_catalog import check_derived, check_lineage
 from lastgood.upkeep.check_content import (
@@ -67,27 +65,7 @@ def report(
     )
 
 
-def check_at(target: str | os.PathLike[str] | None, **how: Any) -> CheckReport:
-    """Check a store as `check_store` does; if its database cannot be opened, its packs alone."""
-    from lastgood.local.location import locate, objects_beside
-    from lastgood.objects.local import LocalObjects
-    from lastgood.objects.verified import VerifiedObjects
-    from lastgood.store import find_location, open_catalog
-
-    try:
-        location = find_location(target)
-        with closing(open_catalog(location)) as catalog:
-            folder = location.objects
-            objects = None if folder is None else VerifiedObjects(LocalObjects(folder))
-            return check_store(catalog, objects, **how)
-    except (IntegrityError, FormatError) as error:
-        file = locate(target).catalog
-        if file is None:
-            raise
-        return _check_packs_alone(LocalObjects(objects_beside(file)), str(error), **how)
-
-
-def _check_packs_alone(
+def check_packs_alone(
     objects: ObjectStore,
     problem: str,
     *,
@@ -96,6 +74,7 @@ def _check_packs_alone(
     seed: int | None = None,
     progress: Progress | None = None,
 ) -> CheckReport:
+    """Check the packs of a store whose database cannot be opened; `problem` says why."""
     depth, pick, seed = _how_deep(read_data, sample, seed)
     counts, inventory = CheckCounts(), Inventory()
     listed = enumerate(objects.list("packs/"), 1)

@@ -17,21 +17,19 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
 from lastgood.catalog.values import AnnouncedPack, IndexedBlob, SlicedBlob
 from lastgood.codec.pack import ENTRY_SIZE, FRAME_SIZE
+from lastgood.engine.engine import Engine, acting
 from lastgood.errors import BusyError, IntegrityError, InvalidError, LostCommitsError, UnavailableError
 from lastgood.local.location import make_private
 from lastgood.local.process import is_alive, this_process
 from lastgood.model.identity import now
 from lastgood.upkeep.reach import NeededBlobs
 from lastgood.upkeep.repack import repack
-
-if TYPE_CHECKING:
-    from lastgood.store import Store
 
 T = TypeVar("T")
 
@@ -69,7 +67,8 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def collect(
-    store: Store,
+    engine: Engine,
+    user: str,
     *,
     grace: float = GRACE_SECONDS,
     keep_deleted: float | None = None,
@@ -83,19 +82,28 @@ def collect(
     kept = grace if keep_deleted is None else keep_deleted
     for name, seconds in (("grace", grace), ("keep_deleted", kept)):
         _check_seconds(name, seconds)
-    with _alone(store, wait=wait) as is_alone:
+    with _alone(engine, wait=wait) as is_alone:
         if not is_alone:
             return Collected(was_busy=True)
         periods = int(grace * 1_000_000), int(kept * 1_000_000)
-        return _Run(store, periods, waste, dry_run, progress or _tell_nobody).run()
+        return _Run(engine, user, periods, waste, dry_run, progress or _tell_nobody).run()
 
 
 class _Run:
-    def __init__(self, store: Store, periods: tuple[int, int], waste: float, dry_run: bool, progress: Progress) -> None:
-        self._store = store
-        self._catalog = store.catalog
-        self._files = store.filing.blobs
-        self._objects = store.filing.objects
+    def __init__(
+        self,
+        engine: Engine,
+        user: str,
+        periods: tuple[int, int],
+        waste: float,
+        dry_run: bool,
+        progress: Progress,
+    ) -> None:
+        self._engine = engine
+        self._user = user
+        self._catalog = engine.catalog
+        self._files = engine.blobs
+        self._objects = engine.objects
         self._grace, self._keep_deleted = periods
         self._waste = waste
         self._dry_run = dry_run
@@ -137,7 +145,7 @@ class _Run:
 
     def _purge(self, doomed: Sequence[tuple[str, str]], limit: int) -> None:
         for some in _chunks(doomed):
-            purged = self._catalog.purge_all(some, self._store.actor(), deleted_before=limit)
+            purged = self._catalog.purge_all(some, acting(self._user), deleted_before=limit)
             self._note(purged=self._found.purged + len(purged))
             self._progress("purge", self._found.purged, len(doomed))
 
@@ -226,7 +234,7 @@ class _Run:
         }
         if any(blob.condemned is not None for blobs in lying.values() for blob in blobs):
             lying = {name: blobs for name, blobs in lying.items() if not _is_waiting(blobs, packs[name], self._waste)}
-        for done, (emptied, size) in enumerate(repack(self._store, lying), 1):
+        for done, (emptied, size) in enumerate(repack(self._engine, lying), 1):
             self._remove_packs(emptied, packs)
             self._note(packs_rewritten=self._found.packs_rewritten + len(emptied), freed=self._found.freed - size)
             self._progress("repack", done, len(lying))
@@ -319,9 +327,9 @@ def _tell_nobody(phase: Phase, done: int, of: int) -> None: ...
 
 
 @contextmanager
-def _alone(store: Store, *, wait: bool) -> Iterator[bool]:
+def _alone(engine: Engine, *, wait: bool) -> Iterator[bool]:
     """Whether nobody else collects this store, for as long as the block runs."""
-    folder = store.filing.folder()
+    folder = engine.folder()
     try:
         make_private(folder)
         descriptor = os.open(folder / "collect.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

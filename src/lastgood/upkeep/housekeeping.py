@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from lastgood.engine.engine import HOUSEKEEPING_INTERVAL
+from lastgood.engine.engine import HOUSEKEEPING_INTERVAL, Engine
 from lastgood.errors import CheckpointError
-
-if TYPE_CHECKING:
-    from lastgood.store import Store
 
 MANY_BYTES = 64 << 20
 GROWTH = 1.5
@@ -26,12 +20,13 @@ class Housekeeping:
     """Of one store in one process. Collects when the store is half as large again as it was after the last time, and
     brings it below its limit when it has one. What goes wrong is an alert, and nobody waits for it."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, engine: Engine, user: str) -> None:
+        self._engine = engine
+        self._user = user
         self._new_bytes = 0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self.start: Callable[[Store], None] = lambda _: self._start()
+        self.start: Callable[[Engine, str], None] = lambda engine, user: self._start()
         """How what is to be done is begun."""
 
     def note(self, sequence: int, new_bytes: int) -> None:
@@ -39,7 +34,7 @@ class Housekeeping:
         self._new_bytes += new_bytes
         if sequence % HOUSEKEEPING_INTERVAL == 0 or self._new_bytes >= MANY_BYTES:
             self._new_bytes = 0
-            self.start(self._store)
+            self.start(self._engine, self._user)
 
     def _start(self) -> None:
         if self._thread is None or not self._thread.is_alive():
@@ -58,22 +53,22 @@ class Housekeeping:
         from lastgood.upkeep.collect import collect
         from lastgood.upkeep.limit import limit
 
-        store = self._store
+        engine = self._engine
         try:
-            size, most = store.size(), store.options.max_bytes
-            store.alarms.check_size(size)
+            size, most = engine.size(), engine.options.max_bytes
+            engine.alerts.check_size(size)
             if most is not None and size > most:
-                limit(store, most, wait=False, progress=self._go_on)
+                limit(engine, self._user, most, wait=False, progress=self._go_on)
             elif size > max(LEAST_BYTES, GROWTH * self._last_size()):
-                collect(store, wait=False, progress=self._go_on)
+                collect(engine, self._user, wait=False, progress=self._go_on)
             else:
                 return
-            self._remember(store.size())
+            self._remember(engine.size())
         except _Stopped:
             return
         except CheckpointError as error:
             if not self._stop.is_set():
-                store.alert(f"the store could not be collected: {error}", error=error, code="collect_failed")
+                engine.alert(f"the store could not be collected: {error}", error=error, code="collect_failed")
 
     def _go_on(self, phase: str, done: int, of: int) -> None:
         if self._stop.is_set():
@@ -91,36 +86,7 @@ class Housekeeping:
             self._note().write_text(str(size))
 
     def _note(self) -> Path:
-        return self._store.filing.folder() / "collected"
-
-
-def start_apart(store: Store) -> None:
-    """In a process of its own, which goes on when this one has ended."""
-    import subprocess
-
-    options = store.options
-    said = [str(store.catalog.file), store.user, "" if options.max_bytes is None else str(options.max_bytes)]
-    code = "from lastgood.upkeep.housekeeping import work_apart; work_apart()"
-    nothing = subprocess.DEVNULL
-    with suppress(OSError):  # the next one tries again
-        subprocess.Popen(  # noqa: S603
-            [sys.executable, "-P", "-c", code, *said],
-            stdin=nothing,
-            stdout=nothing,
-            stderr=nothing,
-            start_new_session=True,
-            cwd="/",
-        )
-
-
-def work_apart() -> None:
-    """In that process."""
-    from lastgood.store import open_store
-
-    file, user, max_bytes = sys.argv[1:]
-    os.nice(10)
-    with open_store(file, user=user, max_bytes=int(max_bytes) if max_bytes else None) as store:
-        Housekeeping(store).work()
+        return self._engine.folder() / "collected"
 
 
 class _Stopped(Exception):  # noqa: N818

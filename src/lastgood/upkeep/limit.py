@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from lastgood.catalog.contract import Catalog
 from lastgood.catalog.values import MAX_PAGE, HistoryRange
+from lastgood.engine.engine import Engine, acting
 from lastgood.local.process import this_process
 from lastgood.model.identity import check_number, moment
 from lastgood.upkeep.collect import GRACE_SECONDS, Progress, collect
 from lastgood.upkeep.reach import CheckpointNode, read_graph
-
-if TYPE_CHECKING:
-    from lastgood.store import Store
 
 ROUNDS = 6
 WASTE = 0.02
@@ -51,39 +49,45 @@ class Limited(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def limit(
-    store: Store, max_bytes: int, *, dry_run: bool = False, wait: bool = True, progress: Progress | None = None
+    engine: Engine,
+    user: str,
+    max_bytes: int,
+    *,
+    dry_run: bool = False,
+    wait: bool = True,
+    progress: Progress | None = None,
 ) -> Limited:
     """As `Store.limit`. Without `wait` nothing is done when someone else is collecting."""
     check_number("max_bytes", max_bytes)
-    before = size = store.size()
+    before = size = engine.size()
     if dry_run:
-        tidied = _tidied(store, size)
-        plan = _plan(store, tidied - max_bytes)
+        tidied = _tidied(engine, size)
+        plan = _plan(engine, tidied - max_bytes)
         size = max(0, tidied - plan.garbage - sum(each.frees for each in plan.evicted))
         return _tell(max_bytes, before, size, plan.evicted, plan.kept, dry_run=True)
     gone: list[Evicted] = []
     kept = 0
     for _ in range(ROUNDS):  # what becomes free on disk is known only afterwards
-        found = collect(store, grace=0, keep_deleted=GRACE_SECONDS, waste=WASTE, wait=wait, progress=progress)
-        size = store.size()
-        tidied = _tidied(store, size)
+        found = collect(engine, user, grace=0, keep_deleted=GRACE_SECONDS, waste=WASTE, wait=wait, progress=progress)
+        size = engine.size()
+        tidied = _tidied(engine, size)
         if found.was_busy or tidied <= max_bytes:
             break
-        plan = _plan(store, tidied - max_bytes)
-        evicted = _purge(store, plan.evicted)
+        plan = _plan(engine, tidied - max_bytes)
+        evicted = _purge(engine.catalog, user, plan.evicted)
         gone, kept = gone + evicted, plan.kept
         if not evicted:
             break
     result = _tell(max_bytes, before, size, gone, kept, dry_run=False)
     if not result.met:
         told = f"the store takes {result.after:,} bytes, more than the {max_bytes:,} allowed: {result.reason}"
-        store.alert(told, code="quota_exceeded")
+        engine.alert(told, code="quota_exceeded")
     return result
 
 
-def _tidied(store: Store, size: int) -> int:
+def _tidied(engine: Engine, size: int) -> int:
     """What the store needs. What the disk would not give back yet is no reason to let a checkpoint go."""
-    return size - store.catalog.size() + store.catalog.used_bytes()
+    return size - engine.catalog.size() + engine.catalog.used_bytes()
 
 
 class _Plan(NamedTuple):
@@ -94,10 +98,10 @@ class _Plan(NamedTuple):
     kept: int
 
 
-def _plan(store: Store, too_much: int) -> _Plan:
+def _plan(engine: Engine, too_much: int) -> _Plan:
     """Which ones go so that so many bytes become free. Deleted ones are the first, then the oldest."""
-    found = read_graph(store.catalog, store.filing.blobs)
-    spared = _protected(store.catalog)
+    found = read_graph(engine.catalog, engine.blobs)
+    spared = _protected(engine.catalog)
     protected = [one for one in found.checkpoints if one.stored.id in spared or one.created_at is None]
     others = [one for one in found.checkpoints if not (one.stored.id in spared or one.created_at is None)]
     others.sort(key=lambda one: (not one.stored.deleted, one.created_at or 0))
@@ -134,12 +138,12 @@ def _protected(catalog: Catalog) -> set[str]:
     return spared
 
 
-def _purge(store: Store, evicted: list[Evicted]) -> list[Evicted]:
+def _purge(catalog: Catalog, user: str, evicted: list[Evicted]) -> list[Evicted]:
     """Those that could be: one that was tagged meanwhile, or became a head, stays."""
     gone: set[str] = set()
     for start in range(0, len(evicted), 100):
         some = [(each.owner, each.id) for each in evicted[start : start + 100]]
-        gone.update(store.catalog.purge_all(some, store.actor(), spare_tagged=True))
+        gone.update(catalog.purge_all(some, acting(user), spare_tagged=True))
     return [each for each in evicted if each.id in gone]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lastgood.engine.draft import discard, disk_error
 from lastgood.errors import CheckpointError, UnavailableError
-from lastgood.local.location import make_folder, quarantine_beside
+from lastgood.local.location import Location, make_folder
 from lastgood.model.identity import new_id
 from lastgood.objects.contract import ObjectStore
 
@@ -20,9 +20,9 @@ CHUNK = 8 << 20
 class Quarantine:
     """Of one repair: a folder of its own, made when something comes into it."""
 
-    def __init__(self, catalog: Path | None) -> None:
-        self._catalog = catalog
-        self._folder = None if catalog is None else quarantine_beside(catalog) / new_id()
+    def __init__(self, location: Location) -> None:
+        self._catalog = location.catalog
+        self._folder = None if location.quarantine is None else location.quarantine / new_id()
         self._has_catalog = False
 
     @property
@@ -83,11 +83,10 @@ class Quarantine:
         return folder
 
 
-def kept_packs(catalog: Path | None) -> Iterator[ObjectStore]:
+def kept_packs(folder: Path | None) -> Iterator[ObjectStore]:
     """What earlier repairs have kept: whole blobs in it are as good as any."""
     from lastgood.objects.local import LocalObjects
 
-    folder = None if catalog is None else quarantine_beside(catalog)
     if folder is not None and folder.is_dir():
         yield from (LocalObjects(each) for each in sorted(folder.iterdir()) if each.is_dir())
 

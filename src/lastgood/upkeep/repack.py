@@ -7,24 +7,22 @@ is found where its row says.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from lastgood.catalog.values import IndexedBlob
 from lastgood.codec.compress import decompress
 from lastgood.codec.pack import HEAD_SIZE
 from lastgood.engine.blobs import PACK_BYTES
 from lastgood.engine.draft import PackDraft
+from lastgood.engine.engine import Engine
 from lastgood.errors import IntegrityError
 from lastgood.model.digest import digest
-
-if TYPE_CHECKING:
-    from lastgood.store import Store
+from lastgood.objects.contract import ObjectStore
 
 AT_ONCE = 200
 WINDOW = 4 << 20
 
 
-def repack(store: Store, packs: Mapping[str, Sequence[IndexedBlob]]) -> Iterator[tuple[list[str], int]]:
+def repack(engine: Engine, packs: Mapping[str, Sequence[IndexedBlob]]) -> Iterator[tuple[list[str], int]]:
     """Rewrite packs, given by name with the blobs that lie in them; the names of some that nothing lies in any more,
     and the size of the new one, each time that one is done.
 
@@ -35,27 +33,27 @@ def repack(store: Store, packs: Mapping[str, Sequence[IndexedBlob]]) -> Iterator
     for name, blobs in packs.items():
         needed = sum(HEAD_SIZE + blob.length for blob in blobs)
         if group and size + needed > PACK_BYTES:
-            yield _rewrite(store, group)
+            yield _rewrite(engine, group)
             group, size = {}, 0
         group[name] = blobs
         size += needed
     if group:
-        yield _rewrite(store, group)
+        yield _rewrite(engine, group)
 
 
-def _rewrite(store: Store, group: Mapping[str, Sequence[IndexedBlob]]) -> tuple[list[str], int]:
-    objects = store.filing.objects
+def _rewrite(engine: Engine, group: Mapping[str, Sequence[IndexedBlob]]) -> tuple[list[str], int]:
+    objects = engine.objects
     assert objects is not None
     draft = PackDraft(objects.draft())
     emptied: list[str] = []
     try:
         for name, blobs in group.items():
             try:
-                for blob, stored in _read(store, name, blobs):
+                for blob, stored in _read(objects, name, blobs):
                     draft.copy(blob.digest, blob.size, blob.encoding, stored)
             except (IntegrityError, LookupError):
                 told = f"the pack {name} is damaged and was not rewritten; `lastgood check` tells more"
-                store.alert(told, code="pack_damaged")
+                engine.alert(told, code="pack_damaged")
             else:
                 emptied.append(name)
         new = draft.finish()
@@ -65,19 +63,17 @@ def _rewrite(store: Store, group: Mapping[str, Sequence[IndexedBlob]]) -> tuple[
     if not emptied:
         draft.discard()
         return [], 0
-    store.filing.blobs.adopt(new.name, draft.path)
+    engine.blobs.adopt(new.name, draft.path)
     places = {entry.digest: entry for entry in new.entries}
     for name in emptied:
         moving = [places[blob.digest] for blob in group[name]]
         for start in range(0, len(moving), AT_ONCE):
-            store.catalog.move_blobs(new._replace(entries=moving[start : start + AT_ONCE]), name)
+            engine.catalog.move_blobs(new._replace(entries=moving[start : start + AT_ONCE]), name)
     return emptied, new.size
 
 
-def _read(store: Store, name: str, blobs: Sequence[IndexedBlob]) -> Iterator[tuple[IndexedBlob, bytes]]:
+def _read(objects: ObjectStore, name: str, blobs: Sequence[IndexedBlob]) -> Iterator[tuple[IndexedBlob, bytes]]:
     """Each blob as it is stored, checked; neighbours are read at once."""
-    objects = store.filing.objects
-    assert objects is not None
     run: list[IndexedBlob] = []
     for blob in sorted(blobs, key=lambda blob: blob.position or 0):
         if run and _end(blob) - _start(run[0]) > WINDOW:

@@ -7,14 +7,16 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lastgood.catalog.contract import Catalog
 from lastgood.catalog.upkeep import STORE, Audit, Corrections, NameFix, Tombstone
+from lastgood.engine.engine import Engine, acting
 from lastgood.errors import LostCommitsError, UnavailableError
-from lastgood.local.location import objects_beside
+from lastgood.local.location import Location
 from lastgood.model.checkpoint import Placement
 from lastgood.model.digest import SIZE, to_text
+from lastgood.observe.log import log_action
 from lastgood.upkeep.check import Examination, check_store, examine, report
 from lastgood.upkeep.check_catalog import (
     lost_moves,
@@ -30,18 +32,20 @@ from lastgood.upkeep.report import CheckCounts, CheckReport, Finding, Mended, Re
 from lastgood.upkeep.salvage import BROKEN, BlobSearch
 from lastgood.upkeep.snapshot import CatalogSnapshot, Derived, KnownCheckpoint, derive, read_snapshot
 
-if TYPE_CHECKING:
-    from lastgood.store import Store
-
 UNKNOWN = bytes(SIZE)
 _DERIVED = frozenset(("database", "counter", "derived", "key", "tag", "move", "workspace", "step", "journal"))
 
 
 def repair_store(
-    store: Store, *, accept_loss: bool = False, dry_run: bool = False, progress: Progress | None = None
+    engine: Engine,
+    user: str,
+    *,
+    accept_loss: bool = False,
+    dry_run: bool = False,
+    progress: Progress | None = None,
 ) -> RepairReport:
     """See `Store.repair`."""
-    catalog, objects = store.catalog, store.filing.objects
+    catalog, objects = engine.catalog, engine.objects
     found = examine(catalog, objects, "data", None, progress)
     before = report(catalog, objects, found, "data")
     if found.lost and not accept_loss and not dry_run:
@@ -50,10 +54,10 @@ def repair_store(
             hint="bring it back from a copy, or say that they may be given up: accept_loss=True, --accept-loss",
             lost=found.lost,
         )
-    _require_objects(catalog, found)
+    _require_objects(engine.location, found)
     if dry_run:
-        return _foretell(store, found, before, accept_loss)
-    quarantine, accepted = Quarantine(catalog.file), 0
+        return _foretell(engine, found, before, accept_loss)
+    quarantine, accepted = Quarantine(engine.location), 0
     if found.lost:  # first of all: until then nothing else can be written
         with catalog.queue():
             quarantine.copy_catalog()
@@ -66,9 +70,9 @@ def repair_store(
     sources: dict[Key, str] = {}
     # What a directory held comes to light when it is back: so once more, as long as something is found.
     while True:
-        search = BlobSearch(store, found, quarantine)
+        search = BlobSearch(engine, found, quarantine)
         search.run()
-        _change(store, search, quarantine)
+        _change(catalog, user, search, quarantine)
         for name in _emptied(catalog, search.broken):
             quarantine.take(objects, name)
         if search.sources.keys() <= sources.keys():
@@ -76,7 +80,7 @@ def repair_store(
         sources |= search.sources
         found = examine(catalog, objects, "structure", None, None)
     after = check_store(catalog, objects)
-    _mark(store, after)
+    _mark(catalog, user, after)
     return RepairReport(
         dry_run=False,
         accepted=accepted,
@@ -87,11 +91,11 @@ def repair_store(
     )
 
 
-def _require_objects(catalog: Catalog, found: Examination) -> None:
+def _require_objects(location: Location, found: Examination) -> None:
     """A folder that is not mounted is no reason to give up what is in it."""
-    if not found.inventory.packs or catalog.file is None:
+    objects = location.objects
+    if not found.inventory.packs or objects is None:
         return
-    objects = objects_beside(catalog.file)
     packs = objects / "packs"
     if not objects.is_dir() or (os.path.lexists(packs) and not packs.is_dir()):
         raise UnavailableError(
@@ -100,9 +104,9 @@ def _require_objects(catalog: Catalog, found: Examination) -> None:
         )
 
 
-def _foretell(store: Store, found: Examination, before: CheckReport, accept_loss: bool) -> RepairReport:
+def _foretell(engine: Engine, found: Examination, before: CheckReport, accept_loss: bool) -> RepairReport:
     """What a repair would do, as far as it can be told without doing it."""
-    search, snapshot = BlobSearch(store, found, None), found.snapshot
+    search, snapshot = BlobSearch(engine, found, None), found.snapshot
     search.run()
     lost = {to_text(digest) for _, digest in search.lost()}
     certain = {("record", known.row.id) for known in snapshot.checkpoints.values() if known.damage and known.record}
@@ -128,9 +132,8 @@ def _foretell(store: Store, found: Examination, before: CheckReport, accept_loss
     )
 
 
-def _change(store: Store, search: BlobSearch, quarantine: Quarantine) -> None:
+def _change(catalog: Catalog, user: str, search: BlobSearch, quarantine: Quarantine) -> None:
     """Everybody else waits: what books follow from must not change meanwhile."""
-    catalog = store.catalog
     with catalog.queue():
         with catalog.audit() as audit:
             snapshot, content = _read_snapshot(audit), search.plan(audit)
@@ -139,13 +142,13 @@ def _change(store: Store, search: BlobSearch, quarantine: Quarantine) -> None:
         if not (stones.is_empty() and books.is_empty()):
             quarantine.copy_catalog()
         if not stones.is_empty():  # with them the books can be told
-            catalog.mend(stones, store.actor())
+            catalog.mend(stones, acting(user))
             with catalog.audit() as audit:
                 snapshot = _read_snapshot(audit)
             books = Corrections(**plan_corrections(snapshot, derive(snapshot)), **content)
         if not books.is_empty():
-            catalog.mend(books, store.actor())
-        store.log("repair", "")
+            catalog.mend(books, acting(user))
+        log_action(user, "repair", "")
 
 
 def _emptied(catalog: Catalog, packs: Sequence[str]) -> list[str]:
@@ -176,14 +179,14 @@ def _told(sources: Mapping[Key, str], findings: Iterable[Finding]) -> Iterator[M
         yield Mended(finding.code, finding.name, f"{finding.sentence}: {how}")
 
 
-def _mark(store: Store, after: CheckReport) -> None:
+def _mark(catalog: Catalog, user: str, after: CheckReport) -> None:
     """A checkpoint that has lost something is not verified any more, whatever was recorded."""
     for finding in after.findings:
         for use in finding.uses:
-            stored = None if use.id is None else store.catalog.checkpoint(use.owner, use.id)
+            stored = None if use.id is None else catalog.checkpoint(use.owner, use.id)
             if stored is not None and stored.verified and not stored.deleted:
                 data = {"verified": False, "problems": [finding.sentence]}
-                store.catalog.attest(stored.owner, [stored.id], "verification", data, store.actor())
+                catalog.attest(stored.owner, [stored.id], "verification", data, acting(user))
 
 
 # --- what is written into the catalog ------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lastgood.catalog.upkeep import Audit, SliceRow
 from lastgood.catalog.values import FILES, Blob, NewPack, PackedBlob
@@ -13,6 +13,7 @@ from lastgood.codec.compress import compress
 from lastgood.codec.pack import PackEntry, read_index, rebuild_index, unpack
 from lastgood.engine.blob_reader import BlobReader
 from lastgood.engine.draft import PackDraft
+from lastgood.engine.engine import Engine
 from lastgood.errors import CheckpointError
 from lastgood.local.process import this_process
 from lastgood.model.digest import digest
@@ -20,9 +21,6 @@ from lastgood.objects.contract import ObjectStore
 from lastgood.upkeep.check import Examination
 from lastgood.upkeep.inventory import Inventory, Key
 from lastgood.upkeep.quarantine import Quarantine, kept_packs
-
-if TYPE_CHECKING:
-    from lastgood.store import Store
 
 Take = Callable[[Key, bytes, str], None]
 """Called with a blob that was found, its bytes, and where."""
@@ -35,8 +33,8 @@ _UNMENDABLE = frozenset(("tree",))
 class BlobSearch:
     """What is damaged, and what of it was found again, where. Without a `quarantine` nothing is written."""
 
-    def __init__(self, store: Store, found: Examination, quarantine: Quarantine | None) -> None:
-        self._store = store
+    def __init__(self, engine: Engine, found: Examination, quarantine: Quarantine | None) -> None:
+        self._engine = engine
         self._quarantine = quarantine
         self._shelf = found.inventory
         self._ledger = found.snapshot
@@ -62,7 +60,7 @@ class BlobSearch:
             raise
 
     def _look_everywhere(self) -> None:
-        objects = self._store.filing.objects
+        objects = self._engine.objects
         if objects is not None:
             files = {digest for partition, digest in self.wanted if partition == FILES}
             for name, size, entries in find_in_packs(objects, files, set(self.broken)):
@@ -70,18 +68,18 @@ class BlobSearch:
                 self.sources |= {(FILES, entry.blob_id): f"the pack {name}" for entry in entries}
             for name in self.broken:
                 self._salvage(objects, name)
-            for kept in kept_packs(self._store.catalog.file) if self.lost() else ():
+            for kept in kept_packs(self._engine.location.quarantine) if self.lost() else ():
                 for listed in kept.list("packs/"):
                     self._salvage(kept, listed.name)
-        with self._store.catalog.audit() as audit:
+        with self._engine.catalog.audit() as audit:
             find_in_catalog(audit, self._shelf, self.lost(), self._take)
         left = {digest for partition, digest in self.lost() if partition == FILES}
         for path in self._folders() if left else ():
-            find_in_folder(path, [str(own) for own in self._store.filing.own_paths()], left, self._take)
+            find_in_folder(path, [str(own) for own in self._engine.own_paths()], left, self._take)
             left -= {digest for partition, digest in self.sources if partition == FILES}
         if self._draft is not None and objects is not None:
             pack = self._draft.finish()
-            self._store.filing.blobs.adopt(pack.name, self._draft.path)
+            self._engine.blobs.adopt(pack.name, self._draft.path)
             self._packs.append(pack)
 
     def plan(self, audit: Audit) -> dict[str, Any]:
@@ -122,7 +120,7 @@ class BlobSearch:
         if key in self.sources:
             return
         self.sources[key] = where
-        objects = self._store.filing.objects
+        objects = self._engine.objects
         if objects is not None and key[0] == FILES:
             if self._quarantine is not None:
                 self._draft = self._draft or PackDraft(objects.draft())
