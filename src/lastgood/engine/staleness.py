@@ -124,9 +124,9 @@ def take_stamp(folders: Sequence[str]) -> int:
     """Return a stamp (ctime) that no change made so far exceeds, and every change made from now on does.
 
     It is found with a file that is written there and never seen, in the first of the folders, which are on the same
-    file system, that can be written to. Before
-    Linux 6.13 files are stamped in ticks of up to 10 ms: it takes until the next one, so that a change right after it
-    does not pass for one before. Where nothing can be written, the clock is asked, and the rest of a tick is in doubt.
+    file system, that can be written to. Before Linux 6.13 files are stamped in ticks of up to 10 ms: it takes until the
+    next one, so that a change right after it does not pass for one before. Where nothing can be written, the clock is
+    asked, and the rest of a tick is in doubt.
     """
     for folder in folders:
         with suppress(OSError), _unseen_file(folder) as descriptor:
