@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from lastgood.upkeep.report import CheckReport, Finding, RepairReport
     from lastgood.upkeep.usage import CheckpointUsage, TaskUsage, Usage
     from lastgood.work.autosave import Autosave
+    from lastgood.work.clock import StageTimeout
     from lastgood.work.context import StageContext
     from lastgood.work.control import Control, RequestResult
     from lastgood.work.inbox import Stopped
@@ -71,7 +72,6 @@ if TYPE_CHECKING:
     from lastgood.work.run import Outcome
     from lastgood.work.session import Session, before_risky, current_session
     from lastgood.work.stage import Backoff, Stage, stage
-    from lastgood.work.timeout import StageTimeout
 
 __all__ = [
     "Alert",
@@ -175,7 +175,7 @@ _HOMES = {
     "Session": "lastgood.work.session",
     "Stage": "lastgood.work.stage",
     "StageContext": "lastgood.work.context",
-    "StageTimeout": "lastgood.work.timeout",
+    "StageTimeout": "lastgood.work.clock",
     "Stopped": "lastgood.work.inbox",
     "before_risky": "lastgood.work.session",
     "current_session": "lastgood.work.session",

@@ -14,8 +14,7 @@ import pytest
 
 import lastgood
 from lastgood import Evidence, EvidenceType, Pipeline, StageContext, StageError, StageTimeout, Store, stage
-from lastgood.work.clock import Clock
-from lastgood.work.timeout import TimeLimit
+from lastgood.work.clock import Clock, TimeLimit
 
 Ctx = StageContext
 

@@ -59,6 +59,15 @@ def restore(
             )
 
 
+def bring_files(handle: Handle) -> None:
+    """Restore the head's files into the workspace, where it is not known to have this branch's."""
+    head, workspace = handle.head, handle.workspace
+    if workspace is not None and head is not None and head.record.files is not None:
+        bound = workspace.bound(handle.owner, handle.task_id)
+        if any(branch != handle.branch_id for branch in bound):
+            restore(handle, head, "files", verify=False, message="brought along")
+
+
 def roll_back(handle: Handle, chosen: Checkpoint) -> Restored:
     """Restore the state for a one-shot caller: evidence is demanded, and the head may be any."""
     return _restore_state(handle, chosen, "rollback", NOT_GIVEN, verify=True, message="")

@@ -13,8 +13,8 @@ from lastgood.engine.restore import restore
 from lastgood.engine.save import advance, make_draft
 from lastgood.engine.step import ERROR_CHARACTERS, Step, in_words
 from lastgood.errors import CheckpointError, InvalidError, LeaseError, StageError
+from lastgood.work.clock import TimeLimit
 from lastgood.work.context import Made, StageContext
-from lastgood.work.timeout import TimeLimit
 from lastgood.work.tracker import Tracker, WorkMoved
 
 if TYPE_CHECKING:

@@ -1,16 +1,27 @@
-"""Time as a session sees it, which tests can replace, and the thread that calls jobs at certain times."""
+"""Time: the clock of sessions, which tests can replace, jobs at regular intervals, and the time limit of a stage.
+
+No thread is interrupted when the time of a stage is up: what is awaited is cancelled, commands of `ctx.run` are killed,
+and every other piece of work learns of it at its next call of the context, or when it has ended.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
 from lastgood.observe.log import log_error
+
+if TYPE_CHECKING:
+    import asyncio
 
 POLL_SECONDS = 0.2
 """How often work that is paused or waits looks for requests."""
 CLOSE_SECONDS = 10.0
+KILL_SECONDS = 0.05
+"""So often a command is killed that runs on when the time is up: it may have been just about to start."""
 
 
 class Clock:
@@ -68,3 +79,140 @@ class Scheduler:
                 job()
             except Exception as error:
                 log_error(f"what a session does by itself has failed: {error}", task_id=None)
+
+
+class StageTimeout(BaseException):
+    """Raised by the calls of a stage's context when the stage's time is up. Not an Exception, so that code which goes
+    on after errors does not go on after this."""
+
+
+class TimeLimit:
+    """The time of one attempt, from now on. An attempt that takes longer ends with a TimeoutError; None: no limit.
+
+    Time in which the stage waits for people does not count: `suspended`, in any thread or task of the stage.
+    """
+
+    def __init__(self, seconds: float | None, clock: Clock, on_expiry: Callable[[], None]) -> None:
+        """`on_expiry` kills the commands that the stage is running; it may be called more than once."""
+        self.clock = clock
+        self._seconds = seconds
+        self._on_expiry = on_expiry
+        self._lock = threading.Lock()
+        self._left = float("inf") if seconds is None else seconds
+        self._counted = clock.now()
+        self._suspensions = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timeout: asyncio.Timeout | None = None
+
+    def call(self, work: Callable[[], Any]) -> Any:
+        """Return what `work` gives, called in this thread."""
+        try:
+            result = work()
+        except StageTimeout:
+            if not self.is_over():  # raised by the context of a stage around this one
+                raise
+        self._require_time()
+        return result
+
+    async def wait_for(self, awaitable: Awaitable[Any]) -> Any:
+        """Return what `awaitable` gives; it is cancelled when the time is up."""
+        if self._seconds is None:
+            return await awaitable
+        import asyncio
+
+        timeout = asyncio.timeout(None)
+        try:
+            async with timeout:
+                self._attach(timeout, asyncio.get_running_loop())
+                result = await awaitable
+        except (TimeoutError, StageTimeout) as error:
+            if not (timeout.expired() if isinstance(error, TimeoutError) else self.is_over()):
+                raise
+        finally:
+            self._attach(None, None)
+            if timeout.expired():
+                self._left = 0.0
+        self._require_time()  # also when what was awaited has swallowed its cancellation
+        return result
+
+    def left(self) -> float:
+        """Return the seconds that are left, 0 or less when the time is up."""
+        with self._lock:
+            return 0.0 if self._timeout is not None and self._timeout.expired() else self._count()
+
+    def is_over(self) -> bool:
+        return self.left() <= 0
+
+    def check(self) -> None:
+        """Raise StageTimeout if the time is up."""
+        if self.is_over():
+            raise StageTimeout
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Kill the commands that run inside when the time is up; then raise StageTimeout."""
+        if self._seconds is None:
+            yield
+            return
+        self.check()
+        ended = threading.Event()
+        threading.Thread(target=self._watch, args=(ended,), name="lastgood timeout", daemon=True).start()
+        try:
+            yield
+        except Exception:
+            self.check()
+            raise
+        finally:
+            ended.set()
+        self.check()
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Let no time pass inside; from any thread, and also while others are inside. Raises StageTimeout when there
+        is none left."""
+        self.check()
+        with self._lock:
+            self._count()
+            self._suspensions += 1
+            self._reschedule()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._suspensions -= 1
+                self._counted = self.clock.now()
+                self._reschedule()
+
+    def _count(self) -> float:
+        """Count the time that has passed, and return the seconds that are left. Under the lock."""
+        if not self._suspensions:
+            now = self.clock.now()
+            self._left -= now - self._counted
+            self._counted = now
+        return self._left
+
+    def _attach(self, timeout: asyncio.Timeout | None, loop: asyncio.AbstractEventLoop | None) -> None:
+        with self._lock:
+            self._timeout, self._loop = timeout, loop
+            self._reschedule()
+
+    def _reschedule(self) -> None:
+        """Set when what is awaited is cancelled. The loop does that, in the order in which threads ask it to."""
+        if (loop := self._loop) is not None and (timeout := self._timeout) is not None:
+            when = None if self._suspensions else loop.time() + self._count()
+            loop.call_soon_threadsafe(_set_timeout, timeout, when)
+
+    def _watch(self, ended: threading.Event) -> None:
+        while not self.clock.wait(ended, max(KILL_SECONDS, self.left())):
+            if self.is_over():
+                self._on_expiry()
+
+    def _require_time(self) -> None:
+        if self.is_over():
+            self._on_expiry()
+            raise TimeoutError(f"it took longer than {self._seconds:g} seconds")
+
+
+def _set_timeout(timeout: asyncio.Timeout, when: float | None) -> None:
+    with suppress(RuntimeError):  # it has ended meanwhile, or its time is up
+        timeout.reschedule(when)

@@ -21,9 +21,9 @@ from lastgood.work.requests import next_version
 if TYPE_CHECKING:
     from lastgood.engine.step import Step
     from lastgood.work.autosave import Risky
+    from lastgood.work.clock import TimeLimit
     from lastgood.work.progress import Progress
     from lastgood.work.session import Session
-    from lastgood.work.timeout import TimeLimit
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from lastgood.catalog.values import FulfilledRequest
-from lastgood.engine.restore import restore
+from lastgood.engine.restore import bring_files
 from lastgood.errors import (
     CheckpointError,
     ConflictError,
@@ -259,7 +259,7 @@ class Session:
             raise ControlError(
                 f"this work is {state}", hint=f"{how}, or begin the session with restart=True", state=state
             )
-        _bring_files(self._handle)
+        bring_files(self._handle)
         if self._load is not None:
             self._load(head.state)
         if state in ("idle", "stopped", "failed", "completed"):
@@ -384,15 +384,6 @@ class Session:
             self._handle.alert(f"{said} unsaved", code="session")
         elif self._saver.save_at_any_moment("interrupted"):
             self._handle.alert(said, code="session")
-
-
-def _bring_files(handle: Handle) -> None:
-    """Restore the head's files into the workspace, where it is not known to have this branch's."""
-    head, workspace = handle.head, handle.workspace
-    if workspace is not None and head is not None and head.record.files is not None:
-        bound = workspace.bound(handle.owner, handle.task_id)
-        if any(branch != handle.branch_id for branch in bound):
-            restore(handle, head, "files", verify=False, message="brought along")
 
 
 def current_session() -> Session:
