@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.outages import open_store
 
 import lastgood
 from lastgood import Pipeline, StageContext, StageError, stage
@@ -51,7 +52,7 @@ def test_a_stage_that_began_while_the_store_was_away_may_end_when_it_is_back(tmp
         elsewhere.rename(place)
         assert store.replay().stored == 1
 
-    with lastgood.open(place, user="tester", spool=tmp_path / "spool") as store:
+    with open_store(place, spool=tmp_path / "spool") as store:
         outcome = Pipeline([first, second]).run(store.task("work"))
         assert (outcome.state, outcome.checkpoint.status) == ({"second": 1}, "stored")
         assert store.open_steps("work") == []
