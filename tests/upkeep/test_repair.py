@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.support.damage import CATALOG, ask, copy, fill, flip, pack_file, tamper
+from tests.support.outages import open_store
 
 import lastgood
 from lastgood import IntegrityError, LostCommitsError, RepairReport, UnavailableError
@@ -525,7 +526,7 @@ def test_what_cannot_come_to_the_packs_is_told_as_that(tmp_path: Path, put: Call
     """Not that a name was chosen badly: nobody has chosen one. So it is spooled, too."""
     work, packs = tmp_path / "work", tmp_path / "store" / "objects" / "packs"
     work.mkdir()
-    with lastgood.open(tmp_path / "store", spool=tmp_path / "spool") as store:
+    with open_store(tmp_path / "store", spool=tmp_path / "spool") as store:
         task = store.task("work", workspace=work)
         task.save({})
         packs.parent.mkdir(exist_ok=True)
