@@ -248,7 +248,7 @@ class Store:
         """The newest on the active branch whose last recorded verification held."""
         kind = None if checkpoint_type is None else check_type("checkpoint_type", checkpoint_type)
         line = find_line(self._engine.catalog, self._owner(owner), task_id, active=True)
-        row = self._engine.catalog.last_verified(line, kind)
+        row = next(iter(self._engine.catalog.checkpoints(line, limit=1, type=kind, verified=True)), None)
         return None if row is None else wrap(self._engine, row)
 
     def last_good(
@@ -369,7 +369,7 @@ class Store:
         """
         owner = self._owner(owner)
         task_id = find_stored(self._engine.catalog, self._owner(owner), checkpoint_id).task_id
-        self._engine.catalog.purge(owner, checkpoint_id, acting(self.user))
+        self._engine.catalog.purge([(owner, checkpoint_id)], acting(self.user), all_or_none=True)
         self._engine.cache.drop(owner, checkpoint_id)
         self._engine.meter.count("deletes", {"what": "purged"})
         log_action(self.user, "purge", task_id)
@@ -379,7 +379,7 @@ class Store:
         from lastgood.upkeep.limit import select_old
 
         owner = self._owner(owner)
-        with self._engine.catalog.queue():
+        with self._engine.catalog.exclusive():
             old = select_old(self._engine.catalog, find_line(self._engine.catalog, owner, task_id), keep_count)
             self._attest(old, "deleted", {"by": "retention"}, owner)
         self._engine.meter.count("deletes", {"what": "checkpoint"}, len(old))

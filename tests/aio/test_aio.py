@@ -68,7 +68,7 @@ def writers_held_back(folder: Path) -> Iterator[Callable[[], None]]:
     taken, released = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with lastgood.open(folder, user="else") as store, store.catalog.queue():
+        with lastgood.open(folder, user="else") as store, store.catalog.exclusive():
             taken.set()
             released.wait(30)
 

@@ -268,7 +268,7 @@ def test_parent_and_forked_child_append_at_the_same_time(store: lastgood.Store) 
 def test_a_fork_inside_a_writers_turn_does_not_share_the_turn(store: lastgood.Store) -> None:
     """The lock of a parent that is in the middle of writing is not the child's, and is not lost by its end."""
     store.task("t").save({"n": 0})
-    with store.catalog.queue():
+    with store.catalog.exclusive():
         reader, writer = os.pipe()
 
         def work() -> None:

@@ -544,7 +544,7 @@ def test_deleting_a_task_takes_its_branches_moves_and_open_steps(task: Task, sto
     task.step("edit").begin()
     assert store.delete_task("t") == 4
     assert store.open_steps() == []
-    assert store.catalog.store_events()[-1].kind == "task_deleted"
+    assert store.catalog.events(None)[-1].kind == "task_deleted"
     fresh = store.task("t")
     fresh.save({"n": 0})
     with pytest.raises(ConflictError, match="nothing to undo"):

@@ -101,7 +101,7 @@ def _conflict(task: lastgood.Task) -> None:
 
 
 def _append_twice(store: lastgood.Store, task: lastgood.Task) -> None:
-    with store.catalog.queue():
+    with store.catalog.exclusive():
         for _ in range(2):
             task.append({"n": 2})
 

@@ -46,7 +46,7 @@ def _examine(sandbox: CrowdSandbox, store: lastgood.Store, accounts: Mapping[str
         yield from _look_at_visible(store, info, everybody)
     yield from _check(store, "afterwards")
     store.collect(grace=0)
-    usage, flights = store.usage(), store.catalog.flights()
+    usage, flights = store.usage(), store.catalog.announced()
     if usage.unreferenced_bytes or usage.stray_bytes or usage.unreadable or flights:
         yield f"the next collection leaves something behind: {usage.unreferenced_bytes=} {usage.stray_bytes=} {flights}"
     yield from _check(store, "after one more collection")

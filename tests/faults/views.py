@@ -80,7 +80,7 @@ class Telling:
         return {
             "tasks": dict(sorted(tasks.items())),
             "steps": [(step.task_id, step.type, is_alive(step.process) is False) for step in store.open_steps()],
-            "log": [event.kind for event in store.catalog.store_events(limit=MANY)],
+            "log": [event.kind for event in store.catalog.events(None, limit=MANY)],
             "disk": dict(read_folder(self._work)),
         }
 

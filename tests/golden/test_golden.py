@@ -234,8 +234,8 @@ def test_steps_that_were_open_are_committed_by_the_code_of_today(golden: Golden)
 
 def test_who_worked_and_what_was_wanted_is_known(golden: Golden) -> None:
     store = golden.open()
-    found = {id_: store.catalog.request("golden", id_) for id_ in golden.expected.requests}
-    assert {id_: request and request.status for id_, request in found.items()} == golden.expected.requests
+    found = {id_: store.catalog.requests("golden", id=id_) for id_ in golden.expected.requests}
+    assert {id_: request.status for id_, (request,) in found.items()} == golden.expected.requests
     if not found:
         return
     control = store.task("steered").control

@@ -190,7 +190,7 @@ class World:
         """Nothing is left that nobody needs."""
         usage = self.stores[OWNERS[0]].usage()
         assert (usage.unreferenced_bytes, usage.stray_bytes, usage.unreadable) == (0, 0, 0)
-        assert self.stores[OWNERS[0]].catalog.flights() == []
+        assert self.stores[OWNERS[0]].catalog.announced() == []
 
     def read(self, owner: str, checkpoint_id: str) -> Holding:
         return read_holding(self.stores[owner], owner, checkpoint_id)

@@ -449,13 +449,13 @@ def test_the_pack_of_a_killed_save_is_swept_and_that_of_a_living_one_is_not(
         (pack,) = packs_of(tmp_path / "store")
         assert store.collect(grace=0).strays == 0
         assert packs_of(tmp_path / "store") == [pack]
-        assert [flight.process.pid for flight in store.catalog.flights()] == [child.pid]
+        assert [flight.process.pid for flight in store.catalog.announced()] == [child.pid]
         child.kill()
     size = store.size()
     found = store.collect(grace=0)
     assert (found.strays, found.freed) == (1, size - store.size())
     assert packs_of(tmp_path / "store") == []
-    assert store.catalog.flights() == []
+    assert store.catalog.announced() == []
 
 
 def test_a_pack_is_nobodys_garbage_from_the_moment_that_it_is_there(
@@ -477,7 +477,7 @@ def test_a_pack_is_nobodys_garbage_from_the_moment_that_it_is_there(
     assert strays == [0]
 
 
-@pytest.mark.parametrize("reading", ["flights", "packs"])
+@pytest.mark.parametrize("reading", ["announced", "packs"])
 def test_a_pack_that_comes_while_strays_are_looked_for_is_none(
     store: lastgood.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reading: str
 ) -> None:
@@ -555,7 +555,7 @@ def test_looking_at_a_large_drift_leaves_nothing_behind(store: lastgood.Store, t
     assert packs_of(tmp_path / "store") == committed
     assert len(task.plan(first).restored) == 90
     assert packs_of(tmp_path / "store") == committed
-    assert store.catalog.flights() == []
+    assert store.catalog.announced() == []
     assert store.collect(grace=0) == lastgood.Collected()
 
 
@@ -567,7 +567,7 @@ def test_a_save_that_fails_leaves_a_pack_that_is_swept(
     monkeypatch.setattr(store.catalog, "commit", _fail)
     with pytest.raises(lastgood.UnavailableError):
         task.save({}, on_failure="raise")
-    assert store.catalog.flights() == []
+    assert store.catalog.announced() == []
     assert len(packs_of(tmp_path / "store")) == store.collect(grace=0).strays == 1
     assert packs_of(tmp_path / "store") == []
 
@@ -639,7 +639,7 @@ def test_what_was_captured_for_a_restore_that_is_refused_is_swept(store: lastgoo
     for refused in (task.undo, lambda: task.restore(first.id), lambda: task.switch("main")):
         with pytest.raises(lastgood.ConflictError):
             refused()
-    assert store.catalog.flights() == []
+    assert store.catalog.announced() == []
     store.collect(grace=0)
     assert packs_of(tmp_path / "store") == []
 
@@ -653,7 +653,7 @@ def test_what_was_captured_for_a_save_that_had_been_made_is_swept(store: lastgoo
     store.task("t").save({"other": 1})
     before = packs_of(tmp_path / "store")
     assert store.task("t", workspace=tmp_path / "work").save({}, key="k").id == first.id
-    assert store.catalog.flights() == []
+    assert store.catalog.announced() == []
     store.collect(grace=0)
     assert packs_of(tmp_path / "store") == before
     assert is_whole(store, first, contents)

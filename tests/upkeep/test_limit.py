@@ -125,7 +125,7 @@ def test_deleted_checkpoints_are_the_first_to_go(store: lastgood.Store, tmp_path
     made = work.save(30)
     for each in made[20:25]:
         store.delete_checkpoint(each.id)
-    done = store.limit(int(store.catalog.used_bytes() + 0.95 * (store.size() - store.catalog.size())))
+    done = store.limit(int(store.catalog.disk_use().used + 0.95 * (store.size() - store.catalog.disk_use().size)))
     assert done.met
     assert {each.id for each in done.checkpoints} <= {each.id for each in made[20:25]}
     assert {each.id for each in made[:20]} <= {*remaining(work)}

@@ -126,7 +126,7 @@ def test_a_repair_stands_in_the_stores_own_log(store: Path) -> None:
     tamper(store, "DELETE FROM tags")
     repair(store)
     with lastgood.open(store, user="ada") as opened:
-        assert [event.kind for event in opened.catalog.store_events()][-1] == "repaired"
+        assert [event.kind for event in opened.catalog.events(None)][-1] == "repaired"
 
 
 # --- content that is still somewhere ------------------------------------------------------------------------------

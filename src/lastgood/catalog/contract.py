@@ -8,18 +8,19 @@ another owner's), ConflictError when the head is elsewhere, IntegrityError for d
 the backend cannot; after any of them nothing has changed.
 
 Sequence numbers and event numbers come from the task's counters inside the transaction. They are dense,
-monotonic, and the only cursors.
+monotonic, and the only cursors. Times are the catalog's own, the same for all that share it.
+
+What a backend may leave out is in catalog/upkeep.py.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from lastgood.catalog.upkeep import Audit, Corrections
+from lastgood.catalog.upkeep import Upkeep
 from lastgood.catalog.values import (
     MAX_PAGE,
     Actor,
@@ -47,89 +48,140 @@ from lastgood.model.step import OpenStep, Process
 from lastgood.model.task import BranchInfo, Event, EventKind, TaskInfo
 
 
-class Catalog(ABC):
-    """See the module's docstring for what holds for all methods."""
-
-    durable: bool
-    """What was acknowledged survives kill -9 and power loss."""
-
-    shared: bool
-    """Several hosts may use it at once."""
-
-    file: Path | None
-    """The SQLite file that it is, if it is one."""
-
-    @abstractmethod
-    def info(self) -> StoreInfo: ...
+class Records(Protocol):
+    """Checkpoints, their content, and the log."""
 
     @abstractmethod
     def commit(self, commit: Commit, actor: Actor) -> Committed:
         """Store the checkpoint, move the head, count, and log it.
 
-        The branch's head must be the record's parent, else ConflictError carrying the present head. With
-        `only_if_active` its branch must be the task's active one. The first commit of a task creates it. A key
-        or an id that is already stored is found before the head is looked at: with the same content the
-        stored one is returned as `repeated` and nothing changes, with other content it is a ConflictError.
+        The branch's head must be the record's parent, else ConflictError carrying the present head; with `append` it
+        becomes the parent. With `only_if_active` its branch must be the task's active one. The first commit of a task
+        creates it. A key or an id that is already stored is found before the head is looked at: with the same content
+        the stored one is returned as `repeated` and nothing changes, with other content it is a ConflictError.
         A step that is not open any more is a ConflictError, too, and so is a folder whose files are those of another
         branch. Content of files that is relied on and gone is an IntegrityError with their digests as `blobs`; so is a
         pack that is neither known nor announced any more, or a `base` that was purged, with none.
 
-        LeaseError when someone else works on the branch: without `lease` while the lease there is live, with one
+        LeaseError when another process works on the branch: without `lease` while the lease there is live, with one
         unless it is that very lease, run out or not. ControlError when work in the branch's control state cannot
-        become what the record says. ConflictError when a request that it meets is not open any more.
+        become what the record says. ConflictError when a request that it fulfils is not open any more.
         """
-
-    def require_ready(self) -> None:
-        """Raises UnavailableError when a commit would fail, or wait long, as far as that can be told without one."""
-        self.info()
-
-    @abstractmethod
-    def queue(self) -> AbstractContextManager[object]:
-        """Hold back other writers while inside, where the backend can, so that what is read stays true."""
-
-    @abstractmethod
-    def task(self, owner: str, task_id: str) -> TaskInfo | None: ...
-
-    @abstractmethod
-    def position(self, owner: str, id: str) -> Position | None:
-        """Of a task, or of a branch by its own id."""
 
     @abstractmethod
     def tasks(self, owner: str | None, after: int = 0, limit: int = 100) -> list[TaskInfo]:
         """Newest first by creation, before the task numbered `after`. None: of every owner."""
 
     @abstractmethod
+    def position(self, owner: str, id: str) -> Position | None:
+        """Of a task, or of a branch by its own id."""
+
+    @abstractmethod
+    def checkpoint(self, owner: str, checkpoint_id: str) -> StoredCheckpoint | None: ...
+
+    @abstractmethod
+    def checkpoint_at(self, task: TaskInfo, at: int | str) -> StoredCheckpoint | None:
+        """By its sequence, or by a tag."""
+
+    @abstractmethod
+    def find(self, owner: str, prefix: str, limit: int = 2) -> list[str]:
+        """Ids that begin with `prefix`."""
+
+    @abstractmethod
+    def tags(self, task: TaskInfo) -> dict[str, Head]:
+        """Every tag, by name, and where the checkpoint stands that it names."""
+
+    @abstractmethod
+    def checkpoints(
+        self,
+        among: HistoryRange,
+        *,
+        before: int | None = None,
+        limit: int = 100,
+        type: str | None = None,
+        verified: bool = False,
+    ) -> list[StoredCheckpoint]:
+        """Newest first, those with a sequence below `before`, neither deleted nor purged. `verified`: those whose last
+        recorded verification held."""
+
+    @abstractmethod
+    def count(self, among: HistoryRange, type: str | None = None) -> int:
+        """How many `checkpoints` would give without a limit."""
+
+    @abstractmethod
+    def root(self, stored: StoredCheckpoint) -> Blob | None:
+        """The root of its state, its digest left empty. None when it has no state, or is purged."""
+
+    @abstractmethod
+    def blobs(self, partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
+        """Those that exist. A task's number is its partition; that of files is FILES."""
+
+    @abstractmethod
+    def has_blobs(self, partition: int, digests: Iterable[bytes]) -> set[bytes]:
+        """Which of them exist."""
+
+    @abstractmethod
+    def attest(
+        self,
+        owner: str,
+        checkpoint_ids: Sequence[str],
+        kind: str,
+        data: dict[str, Any],
+        actor: Actor,
+        *,
+        last_event: int | None = None,
+    ) -> list[Attestation]:
+        """Append an attestation to each, and what follows from it.
+
+        `deleted` refuses the head of the active branch; `tag` ({"name", "move"}) refuses a name that another
+        checkpoint has, unless it may move. Saying what already holds appends nothing and returns the earlier.
+        With `last_event`, ConflictError when more has happened to the task since that event.
+        """
+
+    @abstractmethod
+    def attestations(self, owner: str, checkpoint_id: str) -> list[tuple[Attestation, bytes]]:
+        """(attestation, its digest), oldest first."""
+
+    @abstractmethod
+    def events(self, task: TaskInfo | None, *, after: int = 0, limit: int = 100) -> list[Event]:
+        """The log of a task, or of the store as a whole: oldest first, those with a sequence above `after`."""
+
+    @abstractmethod
+    def history(self, among: HistoryRange, *, before: int | None = None, limit: int = 100) -> list[Event]:
+        """Newest first, those with a sequence below `before`.
+
+        Of a branch: what its ancestors' logs said when it began, and its own.
+        """
+
+
+class Branches(Protocol):
+    """The branches of a task, and which of them is active."""
+
+    @abstractmethod
     def branch(self, owner: str, branch_id: str) -> BranchInfo | None: ...
 
     @abstractmethod
-    def branches(self, task: TaskInfo) -> list[BranchInfo]:
-        """Oldest first; deleted ones only as far as others descend from what is left of them."""
+    def branches(self, task: TaskInfo, *, deleted: bool = False) -> list[BranchInfo]:
+        """Oldest first; deleted ones only as far as others descend from what is left of them, or with `deleted`."""
 
     @abstractmethod
-    def activate(
-        self, owner: str, branch_id: str, actor: Actor, *, expects: str | None = None, lease: int | None = None
+    def move(
+        self,
+        owner: str,
+        id: str,
+        way: Literal["switch", "undo", "redo"],
+        actor: Actor,
+        *,
+        expects: str | None = None,
+        lease: int | None = None,
     ) -> Position:
-        """Make it the task's active branch; logs `switched`. `expects` as in NewBranch, `lease` as in Commit. Undoable.
+        """Make another branch the task's active one. `expects` as in NewBranch, `lease` as in Commit. LeaseError while
+        another process works on the branch that is left, or on the other.
 
-        As for undo and redo: LeaseError while someone else works on the branch that is left, or on that one.
-        """
-
-    @abstractmethod
-    def undo(
-        self, owner: str, task_id: str, actor: Actor, *, expects: str | None = None, lease: int | None = None
-    ) -> Position:
-        """Take back the last move of the active branch, or of its files, that was not taken back; logs `undone`.
-
-        ConflictError when there is none, or the branch to go back to is gone.
-        """
-
-    @abstractmethod
-    def redo(
-        self, owner: str, task_id: str, actor: Actor, *, expects: str | None = None, lease: int | None = None
-    ) -> Position:
-        """Make the move again that was taken back last; logs `redone`.
-
-        ConflictError when there is none, or the branch that undo went back to has moved on since.
+        `switch`: to the branch `id`; logs `switched`. `undo`: take back the last move of the task `id`, or of its
+        files, that was not taken back; logs `undone`; ConflictError when there is none, or the branch to go back to is
+        gone. `redo`: make the move again that was taken back last; logs `redone`; ConflictError when there is none, or
+        the branch that undo went back to has moved on since.
         """
 
     @abstractmethod
@@ -139,13 +191,9 @@ class Catalog(ABC):
         ConflictError where that would raise it.
         """
 
-    @abstractmethod
-    def delete_branch(self, owner: str, branch_id: str, actor: Actor) -> int:
-        """Mark a branch and what only it has as deleted; how many checkpoints. Its name is free again.
 
-        What others descend from stays, and so do tagged checkpoints. Refuses the active branch, and one that someone
-        works on.
-        """
+class Steps(Protocol):
+    """Steps that were begun and have not ended."""
 
     @abstractmethod
     def begin_step(self, step: OpenStep, snapshot: Blob | None, lease: int | None = None) -> None:
@@ -164,11 +212,15 @@ class Catalog(ABC):
     def end_step(self, owner: str, step_id: str, kind: EventKind, data: dict[str, Any], actor: Actor) -> None:
         """End a step without a checkpoint, and log why: in its task's log, or in the store's if there is no task."""
 
+
+class Leases(Protocol):
+    """Rights that one process at a time has: to work on a branch, or to do something with the store as a whole."""
+
     @abstractmethod
     def acquire_lease(
         self,
-        owner: str,
-        branch_id: str,
+        owner: str | None,
+        id: str,
         process: Process,
         executor: str,
         seconds: float,
@@ -176,9 +228,10 @@ class Catalog(ABC):
         *,
         over: int | None = None,
     ) -> Lease:
-        """The right to advance a branch, for so long. LeaseError while someone else's is live, unless that is the one
-        with the token `over`, whose holder is known to be gone. Whoever held it before is refused from now on; when
-        there was one, logs `taken_over`. Time is the catalog's own, the same for all who share it. Need not survive
+        """The right to advance the branch `id`, for so long; without an owner, the store's own lease of that name.
+
+        LeaseError while another process's is live, unless that is the one with the token `over`, whose holder is known
+        to be gone. An earlier holder is refused from now on; when there was one, logs `taken_over`. Need not survive
         power loss, which no holder on this host survives, before a commit under it does.
         """
 
@@ -188,23 +241,24 @@ class Catalog(ABC):
 
     @abstractmethod
     def release_lease(self, token: int) -> None:
-        """Nobody works on its branch any more. Idempotent."""
+        """End it. Idempotent."""
 
     @abstractmethod
-    def lease(self, owner: str, branch_id: str) -> Lease | None:
-        """The lease of a branch, also one that has run out."""
+    def lease(self, owner: str | None, id: str) -> Lease | None:
+        """The lease of a branch, or the store's own of that name; also one that has run out."""
+
+
+class Requests(Protocol):
+    """What people want of work."""
 
     @abstractmethod
     def post_request(self, owner: str, request: Request, actor: Actor) -> Request:
-        """Keep it until it is met; logs `requested`. The same id again gives what became of the first, if it is the
-        same wish; else ConflictError."""
+        """Keep it until it is fulfilled; logs `requested`. The same id again gives what became of the first, if it is
+        the same request; else ConflictError."""
 
     @abstractmethod
-    def request(self, owner: str, request_id: str) -> Request | None: ...
-
-    @abstractmethod
-    def open_requests(self, owner: str, branch_id: str) -> list[Request]:
-        """Oldest first."""
+    def requests(self, owner: str, *, id: str | None = None, branch_id: str | None = None) -> list[Request]:
+        """The one with that id, whatever became of it; or those to a branch that are open, oldest first."""
 
     @abstractmethod
     def end_request(
@@ -216,64 +270,16 @@ class Catalog(ABC):
         *,
         lease: int | None = None,
     ) -> None:
-        """It is met already, or will not be; logs `request_met`, `request_refused`. ConflictError when it is not open
-        any more; LeaseError when whoever ends it with that token does not hold it any more."""
+        """It is fulfilled already, or will not be; logs `request_met`, `request_refused`. ConflictError when it is not
+        open any more; LeaseError when the process that ends it with that token does not hold it any more."""
 
-    @abstractmethod
-    def checkpoint(self, owner: str, checkpoint_id: str) -> StoredCheckpoint | None: ...
 
-    @abstractmethod
-    def checkpoint_at(self, task: TaskInfo, sequence: int) -> StoredCheckpoint | None: ...
-
-    @abstractmethod
-    def find(self, owner: str, prefix: str, limit: int = 2) -> list[str]:
-        """Ids that begin with `prefix`."""
-
-    @abstractmethod
-    def tagged(self, task: TaskInfo, tag: str) -> StoredCheckpoint | None: ...
-
-    @abstractmethod
-    def tags(self, task: TaskInfo) -> dict[str, Head]:
-        """Every tag, by name, and where the checkpoint stands that it names."""
-
-    @abstractmethod
-    def checkpoints(
-        self,
-        line: HistoryRange,
-        *,
-        before: int | None = None,
-        limit: int = 100,
-        type: str | None = None,
-    ) -> list[StoredCheckpoint]:
-        """Newest first, those with a sequence below `before`, neither deleted nor purged."""
-
-    @abstractmethod
-    def last_verified(self, line: HistoryRange, type: str | None = None) -> StoredCheckpoint | None:
-        """The newest of `checkpoints` whose last recorded verification held."""
-
-    @abstractmethod
-    def count(self, line: HistoryRange, type: str | None = None) -> int:
-        """How many `checkpoints` would give without a limit."""
-
-    @abstractmethod
-    def root(self, stored: StoredCheckpoint) -> Blob | None:
-        """The root of its state, its digest left empty. None when it has no state, or is purged."""
-
-    @abstractmethod
-    def blobs(self, partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
-        """Those that exist. A task's number is its partition; that of files is FILES."""
-
-    @abstractmethod
-    def has_blobs(self, partition: int, digests: Iterable[bytes]) -> set[bytes]:
-        """Which of them exist."""
-
-    @abstractmethod
-    def has_files(self) -> bool:
-        """Whether there is any content of files."""
+class Folders(Protocol):
+    """Which branch's files lie in which folder, and restores of files under way."""
 
     @abstractmethod
     def bound(self, owner: str, task_id: str, host: str, path: str) -> str | None:
-        """The branch whose files lie in a folder; None when nobody of this task has said."""
+        """The branch whose files lie in a folder; None when no branch of this task has said so."""
 
     @abstractmethod
     def bind(self, owner: str, branch_id: str, binding: Binding) -> None:
@@ -290,78 +296,68 @@ class Catalog(ABC):
     @abstractmethod
     def end_journal(self, journal_id: str) -> None: ...
 
-    @abstractmethod
-    def attest(
-        self, owner: str, checkpoint_ids: Sequence[str], kind: str, data: dict[str, Any], actor: Actor
-    ) -> list[Attestation]:
-        """Append an attestation to each, and what follows from it.
 
-        `deleted` refuses the head of the active branch; `tag` ({"name", "move"}) refuses a name that another
-        checkpoint has, unless it may move. Saying what already holds appends nothing and returns the earlier.
+class Deletion(Protocol):
+    """The end of checkpoints, branches and tasks."""
+
+    @abstractmethod
+    def delete_branch(self, owner: str, branch_id: str, actor: Actor) -> int:
+        """Mark a branch and what only it has as deleted; how many checkpoints. Its name is free again.
+
+        What others descend from stays, and so do tagged checkpoints. Refuses the active branch, and one that a process
+        works on.
         """
-
-    @abstractmethod
-    def attestations(self, owner: str, checkpoint_id: str) -> list[tuple[Attestation, bytes]]:
-        """(attestation, its digest), oldest first."""
-
-    @abstractmethod
-    def events(self, task: TaskInfo, *, after: int = 0, limit: int = 100) -> list[Event]:
-        """Oldest first, those with a sequence above `after`."""
-
-    @abstractmethod
-    def history(self, line: HistoryRange, *, before: int | None = None, limit: int = 100) -> list[Event]:
-        """Newest first, those with a sequence below `before`.
-
-        Of a branch: what its ancestors' logs said when it began, and its own.
-        """
-
-    @abstractmethod
-    def purge(self, owner: str, checkpoint_id: str, actor: Actor) -> None:
-        """Remove a checkpoint's record, tags and attestations; leave its tombstone. As `deleted`, refuses heads; and
-        what a restore under way goes to, or back to."""
 
     @abstractmethod
     def delete_task(self, owner: str, task_id: str, actor: Actor) -> int:
         """Remove a task with everything it has; say so in the store's own log. How many checkpoints it had.
 
-        LeaseError while someone works on a branch of it.
+        LeaseError while a process works on a branch of it.
         """
 
     @abstractmethod
-    def store_events(self, *, after: int = 0, limit: int = 100) -> list[Event]:
-        """The log of what happened to the store as a whole."""
+    def deleted_before(self, at: int) -> list[tuple[str, str]]:
+        """Owner and id of checkpoints that were marked as deleted by then, and are not purged."""
 
     @abstractmethod
-    def size(self) -> int:
-        """Bytes taken on disk."""
+    def purge(
+        self,
+        checkpoints: Sequence[tuple[str, str]],
+        actor: Actor,
+        *,
+        all_or_none: bool = False,
+        spare_tagged: bool = False,
+        deleted_before: int | None = None,
+    ) -> list[str]:
+        """Remove the records, tags and attestations of these (owner, id); leave their tombstones. The ids of those that
+        are purged.
 
-    @abstractmethod
-    def accept_loss(self) -> int:
-        """Go on although acknowledged commits are gone. How many there were."""
+        Heads of active branches stay, and what a restore under way goes to, or back to, and what is gone already; with
+        `all_or_none` one of them raises instead, as for `deleted`. With `deleted_before` those stay, too, that are not
+        marked as deleted any more, or since later than that.
+        """
 
-    @abstractmethod
-    def close(self) -> None:
-        """Give back all resources. Idempotent; nothing else may be called afterwards."""
 
-    # --- all that there is, whoever owns it: page by page, each page in a transaction of its own --------------------
+class Collection(Protocol):
+    """All content that there is, and what garbage collection does to it.
+
+    Lists come page by page, each page in a transaction of its own. Content that a commit names, and neither brings nor
+    has from its parent, is acquitted in that commit.
+    """
 
     @abstractmethod
     def held(self, after: StoredCheckpoint | None = None, limit: int = MAX_PAGE) -> list[CheckpointRoot]:
         """Every checkpoint but those that are purged, deleted ones included: by task, then by sequence."""
 
     @abstractmethod
-    def all_branches(self, task: TaskInfo) -> list[BranchInfo]:
-        """Oldest first, deleted ones included, whatever is left of them."""
-
-    @abstractmethod
-    def indexed(self, after: int = 0, limit: int = MAX_PAGE) -> list[IndexedBlob]:
-        """Every blob, by the number that it has in the index."""
+    def indexed(self, after: int = 0, limit: int = MAX_PAGE, *, pack: str | None = None) -> list[IndexedBlob]:
+        """Every blob, by the number that it has in the index. With `pack`, all that lie in it, in their order there."""
 
     @abstractmethod
     def sliced(self, after: SlicedBlob | None = None, limit: int = MAX_PAGE) -> list[SlicedBlob]:
         """Every blob that is a part of another one, by partition and digest.
 
-        Who reads `indexed` first and this afterwards misses none: blobs only ever become parts.
+        A reader that takes `indexed` first and this afterwards misses none: blobs only ever become parts.
         """
 
     @abstractmethod
@@ -369,93 +365,57 @@ class Catalog(ABC):
         """By name."""
 
     @abstractmethod
-    def used_bytes(self) -> int:
-        """How many bytes it would take on disk, if it was tidied up."""
+    def announced(self) -> list[AnnouncedPack]:
+        """Packs that are announced, oldest first."""
 
     @abstractmethod
-    def free_bytes(self) -> int:
-        """How many of the bytes that it takes on disk hold nothing, and will be used again."""
-
-    # --- for who collects what nobody needs ---------------------------------------------------------------------
-    # Content that a commit names, and neither brings nor has from its parent, is acquitted in that commit.
+    def announce(self, names: Sequence[str], process: Process | None) -> None:
+        """These packs are about to be stored and committed: until then, or until they are announced for no process any
+        more (None), they are not garbage. A commit that brings them withdraws them itself."""
 
     @abstractmethod
-    def deleted_before(self, at: int) -> list[tuple[str, str]]:
-        """Owner and id of checkpoints that were marked as deleted by then, and are not purged."""
+    def condemn(self, partition: int, digests: Sequence[bytes], at: int | None) -> None:
+        """Mark blobs with the time, unless they are marked. None: acquit them, take the mark away."""
 
     @abstractmethod
-    def purge_all(
-        self,
-        checkpoints: Sequence[tuple[str, str]],
-        actor: Actor,
-        *,
-        spare_tagged: bool = False,
-        deleted_before: int | None = None,
-    ) -> list[str]:
-        """As `purge`, of many (owner, id) at once. Those that cannot be purged stay, and those that a restore under way
-        goes to, or back to; the ids of the others.
+    def remove_blobs(self, partition: int, digests: Sequence[bytes], condemned_before: int | None) -> int:
+        """Remove those that are still marked with a time up to that one; not those that others are parts of.
 
-        With `deleted_before`, so do those that are not marked as deleted any more, or since later than that.
+        None: remove those that are parts of others, which have no mark: nothing needs them.
         """
-
-    @abstractmethod
-    def condemn(self, partition: int, digests: Sequence[bytes], at: int) -> None:
-        """Mark blobs with the time, unless they are marked."""
-
-    @abstractmethod
-    def acquit(self, partition: int, digests: Sequence[bytes]) -> None:
-        """Take the mark away."""
-
-    @abstractmethod
-    def remove_blobs(self, partition: int, digests: Sequence[bytes], condemned_before: int) -> int:
-        """Remove those that are still marked with a time up to that one; not those that others are parts of."""
-
-    @abstractmethod
-    def remove_slices(self, partition: int, digests: Sequence[bytes]) -> int:
-        """These blobs are not parts of others any more: nobody needs them."""
 
     @abstractmethod
     def move_blobs(self, pack: NewPack, origin: str) -> None:
         """Those of the entries that lie in the pack `origin` lie in this one now, which is not announced any more."""
 
     @abstractmethod
-    def lying_in(self, pack: str) -> list[IndexedBlob]:
-        """The blobs in a pack, in the order of their places."""
-
-    @abstractmethod
     def remove_packs(self, names: Sequence[str]) -> list[str]:
         """Forget packs in which no blob lies; which ones. Durable when it returns."""
 
-    @abstractmethod
-    def announce(self, names: Sequence[str], process: Process) -> None:
-        """These packs are about to be stored and committed: until then, or until `withdraw`, they are nobody's garbage.
 
-        A commit that brings them withdraws them itself.
-        """
+class Catalog(Records, Branches, Steps, Leases, Requests, Folders, Deletion, Collection, Upkeep, Protocol):
+    """Small records in transactions. See the module's docstring for what holds for all methods."""
 
-    @abstractmethod
-    def withdraw(self, names: Sequence[str]) -> None: ...
+    durable: bool
+    """What was acknowledged survives kill -9 and power loss."""
 
-    @abstractmethod
-    def flights(self) -> list[AnnouncedPack]:
-        """What is announced, oldest first."""
+    shared: bool
+    """Several hosts may use it at once."""
 
-    @abstractmethod
-    def shrink(self, limit: int) -> int:
-        """Give up to so many free bytes back to the system; how many are free afterwards. With none left, what was
-        written beside the database is tidied up, too."""
-
-    # --- for who checks and repairs the store ------------------------------------------------------------------
+    file: Path | None
+    """The SQLite file that it is, if it is one."""
 
     @abstractmethod
-    def audit(self) -> AbstractContextManager[Audit]:
-        """Everything as it lies there, in one snapshot, also where acknowledged commits are gone."""
+    def info(self) -> StoreInfo: ...
+
+    def require_ready(self) -> None:
+        """Raises UnavailableError when a commit would fail, or wait long, as far as that can be told without one."""
+        self.info()
+
+    def may_have_files(self) -> bool:
+        """False when it is known that there is no content of files."""
+        return True
 
     @abstractmethod
-    def mend(self, mending: Corrections, actor: Actor) -> None:
-        """Set all of it right at once; logs `repaired` in the store's own log."""
-
-    @abstractmethod
-    def rebuild(self) -> list[str]:
-        """Write what can be read of damaged files anew, so that they are whole again; which kinds of rows were not all
-        to be read, as an audit names them."""
+    def close(self) -> None:
+        """Give back all resources. Idempotent; nothing else may be called afterwards."""

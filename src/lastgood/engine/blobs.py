@@ -162,7 +162,7 @@ class FileBlobs:
 
     def catalog_file(self) -> bytes | None:
         file = self._catalog.file
-        return None if file is None or not self._catalog.has_files() else os.fsencode(file)
+        return None if file is None or not self._catalog.may_have_files() else os.fsencode(file)
 
     def gather(self) -> Batch:
         return Batch(self, self._objects)
@@ -183,7 +183,7 @@ class FileBlobs:
         """It will not be committed, or has been."""
         if gathered.packs:
             with suppress(CheckpointError):  # then it is collected once this process is gone
-                self._catalog.withdraw([pack.name for pack in gathered.packs])
+                self._catalog.announce([pack.name for pack in gathered.packs], None)
 
     def drop(self, gathered: Gathered) -> None:
         """It was never meant to be committed: nothing is left of it."""

@@ -147,7 +147,7 @@ class Engine:
     def size(self) -> int:
         """Return the bytes that the catalog and the packs take on disk."""
         packs = self.objects.list("packs/") if self.objects is not None else ()
-        return self.catalog.size() + sum(pack.size for pack in packs)
+        return self.catalog.disk_use().size + sum(pack.size for pack in packs)
 
     def alert(
         self,

@@ -49,7 +49,7 @@ def _find(catalog: Catalog, owner: str, name: str, task_id: str | None) -> Store
             raise InvalidError(f"{name!r} is not a sequence", hint="as in @12")
         found = catalog.checkpoint_at(task, min(int(name[1:][:12]), (1 << 32) - 1)) if task else None
     else:
-        found = (catalog.tagged(task, name) if task else None) or catalog.checkpoint(owner, name)
+        found = (catalog.checkpoint_at(task, name) if task else None) or catalog.checkpoint(owner, name)
         if found is None and len(name) >= _SHORTEST_PREFIX:
             found = _by_prefix(catalog, owner, name)
     if found is None:

@@ -86,7 +86,7 @@ def _restore_state(
     """Go back to the state of `chosen`; the files stay, and are captured as the new branch's."""
     engine, cursor, workspace = handle.engine, handle.cursor, handle.workspace
     require_restorable(engine, handle.user, chosen, cursor.owner, evidence=verify, demanded=way == "rollback")
-    with handle.workspace_locked(), engine.catalog.queue():  # all of it, or nothing
+    with handle.workspace_locked(), engine.catalog.exclusive():  # all of it, or nothing
         if way == "rollback":
             cursor.refresh()
         else:
@@ -112,12 +112,11 @@ def undo_or_redo(handle: Handle, way: Literal["undo", "redo"]) -> Checkpoint:
     cursor, catalog = handle.cursor, handle.engine.catalog
     if cursor.by_branch:
         raise InvalidError(f"{way} moves a whole task", hint=f"open it by its id: store.task({cursor.task_id!r})")
-    move = catalog.undo if way == "undo" else catalog.redo
 
     def go() -> Position:
         actor, expects = acting(handle.user), cursor.expected()
         position = retry_without_dead_lease(
-            catalog, lambda: move(cursor.owner, cursor.task_id, actor, expects=expects, lease=cursor.lease)
+            catalog, lambda: catalog.move(cursor.owner, cursor.task_id, way, actor, expects=expects, lease=cursor.lease)
         )
         head = cursor.adopt(position)
         log_save(cursor, way, head, head.control_state)
@@ -135,7 +134,7 @@ def switch(handle: Handle, branch: str) -> Checkpoint:
     def go() -> Position:
         actor, expects = acting(handle.user), cursor.expected()
         position = retry_without_dead_lease(
-            catalog, lambda: catalog.activate(cursor.owner, chosen.id, actor, expects=expects, lease=cursor.lease)
+            catalog, lambda: catalog.move(cursor.owner, chosen.id, "switch", actor, expects=expects, lease=cursor.lease)
         )
         cursor.id = cursor.task_id
         cursor.adopt(position)

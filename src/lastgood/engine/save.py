@@ -203,7 +203,7 @@ def _retry_gone(
             if not is_gone(error):
                 raise
             workspace.forget()
-    with workspace.locked(), handle.engine.catalog.queue():  # nobody removes anything meanwhile
+    with workspace.locked(), handle.engine.catalog.exclusive():  # nobody removes anything meanwhile
         return capture_and_commit(None)
 
 
@@ -257,7 +257,7 @@ def save_on_top(cursor: Cursor, draft: Draft, policy: OnFailure | None = None) -
             except ConflictError:
                 if identity_of(cursor.refresh()) == identity_of(seen):
                     raise  # nothing has moved: it is about something else
-        with cursor.engine.catalog.queue():
+        with cursor.engine.catalog.exclusive():
             cursor.refresh()
             return save_draft(cursor, draft, policy)
 

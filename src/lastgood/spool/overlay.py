@@ -25,9 +25,7 @@ from lastgood.spool.file import SpoolFile, follow
 if TYPE_CHECKING:
     from lastgood.spool.spool import Spool
 
-SETTLED_FIRST = frozenset(
-    ("activate", "undo", "redo", "destination", "delete_branch", "delete_task", "attest", "purge", "begin_journal")
-)
+SETTLED_FIRST = frozenset(("move", "destination", "delete_branch", "delete_task", "attest", "begin_journal"))
 """What moves or removes something waits until all that is spooled is in the store; while that is away, it raises."""
 
 
@@ -136,14 +134,30 @@ class Overlay:
                 raise
             return mine
 
-    def tagged(self, task: TaskInfo, tag: str) -> StoredCheckpoint | None:
+    def checkpoint_at(self, task: TaskInfo, at: int | str) -> StoredCheckpoint | None:
         """A task that is known from the spool alone has no tags that could be looked up."""
-        return None if task.number < 0 else self.behind.tagged(task, tag)
+        return None if task.number < 0 and isinstance(at, str) else self.behind.checkpoint_at(task, at)
+
+    def purge(
+        self, checkpoints: Sequence[tuple[str, str]], actor: Actor, *, all_or_none: bool = False, **limits: Any
+    ) -> list[str]:
+        if all_or_none:
+            self._spool.make_way()
+        return self.behind.purge(checkpoints, actor, all_or_none=all_or_none, **limits)
 
     def checkpoints(
-        self, line: HistoryRange, *, before: int | None = None, limit: int = 100, type: str | None = None
+        self,
+        line: HistoryRange,
+        *,
+        before: int | None = None,
+        limit: int = 100,
+        type: str | None = None,
+        verified: bool = False,
     ) -> list[StoredCheckpoint]:
-        """What is spooled comes first. While the store is away a page ends with that; the next one raises."""
+        """What is spooled comes first, and is not verified yet. While the store is away a page ends with that; the next
+        one raises."""
+        if verified:
+            return self.behind.checkpoints(line, before=before, limit=limit, type=type, verified=True)
         spooled = [each for each in reversed(self._spooled(line)) if before is None or each.placement.sequence < before]
         found = [entry.stored() for entry in map(self._file.entry, spooled) if type in (None, _type(entry))][:limit]
         if len(found) == limit:
@@ -185,8 +199,8 @@ class Overlay:
             return found
         if partition < FILES:
             about = self._file.task(-partition)
-            task = None if about is None else self.behind.task(*about)
-            return found if task is None else found | self.behind.blobs(task.number, rest)
+            stored = None if about is None else self.behind.position(*about)
+            return found if stored is None else found | self.behind.blobs(stored.task.number, rest)
         return found | self.behind.blobs(FILES, rest)
 
     def attestations(self, owner: str, checkpoint_id: str) -> list[tuple[Attestation, bytes]]:
@@ -259,7 +273,7 @@ class Overlay:
 
     def _is_new(self, line: HistoryRange) -> bool:
         """Whether the store has nothing of this task."""
-        return line.task.number < 0 and self.behind.task(line.task.owner, line.task.id) is None
+        return line.task.number < 0 and self.behind.position(line.task.owner, line.task.id) is None
 
     def _line_behind(self, line: HistoryRange) -> HistoryRange:
         """The line as the store knows it."""

@@ -209,10 +209,10 @@ class Replay:
         lease = (
             self._backend.lease(commit.owner, branch) if commit.lease is not None and isinstance(branch, str) else None
         )
-        asked = [(met, self._backend.request(commit.owner, met.id)) for met in commit.fulfilled]
+        asked = [(met, self._backend.requests(commit.owner, id=met.id)) for met in commit.fulfilled]
         return {
             "lease": commit.lease if lease is not None and lease.token == commit.lease else None,
-            "fulfilled": [met for met, request in asked if request is not None and request.status == "open"],
+            "fulfilled": [met for met, found in asked if any(request.status == "open" for request in found)],
         }
 
     def _apart(self, commit: Commit, conflict: CheckpointError) -> Commit:

@@ -89,7 +89,7 @@ class BranchesConformance(CatalogCase):
     def test_a_branch_comes_from_a_checkpoint_of_its_own_task_that_is_still_there(self) -> None:
         first, second = self.chain(2)
         other = self.save("other").stored
-        self.catalog.purge(ADA, first.id, ACTOR)
+        self.catalog.purge([(ADA, first.id)], ACTOR, all_or_none=True)
         for origin in (first, other):
             with refused(NotFoundError):
                 self.save(parent=origin, new=NewBranch(new_id(), "side"))
@@ -106,7 +106,7 @@ class BranchesConformance(CatalogCase):
         """B6: what it would share with it may be gone."""
         (first,) = self.chain(1)
         side = self.save(parent=first, new=NewBranch(new_id(), "side", active=False)).stored
-        self.catalog.purge(ADA, side.id, ACTOR)
+        self.catalog.purge([(ADA, side.id)], ACTOR, all_or_none=True)
         for keep_root in (False, True):
             with refused(ConflictError):
                 self.save(parent=side, keep_root=keep_root)
@@ -164,19 +164,37 @@ class BranchesConformance(CatalogCase):
         assert self.catalog.count(self.whole(), "hourly") == 2
         assert self.catalog.count(self.along(one.placement.branch_id), "hourly") == 1
 
+    def test_verified_ones_are_listed_newest_first_along_branches(self) -> None:
+        one, two, three = self.chain(3)
+        back = self.restore(two, "back", expects=three.id)
+        for row in (one, three, back):
+            self.catalog.attest(ADA, [row.id], "verification", {"verified": True}, ACTOR)
+        along = self.along(back.placement.branch_id)
+        assert self.listed(along, verified=True) == [back.id, one.id]
+        assert self.listed(self.whole(), verified=True) == [back.id, three.id, one.id]
+        assert self.listed(self.whole(), verified=True, limit=2, before=4) == [three.id, one.id]
+
+    def test_an_attestation_may_depend_on_nothing_having_happened(self) -> None:
+        one, _ = self.chain(2)
+        seen = self.task().last_event
+        self.catalog.attest(ADA, [one.id], "tag", {"name": "kept"}, ACTOR, last_event=seen)
+        with refused(ConflictError):
+            self.catalog.attest(ADA, [one.id], "deleted", {}, ACTOR, last_event=seen)
+        self.catalog.attest(ADA, [one.id], "deleted", {}, ACTOR, last_event=self.task().last_event)
+
     def test_the_last_verified_is_the_newest_on_its_line(self) -> None:
         one, two, three = self.chain(3, type="step")
         for row in (one, two):
             self.catalog.attest(ADA, [row.id], "verification", {"verified": True}, ACTOR)
         self.catalog.attest(ADA, [three.id], "verification", {"verified": False}, ACTOR)
         line = self.along(one.placement.branch_id)
-        last = self.catalog.last_verified(line)
+        last = self.last_verified(line)
         assert last is not None
         assert (last.id, last.verified) == (two.id, True)
-        assert self.catalog.last_verified(line, "hourly") is None
-        assert self.catalog.last_verified(self.whole()) == last
+        assert self.last_verified(line, "hourly") is None
+        assert self.last_verified(self.whole()) == last
         self.catalog.attest(ADA, [two.id], "verification", {"verified": False}, ACTOR)
-        last = self.catalog.last_verified(line, "step")
+        last = self.last_verified(line, "step")
         assert last is not None
         assert last.id == one.id
 
@@ -206,66 +224,66 @@ class MovesConformance(CatalogCase):
         back = self.restore(first, "back")
         on = self.save(parent=back).stored
         again = self.restore(second, "again")
-        assert [self.catalog.undo(ADA, "task", ACTOR).head.id for _ in range(2)] == [on.id, second.id]
+        assert [self.catalog.move(ADA, "task", "undo", ACTOR).head.id for _ in range(2)] == [on.id, second.id]
         with refused(ConflictError):
-            self.catalog.undo(ADA, "task", ACTOR)
-        assert [self.catalog.redo(ADA, "task", ACTOR).head.id for _ in range(2)] == [on.id, again.id]
+            self.catalog.move(ADA, "task", "undo", ACTOR)
+        assert [self.catalog.move(ADA, "task", "redo", ACTOR).head.id for _ in range(2)] == [on.id, again.id]
         with refused(ConflictError):
-            self.catalog.redo(ADA, "task", ACTOR)
+            self.catalog.move(ADA, "task", "redo", ACTOR)
         kinds = [event.kind for event in self.catalog.events(self.task(), after=5)]
         assert kinds == ["undone", "undone", "redone", "redone"]
 
     def test_a_commit_after_an_undo_ends_redoing(self) -> None:
         first, second = self.chain(2)
         self.restore(first, "back")
-        self.catalog.undo(ADA, "task", ACTOR)
+        self.catalog.move(ADA, "task", "undo", ACTOR)
         third = self.save(parent=second).stored
         with refused(ConflictError):
-            self.catalog.redo(ADA, "task", ACTOR)
+            self.catalog.move(ADA, "task", "redo", ACTOR)
         assert self.active() == third.id
 
     def test_a_commit_on_another_branch_does_not_end_redoing(self) -> None:
         first, _ = self.chain(2)
         side = self.save(parent=first, new=NewBranch(new_id(), "side", active=False)).stored
         back = self.restore(first, "back")
-        self.catalog.undo(ADA, "task", ACTOR)
+        self.catalog.move(ADA, "task", "undo", ACTOR)
         self.save(parent=side)
-        assert self.catalog.redo(ADA, "task", ACTOR).head.id == back.id
+        assert self.catalog.move(ADA, "task", "redo", ACTOR).head.id == back.id
 
     def test_a_new_move_ends_redoing(self) -> None:
         first, _ = self.chain(2)
         self.restore(first, "one")
-        self.catalog.undo(ADA, "task", ACTOR)
+        self.catalog.move(ADA, "task", "undo", ACTOR)
         self.restore(first, "two")
         with refused(ConflictError):
-            self.catalog.redo(ADA, "task", ACTOR)
+            self.catalog.move(ADA, "task", "redo", ACTOR)
 
     def test_undo_and_redo_expect_the_head_that_the_writer_saw(self) -> None:
         first, second = self.chain(2)
         back = self.restore(first, "back")
         with refused(ConflictError):
-            self.catalog.undo(ADA, "task", ACTOR, expects=second.id)
-        self.catalog.undo(ADA, "task", ACTOR, expects=back.id)
+            self.catalog.move(ADA, "task", "undo", ACTOR, expects=second.id)
+        self.catalog.move(ADA, "task", "undo", ACTOR, expects=back.id)
         with refused(ConflictError):
-            self.catalog.redo(ADA, "task", ACTOR, expects=back.id)
+            self.catalog.move(ADA, "task", "redo", ACTOR, expects=back.id)
         assert self.active() == second.id
 
     def test_another_branch_is_made_active_and_that_can_be_undone(self) -> None:
         first, second = self.chain(2)
         side = self.save(parent=first, new=NewBranch(new_id(), "side", active=False)).stored
-        assert self.catalog.activate(ADA, side.placement.branch_id, ACTOR).head.id == side.id
-        assert self.catalog.activate(ADA, side.placement.branch_id, ACTOR).head.id == side.id  # the same again: nothing
-        assert self.catalog.undo(ADA, "task", ACTOR).head.id == second.id
+        assert self.catalog.move(ADA, side.placement.branch_id, "switch", ACTOR).head.id == side.id
+        assert self.catalog.move(ADA, side.placement.branch_id, "switch", ACTOR).head.id == side.id  # again: nothing
+        assert self.catalog.move(ADA, "task", "undo", ACTOR).head.id == second.id
 
     def test_a_switch_expects_the_head_that_the_writer_saw_and_is_logged(self) -> None:
         first, second = self.chain(2)
         side = self.save(parent=first, new=NewBranch(new_id(), "side", active=False)).stored
         for seen in (first, side):
             with refused(ConflictError) as caught:
-                self.catalog.activate(ADA, side.placement.branch_id, ACTOR, expects=seen.id)
+                self.catalog.move(ADA, side.placement.branch_id, "switch", ACTOR, expects=seen.id)
             assert caught[0].head.id == second.id
         assert self.active() == second.id
-        self.catalog.activate(ADA, side.placement.branch_id, ACTOR, expects=second.id)
+        self.catalog.move(ADA, side.placement.branch_id, "switch", ACTOR, expects=second.id)
         assert self.active() == side.id
         (event,) = self.catalog.events(self.task(), after=3)
         assert (event.kind, event.branch_id) == ("switched", side.placement.branch_id)
@@ -275,7 +293,7 @@ class MovesConformance(CatalogCase):
         back = self.restore(first, "back")
         self.chain(1, "other")
         with refused(ConflictError):
-            self.catalog.undo(ADA, "other", ACTOR)
+            self.catalog.move(ADA, "other", "undo", ACTOR)
         assert self.active() == back.id
 
     def test_no_move_leads_to_a_branch_whose_newest_checkpoint_was_deleted(self) -> None:
@@ -283,15 +301,15 @@ class MovesConformance(CatalogCase):
         back = self.restore(first, "back")
         self.catalog.attest(ADA, [second.id], "deleted", {}, ACTOR)
         with refused(ConflictError):
-            self.catalog.undo(ADA, "task", ACTOR)
+            self.catalog.move(ADA, "task", "undo", ACTOR)
         with refused(ConflictError):
-            self.catalog.activate(ADA, second.placement.branch_id, ACTOR)
+            self.catalog.move(ADA, second.placement.branch_id, "switch", ACTOR)
         assert self.active() == back.id
         self.catalog.attest(ADA, [second.id], "undeleted", {}, ACTOR)
-        assert self.catalog.undo(ADA, "task", ACTOR).head.id == second.id
+        assert self.catalog.move(ADA, "task", "undo", ACTOR).head.id == second.id
         self.catalog.attest(ADA, [back.id], "deleted", {}, ACTOR)
         with refused(ConflictError):
-            self.catalog.redo(ADA, "task", ACTOR)
+            self.catalog.move(ADA, "task", "redo", ACTOR)
         assert self.active() == second.id
 
     def test_who_follows_the_active_branch_is_told_where_it_is_when_his_own_was_deleted(self) -> None:
@@ -353,7 +371,7 @@ class MovesConformance(CatalogCase):
             self.catalog.delete_branch(ADA, back.placement.branch_id, ACTOR)
         self.catalog.delete_branch(ADA, first.placement.branch_id, ACTOR)
         with refused(ConflictError):
-            self.catalog.undo(ADA, "task", ACTOR)
+            self.catalog.move(ADA, "task", "undo", ACTOR)
         assert self.active() == back.id
 
     def test_the_history_of_a_branch_is_what_its_ancestors_knew_and_its_own(self) -> None:

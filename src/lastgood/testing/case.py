@@ -22,6 +22,7 @@ from lastgood.errors import CheckpointError
 from lastgood.model.checkpoint import Record, encode_record
 from lastgood.model.digest import digest
 from lastgood.model.identity import new_id
+from lastgood.model.request import Request
 from lastgood.model.step import Process
 from lastgood.model.task import TaskInfo
 
@@ -30,7 +31,7 @@ ACTOR = Actor(ADA, "correlation-1")
 SOMEBODY = Process("host", 1)
 _OF_THE_COMMIT = (
     "file_blobs", "packs", "relies_on", "base", "binding", "journal", "files_move", "keeps_redo", "lease", "fulfilled",
-    "begins",
+    "begins", "append",
 )  # fmt: skip
 
 
@@ -121,9 +122,15 @@ class CatalogCase:
         return position.head.id
 
     def task(self, task_id: str = "task", owner: str = ADA) -> TaskInfo:
-        task = self.catalog.task(owner, task_id)
-        assert task is not None
-        return task
+        position = self.catalog.position(owner, task_id)
+        assert position is not None
+        return position.task
+
+    def request(self, request_id: str, owner: str = ADA) -> Request | None:
+        return next(iter(self.catalog.requests(owner, id=request_id)), None)
+
+    def last_verified(self, among: HistoryRange, type: str | None = None) -> StoredCheckpoint | None:
+        return next(iter(self.catalog.checkpoints(among, limit=1, type=type, verified=True)), None)
 
     def whole(self, task_id: str = "task") -> HistoryRange:
         return HistoryRange(self.task(task_id))

@@ -46,7 +46,7 @@ class CollectionConformance(CatalogCase):
     def test_who_is_acquitted_is_not_removed(self) -> None:
         task = self._task_with(b"a", b"b")
         self.catalog.condemn(task, _digests(b"a", b"b"), 100)
-        self.catalog.acquit(task, _digests(b"a", b"never stored"))
+        self.catalog.condemn(task, _digests(b"a", b"never stored"), None)
         assert self.catalog.remove_blobs(task, _digests(b"a", b"b"), 100) == 1
         assert self._condemned(task) == {b"a": None}
 
@@ -111,11 +111,11 @@ class CollectionConformance(CatalogCase):
     def test_a_commit_whose_base_was_purged_is_refused(self) -> None:
         first, second = self.chain(2)
         self.save(parent=second, base=first.id)
-        self.catalog.purge(ADA, first.id, ACTOR)
+        self.catalog.purge([(ADA, first.id)], ACTOR, all_or_none=True)
         with refused(IntegrityError) as caught:
             self.save("another", base=first.id)
         assert caught[0].details["blobs"] == []
-        assert self.catalog.task(ADA, "another") is None
+        assert self.catalog.position(ADA, "another") is None
 
     def test_a_base_may_be_deleted_and_must_be_the_owners(self) -> None:
         first, second = self.chain(2)
@@ -127,14 +127,14 @@ class CollectionConformance(CatalogCase):
     def test_nobody_goes_on_from_a_purged_head(self) -> None:
         first = self.save().stored
         side = self.save(parent=first, new=NewBranch("side", "side", active=False)).stored
-        self.catalog.purge(ADA, side.id, ACTOR)
+        self.catalog.purge([(ADA, side.id)], ACTOR, all_or_none=True)
         with refused(ConflictError):
             self.save(parent=side, keep_root=False)
 
     def test_a_pack_that_nobody_announced_is_refused(self) -> None:
         pack = _pack("one", b"a")
         self.catalog.announce([pack.name], SOMEBODY)
-        self.catalog.withdraw([pack.name])
+        self.catalog.announce([pack.name], None)
         first = self.save().stored
         with refused(IntegrityError) as caught:
             self.save(parent=first, packs=[pack], announces=False)
@@ -148,23 +148,23 @@ class CollectionConformance(CatalogCase):
         self.catalog.condemn(task, [whole], 100)
         assert self.catalog.remove_blobs(task, [whole], 100) == 0
         assert self.catalog.blobs(task, [digest(b"alpha")])[digest(b"alpha")].data == b"alphabeta"
-        assert self.catalog.remove_slices(task, _digests(b"alpha", b"never")) == 1
+        assert self.catalog.remove_blobs(task, _digests(b"alpha", b"never"), None) == 1
         assert self.catalog.remove_blobs(task, [whole], 100) == 0
-        assert self.catalog.remove_slices(task, _digests(b"beta")) == 1
+        assert self.catalog.remove_blobs(task, _digests(b"beta"), None) == 1
         assert self.catalog.remove_blobs(task, [whole], 100) == 1
         assert self.catalog.blobs(task, [whole, *_digests(b"alpha", b"beta")]) == {}
 
     def test_slices_of_one_task_are_not_those_of_another(self) -> None:
         task, whole = self._sliced()
         other, _ = self._sliced("other")
-        assert self.catalog.remove_slices(other, _digests(b"alpha", b"beta")) == 2
+        assert self.catalog.remove_blobs(other, _digests(b"alpha", b"beta"), None) == 2
         assert self.catalog.sliced() == sorted(SlicedBlob(task, digest(part), whole) for part in (b"alpha", b"beta"))
 
     def test_a_part_that_is_removed_and_brought_again_is_there(self) -> None:
         task, whole = self._sliced()
         head = self.catalog.held()[-1].stored
         again = self.save(parent=head, blobs=(b"alpha",)).stored
-        self.catalog.remove_slices(task, _digests(b"alpha", b"beta"))
+        self.catalog.remove_blobs(task, _digests(b"alpha", b"beta"), None)
         assert self.catalog.blobs(task, [digest(b"alpha")])[digest(b"alpha")].data == b"alpha"
         self.save(parent=again, slices=[NewSlice(digest(b"alpha"), whole, 0)])
         assert self.catalog.sliced() == [SlicedBlob(task, digest(b"alpha"), whole)]
@@ -183,7 +183,7 @@ class CollectionConformance(CatalogCase):
         }
         place = self.catalog.blobs(FILES, [digest(b"a")])[digest(b"a")].place
         assert place == PackRange(new.name, new.entries[1].position, 1)
-        assert self.catalog.flights() == []
+        assert self.catalog.announced() == []
 
     def test_blobs_that_are_condemned_move_and_stay_condemned(self) -> None:
         self.save(packs=[_pack("one", b"a")])
@@ -193,8 +193,8 @@ class CollectionConformance(CatalogCase):
 
     def test_a_pack_tells_what_lies_in_it_by_place(self) -> None:
         self.save(packs=[_pack("one", b"b", b"a"), _pack("two", b"c")])
-        assert [blob.digest for blob in self.catalog.lying_in(_name("one"))] == _digests(b"b", b"a")
-        assert self.catalog.lying_in(_name("none")) == []
+        assert [blob.digest for blob in self.catalog.indexed(pack=_name("one"))] == _digests(b"b", b"a")
+        assert self.catalog.indexed(pack=_name("none")) == []
 
     def test_only_packs_in_which_nothing_lies_are_removed(self) -> None:
         self.save(packs=[_pack("one", b"a"), _pack("two", b"b")])
@@ -211,21 +211,21 @@ class CollectionConformance(CatalogCase):
         other = Process("another host", 7, 8)
         self.catalog.announce([_name("one"), _name("two")], SOMEBODY)
         self.catalog.announce([_name("three")], other)
-        told = self.catalog.flights()
+        told = self.catalog.announced()
         assert [(flight.name, flight.process) for flight in sorted(told)] == [
             (_name("one"), SOMEBODY),
             (_name("three"), other),
             (_name("two"), SOMEBODY),
         ]
         assert all(before <= flight.at <= now() for flight in told)
-        self.catalog.withdraw([_name("one"), _name("never")])
+        self.catalog.announce([_name("one"), _name("never")], None)
         self.save(packs=[_pack("two", b"a")], announces=False)
-        assert [flight.name for flight in self.catalog.flights()] == [_name("three")]
+        assert [flight.name for flight in self.catalog.announced()] == [_name("three")]
 
     def test_a_commit_that_is_refused_withdraws_nothing(self) -> None:
         with refused(IntegrityError):
             self.save(packs=[_pack("one", b"a")], relies_on=[digest(b"gone")])
-        assert [flight.name for flight in self.catalog.flights()] == [_name("one")]
+        assert [flight.name for flight in self.catalog.announced()] == [_name("one")]
 
     # --- deleted checkpoints -------------------------------------------------------------------------------------
 
@@ -233,7 +233,7 @@ class CollectionConformance(CatalogCase):
         one, two, three, _ = self.chain(4)
         self.catalog.attest(ADA, [one.id, two.id, three.id], "deleted", {}, ACTOR)
         self.catalog.attest(ADA, [two.id], "undeleted", {}, ACTOR)
-        self.catalog.purge(ADA, three.id, ACTOR)
+        self.catalog.purge([(ADA, three.id)], ACTOR, all_or_none=True)
         assert self.catalog.deleted_before(now()) == [(ADA, one.id)]
         assert self.catalog.deleted_before(now() - HOUR) == []
 
@@ -246,8 +246,8 @@ class CollectionConformance(CatalogCase):
             pass
         self.catalog.attest(ADA, [one.id], "deleted", {}, ACTOR)
         assert self.catalog.deleted_before(first) == []
-        assert self.catalog.purge_all([(ADA, one.id)], ACTOR, deleted_before=first) == []
-        assert self.catalog.purge_all([(ADA, one.id)], ACTOR, deleted_before=now()) == [one.id]
+        assert self.catalog.purge([(ADA, one.id)], ACTOR, deleted_before=first) == []
+        assert self.catalog.purge([(ADA, one.id)], ACTOR, deleted_before=now()) == [one.id]
 
     def test_many_are_purged_at_once_and_who_cannot_be_stays(self) -> None:
         one, two, head = self.chain(3)
@@ -260,7 +260,7 @@ class CollectionConformance(CatalogCase):
             (BEN, theirs[0].id),
             (ADA, one.id),
         ]
-        assert self.catalog.purge_all(wanted, ACTOR) == [one.id, theirs[0].id]
+        assert self.catalog.purge(wanted, ACTOR) == [one.id, theirs[0].id]
         assert [held.stored.id for held in self.catalog.held()] == [two.id, head.id, theirs[1].id]
 
     def test_who_was_undeleted_or_tagged_meanwhile_is_spared_on_request(self) -> None:
@@ -269,8 +269,8 @@ class CollectionConformance(CatalogCase):
         self.catalog.attest(ADA, [one.id], "undeleted", {}, ACTOR)
         self.catalog.attest(ADA, [three.id], "tag", {"name": "green"}, ACTOR)
         wanted = [(ADA, each.id) for each in (one, two, three)]
-        assert self.catalog.purge_all(wanted, ACTOR, deleted_before=now()) == [two.id]
-        assert self.catalog.purge_all(wanted, ACTOR, spare_tagged=True) == [one.id]
+        assert self.catalog.purge(wanted, ACTOR, deleted_before=now()) == [two.id]
+        assert self.catalog.purge(wanted, ACTOR, spare_tagged=True) == [one.id]
         assert self._is_whole(three)
 
     def test_who_is_needed_by_a_restore_under_way_is_spared(self) -> None:
@@ -288,12 +288,12 @@ class CollectionConformance(CatalogCase):
         )
         self.catalog.begin_journal(journal)
         wanted = [(ADA, each.id) for each in (one, two, three)]
-        assert self.catalog.purge_all(wanted, ACTOR) == [three.id]
+        assert self.catalog.purge(wanted, ACTOR) == [three.id]
         for needed in (one, two):
             with refused(ConflictError):
-                self.catalog.purge(ADA, needed.id, ACTOR)
+                self.catalog.purge([(ADA, needed.id)], ACTOR, all_or_none=True)
         self.catalog.end_journal(journal.id)
-        assert self.catalog.purge_all(wanted, ACTOR) == [one.id, two.id]
+        assert self.catalog.purge(wanted, ACTOR) == [one.id, two.id]
 
     # --- room ----------------------------------------------------------------------------------------------------
 
@@ -301,10 +301,10 @@ class CollectionConformance(CatalogCase):
         self.save(blobs=tuple(bytes([number]) * 9000 for number in range(100)))
         self.save("kept", blobs=(b"kept",))
         self.catalog.delete_task(ADA, "task", ACTOR)
-        free = self.catalog.free_bytes()
+        free = self.catalog.disk_use().free
         while (left := self.catalog.shrink(1 << 16)) < free:
             free = left
-        assert self.catalog.free_bytes() == free
+        assert self.catalog.disk_use().free == free
         assert free == 0 or not self.catalog.durable  # nobody asks memory to become less
         assert self._is_whole(self.catalog.held()[0].stored)
 

@@ -40,7 +40,7 @@ class DeletionConformance(CatalogCase):
         with refused(ConflictError):
             self.catalog.attest(ADA, [first.id], "deleted", {}, ACTOR)
         with refused(ConflictError):
-            self.catalog.purge(ADA, first.id, ACTOR)
+            self.catalog.purge([(ADA, first.id)], ACTOR, all_or_none=True)
         assert self.listed(self.whole()) == [first.id]
 
     def test_several_are_attested_together_or_not_at_all(self) -> None:
@@ -52,17 +52,17 @@ class DeletionConformance(CatalogCase):
     def test_a_purge_leaves_a_tombstone_and_nothing_else(self) -> None:
         one, two, three = self.chain(3)
         self.catalog.attest(ADA, [two.id], "tag", {"name": "green"}, ACTOR)
-        self.catalog.purge(ADA, two.id, ACTOR)
+        self.catalog.purge([(ADA, two.id)], ACTOR, all_or_none=True)
         stone = self.catalog.checkpoint(ADA, two.id)
         assert stone is not None
         assert (stone.data, stone.checksum, stone.placement, stone.tags) == (None, two.checksum, two.placement, ())
         assert self.catalog.root(stone) is None
-        assert self.catalog.tagged(self.task(), "green") is None
+        assert self.catalog.checkpoint_at(self.task(), "green") is None
         assert self.listed(self.whole()) == [three.id, one.id]
         assert self.catalog.count(self.whole()) == 2
         assert [a.kind for a, _ in self.catalog.attestations(ADA, two.id)] == ["purged"]
         with refused(NotFoundError):
-            self.catalog.purge(ADA, two.id, ACTOR)
+            self.catalog.purge([(ADA, two.id)], ACTOR, all_or_none=True)
         with refused(ConflictError):
             self.save(parent=three, id=two.id)
 
@@ -70,29 +70,29 @@ class DeletionConformance(CatalogCase):
         one, two, _ = self.chain(3)
         self.save(parent=two, new=NewBranch("side", "side", active=False))
         self.catalog.attest(ADA, [one.id], "deleted", {}, ACTOR)
-        self.catalog.purge(ADA, one.id, ACTOR)
+        self.catalog.purge([(ADA, one.id)], ACTOR, all_or_none=True)
         for line in (self.whole(), self.along("side"), self.along(two.placement.branch_id)):
             assert self.catalog.count(line) == len(self.listed(line))
 
     def test_nothing_is_verified_by_a_purged_one_and_its_key_is_free(self) -> None:
         one = self.save(key="k", attestations=[("verification", {"verified": True})]).stored
         two = self.save(parent=one).stored
-        self.catalog.purge(ADA, one.id, ACTOR)
+        self.catalog.purge([(ADA, one.id)], ACTOR, all_or_none=True)
         stone = self.catalog.checkpoint(ADA, one.id)
         assert stone is not None
         assert (stone.verified, stone.verified_at) == (False, None)
-        assert self.catalog.last_verified(self.along(one.placement.branch_id)) is None
+        assert self.last_verified(self.along(one.placement.branch_id)) is None
         assert not self.save(parent=two, key="k", message="other").repeated
 
     def test_a_deleted_task_is_gone_with_everything_and_that_is_logged(self) -> None:
         made = self.chain(3, blobs=(b"content",))
         kept = self.save("kept").stored
         assert self.catalog.delete_task(ADA, "task", ACTOR) == 3
-        assert self.catalog.task(ADA, "task") is None
+        assert self.catalog.position(ADA, "task") is None
         assert self.catalog.checkpoint(ADA, made[0].id) is None
         assert self.catalog.blobs(made[0].task_number, [digest(b"content")]) == {}
         assert self.catalog.checkpoint(ADA, kept.id) == kept
-        events = self.catalog.store_events()
+        events = self.catalog.events(None)
         assert [(event.kind, event.actor, event.data["task_id"]) for event in events] == [("task_deleted", ADA, "task")]
         again = self.save().stored
         assert again.placement.sequence == 1
@@ -109,7 +109,7 @@ class DeletionConformance(CatalogCase):
         self.catalog.attest(ADA, [one.id, two.id], "verification", {"verified": True}, ACTOR)
         self.save(parent=three, new=NewBranch("side", "side"))
         self.catalog.attest(ADA, [one.id], "deleted", {}, ACTOR)
-        self.catalog.purge(ADA, two.id, ACTOR)
+        self.catalog.purge([(ADA, two.id)], ACTOR, all_or_none=True)
         events, after = [], 0
         while page := self.catalog.events(self.task(), after=after, limit=2):
             events += page

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from lastgood.catalog.values import FILES, Binding, Blob, NewBranch, NewPack, PackedBlob, PackRange, StoredCheckpoint
 from lastgood.errors import ConflictError, IntegrityError, NotFoundError
@@ -26,9 +26,9 @@ class FoldersConformance(CatalogCase):
     def test_content_of_files_is_the_stores_and_comes_with_a_commit(self) -> None:
         one, other = _inline(b"one"), _inline(b"other")
         self.save("without files", blobs=(b"state",))
-        assert not self.catalog.has_files()
+        assert not self.catalog.may_have_files()
         self.save(file_blobs=[one, other])
-        assert self.catalog.has_files()
+        assert self.catalog.may_have_files()
         self.save("another task", file_blobs=[one])
         keys = [one.digest, other.digest, digest(b"never")]
         assert self.catalog.blobs(FILES, keys) == {one.digest: one, other.digest: other}
@@ -59,7 +59,7 @@ class FoldersConformance(CatalogCase):
         with refused(IntegrityError) as caught:
             self.save("third", relies_on=[there.digest, digest(b"gone")])
         assert caught[0].details["blobs"] == [to_text(digest(b"gone"))]
-        assert self.catalog.task(ADA, "third") is None
+        assert self.catalog.position(ADA, "third") is None
 
     def test_deleting_a_task_leaves_the_content_of_files(self) -> None:
         blob = _inline(b"shared")
@@ -111,33 +111,34 @@ class FoldersConformance(CatalogCase):
         before = self.save().stored
         after = self.save(parent=before, files_move=True).stored
         assert self.catalog.destination(ADA, "task", "undo") == before
-        undone = self.catalog.undo(ADA, "task", ACTOR)
+        undone = self.catalog.move(ADA, "task", "undo", ACTOR)
         assert (undone.files, undone.head.id) == (before.id, after.id)
         assert self.catalog.destination(ADA, "task", "redo") == after
         with refused(ConflictError):
             self.catalog.destination(ADA, "task", "undo")
         put_back = self.save(parent=after, keeps_redo=True).stored
-        redone = self.catalog.redo(ADA, "task", ACTOR)
+        redone = self.catalog.move(ADA, "task", "redo", ACTOR)
         assert (redone.files, redone.head.id) == (after.id, put_back.id)
 
     def test_a_save_of_the_users_ends_redoing(self) -> None:
         before = self.save().stored
         after = self.save(parent=before, files_move=True).stored
-        self.catalog.undo(ADA, "task", ACTOR)
+        self.catalog.move(ADA, "task", "undo", ACTOR)
         put_back = self.save(parent=after, keeps_redo=True).stored
         self.save(parent=put_back)
         with refused(ConflictError):
             self.catalog.destination(ADA, "task", "redo")
         with refused(ConflictError):
-            self.catalog.redo(ADA, "task", ACTOR)
+            self.catalog.move(ADA, "task", "redo", ACTOR)
 
     def test_several_restores_of_files_are_undone_one_after_the_other(self) -> None:
         made = [self.save().stored]
         for _ in range(3):
             made.append(self.save(parent=made[-1], files_move=True).stored)
         head, seen = made[-1], []
-        for way in (self.catalog.undo, self.catalog.undo, self.catalog.redo, self.catalog.redo):
-            seen.append(way(ADA, "task", ACTOR).files)
+        ways: list[Literal["undo", "redo"]] = ["undo", "undo", "redo", "redo"]
+        for way in ways:
+            seen.append(self.catalog.move(ADA, "task", way, ACTOR).files)
             head = self.save(parent=head, keeps_redo=True).stored
         assert seen == [made[2].id, made[1].id, made[2].id, made[3].id]
 

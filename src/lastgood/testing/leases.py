@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from lastgood.catalog.values import NewBranch
 from lastgood.errors import ConflictError, ControlError, LeaseError, NotFoundError
 from lastgood.model.checkpoint import Head
@@ -137,10 +139,11 @@ class LeasesConformance(CatalogCase):
         first, second = self.chain(2)
         lease = self.acquire(first.placement.branch_id)
         restored = self.restore(first, "back", expects=second.id, lease=lease.token)
-        for move, there in ((self.catalog.undo, second), (self.catalog.redo, restored)):
+        ways: list[Literal["undo", "redo"]] = ["undo", "redo"]
+        for way, there in zip(ways, (second, restored), strict=True):
             with refused(LeaseError):
-                move(ADA, "task", ACTOR)
-            assert move(ADA, "task", ACTOR, lease=lease.token).head.id == there.id
+                self.catalog.move(ADA, "task", way, ACTOR)
+            assert self.catalog.move(ADA, "task", way, ACTOR, lease=lease.token).head.id == there.id
             held = self.catalog.lease(ADA, there.placement.branch_id)
             assert held is not None
             assert held.token == lease.token
@@ -150,7 +153,7 @@ class LeasesConformance(CatalogCase):
         side = self.save(parent=first, new=NewBranch(new_id(), "side", active=False)).stored
         self.acquire(side.placement.branch_id)
         with refused(LeaseError):
-            self.catalog.activate(ADA, side.placement.branch_id, ACTOR)
+            self.catalog.move(ADA, side.placement.branch_id, "switch", ACTOR)
         with refused(LeaseError):
             self.catalog.delete_branch(ADA, side.placement.branch_id, ACTOR)
         with refused(LeaseError):
@@ -181,3 +184,29 @@ class LeasesConformance(CatalogCase):
             self.save(parent=first)
         assert not isinstance(caught[0], LeaseError)
         assert isinstance(caught[0].head, Head)
+
+    # --- leases of the store ---------------------------------------------------------------------------------------
+
+    def test_a_lease_of_the_store_is_held_by_one_process_at_a_time(self) -> None:
+        self.save()
+        about = (HERE, "one", MINUTE, ACTOR)
+        mine = self.catalog.acquire_lease(None, "collect", *about)
+        assert (mine.name, mine.branch_id, mine.is_live) == ("collect", "", True)
+        assert self.catalog.acquire_lease(None, "another", *about).token > mine.token
+        with refused(LeaseError) as caught:
+            self.catalog.acquire_lease(None, "collect", THERE, "two", MINUTE, ACTOR)
+        assert caught[0].details["lease"] == self.catalog.lease(None, "collect") == mine
+        self.catalog.release_lease(mine.token)
+        assert self.catalog.lease(None, "collect") is None
+        with refused(LeaseError):
+            self.catalog.renew_lease(mine.token, MINUTE)
+        self.catalog.acquire_lease(None, "collect", THERE, "two", NO_TIME, ACTOR)
+        assert self.catalog.acquire_lease(None, "collect", *about).executor == "one"
+        assert self.catalog.events(None)[-1].kind == "taken_over"
+
+    def test_a_lease_of_the_store_keeps_nobody_from_saving(self) -> None:
+        first = self.save().stored
+        self.catalog.acquire_lease(None, first.placement.branch_id, HERE, "one", MINUTE, ACTOR)
+        self.save(parent=first)
+        assert self.catalog.delete_task(ADA, "task", ACTOR) == 2
+        assert self.catalog.lease(None, first.placement.branch_id) is not None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 
-from lastgood.catalog.values import Blob, ContainingBlob, NewSlice
+from lastgood.catalog.values import Blob, ContainingBlob, NewBranch, NewSlice
 from lastgood.errors import ConflictError, InvalidError, NotFoundError
-from lastgood.model.checkpoint import Head
+from lastgood.model.checkpoint import Head, decode_record
 from lastgood.model.digest import digest
+from lastgood.model.identity import new_id
 from lastgood.testing.case import ACTOR, ADA, BEN, CatalogCase, refused
 
 
@@ -51,7 +52,7 @@ class CommitsConformance(CatalogCase):
         assert found[digest(b"ab")].data.startswith(b"ab")
 
     def test_the_first_commit_creates_the_task_and_its_branch(self) -> None:
-        assert self.catalog.task(ADA, "task") is None
+        assert self.catalog.position(ADA, "task") is None
         first = self.save().stored
         task = self.task()
         assert (task.owner, task.checkpoints, task.last_sequence) == (ADA, 1, 1)
@@ -71,6 +72,32 @@ class CommitsConformance(CatalogCase):
             self.save(parent=first)
         assert caught[0].head == Head(second.id, second.checksum, 2, second.placement.branch_id)
         assert self.task().checkpoints == 2
+
+    def test_a_commit_that_appends_goes_on_from_whatever_the_head_is(self) -> None:
+        first, second = self.chain(2)
+        message, work = "what the head says", "W-1"
+        third = self.save(parent=second, root=b"state", message=message, work_item_id=work).stored
+        kept = ("message", "work_item_id")
+        fourth = self.save(parent=first, append=True, inherited=kept, keep_root=True).stored
+        assert fourth.data is not None
+        record = decode_record(fourth.data, fourth.checksum, "it")
+        assert (record.parent_id, record.parent_checksum) == (third.id, third.checksum)
+        assert (record.message, record.work_item_id) == (message, work)
+        assert self.catalog.root(fourth) == self.catalog.root(third)
+        assert self.catalog.checkpoint(ADA, fourth.id) == fourth
+
+    def test_a_commit_that_appends_follows_the_active_branch(self) -> None:
+        first, second = self.chain(2)
+        back = self.restore(first, "back", expects=second.id)
+        new = NewBranch(new_id(), "main")
+        fourth = self.save(parent=second, append=True, only_if_active=True).stored
+        fifth = self.save(new=new, append=True).stored
+        assert (fourth.placement.branch_id, fifth.placement.branch_id) == (back.placement.branch_id,) * 2
+        assert self.active() == fifth.id
+        begun = self.save("another", new=new, append=True).stored
+        assert (begun.placement.branch_id, begun.placement.sequence) == (new.id, 1)
+        with refused(NotFoundError):
+            self.save(parent=second, branch="nowhere", append=True)
 
     def test_a_task_begun_twice_is_a_conflict(self) -> None:
         first = self.save().stored
@@ -143,7 +170,7 @@ class CommitsConformance(CatalogCase):
         assert (stored.verified, stored.verified_at) == (True, found[1][0].at)
         later = self.save(parent=stored, attestations=said[::-1]).stored
         assert not later.verified
-        assert self.catalog.last_verified(self.along(stored.placement.branch_id)) == stored
+        assert self.last_verified(self.along(stored.placement.branch_id)) == stored
         assert [event.kind for event in self.catalog.events(self.task())] == ["created", "created"]
 
     def test_the_state_before_is_told(self) -> None:
@@ -183,13 +210,13 @@ class CommitsConformance(CatalogCase):
 
     def test_another_owners_things_are_not_found(self) -> None:
         mine = self.save(id="mine-1").stored
-        assert self.catalog.task(BEN, "task") is None
+        assert self.catalog.position(BEN, "task") is None
         assert self.catalog.branch(BEN, mine.placement.branch_id) is None
         assert self.catalog.checkpoint(BEN, mine.id) is None
         assert self.catalog.find(BEN, "mine") == []
         for act in (
             lambda: self.catalog.attest(BEN, [mine.id], "deleted", {}, ACTOR),
-            lambda: self.catalog.purge(BEN, mine.id, ACTOR),
+            lambda: self.catalog.purge([(BEN, mine.id)], ACTOR, all_or_none=True),
             lambda: self.catalog.delete_task(BEN, "task", ACTOR),
             lambda: self.catalog.attestations(BEN, mine.id),
         ):
@@ -247,12 +274,12 @@ class AttestationsConformance(CatalogCase):
         with refused(ConflictError):
             self.catalog.attest(ADA, [two.id], "tag", {"name": "green"}, ACTOR)
         self.catalog.attest(ADA, [two.id], "tag", {"name": "green", "move": True}, ACTOR)
-        tagged = self.catalog.tagged(self.task(), "green")
+        tagged = self.catalog.checkpoint_at(self.task(), "green")
         assert tagged is not None
         assert (tagged.id, tagged.tags) == (two.id, ("green",))
         assert [a.kind for a, _ in self.catalog.attestations(ADA, one.id)] == ["tag", "untag"]
         self.catalog.attest(ADA, [two.id], "untag", {"name": "green"}, ACTOR)
-        assert self.catalog.tagged(self.task(), "green") is None
+        assert self.catalog.checkpoint_at(self.task(), "green") is None
 
     def test_a_tag_is_taken_only_from_the_checkpoint_that_has_it(self) -> None:
         one, two = self.chain(2)

@@ -20,22 +20,22 @@ class RequestsConformance(CatalogCase):
         return self.catalog.post_request(ADA, wanted, ACTOR)
 
     def wanted(self, branch_id: str) -> list[str]:
-        return [request.id for request in self.catalog.open_requests(ADA, branch_id)]
+        return [request.id for request in self.catalog.requests(ADA, branch_id=branch_id)]
 
     def test_a_request_is_open_until_a_commit_meets_it(self) -> None:
         first = self.save().stored
         branch = first.placement.branch_id
         one, two = self.post(branch, "guide", text="shorter"), self.post(branch)
-        assert self.catalog.open_requests(ADA, branch) == [one, two]
-        assert self.catalog.open_requests(BEN, branch) == []
+        assert self.catalog.requests(ADA, branch_id=branch) == [one, two]
+        assert self.catalog.requests(BEN, branch_id=branch) == []
         assert [event.kind for event in self.catalog.events(self.task())].count("requested") == 2
         second = self.save(parent=first, fulfilled=[FulfilledRequest(one.id, {"seen": 1})]).stored
         assert self.wanted(branch) == [two.id]
-        found = self.catalog.request(ADA, one.id)
+        found = self.request(one.id)
         assert found is not None
         assert (found.status, found.outcome, found.data) == ("met", {"seen": 1}, {"text": "shorter"})
         assert found.ended_at is not None
-        assert self.catalog.request(BEN, one.id) is None
+        assert self.request(one.id, BEN) is None
         with refused(ConflictError):
             self.save(parent=second, fulfilled=[FulfilledRequest(one.id, {})])
         assert self.active() == second.id
@@ -62,7 +62,7 @@ class RequestsConformance(CatalogCase):
         branch = self.save().stored.placement.branch_id
         request = self.post(branch)
         self.catalog.end_request(ADA, FulfilledRequest(request.id, {"reason": "it is over"}), "refused", ACTOR)
-        found = self.catalog.request(ADA, request.id)
+        found = self.request(request.id)
         assert found is not None
         assert (found.status, found.outcome) == ("refused", {"reason": "it is over"})
         assert self.wanted(branch) == []
@@ -99,4 +99,4 @@ class RequestsConformance(CatalogCase):
         branch = self.save().stored.placement.branch_id
         request = self.post(branch)
         self.catalog.delete_task(ADA, "task", ACTOR)
-        assert self.catalog.request(ADA, request.id) is None
+        assert self.request(request.id) is None

@@ -126,7 +126,7 @@ class StepsConformance(CatalogCase):
     def test_a_step_that_ends_otherwise_is_logged(self) -> None:
         early = self.begin()
         self.catalog.end_step(ADA, early, "step_failed", {"reason": "no task yet"}, ACTOR)
-        (event,) = self.catalog.store_events()
+        (event,) = self.catalog.events(None)
         assert (event.kind, event.data["task_id"], event.data["reason"]) == ("step_failed", "task", "no task yet")
         self.chain(1)
         late = self.begin()

@@ -38,7 +38,7 @@ class AuditConformance(CatalogCase):
         second = self.save(parent=first).stored
         side = self.save(parent=first, new=NewBranch(new_id(), "side", active=False)).stored
         other = self.save("task", owner="ben").stored
-        self.catalog.purge(ADA, first.id, ACTOR)
+        self.catalog.purge([(ADA, first.id)], ACTOR, all_or_none=True)
         with self.catalog.audit() as audit:
             store, *tasks = audit.tasks()
             branches = list(audit.branches())
@@ -143,7 +143,7 @@ class AuditConformance(CatalogCase):
         task = first.task_number
         with self.catalog.audit() as audit:
             (branch,) = audit.branches()
-        self.catalog.mend(
+        self.catalog.correct(
             Corrections(
                 checksums=[(task, 1, b"c" * 32)],
                 marks=[(task, 2, "other", 1, 1, 77)],
@@ -163,20 +163,20 @@ class AuditConformance(CatalogCase):
             assert (two.type, two.deleted, two.verified, two.verified_at) == ("other", 1, 1, 77)
             assert list(audit.keys()) == [NameRow(task, "k", task, 2)]
             assert list(audit.tags()) == [NameRow(task, "green", task, 1)]
-        assert [event.kind for event in self.catalog.store_events()] == ["repaired"]
+        assert [event.kind for event in self.catalog.events(None)] == ["repaired"]
 
     def test_a_tombstone_stands_where_a_checkpoint_was(self) -> None:
         first = self.save().stored
         second = self.save(parent=first).stored
         task, branch = first.task_number, first.placement.branch_id
-        self.catalog.purge(ADA, first.id, ACTOR)
+        self.catalog.purge([(ADA, first.id)], ACTOR, all_or_none=True)
         with self.catalog.audit() as audit:
             stone, _ = audit.checkpoints()
         assert (stone.record, stone.deleted, stone.type != "") == (None, 2, True)
         assert second.placement.branch_id == branch
         with refused(ConflictError):  # where something stands, nothing is put
             made = Tombstone(task, 1, stone.branch, ADA, "other", 1, 1, stone.checksum, stone.placement)
-            self.catalog.mend(Corrections(tombstones=[made]), ACTOR)
+            self.catalog.correct(Corrections(tombstones=[made]), ACTOR)
 
     def test_mending_brings_blobs_back_and_takes_lost_ones_out_with_their_parts(self) -> None:
         first = self.save(blobs=(b"alpha", b"other")).stored
@@ -189,7 +189,7 @@ class AuditConformance(CatalogCase):
             packs=[NewPack("packs/aa/one", 200, [packed])],
             lost=[(task, whole)],
         )
-        self.catalog.mend(mending, ACTOR)
+        self.catalog.correct(mending, ACTOR)
         assert self.catalog.blobs(FILES, [inline.digest]) == {inline.digest: inline}
         assert self.catalog.blobs(FILES, [packed.digest])[packed.digest].place == PackRange("packs/aa/one", 57, 6)
         assert self.catalog.blobs(task, [digest(b"other"), digest(b"alpha"), whole]).keys() == {digest(b"other")}
@@ -197,7 +197,7 @@ class AuditConformance(CatalogCase):
     def test_a_pack_is_retired_only_when_nothing_lies_in_it(self) -> None:
         entry = PackedBlob(digest(b"packed"), 57, 6, 6, 0)
         self.save(packs=[NewPack("packs/aa/one", 200, [entry]), NewPack("packs/bb/two", 200, [])])
-        self.catalog.mend(Corrections(retired=["packs/aa/one", "packs/bb/two"]), ACTOR)
+        self.catalog.correct(Corrections(retired=["packs/aa/one", "packs/bb/two"]), ACTOR)
         with self.catalog.audit() as audit:
             assert [pack.name for pack in audit.packs()] == ["packs/aa/one"]
 
@@ -243,7 +243,7 @@ class UsageConformance(CatalogCase):
     def test_a_deleted_checkpoint_holds_its_content_and_a_purged_one_does_not(self) -> None:
         first, second, third = self.chain(3)
         self.catalog.attest(ADA, [first.id], "deleted", {}, ACTOR)
-        self.catalog.purge(ADA, second.id, ACTOR)
+        self.catalog.purge([(ADA, second.id)], ACTOR, all_or_none=True)
         assert [(held.stored.id, held.stored.deleted) for held in self.catalog.held()] == [
             (first.id, True),
             (third.id, False),
@@ -251,7 +251,7 @@ class UsageConformance(CatalogCase):
 
     def test_checkpoints_come_page_by_page(self) -> None:
         made = [*self.chain(3), *self.chain(2, "another")]
-        self.catalog.purge(ADA, made[1].id, ACTOR)
+        self.catalog.purge([(ADA, made[1].id)], ACTOR, all_or_none=True)
         page = self.catalog.held(limit=2)
         assert [held.stored.id for held in page] == [made[0].id, made[2].id]
         page = self.catalog.held(page[-1].stored, limit=2)
@@ -263,7 +263,7 @@ class UsageConformance(CatalogCase):
         for name in ("kept", "gone"):
             self.save(parent=first, new=NewBranch(f"id of {name}", name, active=False))
         self.catalog.delete_branch(ADA, "id of gone", ACTOR)
-        told = self.catalog.all_branches(self.task())
+        told = self.catalog.branches(self.task(), deleted=True)
         assert [(branch.name, branch.deleted) for branch in told] == [("main", False), ("kept", False), ("gone", True)]
 
     # --- content -------------------------------------------------------------------------------------------------
@@ -310,4 +310,4 @@ class UsageConformance(CatalogCase):
 
     def test_what_is_free_is_a_part_of_what_is_taken(self) -> None:
         self.save(new_id(), blobs=tuple(bytes([number]) * 9000 for number in range(50)))
-        assert 0 <= self.catalog.free_bytes() <= self.catalog.size()
+        assert 0 <= self.catalog.disk_use().free <= self.catalog.disk_use().size

@@ -145,7 +145,7 @@ class _Run:
 
     def _purge(self, doomed: Sequence[tuple[str, str]], limit: int) -> None:
         for some in _chunks(doomed):
-            purged = self._catalog.purge_all(some, acting(self._user), deleted_before=limit)
+            purged = self._catalog.purge(some, acting(self._user), deleted_before=limit)
             self._note(purged=self._found.purged + len(purged))
             self._progress("purge", self._found.purged, len(doomed))
 
@@ -179,7 +179,7 @@ class _Run:
                     used[blob.pack] += ENTRY_SIZE + blob.length
             page = self._catalog.indexed(page[-1].number)
         for partition, digests in _batches([] if self._dry_run else wronged):
-            self._catalog.acquit(partition, digests)
+            self._catalog.condemn(partition, digests, None)
 
     def _condemn(self, garbage: Sequence[IndexedBlob]) -> None:
         at, done = now(), 0
@@ -191,7 +191,7 @@ class _Run:
     def _acquit(self, needed: NeededBlobs) -> None:
         wronged = (blob for blob in self._condemned() if needed.has(blob.partition, blob.digest))
         for partition, digests in _batches(wronged):
-            self._catalog.acquit(partition, digests)
+            self._catalog.condemn(partition, digests, None)
 
     def _condemned(self) -> Iterator[IndexedBlob]:
         page = self._catalog.indexed()
@@ -207,7 +207,7 @@ class _Run:
 
     def _remove_slices(self, unneeded: Sequence[SlicedBlob]) -> None:
         for partition, digests in _batches(unneeded):
-            self._catalog.remove_slices(partition, digests)
+            self._catalog.remove_blobs(partition, digests, None)
 
     def _remove(self, garbage: Sequence[IndexedBlob]) -> None:
         due = self._due(garbage)
@@ -228,7 +228,7 @@ class _Run:
         packs = {pack.name: pack.size for pack in self._catalog.packs()}
         self._remove_packs([name for name in packs if name not in used], packs)
         lying = {
-            name: self._catalog.lying_in(name)
+            name: self._catalog.indexed(pack=name)
             for name, size in packs.items()
             if name in used and FRAME_SIZE + used[name] < size * (1 - self._waste)
         }
@@ -253,11 +253,11 @@ class _Run:
         before it is deleted: if they are not, because they only look so from here, their commit is refused."""
         assert self._objects is not None
         listed = {each.name: each.size for each in self._objects.list("packs/")}
-        flights = self._catalog.flights()
+        flights = self._catalog.announced()
         gone = [flight.name for flight in flights if _is_over(flight)]
         announced = {flight.name for flight in flights} - set(gone)
         if gone:
-            self._catalog.withdraw(gone)
+            self._catalog.announce(gone, None)
         known = {pack.name for pack in self._catalog.packs()}
         for name in listed.keys() - known - announced:
             self._objects.delete(name)
@@ -265,7 +265,7 @@ class _Run:
         self._note(freed=self._found.freed + self._objects.sweep())
 
     def _shrink(self) -> None:
-        whole = free = self._catalog.free_bytes()
+        whole = free = self._catalog.disk_use().free
         while (left := self._catalog.shrink(SHRINK_BYTES)) and left < free:
             self._progress("shrink", whole - left, whole)
             free = left

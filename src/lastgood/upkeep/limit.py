@@ -87,7 +87,7 @@ def limit(
 
 def _tidied(engine: Engine, size: int) -> int:
     """What the store needs. What the disk would not give back yet is no reason to let a checkpoint go."""
-    return size - engine.catalog.size() + engine.catalog.used_bytes()
+    return size - engine.catalog.disk_use().size + engine.catalog.disk_use().used
 
 
 class _Plan(NamedTuple):
@@ -131,9 +131,7 @@ def _protected(catalog: Catalog) -> set[str]:
                 spared.add(active.head.id)
             spared.update(head.id for head in catalog.tags(task).values())
             for line in (HistoryRange(task), HistoryRange(task, active)):
-                verified = catalog.last_verified(line)
-                if verified is not None:
-                    spared.add(verified.id)
+                spared.update(one.id for one in catalog.checkpoints(line, limit=1, verified=True))
         page = catalog.tasks(None, page[-1].number, MAX_PAGE)
     return spared
 
@@ -143,7 +141,7 @@ def _purge(catalog: Catalog, user: str, evicted: list[Evicted]) -> list[Evicted]
     gone: set[str] = set()
     for start in range(0, len(evicted), 100):
         some = [(each.owner, each.id) for each in evicted[start : start + 100]]
-        gone.update(catalog.purge_all(some, acting(user), spare_tagged=True))
+        gone.update(catalog.purge(some, acting(user), spare_tagged=True))
     return [each for each in evicted if each.id in gone]
 
 
@@ -179,9 +177,9 @@ def select_old(catalog: Catalog, line: HistoryRange, keep_count: int) -> list[st
     active = catalog.branch(line.task.owner, line.task.active_branch_id)
     spared = {active.head.id} if active and active.head else set()
     for branch in (active, line.branch):
-        verified = catalog.last_verified(HistoryRange(line.task, branch)) if branch else None
-        if verified is not None:
-            spared.add(verified.id)
+        if branch is not None:
+            verified = catalog.checkpoints(HistoryRange(line.task, branch), limit=1, verified=True)
+            spared.update(one.id for one in verified)
     old: list[str] = []
     seen, before = 0, None
     while page := catalog.checkpoints(line, before=before, limit=MAX_PAGE):

@@ -59,11 +59,11 @@ def repair_store(
         return _foretell(engine, found, before, accept_loss)
     quarantine, accepted = Quarantine(engine.location), 0
     if found.lost:  # first of all: until then nothing else can be written
-        with catalog.queue():
+        with catalog.exclusive():
             quarantine.copy_catalog()
             accepted = catalog.accept_loss()
     if any(finding.code == "database" for finding in found.findings):
-        with catalog.queue():
+        with catalog.exclusive():
             quarantine.copy_catalog()
             catalog.rebuild()
         found = examine(catalog, objects, "data", None, progress)
@@ -134,7 +134,7 @@ def _foretell(engine: Engine, found: Examination, before: CheckReport, accept_lo
 
 def _change(catalog: Catalog, user: str, search: BlobSearch, quarantine: Quarantine) -> None:
     """Everybody else waits: what books follow from must not change meanwhile."""
-    with catalog.queue():
+    with catalog.exclusive():
         with catalog.audit() as audit:
             snapshot, content = _read_snapshot(audit), search.plan(audit)
         stones = Corrections(tombstones=list(find_tombstones(snapshot)))
@@ -142,12 +142,12 @@ def _change(catalog: Catalog, user: str, search: BlobSearch, quarantine: Quarant
         if not (stones.is_empty() and books.is_empty()):
             quarantine.copy_catalog()
         if not stones.is_empty():  # with them the books can be told
-            catalog.mend(stones, acting(user))
+            catalog.correct(stones, acting(user))
             with catalog.audit() as audit:
                 snapshot = _read_snapshot(audit)
             books = Corrections(**plan_corrections(snapshot, derive(snapshot)), **content)
         if not books.is_empty():
-            catalog.mend(books, acting(user))
+            catalog.correct(books, acting(user))
         log_action(user, "repair", "")
 
 

@@ -90,8 +90,8 @@ def measure(catalog: Catalog, files: FileBlobs) -> Usage:
     adds = found.graph.added([one.node for one in by_age])
     stored = sum(adds.values())
     return Usage(
-        catalog_bytes=catalog.size(),
-        free_bytes=catalog.free_bytes(),
+        catalog_bytes=catalog.disk_use().size,
+        free_bytes=catalog.disk_use().free,
         packs=len(packs),
         pack_bytes=sum(pack.size for pack in packs),
         stored_bytes=stored,

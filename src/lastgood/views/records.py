@@ -70,7 +70,7 @@ def find_lease(store: Store, owner: str | None, branch_id: str | None) -> Lease 
 
 def list_requests(store: Store, owner: str | None, branch_id: str | None) -> list[Request]:
     """Return what was asked of the work on a branch and is not done yet, oldest first."""
-    return store._engine.catalog.open_requests(owner or store.user, branch_id or "")
+    return store._engine.catalog.requests(owner or store.user, branch_id=branch_id or "")
 
 
 def count_deleted(store: Store) -> int:

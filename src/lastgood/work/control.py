@@ -160,7 +160,8 @@ class Control:
 
     def follow(self, request_id: str) -> Request | None:
         """Return a request as it is now; None: there is none of that id."""
-        return self._handle.catalog.request(self._handle.owner, check_name("request id", request_id))
+        found = self._handle.catalog.requests(self._handle.owner, id=check_name("request id", request_id))
+        return found[0] if found else None
 
     def again(self, request: Request) -> RequestResult:
         """Return what came of a request by now. If its session has ended, it is fulfilled here if it can be."""

@@ -147,7 +147,7 @@ class StandIn:
         """Fulfil a request under a lease of its own. LeaseError when a session has begun just now."""
         handle, executor = self.handle, name_executor() + STANDING_IN
         lease = HeldLease(handle.engine, handle.user, handle.owner, executor, STAND_IN_SECONDS)
-        with handle.catalog.queue():  # so that two of them do not exclude each other
+        with handle.catalog.exclusive():  # so that two of them do not exclude each other
             lease.hold(handle.cursor, request.branch_id)
             try:
                 handle.cursor.refresh()

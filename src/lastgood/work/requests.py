@@ -104,7 +104,7 @@ def stays_fulfilled(kind: RequestKind, state: str, open_kinds: Iterable[RequestK
 def open_requests(handle: Handle) -> list[Request]:
     """Return the open requests to the branch that the handle is on, oldest first."""
     branch_id = handle.branch_id
-    return [] if branch_id is None else handle.catalog.open_requests(handle.owner, branch_id)
+    return [] if branch_id is None else handle.catalog.requests(handle.owner, branch_id=branch_id)
 
 
 def end_request(handle: Handle, ended: FulfilledRequest, status: Literal["met", "refused"]) -> None:

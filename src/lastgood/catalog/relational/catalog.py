@@ -65,9 +65,6 @@ class RelationalCatalog(Catalog):
     def commit(self, commit: Commit, actor: Actor) -> Committed:
         return self._write(commit_checkpoint, commit, actor)
 
-    def task(self, owner: str, task_id: str) -> TaskInfo | None:
-        return self._read(records.read_task, owner, task_id)
-
     def tasks(self, owner: str | None, after: int = 0, limit: int = 100) -> list[TaskInfo]:
         return self._read(records.read_tasks, owner, after, limit)
 
@@ -77,11 +74,8 @@ class RelationalCatalog(Catalog):
     def checkpoint(self, owner: str, checkpoint_id: str) -> StoredCheckpoint | None:
         return self._read(records.read_checkpoint, owner, checkpoint_id)
 
-    def checkpoint_at(self, task: TaskInfo, sequence: int) -> StoredCheckpoint | None:
-        return self._read(records.read_checkpoint_at, task.number, sequence)
-
-    def tagged(self, task: TaskInfo, tag: str) -> StoredCheckpoint | None:
-        return self._read(records.read_checkpoint_at, task.number, tag)
+    def checkpoint_at(self, task: TaskInfo, at: int | str) -> StoredCheckpoint | None:
+        return self._read(records.read_checkpoint_at, task.number, at)
 
     def find(self, owner: str, prefix: str, limit: int = 2) -> list[str]:
         return self._read(records.find_ids, owner, prefix, limit)
@@ -90,13 +84,15 @@ class RelationalCatalog(Catalog):
         return self._read(records.read_tags, task.number)
 
     def checkpoints(
-        self, among: HistoryRange, *, before: int | None = None, limit: int = 100, type: str | None = None
+        self,
+        among: HistoryRange,
+        *,
+        before: int | None = None,
+        limit: int = 100,
+        type: str | None = None,
+        verified: bool = False,
     ) -> list[StoredCheckpoint]:
-        return self._read(records.read_page, among, before, limit, type)
-
-    def last_verified(self, among: HistoryRange, type: str | None = None) -> StoredCheckpoint | None:
-        found = self._read(records.read_verified, among, None, 1, type)
-        return found[0] if found else None
+        return self._read(records.read_verified if verified else records.read_page, among, before, limit, type)
 
     def count(self, among: HistoryRange, type: str | None = None) -> int:
         return self._read(records.count, among, type)
@@ -110,22 +106,26 @@ class RelationalCatalog(Catalog):
     def has_blobs(self, partition: int, digests: Iterable[bytes]) -> set[bytes]:
         return self._read(records.has_blobs, partition, digests)
 
-    def has_files(self) -> bool:
+    def may_have_files(self) -> bool:
         return self._read(records.has_any_blob, FILES)
 
     def attest(
-        self, owner: str, checkpoint_ids: Sequence[str], kind: str, data: dict[str, Any], actor: Actor
+        self,
+        owner: str,
+        checkpoint_ids: Sequence[str],
+        kind: str,
+        data: dict[str, Any],
+        actor: Actor,
+        *,
+        last_event: int | None = None,
     ) -> list[Attestation]:
-        return self._write(deletion.attest_all, owner, checkpoint_ids, kind, data, actor)
+        return self._write(deletion.attest_all, owner, checkpoint_ids, kind, data, actor, last_event)
 
     def attestations(self, owner: str, checkpoint_id: str) -> list[tuple[Attestation, bytes]]:
         return self._read(records.read_attestations, owner, checkpoint_id)
 
-    def events(self, task: TaskInfo, *, after: int = 0, limit: int = 100) -> list[Event]:
-        return self._read(records.read_events, task.number, after, limit)
-
-    def store_events(self, *, after: int = 0, limit: int = 100) -> list[Event]:
-        return self._read(records.read_events, records.STORE, after, limit)
+    def events(self, task: TaskInfo | None, *, after: int = 0, limit: int = 100) -> list[Event]:
+        return self._read(records.read_events, records.STORE if task is None else task.number, after, limit)
 
     def history(self, among: HistoryRange, *, before: int | None = None, limit: int = 100) -> list[Event]:
         return self._read(records.read_history, among, before, limit)
@@ -135,26 +135,23 @@ class RelationalCatalog(Catalog):
     def branch(self, owner: str, branch_id: str) -> BranchInfo | None:
         return self._read(records.read_branch, owner, branch_id)
 
-    def branches(self, task: TaskInfo) -> list[BranchInfo]:
-        return self._read(records.read_branches, task.number, deleted=False)
+    def branches(self, task: TaskInfo, *, deleted: bool = False) -> list[BranchInfo]:
+        return self._read(records.read_branches, task.number, deleted=deleted)
 
-    def all_branches(self, task: TaskInfo) -> list[BranchInfo]:
-        return self._read(records.read_branches, task.number, deleted=True)
-
-    def activate(
-        self, owner: str, branch_id: str, actor: Actor, *, expects: str | None = None, lease: int | None = None
+    def move(
+        self,
+        owner: str,
+        id: str,
+        way: Literal["switch", "undo", "redo"],
+        actor: Actor,
+        *,
+        expects: str | None = None,
+        lease: int | None = None,
     ) -> Position:
-        return self._write(branches.activate, owner, branch_id, branches.BranchMove(actor, expects, lease))
-
-    def undo(
-        self, owner: str, task_id: str, actor: Actor, *, expects: str | None = None, lease: int | None = None
-    ) -> Position:
-        return self._write(branches.retrace, owner, task_id, "undo", branches.BranchMove(actor, expects, lease))
-
-    def redo(
-        self, owner: str, task_id: str, actor: Actor, *, expects: str | None = None, lease: int | None = None
-    ) -> Position:
-        return self._write(branches.retrace, owner, task_id, "redo", branches.BranchMove(actor, expects, lease))
+        by = branches.BranchMove(actor, expects, lease)
+        if way == "switch":
+            return self._write(branches.activate, owner, id, by)
+        return self._write(branches.retrace, owner, id, way, by)
 
     def destination(self, owner: str, task_id: str, way: Literal["undo", "redo"]) -> StoredCheckpoint | None:
         return self._read(branches.read_destination, owner, task_id, way)
@@ -205,11 +202,8 @@ class RelationalCatalog(Catalog):
     def post_request(self, owner: str, request: Request, actor: Actor) -> Request:
         return self._write(sessions.post_request, owner, request, actor)
 
-    def request(self, owner: str, request_id: str) -> Request | None:
-        return self._read(sessions.read_request, owner, request_id)
-
-    def open_requests(self, owner: str, branch_id: str) -> list[Request]:
-        return self._read(sessions.read_open_requests, owner, branch_id)
+    def requests(self, owner: str, *, id: str | None = None, branch_id: str | None = None) -> list[Request]:
+        return self._read(sessions.read_requests, owner, id, branch_id)
 
     def end_request(
         self,
@@ -241,36 +235,32 @@ class RelationalCatalog(Catalog):
 
     # --- deletion -------------------------------------------------------------------------------------------------
 
-    def purge(self, owner: str, checkpoint_id: str, actor: Actor) -> None:
-        self._write(deletion.purge, owner, checkpoint_id, actor)
-
     def delete_task(self, owner: str, task_id: str, actor: Actor) -> int:
         return self._write(deletion.delete_task, owner, task_id, actor)
 
     def deleted_before(self, at: int) -> list[tuple[str, str]]:
         return self._read(deletion.read_deleted, at)
 
-    def purge_all(
+    def purge(
         self,
         checkpoints: Sequence[tuple[str, str]],
         actor: Actor,
         *,
+        all_or_none: bool = False,
         spare_tagged: bool = False,
         deleted_before: int | None = None,
     ) -> list[str]:
-        limits: dict[str, Any] = {"spare_tagged": spare_tagged, "deleted_before": deleted_before}
-        return self._write(deletion.purge_all, checkpoints, actor, **limits)
+        if all_or_none:
+            return self._write(deletion.purge_all, checkpoints, actor)
+        return self._write(deletion.purge_some, checkpoints, actor, spare_tagged, deleted_before)
 
     # --- collection -----------------------------------------------------------------------------------------------
 
     def held(self, after: StoredCheckpoint | None = None, limit: int = MAX_PAGE) -> list[CheckpointRoot]:
         return self._read(collection.read_held, after, limit)
 
-    def indexed(self, after: int = 0, limit: int = MAX_PAGE) -> list[IndexedBlob]:
-        return self._read(collection.read_indexed, after, limit)
-
-    def lying_in(self, pack: str) -> list[IndexedBlob]:
-        return self._read(collection.read_packed, pack)
+    def indexed(self, after: int = 0, limit: int = MAX_PAGE, *, pack: str | None = None) -> list[IndexedBlob]:
+        return self._read(collection.read_indexed, after, limit, pack)
 
     def sliced(self, after: SlicedBlob | None = None, limit: int = MAX_PAGE) -> list[SlicedBlob]:
         return self._read(collection.read_sliced, after, limit)
@@ -278,17 +268,11 @@ class RelationalCatalog(Catalog):
     def packs(self) -> list[KnownPack]:
         return self._read(collection.read_packs)
 
-    def condemn(self, partition: int, digests: Sequence[bytes], at: int) -> None:
+    def condemn(self, partition: int, digests: Sequence[bytes], at: int | None) -> None:
         self._write_soon(collection.condemn, partition, digests, at)
 
-    def acquit(self, partition: int, digests: Sequence[bytes]) -> None:
-        self._write_soon(collection.acquit, partition, digests)
-
-    def remove_blobs(self, partition: int, digests: Sequence[bytes], condemned_before: int) -> int:
+    def remove_blobs(self, partition: int, digests: Sequence[bytes], condemned_before: int | None) -> int:
         return self._write_soon(collection.remove_blobs, partition, digests, condemned_before)
-
-    def remove_slices(self, partition: int, digests: Sequence[bytes]) -> int:
-        return self._write_soon(collection.remove_slices, partition, digests)
 
     def move_blobs(self, pack: NewPack, origin: str) -> None:
         self._write_soon(collection.move_blobs, pack, origin)
@@ -296,11 +280,8 @@ class RelationalCatalog(Catalog):
     def remove_packs(self, names: Sequence[str]) -> list[str]:
         return self._write(collection.remove_packs, names)
 
-    def announce(self, names: Sequence[str], process: Process) -> None:
+    def announce(self, names: Sequence[str], process: Process | None) -> None:
         self._write_soon(collection.announce, names, process)
 
-    def withdraw(self, names: Sequence[str]) -> None:
-        self._write_soon(collection.withdraw, names)
-
-    def flights(self) -> list[AnnouncedPack]:
+    def announced(self) -> list[AnnouncedPack]:
         return self._read(collection.read_announced)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from lastgood.catalog.relational import connection as shapes
-from lastgood.catalog.relational.connection import Connection, Queries, Row, key, shaped
+from lastgood.catalog.relational.connection import Connection, Queries, Row, Values, key, shaped
 from lastgood.catalog.relational.records import SQL as RECORDS
 from lastgood.catalog.relational.records import bounded, read_checkpoints_after
 from lastgood.catalog.values import (
@@ -40,12 +40,10 @@ def read_held(connection: Connection, after: StoredCheckpoint | None, limit: int
     return [CheckpointRoot(stored, roots.get(_number(stored))) for stored in found]
 
 
-def read_indexed(connection: Connection, after: int, limit: int) -> list[IndexedBlob]:
+def read_indexed(connection: Connection, after: int, limit: int, pack: str | None) -> list[IndexedBlob]:
+    if pack is not None:
+        return shaped(connection.all(SQL.blobs_in_pack, name=pack), list[IndexedBlob])
     return shaped(connection.all(SQL.blobs_page, after=after, limit=bounded(limit)), list[IndexedBlob])
-
-
-def read_packed(connection: Connection, pack: str) -> list[IndexedBlob]:
-    return shaped(connection.all(SQL.blobs_in_pack, name=pack), list[IndexedBlob])
 
 
 def read_sliced(connection: Connection, after: SlicedBlob | None, limit: int) -> list[SlicedBlob]:
@@ -65,23 +63,21 @@ def _number(stored: StoredCheckpoint) -> int:
 # --- blobs --------------------------------------------------------------------------------------------------------
 
 
-def condemn(connection: Connection, partition: int, digests: Sequence[bytes], at: int) -> None:
-    connection.run_many(SQL.condemn, ({"partition": partition, "digest": digest, "at": at} for digest in digests))
+def condemn(connection: Connection, partition: int, digests: Sequence[bytes], at: int | None) -> None:
+    if at is None:
+        connection.run_many(SQL.acquit, _each(partition, digests))
+    else:
+        connection.run_many(SQL.condemn, _each(partition, digests, at=at))
 
 
-def acquit(connection: Connection, partition: int, digests: Sequence[bytes]) -> None:
-    connection.run_many(SQL.acquit, ({"partition": partition, "digest": digest} for digest in digests))
+def remove_blobs(connection: Connection, partition: int, digests: Sequence[bytes], condemned_before: int | None) -> int:
+    if condemned_before is None:
+        return connection.run_many(SQL.remove_slice, _each(partition, digests))
+    return connection.run_many(SQL.remove_blob, _each(partition, digests, before=condemned_before))
 
 
-def remove_blobs(connection: Connection, partition: int, digests: Sequence[bytes], condemned_before: int) -> int:
-    return connection.run_many(
-        SQL.remove_blob,
-        ({"partition": partition, "digest": digest, "before": condemned_before} for digest in digests),
-    )
-
-
-def remove_slices(connection: Connection, partition: int, digests: Sequence[bytes]) -> int:
-    return connection.run_many(SQL.remove_slice, ({"partition": partition, "digest": digest} for digest in digests))
+def _each(partition: int, digests: Sequence[bytes], **more: int) -> list[Values]:
+    return [{"partition": partition, "digest": digest, **more} for digest in digests]
 
 
 # --- packs --------------------------------------------------------------------------------------------------------
@@ -104,20 +100,19 @@ def move_blobs(connection: Connection, pack: NewPack, origin: str) -> None:
             for entry in pack.entries
         ),
     )
-    withdraw(connection, [pack.name])
+    announce(connection, [pack.name], None)
 
 
 def remove_packs(connection: Connection, names: Sequence[str]) -> list[str]:
     return [name for (name,) in connection.all_many(SQL.remove_pack, ({"name": name} for name in names))]
 
 
-def announce(connection: Connection, names: Sequence[str], process: Process) -> None:
+def announce(connection: Connection, names: Sequence[str], process: Process | None) -> None:
+    if process is None:
+        connection.run_many(SQL.withdraw, [{"name": name} for name in names])
+        return
     encoded, now = msgspec.msgpack.encode(process), connection.now()
     connection.run_many(SQL.announce, ({"name": name, "now": now, "process": encoded} for name in names))
-
-
-def withdraw(connection: Connection, names: Sequence[str]) -> None:
-    connection.run_many(SQL.withdraw, ({"name": name} for name in names))
 
 
 def read_announced(connection: Connection) -> list[AnnouncedPack]:

@@ -51,8 +51,18 @@ _EVENT_OF = {
 
 
 def attest_all(
-    connection: Connection, owner: str, ids: Sequence[str], kind: str, data: dict[str, Any], actor: Actor
+    connection: Connection,
+    owner: str,
+    ids: Sequence[str],
+    kind: str,
+    data: dict[str, Any],
+    actor: Actor,
+    last_event: int | None,
 ) -> list[Attestation]:
+    if last_event is not None and ids:
+        connection.lock_task(owner, ids[0])
+        if connection.value(SQL.last_event, id=ids[0], owner=owner) not in (None, last_event):
+            raise ConflictError("more has happened to this task since it was looked at", hint="look again")
     return [attest(connection, owner, id_, kind, data, actor) for id_ in ids]
 
 
@@ -190,14 +200,20 @@ def purge(connection: Connection, owner: str, checkpoint_id: str, actor: Actor) 
     log(connection, subject.task, subject.branch, number, "purged", actor, {})
 
 
-def purge_all(
+def purge_all(connection: Connection, checkpoints: Sequence[tuple[str, str]], actor: Actor) -> list[str]:
+    for owner, id_ in checkpoints:
+        purge(connection, owner, id_, actor)
+    return [id_ for _, id_ in checkpoints]
+
+
+def purge_some(
     connection: Connection,
     checkpoints: Sequence[tuple[str, str]],
     actor: Actor,
-    *,
     spare_tagged: bool,
     deleted_before: int | None,
 ) -> list[str]:
+    """Purge those that may be purged; return their ids."""
     purged = []
     for owner, id_ in checkpoints:
         if spare_tagged and connection.value(SQL.is_tagged, id=id_, owner=owner) is not None:

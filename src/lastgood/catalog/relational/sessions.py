@@ -171,8 +171,7 @@ def require_living_branch(connection: Connection, owner: str, branch_id: str) ->
 
 
 def post_request(connection: Connection, owner: str, request: Request, actor: Actor) -> Request:
-    earlier = read_request(connection, owner, request.id)
-    if earlier is not None:
+    for earlier in read_requests(connection, owner, request.id, None):
         if (earlier.kind, earlier.data) == (request.kind, request.data):
             return earlier
         raise ConflictError(f"the request {request.id!r} was another one", hint="give each request an id of its own")
@@ -192,12 +191,9 @@ def post_request(connection: Connection, owner: str, request: Request, actor: Ac
     return request
 
 
-def read_request(connection: Connection, owner: str, request_id: str) -> Request | None:
-    found = _requests(connection.all(SQL.request_by_id, owner=owner, id=request_id))
-    return found[0] if found else None
-
-
-def read_open_requests(connection: Connection, owner: str, branch_id: str) -> list[Request]:
+def read_requests(connection: Connection, owner: str, id: str | None, branch_id: str | None) -> list[Request]:
+    if id is not None:
+        return _requests(connection.all(SQL.request_by_id, owner=owner, id=id))
     return _requests(connection.all(SQL.open_requests, owner=owner, branch_id=branch_id))
 
 

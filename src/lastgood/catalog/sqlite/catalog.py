@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+import apsw
 
 from lastgood.catalog.relational.catalog import P, RelationalCatalog, Work
 from lastgood.catalog.sqlite.connection import SQLiteConnection
 from lastgood.catalog.sqlite.database import Database, FileDatabase, MemoryDatabase
+from lastgood.catalog.upkeep import Audit, Corrections, DiskUse
 from lastgood.catalog.values import Actor
 from lastgood.model.identity import now
-
-if TYPE_CHECKING:
-    from lastgood.catalog.upkeep import Audit, Corrections
 
 T = TypeVar("T")
 
@@ -44,19 +44,15 @@ class SQLiteCatalog(RelationalCatalog):
     def require_ready(self) -> None:
         self._database.require_ready()
 
-    def queue(self) -> AbstractContextManager[object]:
+    def exclusive(self) -> AbstractContextManager[object]:
         return self._database.queue()
 
-    def size(self) -> int:
-        return self._database.size()
+    def disk_use(self) -> DiskUse:
+        def measure(raw: apsw.Connection) -> DiskUse:
+            page, free = raw.pragma("page_size"), raw.pragma("freelist_count")
+            return DiskUse(0, (raw.pragma("page_count") - free) * page, free * page)
 
-    def used_bytes(self) -> int:
-        return self._database.read(
-            lambda raw: int((raw.pragma("page_count") - raw.pragma("freelist_count")) * raw.pragma("page_size"))
-        )
-
-    def free_bytes(self) -> int:
-        return self._database.read(lambda raw: int(raw.pragma("freelist_count") * raw.pragma("page_size")))
+        return self._database.read(measure)._replace(size=self._database.size())
 
     def shrink(self, limit: int) -> int:
         return self._database.shrink(limit)
@@ -71,7 +67,7 @@ class SQLiteCatalog(RelationalCatalog):
         with self._database.auditing() as (raw, lost):
             yield SQLiteAudit(raw, lost)
 
-    def mend(self, corrections: Corrections, actor: Actor) -> None:
+    def correct(self, corrections: Corrections, actor: Actor) -> None:
         from lastgood.catalog.sqlite.repair import correct
 
         self._write(correct, corrections, actor)

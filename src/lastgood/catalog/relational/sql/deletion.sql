@@ -6,6 +6,10 @@ SELECT c.number, b.task, c.branch, c.id, c.checksum, c.deleted,
 FROM checkpoints c JOIN branches b USING (branch) JOIN tasks t USING (task)
 WHERE c.id = :id AND c.owner = :owner AND c.record IS NOT NULL
 
+-- name: last_event
+SELECT t.last_event FROM checkpoints c JOIN branches b USING (branch) JOIN tasks t USING (task)
+WHERE c.id = :id AND c.owner = :owner
+
 -- name: checksum_of
 SELECT checksum FROM checkpoints WHERE number = :number
 
