@@ -16,9 +16,11 @@ from lastgood.codec.decode import decode
 from lastgood.codec.encode import encode
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import Draft
+from lastgood.engine.handle import Handle
 from lastgood.engine.load import wrap_intact
 from lastgood.engine.options import Options
 from lastgood.engine.proof import Proof, proving
+from lastgood.engine.save import save_on_top
 from lastgood.errors import ConflictError, NotFoundError, UnstorableError
 from lastgood.local.fork import renew_after_fork
 from lastgood.local.process import this_process
@@ -27,6 +29,7 @@ from lastgood.model.evidence import EvidencePack
 from lastgood.model.identity import check_name, check_type, new_id, now
 from lastgood.model.step import OpenStep
 from lastgood.observe.log import current_correlation
+from lastgood.observe.spans import spanned
 from lastgood.store import Store, open_engine, user_or_default
 from lastgood.task import Task
 
@@ -110,7 +113,7 @@ class CheckpointManager(Store):
                 id=checkpoint_id or step_id,
                 step=step_id,
             )
-            return self._tasks.get(step.branch_id or step.task_id).append_draft(draft)
+            return _append(self._tasks.get(step.branch_id or step.task_id)._handle, draft)
 
     def _proving(self, pack: EvidencePack | None, snapshot: Callable[[], Any]) -> AbstractContextManager[Proof]:
         pack = EvidencePack() if pack is None else pack
@@ -171,6 +174,11 @@ class _OpenTasks:
             if len(self._tasks) > OPEN_TASKS:
                 self._tasks.popitem(last=False)
             return task
+
+
+@spanned("save", lambda handle: handle.engine.meter, lambda handle, *_: {"task_id": handle.task_id})
+def _append(handle: Handle, draft: Draft) -> Checkpoint:
+    return save_on_top(handle.cursor, draft)
 
 
 def _state_of(found: tuple[OpenStep, Blob | None] | None) -> Any:

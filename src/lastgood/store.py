@@ -176,7 +176,12 @@ class Store:
         from lastgood.task import Task
 
         task = Task(
-            self, check_name("task id", task_id), self._owner(owner), workspace, watch=check_flag("watch", watch)
+            self._engine,
+            self.user,
+            check_name("task id", task_id),
+            self._owner(owner),
+            workspace,
+            watch=check_flag("watch", watch),
         )
         if workspace is not None:
             self._recover_files(task)

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lastgood.engine.attest import attest
 from lastgood.engine.branch import NOT_GIVEN
 from lastgood.engine.checkpoint import Checkpoint
-from lastgood.engine.commit import Draft
 from lastgood.engine.handle import Handle
 from lastgood.engine.load import find_line
 from lastgood.engine.options import OnFailure, check_on_failure
-from lastgood.engine.save import append, make_draft, proving, save, save_on_top
+from lastgood.engine.save import append, make_draft, proving, save
 from lastgood.model.identity import check_flag, check_name, check_tag, check_type
 from lastgood.model.task import BranchInfo
 from lastgood.observe.spans import spanned
@@ -23,13 +22,13 @@ from lastgood.observe.spans import spanned
 if TYPE_CHECKING:
     from lastgood.engine.branch import Restored, What
     from lastgood.engine.difference import Difference
+    from lastgood.engine.engine import Engine
     from lastgood.engine.history import Entry
     from lastgood.engine.recovery import Recovery
     from lastgood.engine.restore_files import FilesPlan
     from lastgood.engine.step import OnError, Step
-    from lastgood.engine.workspace import Folders, Workspace
+    from lastgood.engine.workspace import Folders
     from lastgood.model.evidence import EvidencePack
-    from lastgood.store import Store
     from lastgood.work.control import Control
     from lastgood.work.progress import Progress
     from lastgood.work.session import Session
@@ -50,10 +49,16 @@ class Task:
     """
 
     def __init__(
-        self, store: Store, id: str, owner: str, workspace: Folders | None = None, *, watch: bool = False
+        self,
+        engine: Engine,
+        user: str,
+        id: str,
+        owner: str,
+        workspace: Folders | None = None,
+        *,
+        watch: bool = False,
     ) -> None:
-        self._store = store
-        self._handle = Handle(store._engine, store.user, id, owner, workspace, watch=watch)
+        self._handle = Handle(engine, user, id, owner, workspace, watch=watch)
         self._cursor = self._handle.cursor
 
     # --- where it stands -----------------------------------------------------------------------------------
@@ -336,7 +341,7 @@ class Task:
 
         about: dict[str, Any] = {"name": name, "description": description, "metadata": metadata}
         made = fork(self._handle, checkpoint, **about, paused=paused, verify=verify)
-        return self._store.task(made.branch_id or "", owner=self.owner)
+        return Task(self._handle.engine, self._handle.user, made.branch_id or "", self.owner)
 
     def undo(self) -> Checkpoint:
         """Take back the last restore (or switch), any number of times; the head that is gone on from now."""
@@ -378,24 +383,6 @@ class Task:
 
     def __repr__(self) -> str:
         return f"<Task {self.id!r} at {self.head!r}>"
-
-    # --- until sessions work on the handle -----------------------------------------------------------------
-
-    @property
-    def _workspace(self) -> Workspace | None:
-        return self._handle.workspace
-
-    @property
-    def user(self) -> str:
-        return self._handle.user
-
-    @property
-    def store(self) -> Store:
-        return self._store
-
-    @_spanned("save")
-    def append_draft(self, draft: Draft) -> Checkpoint:
-        return save_on_top(self._cursor, draft)
 
 
 def _policy(on_failure: OnFailure | None) -> OnFailure | None:

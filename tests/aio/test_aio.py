@@ -811,7 +811,7 @@ LEFT_OUT = {
         ),
         ENGINE,
     ),
-    "Task": dict.fromkeys(("append_draft", "roll_back", "store", "user"), ENGINE),
+    "Task": {"roll_back": ENGINE},
     "Session": dict.fromkeys(("interrupt", "interrupt_wait", "signals", "may_continue", "pass_boundary"), ENGINE),
     "Step": dict.fromkeys(("as_open", "commit_and_begin", "is_open", "note_begun", "put"), ENGINE),
     "EvidenceVerifier": {"checking": ENGINE},

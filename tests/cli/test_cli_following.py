@@ -136,7 +136,7 @@ def test_what_is_spooled_is_shown_once_as_such_and_again_in_its_place(
             assert worker.save({"n": number}, message=f"number {number}").status == "spooled"
             shown = following.line()
             assert (shown.split()[0], shown.split(" ", 1)[1].strip().endswith(f"number {number}")) == ("spooled", True)
-    assert worker.store.replay().stored == 2
+    assert lastgood.Store(worker._handle.engine, "ada").replay().stored == 2
     worker.save({"n": 6})
     assert [following.line().split()[0] for _ in range(3)] == ["@4", "@5", "@6"]
     assert following.said() == "the store is back\n"

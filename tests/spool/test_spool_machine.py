@@ -125,7 +125,7 @@ class SpoolMachine(RuleBasedStateMachine):
             return  # it would be taken for a store that is not there yet
         if not crashes:
             self.stores[side].close()
-        mine = [handle for handle in self.handles if handle._store is self.stores[side]]
+        mine = [handle for handle in self.handles if handle._handle.engine is self.stores[side]._engine]
         self.stores[side] = self._open()
         self.handles = [handle for handle in self.handles if handle not in mine] or [self.stores[side].task("t")]
 

@@ -21,6 +21,10 @@ class Program:
         self.task = task
         self.memory: dict[str, Any] = {"n": 0}
 
+    @property
+    def store(self) -> lastgood.Store:
+        return lastgood.Store(self.task._handle.engine, self.task._handle.user)
+
     def session(self, **how: Any) -> lastgood.Session:
         return self.task.session(state=lambda: self.memory, load=self.load, **how)
 

@@ -35,7 +35,7 @@ def clock() -> Hands:
 
 
 def types(program: Program) -> list[str]:
-    return [one.type for one in reversed(program.task.store.list_checkpoints("work"))]
+    return [one.type for one in reversed(program.store.list_checkpoints("work"))]
 
 
 def wait_once(session: lastgood.Session) -> None:
@@ -106,7 +106,7 @@ def test_files_that_change_are_a_change(store: Store, clock: Hands, tmp_path: Pa
 def test_silence_is_counted_from_the_last_thing_that_happened(program: Program, clock: Hands) -> None:
     """A6: pausing, guidance, edits start it anew; then one snapshot, if there is something to save."""
     with program.session(clock=clock, signals=False) as session:
-        person = program.task.store.task("work").control
+        person = program.store.task("work").control
         session.save(artifacts=[{"name": "prompt", "content": "old"}])
         person.pause()
         session._fulfil_requests()
@@ -192,7 +192,7 @@ def test_what_cannot_be_stored_and_a_moved_head_always_raise(program: Program, c
         del program.memory["socket"]
         program.memory["n"] = 7
         session._lease.drop(program.task._handle.cursor)  # as if it had run out
-        program.task.store.task("work").save({"by": "another"})
+        program.store.task("work").save({"by": "another"})
         with pytest.raises(ConflictError):
             session.boundary()
         program.task.refresh()

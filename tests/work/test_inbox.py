@@ -65,7 +65,7 @@ def test_restoring_the_same_checkpoint_again_reaches_the_program_again(
             session.boundary()
             assert program.memory == {"n": 1}
             assert status(person, asked) == ("met", {"branch": program.task.branch_id})
-    kept = [one.state for one in program.task.store.list_checkpoints("work") if one.type == "before_restore"]
+    kept = [one.state for one in program.store.list_checkpoints("work") if one.type == "before_restore"]
     assert kept == [{"n": 6}, {"n": 5}]
 
 
