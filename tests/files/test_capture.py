@@ -657,10 +657,10 @@ def test_a_file_that_moves_before_it_is_read_is_found_where_it_went(bench: Bench
     bench.write("a/x", b"moving")
     (bench.path / "b/new").mkdir(parents=True)
 
-    def read(root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
+    def read(jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         if (bench.path / "a/x").exists():
             (bench.path / "a/x").rename(bench.path / "b/new/x")
-        return read_jobs(root, jobs, bench.sink.put)
+        return read_jobs(bench.root.path, jobs, bench.sink.put)
 
     assert bench.captured(read_files=read) == look(bench.path)
     assert b"b/new/x" in bench.captured()
@@ -683,12 +683,12 @@ def test_a_file_that_vanishes_before_it_is_read_is_skipped(bench: Bench) -> None
     bench.write("a")
     bench.write("b/c")
 
-    def read(root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
+    def read(jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         (bench.path / "a").unlink(missing_ok=True)
         if (bench.path / "b").exists():
             (bench.path / "b/c").unlink()
             (bench.path / "b").rmdir()
-        return read_jobs(root, jobs, bench.sink.put)
+        return read_jobs(bench.root.path, jobs, bench.sink.put)
 
     assert bench.captured(read_files=read) == {}
 
@@ -698,13 +698,13 @@ def test_a_file_that_was_away_when_it_should_be_read_is_found_again(bench: Bench
     bench.write("a", b"before")
     answers: list[Content | LeftOut | ReadJob] = []
 
-    def read(root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
+    def read(jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         if not answers:
             (bench.path / "a").unlink()
-            answers.extend(read_jobs(root, jobs, bench.sink.put))
+            answers.extend(read_jobs(bench.root.path, jobs, bench.sink.put))
             bench.write("a", b"after")
             return iter(answers)
-        return read_jobs(root, jobs, bench.sink.put)
+        return read_jobs(bench.root.path, jobs, bench.sink.put)
 
     assert bench.captured(read_files=read)[b"a"][2] == b"after"
     assert answers == [LeftOut(b"a", "missing", "it is not there")]
@@ -720,7 +720,7 @@ def test_a_file_that_changes_once_while_it_is_read_is_read_again(bench: Bench) -
                 stream.write(more.pop())
         return bench.sink.put(data)
 
-    assert bench.captured(read_files=partial(read_jobs, put=put))[b"a"][2] == bytes(SMALL) + b"more"
+    assert bench.captured(read_files=partial(read_jobs, bench.root.path, put=put))[b"a"][2] == bytes(SMALL) + b"more"
 
 
 def test_a_small_file_that_changes_while_it_is_read_is_read_again(
@@ -761,7 +761,7 @@ def test_a_file_that_keeps_changing_is_left_and_reported_never_torn(bench: Bench
                     os.utime(file, ns=(turn, turn))
         return bench.sink.put(data)
 
-    found = bench.captured(read_files=partial(read_jobs, put=put))
+    found = bench.captured(read_files=partial(read_jobs, bench.root.path, put=put))
     assert found == {b"a": ("left", "unstable"), b"b": ("file", 0o644 & ~_umask(), b"calm")}
     assert bench.last is not None
     assert [(skipped.path, skipped.why) for skipped in bench.last.skipped] == [(b"a", "unstable")]
@@ -770,10 +770,10 @@ def test_a_file_that_keeps_changing_is_left_and_reported_never_torn(bench: Bench
 def test_a_file_that_is_replaced_before_it_is_read_is_captured_as_the_new_one(bench: Bench) -> None:
     bench.write("a", b"old")
 
-    def read(root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
+    def read(jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         if (bench.path / "a").read_bytes() == b"old":
             bench.write("a.new", b"new").rename(bench.path / "a")
-        return read_jobs(root, jobs, bench.sink.put)
+        return read_jobs(bench.root.path, jobs, bench.sink.put)
 
     assert bench.captured(read_files=read)[b"a"][2] == b"new"
     assert bench.last is not None
@@ -863,11 +863,11 @@ def test_a_folder_swapped_for_a_link_between_scan_and_read_is_not_followed(bench
     (tmp_path / "outside/x").write_bytes(CANARY)
     bench.write("sub/x", b"inside")
 
-    def read(root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
+    def read(jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         if not (bench.path / "sub").is_symlink():
             (bench.path / "sub").rename(tmp_path / "away")
             (bench.path / "sub").symlink_to(tmp_path / "outside")
-        return read_jobs(root, jobs, bench.sink.put)
+        return read_jobs(bench.root.path, jobs, bench.sink.put)
 
     assert bench.captured(read_files=read) == {b"sub": ("link", os.fsencode(tmp_path / "outside"))}
     assert CANARY not in bench.sink.blobs.values()
@@ -880,13 +880,13 @@ def test_a_file_swapped_for_a_link_or_a_pipe_before_it_is_read_is_not_opened_as_
     for name in ("a", "b"):
         bench.write(name, b"inside")
 
-    def read(root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
+    def read(jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         if not (bench.path / "a").is_symlink():
             (bench.path / "a").unlink()
             (bench.path / "a").symlink_to(tmp_path / "canary")
             (bench.path / "b").unlink()
             os.mkfifo(bench.path / "b")
-        return read_jobs(root, jobs, bench.sink.put)
+        return read_jobs(bench.root.path, jobs, bench.sink.put)
 
     found = bench.captured(read_files=read)
     assert found == {b"a": ("link", os.fsencode(tmp_path / "canary")), b"b": ("left", "special")}
@@ -904,7 +904,7 @@ def test_a_full_disk_is_not_taken_for_an_unreadable_file(bench: Bench, size: int
         return bench.sink.put(data)
 
     with pytest.raises(DiskFullError):
-        bench.capture(read_files=partial(read_jobs, put=put))
+        bench.capture(read_files=partial(read_jobs, bench.root.path, put=put))
 
 
 # --- large files
@@ -986,7 +986,7 @@ def test_a_file_that_this_process_has_open_is_read_apart_and_keeps_its_locks(ben
     file = bench.write("locked", b"content")
     asked: list[bytes] = []
 
-    def apart(root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
+    def apart(jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         asked.extend(job.path for job in jobs)
         for job in jobs:
             yield Content(5, bench.sink.put(b"apart"), None, job.seen)
@@ -1019,7 +1019,7 @@ def test_a_descriptor_is_given_back_through_the_hook(bench: Bench) -> None:
         closed.append(file.st_ino)
         os.close(descriptor)
 
-    bench.capture(read_files=partial(read_jobs, put=bench.sink.put, close=close))
+    bench.capture(read_files=partial(read_jobs, bench.root.path, put=bench.sink.put, close=close))
     assert closed == [(bench.path / "a").stat().st_ino]
 
 
@@ -1030,9 +1030,9 @@ def test_databases_are_told_by_their_header_or_what_lies_beside_them(bench: Benc
     bench.write("lonely-wal", b"no database")
     seen: list[tuple[bytes, str]] = []
 
-    def apart(root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
+    def apart(jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         seen.extend((job.path, job.kind) for job in jobs)
-        yield from read_jobs(root, jobs, bench.sink.put)
+        yield from read_jobs(bench.root.path, jobs, bench.sink.put)
 
     assert bench.captured(read_apart=apart) == look(bench.path)
     assert sorted(seen) == [(b"busy", "database"), (b"busy-wal", "sidecar"), (b"plain.db", "database")]
@@ -1058,9 +1058,9 @@ def test_a_database_whose_content_is_lost_is_read_apart_again(bench: Bench, late
     bench.write("busy-wal", b"log")
     seen: list[tuple[bytes, str]] = []
 
-    def apart(root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
+    def apart(jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         seen.extend((job.path, job.kind) for job in jobs)
-        yield from read_jobs(root, jobs, bench.sink.put)
+        yield from read_jobs(bench.root.path, jobs, bench.sink.put)
 
     bench.capture()
     bench.sink.blobs.clear()

@@ -276,7 +276,7 @@ def test_what_cannot_be_read_is_looked_at_each_time(watched: Watched, later: Non
     file = watched.write("sub/x")
     refused = [LeftOut(b"sub/x", "unreadable", "no")]
 
-    def refuse(root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
+    def refuse(jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         return iter(refused[: len(jobs)])
 
     for _ in range(3):
@@ -360,8 +360,8 @@ def test_a_write_after_the_file_was_read_is_in_the_next_capture(watched: Watched
     settled(watched)
     watched.write("a/x", b"22")
 
-    def read(root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
-        yield from list(read_jobs(root, jobs, watched.sink.put))
+    def read(jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
+        yield from list(read_jobs(watched.root.path, jobs, watched.sink.put))
         watched.write("a/x", b"4444")
 
     watched.capture(read_files=read)
@@ -374,7 +374,7 @@ def test_a_capture_that_failed_leaves_everything_to_the_next(watched: Watched, l
     settled(watched)
     watched.write("a/x", b"22")
 
-    def fail(root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
+    def fail(jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         raise RuntimeError
 
     with pytest.raises(RuntimeError):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,8 @@ from lastgood.catalog.values import NewPack, PackedBlob
 from lastgood.codec.pack import pack_name
 from lastgood.engine.draft import discard
 from lastgood.errors import CheckpointError, UnavailableError
-from lastgood.files.read import Content, LeftOut, ReadJob
+from lastgood.files.read import Content, LeftOut, ReadJob, read_jobs
+from lastgood.local.process import descriptors
 from lastgood.observe.log import report
 
 if TYPE_CHECKING:
@@ -79,12 +81,13 @@ class ReadAnswer(msgspec.Struct, frozen=True):
 
 class CaptureReader:
     """A reader of the files of one capture: in processes, which begin while others are still being looked for, if there
-    are many; else through `read`. `close` it in any case."""
+    are many; else here. `close` it in any case."""
 
-    def __init__(self, root: str, batch: Batch, read: Callable[[list[ReadJob]], Iterator[Result]]) -> None:
+    def __init__(self, root: str, batch: Batch) -> None:
         self._root = root
         self._batch = batch
-        self._read = read
+        is_open, close = descriptors.is_open_elsewhere, descriptors.close
+        self._read = partial(read_jobs, root, put=batch.put, is_open=is_open, close=close, databases=False)
         self._expected: list[ReadJob] = []
         self._pool: ReaderPool | None = None
 
@@ -105,6 +108,14 @@ class CaptureReader:
                 report("read", number, len(jobs))
             yield result
 
+    def read_apart(self, jobs: list[ReadJob]) -> Iterator[Result]:
+        """As `apart.read_apart`, in a process of its own, with what is read going into packs of the batch."""
+        pool = ReaderPool(self._root, self._batch, apart=True)
+        try:
+            yield from pool.read(jobs)
+        finally:
+            pool.close()
+
     def close(self) -> None:
         if self._pool is not None:
             self._pool.close()
@@ -120,15 +131,6 @@ class CaptureReader:
             yield from self._pool.read(jobs)
         finally:
             self.close()
-
-
-def read_apart_from_here(root: str, jobs: list[ReadJob], batch: Batch) -> Iterator[Result]:
-    """As `read_apart`, in a process of its own, with what is read going into packs of the batch."""
-    pool = ReaderPool(root, batch, apart=True)
-    try:
-        yield from pool.read(jobs)
-    finally:
-        pool.close()
 
 
 def processors() -> int:

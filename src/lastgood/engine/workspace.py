@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from functools import cache, partial
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,24 +15,24 @@ from lastgood.engine.blobs import Batch, CapturedFiles
 from lastgood.engine.browse import relate
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.engine import Engine
+from lastgood.engine.readers import CaptureReader
 from lastgood.engine.staleness import take_stamps
 from lastgood.errors import BusyError, UnavailableError
 from lastgood.files.capture import Captured, capture
 from lastgood.files.folders import Signature, signature, split
 from lastgood.files.index import KeptIndex, StatIndex
 from lastgood.files.lock import locked
-from lastgood.files.read import Content, LeftOut, ReadJob, read_jobs
+from lastgood.files.read import LeftOut
 from lastgood.files.roots import Root, git_head, open_roots
 from lastgood.files.rules.rules import Rules
 from lastgood.files.selection import paths_in
 from lastgood.files.watch import Changed, WatchedRoot
 from lastgood.local.location import make_private
-from lastgood.local.process import descriptors, this_process
+from lastgood.local.process import this_process
 from lastgood.model.checkpoint import FileRoot, Skipped
 from lastgood.model.tree import Entry, File
 
 if TYPE_CHECKING:
-    from lastgood.engine.readers import CaptureReader
     from lastgood.files.watch_client import BorrowedWatcher
 
 Folders = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]
@@ -227,7 +227,7 @@ class Workspace:
         touched: Changed | None,
     ) -> Captured:
         changed = followed.take() if followed is not None else touched
-        ahead = _reading_ahead(root, batch)
+        reader = CaptureReader(root.path, batch)
         try:
             captured = capture(
                 root,
@@ -237,14 +237,14 @@ class Workspace:
                 files=files,
                 leave=self._own,
                 trusted=trusted,
-                read_files=lambda _, jobs: ahead.read(jobs),
-                read_apart=partial(_read_apart, batch),
-                expect=ahead.expect,
+                read_files=reader.read,
+                read_apart=reader.read_apart,
+                expect=reader.expect,
                 changed=changed,
                 watch=followed.watcher if followed is not None else None,
             )
         finally:
-            ahead.close()
+            reader.close()
         if followed is not None:
             followed.settle(is_full=changed is None)
             if followed.has_just_failed():
@@ -279,24 +279,6 @@ class Workspace:
 
     def _index_file(self, root: Root) -> Path:
         return self._folder / "index" / sha256(os.fsencode(root.path)).hexdigest()[:32]
-
-
-def _reading_ahead(root: Root, batch: Batch) -> CaptureReader:
-    from lastgood.engine.readers import CaptureReader
-
-    here = {"is_open": descriptors.is_open_elsewhere, "close": _close, "databases": False}
-    return CaptureReader(root.path, batch, lambda jobs: read_jobs(root.path, jobs, batch.put, **here))  # type: ignore[arg-type]
-
-
-def _read_apart(batch: Batch, root: str, jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
-    from lastgood.engine.readers import read_apart_from_here
-
-    return read_apart_from_here(root, jobs, batch)
-
-
-def _close(descriptor: int, file: os.stat_result) -> None:
-    descriptors.adopt(descriptor)
-    descriptors.release(descriptor, file)
 
 
 def _show(root: Root, skipped: LeftOut) -> Skipped:

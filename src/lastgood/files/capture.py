@@ -86,7 +86,7 @@ def capture(
     wanted = None if files is None else _name_wanted(files)
     records = index.folders if wanted is None else index.listed
     is_trusted = trusted is not None and b"" in records and records[b""].id == trusted
-    read = read_files or partial(read_jobs, put=sink.put, is_open=is_open, databases=read_apart is None)
+    read = read_files or partial(read_jobs, root.path, put=sink.put, is_open=is_open, databases=read_apart is None)
     began_ns = time.time_ns()
 
     def scan_root(changed: Changed | None) -> tuple[Scan, _Reader, list[LeftOut] | None]:
@@ -103,7 +103,7 @@ def capture(
             expect=expect,
         )
         scan.begin()
-        reader = _Reader(root.path, scan, sink, read, read_apart, is_trusted)
+        reader = _Reader(scan, sink, read, read_apart, is_trusted)
         return scan, reader, _read_until_stable(scan, reader, watch)
 
     try:
@@ -150,14 +150,12 @@ class _Reader:
 
     def __init__(
         self,
-        root: str,
         scan: Scan,
         sink: Sink,
         read: ReadFiles,
         read_apart: ReadFiles | None,
         is_trusted: bool,
     ) -> None:
-        self._root = root
         self._scan = scan
         self._sink = sink
         self._read = read
@@ -173,9 +171,9 @@ class _Reader:
         jobs = [job for visit in visits for job in visit.jobs.values()]
         apart = [job for job in jobs if job.kind != "file"] if self._read_apart is not None else []
         rest = [job for job in jobs if job.kind == "file"] if self._read_apart is not None else jobs
-        apart += self._take(rest, self._read(self._root, rest)) if rest else []
+        apart += self._take(rest, self._read(rest)) if rest else []
         if apart and self._read_apart is not None:
-            apart = self._take(apart, self._read_apart(self._root, apart))
+            apart = self._take(apart, self._read_apart(apart))
         for job in apart:
             self._refuse(job, LeftOut(job.path, "unreadable", "this process has the file open"))
 

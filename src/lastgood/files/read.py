@@ -62,8 +62,8 @@ class Content(NamedTuple):
     listing: bytes = b""
 
 
-ReadFiles = Callable[[str, list[ReadJob]], Iterator[Content | LeftOut | ReadJob]]
-"""Reads below a root's path: one answer for each job, in their order. A job: to be read apart, see `capture`."""
+ReadFiles = Callable[[list[ReadJob]], Iterator[Content | LeftOut | ReadJob]]
+"""Reads files of a root: one answer for each job, in their order. A job: to be read apart, see `capture`."""
 
 
 def close_file(descriptor: int, file: os.stat_result) -> None:

@@ -94,6 +94,11 @@ class Descriptors:
             (number := int(name)) not in self._ours and _is_of(number, file) for name in numbers if name.isdecimal()
         )
 
+    def close(self, descriptor: int, file: os.stat_result) -> None:
+        """Adopt a descriptor and release it."""
+        self.adopt(descriptor)
+        self.release(descriptor, file)
+
     def release(self, descriptor: int, file: os.stat_result) -> None:
         """Close an adopted descriptor, or park it while another part of the process has the file open."""
         with self._lock:
