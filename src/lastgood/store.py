@@ -94,12 +94,12 @@ def find_location(target: str | os.PathLike[str] | None) -> Location:
 
 def open_catalog(location: Location) -> Catalog:
     """Open the catalog of the store that lies there; make it if there is none."""
-    from lastgood.catalog.sqlite.catalog import SQLiteCatalog
+    from lastgood.catalog import open_catalog as open_address
 
     with _worded_errors():
         if location.catalog is not None:
             make_folder(location.catalog.parent)
-        return SQLiteCatalog(location.catalog)
+        return open_address(location.catalog)
 
 
 def check_at(target: str | os.PathLike[str] | None, **how: Any) -> CheckReport:

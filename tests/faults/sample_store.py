@@ -100,7 +100,7 @@ def _work_with_files(store: lastgood.Store, work: Path, dice: random.Random) -> 
     task.restore(made[1].id)
     task.undo()
     task.fork(made[2].id, name="side")
-    with lastgood.open(store.catalog.file, user="ben") as other:
+    with lastgood.open(store.catalog.address, user="ben") as other:
         other.task("work").save({"n": 1}, message="of another owner")
     store.task("gone").save({"n": 1})
     store.delete_task("gone")

@@ -606,7 +606,7 @@ def test_what_became_a_part_of_something_larger_keeps_it(store: lastgood.Store) 
     for _ in range(2):
         store.collect(grace=0)
         require_clean(store)
-        with lastgood.open(store.catalog.file.parent, user="ada") as fresh:  # type: ignore[union-attr]
+        with lastgood.open(Path(store.catalog.address or "").parent, user="ada") as fresh:
             assert fresh.get_checkpoint(short.id).state == {"log": lines[:30]}
     store.purge_checkpoint(short.id)
     store.collect(grace=0)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from lastgood.catalog.upkeep import Upkeep
@@ -402,8 +401,8 @@ class Catalog(Records, Branches, Steps, Leases, Requests, Folders, Deletion, Col
     shared: bool
     """Several hosts may use it at once."""
 
-    file: Path | None
-    """The SQLite file that it is, if it is one."""
+    address: str | None
+    """What another process of this host opens it by (`open_catalog`); None: it lives in this one alone."""
 
     @abstractmethod
     def info(self) -> StoreInfo: ...

@@ -160,9 +160,10 @@ class FileBlobs:
     def has(self, keys: Iterable[bytes]) -> set[bytes]:
         return self._catalog.has_blobs(FILES, keys)
 
-    def catalog_file(self) -> bytes | None:
-        file = self._catalog.file
-        return None if file is None or not self._catalog.may_have_files() else os.fsencode(file)
+    def catalog_address(self) -> bytes | None:
+        """Return what a worker asks by whether content is stored; None: it need not, or cannot."""
+        address = self._catalog.address
+        return None if address is None or not self._catalog.may_have_files() else os.fsencode(address)
 
     def gather(self) -> Batch:
         return Batch(self, self._objects)
@@ -226,9 +227,9 @@ class Batch:
                 self._settle()
         return key
 
-    def catalog_file(self) -> bytes | None:
+    def catalog_address(self) -> bytes | None:
         """Where another process can look what content of files is stored; None when there is none."""
-        return self._blobs.catalog_file()
+        return self._blobs.catalog_address()
 
     def rely_on(self, ids: Iterable[bytes]) -> None:
         """Another process found these stored."""

@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from lastgood.catalog import open_catalog
 from lastgood.catalog.values import FILES
 from lastgood.codec.pack import PackWriter
 from lastgood.engine.blobs import GROUP_BLOBS, GROUP_BYTES, PACK_BYTES
@@ -107,9 +108,7 @@ class _Sieve:
         self._size = 0
         self._has: Callable[[Iterable[bytes]], set[bytes]] = lambda ids: set()
         if catalog is not None:
-            from lastgood.catalog.sqlite.catalog import SQLiteCatalog
-
-            opened = SQLiteCatalog(Path(os.fsdecode(catalog)))
+            opened = open_catalog(os.fsdecode(catalog))
             self._has = lambda ids: opened.has_blobs(FILES, ids)
 
     def put(self, data: bytes) -> bytes:

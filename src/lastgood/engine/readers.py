@@ -153,7 +153,8 @@ class ReaderPool:
         self._wanted: dict[bytes, ReadJob] = {}
         count = 1 if apart else min(processors(), MOST_READERS)
         orders = [
-            ReadOrder(os.fsencode(root), os.fsencode(batch.draft()), batch.catalog_file(), apart) for _ in range(count)
+            ReadOrder(os.fsencode(root), os.fsencode(batch.draft()), batch.catalog_address(), apart)
+            for _ in range(count)
         ]
         self._readers = [_Reader(order, self._waiting, self._answered) for order in orders]
 

@@ -15,7 +15,7 @@ class AbsentCatalog:
     shared = False
 
     def __init__(self, file: Path, error: UnavailableError) -> None:
-        self.file = file
+        self.address = str(file)
         self.error = error
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ class _Known:
         wanted = set(keys)
         return wanted & self._reached if wanted else wanted
 
-    def catalog_file(self) -> None:
+    def catalog_address(self) -> None:
         """Nobody else looks anything up there."""
 
     def drop(self, gathered: Gathered) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
+from lastgood.catalog import open_catalog
 from lastgood.catalog.contract import Catalog
 from lastgood.catalog.values import Actor, Commit, Committed, NewBranch
 from lastgood.engine.engine import Engine, why_away
@@ -356,10 +357,8 @@ class Spool:
         """The catalog of a store that was away when it was opened. It is never made."""
         if self.closed or not self._target.exists():
             raise UnavailableError("the store is not there", hint="bring it back to where it was")
-        from lastgood.catalog.sqlite.catalog import SQLiteCatalog
-
         try:
-            found = SQLiteCatalog(self._target)
+            found = open_catalog(self._target)
         except OSError as error:
             if isinstance(error, CheckpointError):
                 raise

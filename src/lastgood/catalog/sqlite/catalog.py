@@ -27,7 +27,7 @@ class SQLiteCatalog(RelationalCatalog):
     def __init__(self, path: Path | None, clock: Callable[[], int] = now) -> None:
         self._clock = clock
         self.durable = path is not None
-        self.file = path
+        self.address = None if path is None else str(path)
         self._database: Database = MemoryDatabase() if path is None else FileDatabase(path)
 
     def _read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
