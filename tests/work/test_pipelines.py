@@ -451,7 +451,7 @@ def open_stages(store: Store) -> list[tuple[str, int]]:
 def test_the_commit_of_a_stage_begins_the_next_one(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """One transaction for each stage. Whoever is killed in between finds it open."""
     begun = counting(monkeypatch, store, "begin_step")
-    looked = counting(monkeypatch, store, "open_requests")
+    looked = counting(monkeypatch, store, "requests")
     seen: list[list[tuple[str, int]]] = []
 
     def listen(event: ProgressEvent) -> None:
