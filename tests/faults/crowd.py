@@ -21,7 +21,7 @@ DISTURBANCES_A_SECOND = 6.0
 3.7 kills a second were counted."""
 STOP_SECONDS = 0.05, 1.5
 STUCK_SECONDS = 45.0
-"""So long nobody waits for anybody: a collector for half a minute, writers for much less."""
+"""Nobody waits so long for another: a collector half a minute, writers much less."""
 
 
 class CrowdSandbox(NamedTuple):
@@ -47,7 +47,7 @@ class CrowdSandbox(NamedTuple):
             folder.mkdir()
 
     def size_of_ledgers(self) -> int:
-        """It grows for as long as somebody gets on."""
+        """Return a number that grows as long as somebody makes progress."""
         return sum(file.stat().st_size for file in self.ledger("").iterdir())
 
 
@@ -74,7 +74,7 @@ def run_crowd(
 
 
 class _Crowd:
-    """Who is there, by a descriptor that tells when that one has ended."""
+    """The processes that run, by a descriptor that tells when one has ended."""
 
     def __init__(self, sandbox: CrowdSandbox) -> None:
         self._sandbox = sandbox
@@ -92,7 +92,7 @@ class _Crowd:
         self._start(name)
 
     def run(self, dice: random.Random) -> None:
-        """Until all have come to their end, or nobody gets on any more."""
+        """Run until all have ended, or nobody makes progress any more."""
         disturbance, size, grown = _soon(dice), 0, time.monotonic()
         while self._missing and time.monotonic() - grown < STUCK_SECONDS:
             self._wait_until(min([disturbance, *self._stopped.values()]))
@@ -129,7 +129,7 @@ class _Crowd:
                 self.failures.append(f"{name} could not go on, {status}: {said}")
 
     def _reap(self, descriptor: int) -> int:
-        """What it exited with; minus the signal that it died of."""
+        """Wait for a process that has ended. Return its exit code, or minus the signal that killed it."""
         _, process = self._there.pop(descriptor)
         self._stopped.pop(process, None)
         os.close(descriptor)

@@ -21,7 +21,7 @@ PAGE = 1000
 
 
 def verify_crowd(folder: str, store: str) -> list[str]:
-    """Every promise that is broken, in a sentence each."""
+    """Return every broken promise, a sentence each."""
     sandbox = CrowdSandbox(Path(folder), Path(store))
     accounts = {file.name: read_account(file) for file in sandbox.ledger("").iterdir()}
     with open_store(sandbox) as opened:
@@ -29,7 +29,7 @@ def verify_crowd(folder: str, store: str) -> list[str]:
 
 
 def _complaints(accounts: Mapping[str, Account]) -> Iterator[str]:
-    """Nobody did anything wrong, nobody was stuck for long: so nobody may be refused anything."""
+    """Return errors that writers were given: nobody did anything wrong or was stuck, so there may be none."""
     for name, account in accounts.items():
         yield from (f"{name} was refused {error['operation']}: {error['sentence']}" for error in account.errors)
 
@@ -58,7 +58,7 @@ def _check(store: lastgood.Store, when: str) -> Iterator[str]:
 
 
 class _Told(NamedTuple):
-    """By all ledgers together: ids, messages of what was asked for, digests of states."""
+    """What all ledgers together say: ids, messages of what was asked for, digests of states."""
 
     acknowledged: set[str]
     removed: set[str]

@@ -32,7 +32,7 @@ class Cut(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """A file got longer, and the bytes did not come."""
+    """A file that got longer, without the bytes."""
 
     length: int
 
@@ -59,14 +59,14 @@ class Node:
         self.kind = kind
         self.mode = mode
         self.content = bytearray(content)
-        """Of a file its bytes, of a symbolic link its target."""
+        """The bytes of a file, the target of a symbolic link."""
         self.entries: dict[str, Node] = {}
         self.present: dict[str, Node] = {}
         """The entries as programs see them."""
         self.pending: list[Effect] = []
 
     def sync(self, *, data_only: bool = False) -> None:
-        """All that came before is durable."""
+        """Make all durable that came before."""
         before, self.pending = self.pending, []
         for effect in before:
             if data_only and isinstance(effect, Mode):
@@ -91,7 +91,7 @@ class Node:
             _alter(self.content, effect)
 
     def _settle_until(self, effect: Effect) -> None:
-        """So far a journal must have come, if it has come to this."""
+        """Make all durable up to an effect: a journal that has come to it has all before."""
         here = [number for number, one in enumerate(self.pending) if one is effect]
         if here:
             before, self.pending = self.pending[: here[0]], self.pending[here[0] + 1 :]
@@ -124,7 +124,7 @@ class Disk:
     """A folder as it was when it was looked at, all of it durable, and what calls did to it since."""
 
     def __init__(self, root: Path, beginning: Path | None = None) -> None:
-        """`root`: the folder as the calls name it. `beginning`: where the same is to be found now."""
+        """Read `beginning`, a copy of the folder that calls name `root`."""
         self._root = root
         self.top = _load(beginning or root)
         self._open: dict[int, Node] = {}
@@ -243,27 +243,27 @@ Surviving = dict[str, Thing]
 
 
 def all_lost(effect: Effect) -> Sequence[Effect]:
-    """Nothing comes to the disk before it has to."""
+    """Keep nothing that was not synced."""
     return ()
 
 
 def all_kept(effect: Effect) -> Sequence[Effect]:
-    """As if only the process had died."""
+    """Keep everything, as if only the process had died."""
     return (effect,)
 
 
 def names_first(effect: Effect) -> Sequence[Effect]:
-    """Names come at once, content late: files that are empty, or old."""
+    """Keep names and no content: files that are empty, or old."""
     return (effect,) if isinstance(effect, Names) else ()
 
 
 def content_first(effect: Effect) -> Sequence[Effect]:
-    """Content comes at once, names late: files that cannot be found."""
+    """Keep content and no names: files that cannot be found."""
     return () if isinstance(effect, Names) else (effect,)
 
 
 def by_chance(dice: random.Random) -> Survives:
-    """Each as it falls; of a write also some sectors, or its length alone."""
+    """Keep some, at random; of a write also some sectors, or its length alone."""
     lost = dice.choice((0.1, 0.5, 0.9))
 
     def survives(effect: Effect) -> Sequence[Effect]:
@@ -275,7 +275,7 @@ def by_chance(dice: random.Random) -> Survives:
 
 
 def _tear(write: Write, dice: random.Random) -> list[Effect]:
-    """Whole sectors of the disk, some of them."""
+    """Keep some sectors of a write."""
     first, end = write.offset, write.offset + len(write.data)
     edges = [first, *range(first // SECTOR * SECTOR + SECTOR, end, SECTOR), end]
     share = dice.choice((0, 0.5, 0.9))
@@ -288,7 +288,7 @@ def _tear(write: Write, dice: random.Random) -> list[Effect]:
 
 
 def surviving(disk: Disk, survives: Survives) -> Surviving:
-    """What is found, if of all that is not durable that is left which `survives` says; each is asked about once."""
+    """Return the files after power loss: what is durable, and what `survives` chooses of the rest."""
     fates: dict[int, Sequence[Effect]] = {}
 
     def left(node: Node) -> Iterator[Effect]:
@@ -315,7 +315,7 @@ def surviving(disk: Disk, survives: Survives) -> Surviving:
 
 
 def lay_out(found: Surviving, folder: Path) -> None:
-    """Make a folder that is empty look like that; its own mode stays."""
+    """Write files into an empty folder, whose own mode stays."""
     for path, thing in found.items():
         place = folder / path
         if thing.kind == stat.S_IFLNK:
@@ -329,5 +329,5 @@ def lay_out(found: Surviving, folder: Path) -> None:
 
 
 def look_at(folder: Path) -> Surviving:
-    """The same of a real folder."""
+    """Read a real folder as such files."""
     return surviving(Disk(folder), all_kept)

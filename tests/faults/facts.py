@@ -9,7 +9,7 @@ from tests.faults.ledger import state_digest
 import lastgood
 
 TASK, STEERED, STAGED, SPOOLED = "work", "steered", "staged", "spooled"
-WISHES = {
+REQUESTS = {
     "guide": "guided",
     "edit": "edited",
     "add_rounds": "rounds_added",
@@ -54,10 +54,10 @@ def _step(store: lastgood.Store, name: str) -> bool:
     return name in {step.name for step in store.open_steps(TASK)}
 
 
-def _wish(store: lastgood.Store, kind: str) -> list[Any]:
+def _request(store: lastgood.Store, kind: str) -> list[Any]:
     """What became of the request of this id, which is its kind; how often it was done."""
     found = next(iter(store.catalog.requests(store.user, id=kind)), None)
-    done = [move for move in store.list_checkpoints(STEERED, 1000) if move.type == WISHES[kind]]
+    done = [move for move in store.list_checkpoints(STEERED, 1000) if move.type == REQUESTS[kind]]
     if kind == "resume":  # work that fails while it waits for an answer goes on by itself to say so
         done = [move for move in done if store.get_checkpoint(move.parent_id or "").control_state == "paused"]
     status: Any = None if found is None else found.status
@@ -79,6 +79,6 @@ _QUESTIONS = {
     "branch": _branch,
     "task": _task,
     "step": _step,
-    "wish": _wish,
+    "request": _request,
     "stages": _stages,
 }

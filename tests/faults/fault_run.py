@@ -1,4 +1,4 @@
-"""An operation that meets a fault: in a process of its own that dies of it, or in this one, which is told."""
+"""An operation with a fault in it: in a child that is killed by it, or in this process, where a call fails."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS = 60
 
 
 class Ending(NamedTuple):
-    """killed | done | refused (lastgood said so) | raised (anything else, with its traceback) | hung"""
+    """How it ended: killed | done | refused (an error of lastgood) | raised (any other, with its traceback) | hung"""
 
     how: str
     kind: str = ""
@@ -28,7 +28,7 @@ class Ending(NamedTuple):
 
 
 def run_in_child(fault: shim.Fault, disk: Path, counter: Path, action: Callable[[], Any]) -> Ending:
-    """Do it in a child that is killed at the given call. It may come to its end before that."""
+    """Run an action in a child that is killed at the given call. It may end before that."""
     shim.reset(counter)
     reading, writing = os.pipe()
     child = os.fork()
@@ -48,7 +48,7 @@ def run_in_child(fault: shim.Fault, disk: Path, counter: Path, action: Callable[
 
 
 def _has_ended(child: int) -> bool:
-    """Whether it does within its time; what it started ends with it."""
+    """Wait for a child; kill what it has started. Return whether it ended in time."""
     watched = os.pidfd_open(child)
     try:
         has_ended = bool(select.select([watched], [], [], SECONDS)[0])
@@ -73,7 +73,7 @@ def _perform(arming: shim.Arming, action: Callable[[], Any], answer: int) -> Non
 
 
 def run_here(fault: shim.Fault, disk: Path, counter: Path, action: Callable[[], Any]) -> Ending:
-    """Do it here, and have the given call fail."""
+    """Run an action here, and have the given call fail."""
     shim.reset(counter)
     shim.arm(shim.Arming(str(disk), str(counter), fault))
     try:

@@ -26,68 +26,68 @@ class Content(NamedTuple):
 
 
 class Ledger:
-    """The writing side."""
+    """Writes a ledger."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         os.ftruncate(self._fd, path.read_bytes().rfind(b"\n") + 1)  # whoever was here before may have been killed
 
     def intend(self, message: str, content: Content) -> None:
-        """A checkpoint with this message is going to be asked for."""
+        """Announce a checkpoint that is going to be asked for."""
         self._write(kind="intended", message=message, content=content)
 
     def acknowledge(self, id: str, sequence: int, content: Content, *, owner: str | None = None, **more: Any) -> None:
-        """The store has said that this checkpoint is saved. `more`: whether it is `verified`."""
+        """Record that the store said that a checkpoint is saved. `more`: whether it is `verified`."""
         self._write(kind="acknowledged", id=id, sequence=sequence, content=content, owner=owner, **more)
 
     def know(self, content: Content) -> None:
-        """Such a state, or such files, are there to be saved: a checkpoint may hold them without being announced."""
+        """Record a state and files that are there: a checkpoint may hold them without being announced."""
         self._write(kind="known", content=content)
 
     def remove(self, ids: Iterable[str]) -> None:
-        """These are going to be removed; from now on they may be there or not."""
+        """Announce a removal: from now on these checkpoints may be there or not."""
         self._write(kind="removing", ids=list(ids))
 
     def removed(self, ids: Iterable[str]) -> None:
-        """The store has said that these are gone."""
+        """Record that the store said that these are gone."""
         self._write(kind="removed", ids=list(ids))
 
     def hide(self, ids: Iterable[str]) -> None:
-        """These are going to be marked as deleted: listed or not, they are whole until somebody collects."""
+        """Announce a deletion: listed or not, these are whole until somebody collects."""
         self._write(kind="hiding", ids=list(ids))
 
     def collect(self) -> None:
-        """Somebody is going to collect: what is marked as deleted may be gone from now on."""
+        """Announce a collection: what is marked as deleted may be gone from now on."""
         self._write(kind="collecting")
 
     def returned(self, ids: Iterable[str]) -> None:
-        """The store has said that these are there (again)."""
+        """Record that the store said that these are there (again)."""
         self._write(kind="returned", ids=list(ids))
 
     def damaged(self, ids: Iterable[str]) -> None:
-        """Somebody has damaged what these hold: from now on they are refused, or right."""
+        """Record damage: from now on these are refused, or right."""
         self._write(kind="damaged", ids=list(ids))
 
     def mend(self, accept_loss: bool = False) -> None:
-        """The store is damaged: from now on whoever opens it has to repair it first."""
+        """Record that the store is damaged: from now on it is repaired after it was opened."""
         self._write(kind="mending", accept_loss=accept_loss)
 
     def expect(self, fact: str, allowed: Iterable[Any]) -> None:
-        """From now on the store answers a question (facts.py) with one of these."""
+        """Record the answers that the store may give to a question (facts.py) from now on."""
         self._write(kind="fact", fact=fact, allowed=list(allowed))
 
     def tell(self, lines: Sequence[str]) -> str:
-        """What a tree consists of; its digest."""
+        """Record what a tree consists of. Return its digest."""
         digest = digest_lines(lines)
         self._write(kind="tree", digest=digest, lines=lines)
         return digest
 
     def allow(self, workspace: Iterable[str]) -> None:
-        """From now on the files on disk are one of these, as soon as somebody has opened the workspace again."""
+        """Record the trees that may be on disk from now on, as soon as somebody has opened the workspace again."""
         self._write(kind="workspace", allowed=list(workspace))
 
     def report(self, operation: str, code: str, sentence: str) -> None:
-        """The store has said that it could not."""
+        """Record an error of the store."""
         self._write(kind="error", operation=operation, code=code, sentence=sentence)
 
     def _write(self, **line: Any) -> None:
@@ -96,7 +96,7 @@ class Ledger:
 
 
 class Account(NamedTuple):
-    """The reading side: what can be asked of a store by a ledger."""
+    """What a ledger says about a store."""
 
     acknowledged: dict[str, dict[str, Any]]
     intended: dict[str, Content]
@@ -172,7 +172,7 @@ def _stand(account: Account, kind: str, ids: list[str]) -> None:
 
 
 def state_digest(state: Any) -> str:
-    """Of what was given to a save, or came back from it: the type of every part counts."""
+    """Return the digest of a state; the type of every part counts."""
     return hashlib.sha256(repr(_shown(state)).encode()).hexdigest()
 
 
@@ -186,7 +186,7 @@ def _shown(value: Any) -> Any:
 
 
 def tree_digest(folder: Path) -> str:
-    """Of all that lies in a folder: names, kinds, permissions of files, bytes."""
+    """Return the digest of a folder: names, kinds, permissions of files, bytes."""
     return digest_lines(tree_lines(folder))
 
 
@@ -195,7 +195,7 @@ def digest_lines(lines: Sequence[str]) -> str:
 
 
 def tree_lines(folder: Path) -> list[str]:
-    """What lies in a folder, a line each, sorted."""
+    """Return what lies in a folder, a line each, sorted."""
     lines = []
     for path in folder.rglob("*"):
         found = path.lstat()

@@ -39,7 +39,7 @@ class Outcome(NamedTuple):
 
     @property
     def surprise(self) -> list[str]:
-        """In a sentence, unless it came to its end or was killed."""
+        """A sentence about an ending other than done and killed."""
         return [] if self.ended in ("done", "killed") else [f"the worker {self.ended}: {self.error}"]
 
 
@@ -47,7 +47,7 @@ class WorkerPool:
     """Runs one worker at a time: for two at once there are two pools."""
 
     def __init__(self, scratch: Path, *, path: str | None = None, seconds: int = SECONDS) -> None:
-        """`path`: where lastgood is imported from, in front of all else. `seconds`: whoever takes longer is hung."""
+        """Start it. `path`: where lastgood is imported from. `seconds`: a worker that takes longer counts as hung."""
         environment = shim.environment()
         if path is not None:
             environment["PYTHONPATH"] = os.pathsep.join([path, *filter(None, [environment.get("PYTHONPATH")])])
@@ -61,7 +61,7 @@ class WorkerPool:
         return self.end()
 
     def begin(self, job: str, **arguments: Any) -> None:
-        """As `run`, whose outcome `end` waits for."""
+        """Start a worker, whose outcome `end` waits for."""
         assert self._process.stdin is not None
         self._answer.unlink(missing_ok=True)
         self._process.stdin.write(json.dumps([job, arguments]).encode() + b"\n")
@@ -103,7 +103,7 @@ def _serve(answer: Path, seconds: int) -> None:
 
 
 def _all_modules(package: str) -> Iterator[str]:
-    """lastgood imports much of itself only when it is needed: a worker would do that each time."""
+    """Return all modules: lastgood imports many only when it needs them, and each worker would do that again."""
     for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
         if not module.name.endswith("__main__") and ".testing" not in module.name:
             yield module.name
@@ -127,7 +127,7 @@ def _do_job(job: str, arguments: dict[str, Any], answer: Path) -> None:
 
 
 def _watch(worker: int, seconds: int) -> str:
-    """Wait for its end; what it started ends with it."""
+    """Wait for a worker to end; kill what it has started. Return how it ended."""
     watched = os.pidfd_open(worker)
     try:
         hung = not select.select([watched], [], [], seconds)[0]

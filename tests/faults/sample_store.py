@@ -35,7 +35,7 @@ LOCK: Range = ("catalog.sqlite-lock", 0, 1 << 62)
 
 
 class Truth(NamedTuple):
-    """Of each question: what a store must say to it, and which bytes it has to read for that."""
+    """What a store must answer to each question, and which bytes it has to read for that."""
 
     answers: dict[str, Any]
     touched: dict[str, list[Range]]
@@ -45,7 +45,7 @@ class Truth(NamedTuple):
 
 
 def make(folder: str) -> None:
-    """`folder/closed/{store,old}` and `folder/killed/{store,old}`; the files of all are in `folder/work`."""
+    """Make `folder/closed/{store,old}` and `folder/killed/{store,old}`; the files of all are in `folder/work`."""
     here = Path(folder)
     store, work, dice = here / "store", here / "work", random.Random(5)
     for kind in STATES:
@@ -71,7 +71,7 @@ def make(folder: str) -> None:
 
 
 def _make_files(work: Path, dice: random.Random) -> None:
-    """Small ones, a large one that is stored in chunks, and what is no file."""
+    """Write small files, a large one that is stored in chunks, and things that are no files."""
     for number in range(12):
         place = work / "part" / str(number % 2)
         place.mkdir(parents=True, exist_ok=True)
@@ -136,7 +136,7 @@ def open_copy(store: Path) -> lastgood.Store:
 
 
 class Questions:
-    """Everything that a reader is told, a question at a time. Content that was read once is not read again."""
+    """Everything that a store can be asked, one question at a time. Content that was read once is not read again."""
 
     def __init__(self, store: lastgood.Store, scratch: Path) -> None:
         self._store = store
@@ -144,7 +144,7 @@ class Questions:
         self._content: dict[str, str] = {}
 
     def ask(self, question: str) -> Any:
-        """What the store says, as plain values. Raises what the store raises."""
+        """Return the store's answer as plain values. Raises what the store raises."""
         kind, *about = question.split("\t")
         asked: Callable[..., Any] = getattr(self, f"_{kind}")
         return json.loads(json.dumps(asked(*about)))

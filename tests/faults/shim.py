@@ -66,7 +66,7 @@ class Arming(NamedTuple):
 
 
 def no_compiler() -> str | None:
-    """Why there can be no shim here, or None."""
+    """Return why there can be no shim here, or None."""
     return None if _compiler() else "there is no C compiler (cc or gcc), so no faults can be put into system calls"
 
 
@@ -76,7 +76,7 @@ def _compiler() -> str | None:
 
 @functools.cache
 def built() -> Path:
-    """The shared library, compiled once for this process."""
+    """Return the shared library, compiled once for this process."""
     found = _compiler()
     if found is None:
         raise RuntimeError(no_compiler())
@@ -93,7 +93,7 @@ _kept: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def environment() -> dict[str, str]:
-    """For a process that is going to be armed."""
+    """Return the environment for a process that is going to be armed."""
     return {**os.environ, "LD_PRELOAD": str(built())}
 
 
@@ -141,7 +141,7 @@ def mark(text: str) -> None:
 
 
 def count(counter: str | os.PathLike[str]) -> int:
-    """How many calls there were."""
+    """Return how many calls there were."""
     return int.from_bytes(Path(counter).read_bytes(), "little")
 
 

@@ -19,7 +19,7 @@ MEMORY = 1 << 30
 
 
 def give_verdict(folder: str, state: str, ranges: list[Range], repair: bool, save: bool) -> list[str]:
-    """What is wrong with the store `folder/store`, which has changed within `ranges`: a sentence each."""
+    """Return what is wrong with the store `folder/store`, which was changed within `ranges`, a sentence each."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     here = Path(folder)
     truth = read_truth(here, state)
@@ -33,7 +33,7 @@ def give_verdict(folder: str, state: str, ranges: list[Range], repair: bool, sav
 
 
 def _find_violations(path: Path, truth: Truth, ranges: list[Range], scratch: Path) -> Iterator[str]:
-    """By what it says; then it is checked, and every refusal must have a reason in the damage."""
+    """Ask everything, then check the store: every refusal must have its reason in the damage."""
     refused: dict[str, Exception] = {}
     wrong: dict[str, str] = {}
     try:
@@ -79,7 +79,7 @@ def _is_affected(touched: list[Range], ranges: list[Range]) -> bool:
 
 
 def _save(path: Path, work: Path, scratch: Path) -> Iterator[str]:
-    """What is on disk can be saved all the same, and comes back."""
+    """Save what is on disk, and read it back."""
     try:
         with open_copy(path) as store:
             task = store.task("packs", workspace=work)
@@ -92,7 +92,7 @@ def _save(path: Path, work: Path, scratch: Path) -> Iterator[str]:
 
 
 def _repair(path: Path, truth: Truth, scratch: Path) -> Iterator[str]:
-    """It ends; what it keeps is right; what it has lost it says."""
+    """Repair the store: what it keeps is right, and it says what it has lost."""
     try:
         with open_copy(path) as store:
             report = store.repair(accept_loss=True)

@@ -26,7 +26,7 @@ MIXED = "as an interrupted restore left it"
 
 
 def verify(folder: str, disk: str) -> list[str]:
-    """Every promise that is broken, in a sentence each; then the work goes on, and all is asked again."""
+    """Return every broken promise, a sentence each. The work then goes on, and everything is verified again."""
     sandbox = Sandbox(Path(folder), Path(disk))
     account = read_account(sandbox.ledger)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
@@ -62,7 +62,7 @@ def _verify(sandbox: Sandbox, account: Account, scratch: Path) -> Iterator[str]:
 
 
 def _replay(sandbox: Sandbox) -> Iterator[str]:
-    """Opening brings what was spooled into the store."""
+    """Open the store with its spool, which replays it: nothing may be left there."""
     with open_store(sandbox) as store:
         figures = store.spool_figures()
         if figures.depth or figures.aside:
@@ -70,7 +70,7 @@ def _replay(sandbox: Sandbox) -> Iterator[str]:
 
 
 def _mend(store: lastgood.Store, account: Account, scratch: Path) -> Iterator[str]:
-    """It is damaged, and mended: what was damaged is refused or right, before and after."""
+    """Repair a store that was damaged on purpose: what was damaged is refused or right, before and after."""
     scratch.mkdir()
     for number, (one, told) in enumerate(account.acknowledged.items()):
         with suppress(lastgood.IntegrityError, lastgood.NotFoundError):
@@ -132,7 +132,7 @@ def _examine_visible(store: lastgood.Store, account: Account, places: Iterator[P
 def _examine_unacknowledged(
     store: lastgood.Store, checkpoint: lastgood.Checkpoint, owner: str, account: Account, place: Path
 ) -> Iterator[str]:
-    """It may be there, whole: what was asked for, or a state and files that somebody had."""
+    """Verify a checkpoint that was not acknowledged: what was asked for, or a state and files that were there."""
     try:
         found = _read(store, checkpoint.id, owner, place)
     except Exception as error:
@@ -147,7 +147,7 @@ def _examine_unacknowledged(
 
 
 def _is_mixture(place: Path, account: Account) -> bool:
-    """Each file is, as a whole, one that somebody had there."""
+    """Tell whether each file is, as a whole, one that was there at some time."""
     known = {line for lines in account.told.values() for line in lines}
     return known.issuperset(tree_lines(place))
 
@@ -195,7 +195,7 @@ def _ask(store: lastgood.Store, account: Account) -> Iterator[str]:
 
 
 def _go_on(sandbox: Sandbox, store: lastgood.Store) -> Iterator[str]:
-    """Save, collect, restore: what the next run of a program would do."""
+    """Save and collect, as the next run of a program would."""
     (sandbox.work / "next").write_bytes(b"of the next run")
     state = {"next": "run"}
     made = store.task("next", workspace=sandbox.work).save(state, message="the next run")
@@ -206,5 +206,5 @@ def _go_on(sandbox: Sandbox, store: lastgood.Store) -> Iterator[str]:
 
 
 def _continue(sandbox: Sandbox, store: lastgood.Store) -> None:
-    """The work itself goes on where it was, with its files: nobody is in its way."""
+    """Save on the task itself, with its files: nothing is in the way."""
     store.task("work", workspace=sandbox.work).save({"work": "goes on"})

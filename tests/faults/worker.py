@@ -24,10 +24,10 @@ from lastgood.catalog.sqlite.migration import MAJOR, Migration, migrations
 
 USER = "worker"
 ROUNDS = 8
-"""Of a second process: afterwards it waits until the scenario has ended."""
+"""How many rounds a second process does before it waits for the scenario to end."""
 KNOWN = migrations()
 LEFT_OUT = ".left"
-"""How names of files end that are never captured, where a workspace says so."""
+"""The end of names of files that the rules of a workspace leave out."""
 
 
 class Worker:
@@ -57,8 +57,7 @@ class Worker:
 
     @contextmanager
     def without_store(self) -> Iterator[None]:
-        """Have the store out of reach, whether it is open or not: what is saved meanwhile is spooled. After an error it
-        stays out of reach."""
+        """Put the store out of reach meanwhile: what is saved is spooled. After an error it stays there."""
         with shim.pause():
             self.sandbox.store.rename(self.sandbox.away)
         if self._store is None:
@@ -83,7 +82,7 @@ class Worker:
     # --- announced, done, entered -----------------------------------------------------------------------------------
 
     def save(self, task: lastgood.Task, state: Any, message: str, *, files: bool = True, **more: Any) -> str:
-        """Save a state, and what lies in the workspace if the handle has one; the id."""
+        """Save a state, with the workspace if the handle has one. Return the id."""
         content = Content(state_digest(state), self.look() if files else None)
         head_of = task.id if task.id == task.task_id else None
         return self.make(message, content, lambda: task.save(state, message=message, **more), head_of=head_of)
@@ -96,7 +95,7 @@ class Worker:
         *,
         head_of: str | None = None,
     ) -> str:
-        """Whatever gives a checkpoint with this content. `head_of`: the task that goes on from it."""
+        """Announce a checkpoint, make it by `work`, record it. `head_of`: the task that goes on from it."""
         made: list[lastgood.Checkpoint] = []
         fact = f"state {head_of}"
         facts = {} if head_of is None else {fact: [*self._waiting(fact), ask(self.store, fact), content.state]}
@@ -106,11 +105,11 @@ class Worker:
         return made[0].id
 
     def _waiting(self, fact: str) -> list[Any]:
-        """What it may become without this worker: what is spooled comes into the store later, in its order."""
+        """Return what a fact may become by itself: what is spooled comes into the store later."""
         return read_account(self.sandbox.ledger).facts.get(fact, []) if self.sandbox.spool.is_dir() else []
 
     def move(self, name: str, work: Callable[[], Any], *, to: Sequence[str], present: Any, state: Any = None) -> None:
-        """Whatever makes the captured files on disk those that `to` tells of, and with `state` that what the task goes
+        """Do something that changes the captured files on disk to the lines `to`, and with `state` what the task goes
         on from; until it ends both may be as they are. `present`: the state that the program has now."""
         sync_files(self.work)
         there = tree_lines(self.work)
@@ -127,7 +126,7 @@ class Worker:
         self.ledger.allow(allowed[-1:])
 
     def _require_all(self, result: Any, state: str, allowed: list[str]) -> None:
-        """What could not be put back was said: it is an error like any other, and each file is as before or after."""
+        """Raise what a restore reported as failed: each file is then as it was before, or as after."""
         told = [*getattr(result, "failed", ()), *getattr(result, "skipped", ())]
         if told:
             there = tree_lines(self.work)
@@ -137,7 +136,7 @@ class Worker:
             raise UnavailableError("; ".join(f"{path}: {why}" for path, why in told))
 
     def change(self, name: str, work: Callable[[], Any], facts: Mapping[str, Sequence[Any]]) -> None:
-        """Whatever changes facts (facts.py): what each may be until it ends; the last is what it is then."""
+        """Do something that changes `facts` (facts.py): what each may be until it ends, and last what it is then."""
         self.doing = name
         for fact, allowed in facts.items():
             self.ledger.expect(fact, allowed)
@@ -146,33 +145,33 @@ class Worker:
             self.ledger.expect(fact, allowed[-1:])
 
     def remove(self, name: str, ids: Sequence[str], work: Callable[[], Any]) -> None:
-        """For good."""
+        """Do something that removes checkpoints for good."""
         self.doing = name
         self.ledger.remove(ids)
         work()
         self.ledger.removed(ids)
 
     def hide(self, name: str, ids: Sequence[str], work: Callable[[], Any]) -> None:
-        """Mark as deleted."""
+        """Do something that marks checkpoints as deleted."""
         self.doing = name
         self.ledger.hide(ids)
         work()
         self.ledger.removed(ids)
 
     def bring_back(self, name: str, ids: Sequence[str], work: Callable[[], Any]) -> None:
-        """What was marked as deleted."""
+        """Do something that brings deleted checkpoints back."""
         self.doing = name
         self.ledger.hide(ids)
         work()
         self.ledger.returned(ids)
 
     def do(self, name: str, work: Callable[[], Any]) -> None:
-        """Something that makes no checkpoint and takes none away."""
+        """Do something that makes no checkpoint and removes none."""
         self.doing = name
         work()
 
     def collect(self) -> None:
-        """What is marked as deleted goes for good, if somebody has marked something."""
+        """Collect garbage: what is marked as deleted may be gone from now on."""
         self.doing = "collect"
         self.ledger.collect()
         self.store.collect(grace=0)
@@ -183,40 +182,40 @@ class Worker:
             self.do("repair", lambda: self.store.repair(accept_loss=any(mending)))
 
     def kept(self, message: str) -> str:
-        """The id of an acknowledged checkpoint, by the message it was announced with."""
+        """Return the id of an acknowledged checkpoint, by the message it was announced with."""
         account = read_account(self.sandbox.ledger)
         wanted = account.intended[message]
         return next(one for one, line in account.acknowledged.items() if line["content"] == wanted)
 
     def tree(self, message: str) -> str:
-        """The digest of the files that were announced with a message."""
+        """Return the digest of the files that were announced with a message."""
         files = read_account(self.sandbox.ledger).intended[message].files
         assert files is not None
         return files
 
     def lines(self, message: str) -> list[str]:
-        """What the files that were announced with a message consist of."""
+        """Return the files that were announced with a message, a line each."""
         return read_account(self.sandbox.ledger).told[self.tree(message)]
 
     def look(self) -> str:
-        """The digest of what a save captures of the workspace as it is now; the ledger knows it from now on."""
+        """Return the digest of what a save would capture of the workspace now, and write it to the ledger."""
         return self.ledger.tell(captured(tree_lines(self.work)))
 
 
 def captured(lines: Sequence[str]) -> list[str]:
-    """Those of files that the rules of the workspace do not leave out."""
+    """Return the lines of files that the rules of the workspace do not leave out."""
     return [line for line in lines if not line.partition("\0")[0].endswith(LEFT_OUT)]
 
 
 def left_out(lines: Sequence[str]) -> list[str]:
-    """Those of the other files, and of the folders they lie in: these stay for their sake."""
+    """Return the lines of files that the rules leave out, and of the folders they lie in, which stay for their sake."""
     found = {line.partition("\0")[0] for line in lines} - {line.partition("\0")[0] for line in captured(lines)}
     folders = {str(parent) for path in found for parent in Path(path).parents}
     return [line for line in lines if line.partition("\0")[0] in found | folders]
 
 
 def bring_back(sandbox: Sandbox) -> None:
-    """Have the store within reach, if it was away. One that was made in its place meanwhile is empty."""
+    """Put a store back that was away. One that was made in its place meanwhile is empty, and goes."""
     with shim.pause():
         if sandbox.away.exists():
             shutil.rmtree(sandbox.store, ignore_errors=True)
@@ -224,7 +223,7 @@ def bring_back(sandbox: Sandbox) -> None:
 
 
 def _durably(store: lastgood.Store, made: lastgood.Checkpoint) -> lastgood.Checkpoint:
-    """What is spooled in memory alone is said to be: nobody takes it for acknowledged."""
+    """Return the checkpoint; raise if it is spooled in memory alone, which is not acknowledged."""
     if made.status == "spooled" and not store.spool_figures().durable:
         raise UnavailableError("it is kept in memory alone")
     return made
@@ -242,14 +241,14 @@ def open_store(sandbox: Sandbox, *, spools: bool = True) -> lastgood.Store:
 
 
 def _open_with_spool(sandbox: Sandbox) -> lastgood.Store:
-    """Nothing happens in the background: what is spooled comes into the store when it is opened, or by hand."""
+    """Open the store with its spool. Nothing is replayed in the background: only by opening, or by hand."""
     store = lastgood.open(sandbox.store, user=USER, base_path=sandbox.work, collect="never", spool=sandbox.spool)
     ask_nobody(store)
     return store
 
 
 def write_files(folder: Path, names: Iterable[str], seed: int, size: int = 3000) -> None:
-    """Files of random bytes; the same for the same seed."""
+    """Write files of random bytes, the same for the same seed."""
     dice = random.Random(seed)
     with shim.pause():
         for name in names:
@@ -259,7 +258,7 @@ def write_files(folder: Path, names: Iterable[str], seed: int, size: int = 3000)
 
 
 def sync_files(folder: Path) -> None:
-    """Durable: what a program has not synced itself, power loss may take before the store has seen it."""
+    """Sync the files of a program, as it has to do itself: power loss may take what the store has not captured yet."""
     with shim.pause():
         for path in [*folder.rglob("*"), folder]:
             if not path.is_symlink():
@@ -332,7 +331,7 @@ def _start_again(worker: Worker) -> None:
 
 
 def save_again(folder: str, disk: str) -> None:
-    """What another program does that only saves; noted with all that it writes, behind what is noted already."""
+    """Save once, as another program. What it writes is added to the trace."""
     sandbox = Sandbox(Path(folder), Path(disk))
     noted = shim.Arming(str(sandbox.disk), str(sandbox.counter), trace=str(sandbox.trace), with_data=True)
     _run_armed(_mend_and_save, Worker(sandbox), noted)
@@ -352,7 +351,7 @@ def _save_again(worker: Worker, task: str = "again") -> None:
 
 
 def _run_armed(work: Callable[[Worker], None], worker: Worker, arming: shim.Arming) -> None:
-    """What lastgood says is wrong is entered; anything else is a bug."""
+    """Run `work` with a fault armed. An error of lastgood goes to the ledger; any other error is a bug."""
     shim.arm(arming)
     try:
         try:
@@ -367,7 +366,7 @@ def _run_armed(work: Callable[[Worker], None], worker: Worker, arming: shim.Armi
 
 
 def _go_on(worker: Worker) -> None:
-    """After an error that is over: the same program saves again, or is told that it must open the store anew."""
+    """Save again after an error that happened once; the store may say that it must be opened anew."""
     try:
         worker.mend()
         worker.save(worker.store.task("after"), {"after": "the error"}, "after the error", files=False)

@@ -61,18 +61,18 @@ class _Program:
     def _load(self, state: Any) -> None:
         self.memory = state
 
-    def wish(self, kind: str, *arguments: Any) -> None:
+    def request(self, kind: str, *arguments: Any) -> None:
         """Somebody asks for it, by an id that says what it is."""
         self.worker.doing = kind
-        self.worker.ledger.expect(f"wish {kind}", [[None, 0], ["open", 0], ["late", 0], ["met", 1]])
+        self.worker.ledger.expect(f"request {kind}", [[None, 0], ["open", 0], ["late", 0], ["met", 1]])
         getattr(self.worker.store.task(STEERED).control, kind)(*arguments, id=kind)
-        self.worker.ledger.expect(f"wish {kind}", [["open", 0], ["late", 0], ["met", 1]])
+        self.worker.ledger.expect(f"request {kind}", [["open", 0], ["late", 0], ["met", 1]])
 
     def require_met(self, kind: str) -> None:
         """The work went on without it, and has said why: that is an error like any other."""
         if kind in {request.id for request in open_requests(self.task._handle)}:
             raise UnavailableError(f"{kind} is still open")
-        self.worker.ledger.expect(f"wish {kind}", [["met", 1]])
+        self.worker.ledger.expect(f"request {kind}", [["met", 1]])
 
 
 def _begin(worker: Worker) -> None:
@@ -86,23 +86,27 @@ def _steer(worker: Worker) -> None:
     program = _Program(worker, 2)
     good = worker.kept("steered 0")
     people: dict[str, Callable[[], object]] = {
-        "paused": lambda: program.wish("resume"),
-        "waiting_for_input": lambda: program.wish("answer", "go"),
+        "paused": lambda: program.request("resume"),
+        "waiting_for_input": lambda: program.request("answer", "go"),
     }
     with program.session(**people) as session:
         program.memory = some_state(2)
-        wishes: list[tuple[str, list[Any]]] = [("guide", ["shorter"]), ("edit", ["prompt", "new"]), ("add_rounds", [2])]
-        for kind, arguments in [*wishes, ("pause", [])]:
-            program.wish(kind, *arguments)
+        requests: list[tuple[str, list[Any]]] = [
+            ("guide", ["shorter"]),
+            ("edit", ["prompt", "new"]),
+            ("add_rounds", [2]),
+        ]
+        for kind, arguments in [*requests, ("pause", [])]:
+            program.request(kind, *arguments)
             session.boundary()
             program.require_met(kind)
         program.require_met("resume")
         session.ask("Deploy?")
         program.require_met("answer")
-        program.wish("restore", good)
+        program.request("restore", good)
         session.boundary()
         program.require_met("restore")
-        program.wish("stop")
+        program.request("stop")
         session.boundary()
         raise UnavailableError("it was not stopped")
     program.require_met("stop")
@@ -114,7 +118,7 @@ def _leave_behind(worker: Worker) -> None:
     program = _Program(worker, 1)
     with program.session():
         pass
-    program.wish("add_rounds", 2)
+    program.request("add_rounds", 2)
     child = os.fork()
     if not child:
         os._exit(0)
