@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Cause = int
 """The number of a finding, which several damaged blobs may belong to."""
 MAX_SEPARATE = 64
-"""So many damaged blobs of one kind and place are told one by one; more of them together."""
+"""So many damaged blobs of one kind and place are findings of their own; more of them are one finding."""
 
 
 def attribute(
@@ -129,7 +129,7 @@ def find_uses(
         more: Counter[Cause] = Counter()
         if (tracer := tracers.get(row.task)) is not None:
             values = [(name, [reference]) for name, reference in companion_references(record)]
-            with suppress(IntegrityError):  # a state that does not begin as it should is told already
+            with suppress(IntegrityError):  # a state whose root is damaged has a finding already
                 values.insert(0, ("state", state_references(record, state_root(row))))
             for name, references in values:
                 for cause in sorted({cause for one in references for cause in tracer.trace(one)}):
@@ -151,7 +151,7 @@ def _text(root: FileRoot, path: bytes) -> str:
 
 
 class _Tracer:
-    """Finds what damage a reference of one partition leads to, and under which paths."""
+    """A search for the damage that a reference of one partition leads to, with the paths to it."""
 
     def __init__(self, partition: int, bad: Mapping[bytes, Cause], walk: Walk) -> None:
         self._partition = partition
@@ -161,7 +161,8 @@ class _Tracer:
         self._found: dict[Reference, dict[Cause, _Paths]] = {}
 
     def trace(self, reference: Reference) -> Mapping[Cause, _Paths]:
-        """Go depth first without recursion: a path may have two thousand folders."""
+        """Return what a reference leads to. Goes depth first without recursion: a path may have two thousand
+        folders."""
         for visit in self._walk.follow(self._partition, [reference]):
             self._below[visit.reference] = [
                 (name, one) for name, one in _named(visit) if not is_plain(one) or one[1:] in self._bad
@@ -195,7 +196,7 @@ class _Tracer:
 
 
 def _named(visit: Visit) -> Iterator[tuple[bytes, Reference]]:
-    """What a blob refers to, with what it adds to the path."""
+    """Yield what a blob refers to, with what it adds to the path."""
     if not visit.entries:
         return ((b"", reference) for reference in visit.below)
     entries = (entry for entry in visit.entries if isinstance(entry, File | Folder))

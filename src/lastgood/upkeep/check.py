@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lastgood.objects.contract import ObjectStore
 
 Pick = Callable[[], bool]
-"""Says of one blob after the other whether it is read."""
+"""Called for each blob: whether it is read."""
 
 
 def check_store(
@@ -42,7 +42,7 @@ def check_store(
     progress: Progress | None = None,
 ) -> CheckReport:
     """Find what is damaged in a store, what needs it, and what still works. See `Store.check`."""
-    depth, pick, seed = _how_deep(read_data, sample, seed)
+    depth, pick, seed = _choose_depth(read_data, sample, seed)
     return report(catalog, objects, examine(catalog, objects, depth, pick, progress), depth, seed)
 
 
@@ -59,7 +59,7 @@ def report(
         depth=depth,
         findings=tuple(findings),
         remarks=tuple(found.remarks),
-        standings=tuple(_task_health(found.snapshot, findings)),
+        standings=tuple(_assess_tasks(found.snapshot, findings)),
         looked_at=found.looked_at,
         seed=seed,
     )
@@ -75,7 +75,7 @@ def check_packs_alone(
     progress: Progress | None = None,
 ) -> CheckReport:
     """Check the packs of a store whose database cannot be opened; `problem` says why."""
-    depth, pick, seed = _how_deep(read_data, sample, seed)
+    depth, pick, seed = _choose_depth(read_data, sample, seed)
     counts, inventory = CheckCounts(), Inventory()
     listed = enumerate(objects.list("packs/"), 1)
     inventory.packs = {number: PackRow(number, one.name, one.size) for number, one in listed}
@@ -102,7 +102,7 @@ def _row(pack: PackRow, entry: PackEntry) -> BlobRow:
     return BlobRow(0, FILES, id_, size, encoding, pack.number, position, length, None)
 
 
-def _how_deep(read_data: bool, sample: float | None, seed: int | None) -> tuple[Depth, Pick | None, int | None]:
+def _choose_depth(read_data: bool, sample: float | None, seed: int | None) -> tuple[Depth, Pick | None, int | None]:
     """Return how much to read, which blobs (None: all), and the seed that chooses them."""
     if sample is None:
         return ("data" if read_data else "structure"), None, None
@@ -121,7 +121,7 @@ def _how_deep(read_data: bool, sample: float | None, seed: int | None) -> tuple[
     return "sample", lambda: dice.random() < share, seed
 
 
-def _task_health(snapshot: CatalogSnapshot, findings: Iterable[Finding]) -> Iterator[TaskHealth]:
+def _assess_tasks(snapshot: CatalogSnapshot, findings: Iterable[Finding]) -> Iterator[TaskHealth]:
     damaged: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
     for use in (use for finding in findings for use in finding.uses):
         damaged[use.owner, use.task_id].add(use.sequence)
@@ -152,8 +152,9 @@ def _task_health(snapshot: CatalogSnapshot, findings: Iterable[Finding]) -> Iter
 
 
 class Examination:
-    """What was found, before it is asked what needs it. `findings` are about checkpoints and what is derived from them,
-    `packs` about packs; the inventory has what is wrong with blobs. `lost`: how many acknowledged commits are gone."""
+    """What an examination found, before it is known what needs it. `findings` are about checkpoints and what is
+    derived from them, `packs` about packs; the inventory has what is wrong with blobs. `lost`: how many acknowledged
+    commits are gone."""
 
     def __init__(self, audit: Audit) -> None:
         self.looked_at = CheckCounts()
@@ -172,7 +173,7 @@ class Examination:
 def examine(
     catalog: Catalog, objects: ObjectStore | None, depth: Depth, pick: Pick | None, progress: Progress | None
 ) -> Examination:
-    """Look at everything once; change nothing. With `pick` those blobs are read that it says yes to."""
+    """Look at everything once; change nothing. With `pick` only the blobs are read for which it is true."""
     with catalog.audit() as audit:
         found = Examination(audit)
         counts, content = found.looked_at, CheckpointContent()

@@ -19,12 +19,12 @@ from lastgood.upkeep.snapshot import (
     Derived,
     KnownCheckpoint,
     Number,
-    attested,
     decode_attestation,
+    read_attestations,
 )
 
 MAX_NAMED = 1000
-"""So many that are gone are named one by one; of a whole table one sentence tells."""
+"""So many checkpoints that are gone are findings of their own; more of them are one finding."""
 
 
 def check_lineage(snapshot: CatalogSnapshot) -> Iterator[Finding]:
@@ -50,7 +50,7 @@ def check_lineage(snapshot: CatalogSnapshot) -> Iterator[Finding]:
 
 
 def _may_be_unread(snapshot: CatalogSnapshot, known: KnownCheckpoint) -> bool:
-    """Whether the parent may be one of those that are told to be gone themselves: then once is enough."""
+    """Return whether the parent may be one of the missing, which have findings of their own."""
     return any((known.row.task, sequence) not in snapshot.checkpoints for sequence in range(1, known.row.sequence))
 
 
@@ -148,7 +148,7 @@ def unreadable_steps(snapshot: CatalogSnapshot) -> Iterator[StepRow]:
 
 
 def _check_task(snapshot: CatalogSnapshot, derived: Derived, task: TaskRow) -> Iterator[Finding]:
-    has_holes = task.number in snapshot.holed
+    has_holes = task.number in snapshot.incomplete
     figures = derived.tasks[task.number]
     stored = (task.last_sequence, task.last_event, task.checkpoints)
     names = ("last_sequence", "last_event", "checkpoints")
@@ -166,7 +166,7 @@ def _check_task(snapshot: CatalogSnapshot, derived: Derived, task: TaskRow) -> I
 
 
 def _check_log(snapshot: CatalogSnapshot, task: TaskRow) -> Iterator[Finding]:
-    """Numbers of the log are dense: each is an event's, or that of a checkpoint that tells how it was made."""
+    """Find gaps in the log. Its numbers are dense: each belongs to an event or to the creation of a checkpoint."""
     told = snapshot.creations.get(task.number, set()) | snapshot.events.get(task.number, set())
     gone = sorted(set(range(1, task.last_event + 1)) - told)
     if gone:
@@ -180,12 +180,12 @@ def _check_branches(snapshot: CatalogSnapshot, derived: Derived) -> Iterator[Fin
     for branch in snapshot.branches.values():
         owner, task_id = snapshot.owner_and_task(branch.task)
         figures = derived.branches.get(branch.number)
-        if figures is not None and branch.task not in snapshot.holed:
+        if figures is not None and branch.task not in snapshot.incomplete:
             stored = (branch.head, branch.version, branch.own, branch.inherited)
             for name, is_, should in zip(figures._fields, stored, figures, strict=True):
                 if is_ != should:
                     yield _counter(owner, task_id, "branch", branch.id, name, is_, should)
-        if branch.origin_branch is None or branch.task in snapshot.holed:
+        if branch.origin_branch is None or branch.task in snapshot.incomplete:
             continue
         origin = snapshot.checkpoints.get((branch.task, branch.origin))
         if origin is None or (origin.row.branch, origin.row.id) != (branch.origin_branch, branch.origin_id):
@@ -217,7 +217,7 @@ def _check_names(
 def wrong_names(
     snapshot: CatalogSnapshot, code: NameCode, rows: list[NameRow], expected: dict[tuple[int, str], Number]
 ) -> Iterator[tuple[tuple[int, str], Number | None]]:
-    """Keys and tags that lead elsewhere than they should, and where that is; None: they should not be.
+    """Yield keys and tags that lead elsewhere than they should, and where they should; None: they should not exist.
 
     Keys are in records, tags in attestations; where these are damaged, the row is all there is.
     """
@@ -227,15 +227,15 @@ def wrong_names(
             yield at, number
     for at, number in stored.items():
         known = snapshot.checkpoints.get(number)
-        if at in expected or (known is None and at[0] in snapshot.holed):
+        if at in expected or (known is None and at[0] in snapshot.incomplete):
             continue
-        if known is None or known.purged or _is_ground_whole(snapshot, code, number):
+        if known is None or known.purged or _is_source_intact(snapshot, code, number):
             yield at, None
 
 
-def _is_ground_whole(snapshot: CatalogSnapshot, code: NameCode, number: Number) -> bool:
+def _is_source_intact(snapshot: CatalogSnapshot, code: NameCode, number: Number) -> bool:
     known = snapshot.checkpoints[number]
-    return known.record is not None if code == "key" else attested(snapshot, known) is not None
+    return known.record is not None if code == "key" else read_attestations(snapshot, known) is not None
 
 
 def _check_moves(snapshot: CatalogSnapshot) -> Iterator[Finding]:
@@ -250,7 +250,7 @@ def _check_moves(snapshot: CatalogSnapshot) -> Iterator[Finding]:
 
 
 def lost_moves(snapshot: CatalogSnapshot) -> Iterator[MoveRow]:
-    """Those that lead to a branch or a checkpoint that is not there; none where that cannot be told."""
+    """Yield moves that lead to a branch or a checkpoint that is not there; none where that is not known."""
     for move in snapshot.moves if "branches" not in snapshot.unreadable else ():
         ends = [snapshot.branches.get(number) for number in (move.from_branch, move.to_branch)]
         files = [number for number in (move.before, move.after) if number is not None]
@@ -262,6 +262,7 @@ def lost_moves(snapshot: CatalogSnapshot) -> Iterator[MoveRow]:
 
 
 def lost_workspaces(snapshot: CatalogSnapshot) -> Iterator[WorkspaceRow]:
+    """Yield workspaces of branches that are not there."""
     for workspace in snapshot.workspaces if "branches" not in snapshot.unreadable else ():
         branch = snapshot.branches.get(workspace.branch)
         if branch is None or branch.task != workspace.task:
@@ -281,7 +282,7 @@ def _check_orphans(snapshot: CatalogSnapshot) -> Iterator[Finding]:
                 yield _finding("branch", "branch", f"number {branch}", sentence, owner, task_id)
     if "checkpoints" not in snapshot.unreadable:
         said_of = {number[0] for number in snapshot.attestations if number not in snapshot.checkpoints}
-        for task in sorted(said_of - snapshot.holed):
+        for task in sorted(said_of - snapshot.incomplete):
             owner, task_id = snapshot.owner_and_task(task)
             sentence = f"something was said of checkpoints of {task_id!r} that are not there"
             yield _finding("attestation", "task", task_id, sentence, owner, task_id)

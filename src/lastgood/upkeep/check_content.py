@@ -176,7 +176,7 @@ def check_pack_content(
 ) -> list[Finding]:
     """Read packs front to back, each blob once; return what is wrong with packs, and note damaged blobs.
 
-    With `pick` those blobs are read that it says yes to.
+    With `pick` only the blobs are read for which it is true.
     """
     packs = [_picked(pack, pick) for pack in readable]
     total = sum(entry.length for pack in packs for entry in pack.entries)
@@ -206,7 +206,7 @@ def check_pack_content(
 def _check_all(
     objects: ObjectStore, packs: Sequence[ReadablePack]
 ) -> Iterator[tuple[ReadablePack, list[PackEntry], _Outcome]]:
-    """Windows of all packs in order, a few of them at once."""
+    """Check the windows of all packs, a few of them at once; yield the results in order."""
     from concurrent.futures import Future, ThreadPoolExecutor
 
     waiting: deque[tuple[ReadablePack, list[PackEntry], Future[_Outcome]]] = deque()
@@ -226,7 +226,7 @@ def _picked(pack: ReadablePack, pick: Callable[[], bool] | None) -> ReadablePack
 
 
 class _Outcome(NamedTuple):
-    """`stray`: how many heads of entries are not as they were written; what is read does not depend on them."""
+    """A checked window. `stray`: how many heads of entries are not as written; reading does not depend on them."""
 
     damaged: list[PackEntry]
     stray: int
@@ -259,7 +259,7 @@ def _is_content(stored: memoryview, entry: PackEntry) -> bool:
 
 
 def _windows(entries: Sequence[PackEntry]) -> Iterator[list[PackEntry]]:
-    """Entries that are read at once: they lie beside each other, and are not too many bytes."""
+    """Group entries that are read at once: they lie beside each other, and are not too many bytes."""
     window: list[PackEntry] = []
     for entry in entries:
         if window:

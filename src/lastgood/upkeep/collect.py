@@ -1,11 +1,11 @@
-"""Garbage collection: condemn what nobody needs, wait out the grace period, remove; then give the room back.
+"""Garbage collection: condemn what is not needed, wait out the grace period, remove; then give the room back.
 
 Saves go on meanwhile, in any process. Three things keep their content safe. A commit acquits what it names and neither
 brings nor has from its parent, in its own transaction. What was committed after the marks were made is looked at once
 more after the last blob was condemned. And what is removed must still be condemned in the transaction that removes it.
-A pack is announced before it is stored, so one that nobody speaks of belongs to nobody.
+A pack is announced before it is stored, so one that is neither announced nor committed is garbage.
 
-Killed at any moment, the next run finishes: rows go before bytes, and bytes that no row speaks of are strays.
+Killed at any moment, the next run finishes: rows go before bytes, and bytes that no row refers to are strays.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lastgood.errors import BusyError, IntegrityError, InvalidError, LostCommits
 from lastgood.local.location import make_private
 from lastgood.local.process import is_alive, this_process
 from lastgood.model.identity import now
-from lastgood.upkeep.reach import NeededBlobs
+from lastgood.upkeep.reach import NeededBlobs, each_blob, each_slice
 from lastgood.upkeep.repack import repack
 
 T = TypeVar("T")
@@ -77,16 +77,17 @@ def collect(
     wait: bool = True,
     progress: Progress | None = None,
 ) -> Collected:
-    """As `Store.collect`. Without `wait` it gives up when someone else is collecting. `keep_deleted`: a grace period of
-    their own for deleted checkpoints. `waste`: the share of garbage in a pack that is worth rewriting it."""
+    """Collect garbage as `Store.collect` does. Without `wait` it gives up when someone else is collecting.
+    `keep_deleted`: a grace period of their own for deleted checkpoints. `waste`: the share of garbage in a pack that
+    is worth rewriting it."""
     kept = grace if keep_deleted is None else keep_deleted
     for name, seconds in (("grace", grace), ("keep_deleted", kept)):
         _check_seconds(name, seconds)
-    with _alone(engine, wait=wait) as is_alone:
-        if not is_alone:
+    with _lock_collector(engine, wait=wait) as is_locked:
+        if not is_locked:
             return Collected(was_busy=True)
         periods = int(grace * 1_000_000), int(kept * 1_000_000)
-        return _Run(engine, user, periods, waste, dry_run, progress or _tell_nobody).run()
+        return _Run(engine, user, periods, waste, dry_run, progress or _ignore_progress).run()
 
 
 class _Run:
@@ -121,9 +122,9 @@ class _Run:
         if self._dry_run:
             return self._foresee(garbage, len(doomed))
         self._purge(doomed, limit)
-        slices = list(self._slices())
+        slices = list(each_slice(self._catalog))
         self._condemn(garbage)
-        needed.without = ()  # who is left of them was undeleted
+        needed.without = ()  # those that still exist were undeleted
         if self._mark(needed):  # committed before the last blob was condemned; later ones acquit by themselves
             self._acquit(needed)
         self._remove_slices([part for part in slices if not needed.has_part(part)])
@@ -137,7 +138,7 @@ class _Run:
     # --- checkpoints that were deleted
 
     def _doomed(self, limit: int) -> list[tuple[str, str]]:
-        """Deleted checkpoints whose time is up, but for those that a restore under way may go back to."""
+        """List deleted checkpoints whose grace period is over, except those that a restore under way may go back to."""
         journals = self._catalog.journals(this_process().host)
         spared = {checkpoint_id for journal in journals for checkpoint_id in (journal.before, journal.chosen)}
         deleted = self._catalog.deleted_before(limit)
@@ -164,20 +165,17 @@ class _Run:
     # --- blobs
 
     def _unneeded(self, needed: NeededBlobs, used: defaultdict[str, int]) -> Iterator[IndexedBlob]:
-        """Also counts the bytes of each pack that are needed, into `used`; and acquits those that are needed and were
-        condemned by a run that did not come to its end."""
+        """Yield garbage. Adds the bytes of each pack that are needed to `used`, and acquits blobs that are needed
+        and were condemned by an interrupted run."""
         wronged: list[IndexedBlob] = []
-        page = self._catalog.indexed()
-        while page:
-            for blob in page:
-                if not needed.has(blob.partition, blob.digest):
-                    yield blob
-                    continue
-                if blob.condemned is not None:
-                    wronged.append(blob)
-                if blob.pack is not None:
-                    used[blob.pack] += ENTRY_SIZE + blob.length
-            page = self._catalog.indexed(page[-1].number)
+        for blob in each_blob(self._catalog):
+            if not needed.has(blob.partition, blob.digest):
+                yield blob
+                continue
+            if blob.condemned is not None:
+                wronged.append(blob)
+            if blob.pack is not None:
+                used[blob.pack] += ENTRY_SIZE + blob.length
         for partition, digests in _batches([] if self._dry_run else wronged):
             self._catalog.condemn(partition, digests, None)
 
@@ -189,21 +187,9 @@ class _Run:
             self._progress("condemn", done, len(garbage))
 
     def _acquit(self, needed: NeededBlobs) -> None:
-        wronged = (blob for blob in self._condemned() if needed.has(blob.partition, blob.digest))
-        for partition, digests in _batches(wronged):
+        condemned = (blob for blob in each_blob(self._catalog) if blob.condemned is not None)
+        for partition, digests in _batches(one for one in condemned if needed.has(one.partition, one.digest)):
             self._catalog.condemn(partition, digests, None)
-
-    def _condemned(self) -> Iterator[IndexedBlob]:
-        page = self._catalog.indexed()
-        while page:
-            yield from (blob for blob in page if blob.condemned is not None)
-            page = self._catalog.indexed(page[-1].number)
-
-    def _slices(self) -> Iterator[SlicedBlob]:
-        page = self._catalog.sliced()
-        while page:
-            yield from page
-            page = self._catalog.sliced(page[-1])
 
     def _remove_slices(self, unneeded: Sequence[SlicedBlob]) -> None:
         for partition, digests in _batches(unneeded):
@@ -221,7 +207,7 @@ class _Run:
     # --- packs
 
     def _repack(self, used: Mapping[str, int]) -> None:
-        """Packs in which nothing lies go first; then those with much waste are rewritten, one new pack at a time.
+        """Remove packs in which nothing lies; then rewrite those with much waste, one new pack at a time.
 
         `used`: what was needed of each when that was looked at. What came later is in packs that came later.
         """
@@ -248,13 +234,13 @@ class _Run:
                 self._progress("remove", self._found.packs_removed, len(names))
 
     def _sweep(self) -> None:
-        """Objects that no row speaks of and nobody has announced. Those are listed first: what is listed was announced
-        before, so that whoever it belongs to is seen. What was announced by someone who seems to be gone is withdrawn
-        before it is deleted: if they are not, because they only look so from here, their commit is refused."""
+        """Remove packs that are neither committed nor announced. They are listed first: what is listed was announced
+        before, so that the announcement is seen. An announcement of a process that seems to have ended is withdrawn
+        before the pack is deleted: if the process is alive after all, its commit is refused."""
         assert self._objects is not None
         listed = {each.name: each.size for each in self._objects.list("packs/")}
         flights = self._catalog.announced()
-        gone = [flight.name for flight in flights if _is_over(flight)]
+        gone = [flight.name for flight in flights if _is_abandoned(flight)]
         announced = {flight.name for flight in flights} - set(gone)
         if gone:
             self._catalog.announce(gone, None)
@@ -278,7 +264,7 @@ class _Run:
         return self._found
 
     def _due(self, garbage: Sequence[IndexedBlob]) -> list[IndexedBlob]:
-        """Those whose time is up; the others are counted."""
+        """List those whose grace period is over; the others are counted."""
         limit = now() - self._grace
         due = [blob for blob in garbage if self._grace == 0 or (blob.condemned or limit + 1) <= limit]
         waiting = sum(blob.length for blob in garbage) - sum(blob.length for blob in due)
@@ -290,7 +276,7 @@ class _Run:
 
 
 def _batches(blobs: Iterable[IndexedBlob | SlicedBlob]) -> Iterator[tuple[int, list[bytes]]]:
-    """By partition, few enough for one transaction."""
+    """Group blobs by partition, few enough for one transaction."""
     waiting: defaultdict[int, list[bytes]] = defaultdict(list)
     for blob in blobs:
         digests = waiting[blob.partition]
@@ -302,7 +288,7 @@ def _batches(blobs: Iterable[IndexedBlob | SlicedBlob]) -> Iterator[tuple[int, l
 
 
 def _is_waiting(blobs: Sequence[IndexedBlob], size: int, waste: float) -> bool:
-    """Whether most of what is not needed in a pack lies there still, for its grace period."""
+    """Return whether most of the garbage in a pack is still in its grace period."""
     return FRAME_SIZE + sum(ENTRY_SIZE + blob.length for blob in blobs) >= size * (1 - waste)
 
 
@@ -312,8 +298,8 @@ def _chunks(things: Sequence[T]) -> Iterator[list[T]]:
         yield some
 
 
-def _is_over(flight: AnnouncedPack) -> bool:
-    """Whether whoever announced it will not commit it any more; of another host's, after a day."""
+def _is_abandoned(flight: AnnouncedPack) -> bool:
+    """Return whether the process that announced a pack has ended; for one of another host, whether a day has passed."""
     alive = is_alive(flight.process)
     return not alive if alive is not None else flight.at < now() - DAY_MICROSECONDS
 
@@ -323,12 +309,12 @@ def _check_seconds(field: str, seconds: object) -> None:
         raise InvalidError(f"{field} is not a number of seconds from 0", field=field)
 
 
-def _tell_nobody(phase: Phase, done: int, of: int) -> None: ...
+def _ignore_progress(phase: Phase, done: int, of: int) -> None: ...
 
 
 @contextmanager
-def _alone(engine: Engine, *, wait: bool) -> Iterator[bool]:
-    """Whether nobody else collects this store, for as long as the block runs."""
+def _lock_collector(engine: Engine, *, wait: bool) -> Iterator[bool]:
+    """Hold the lock of the one collector; yield whether it was free."""
     folder = engine.folder()
     try:
         make_private(folder)

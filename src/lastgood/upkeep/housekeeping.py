@@ -1,4 +1,4 @@
-"""Collecting by itself: now and then a save looks whether the store has grown, and a thread does what is to be done."""
+"""Garbage collection in the background: when a store has grown, a thread collects or keeps it below its limit."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ CLOSE_SECONDS = 10.0
 
 
 class Housekeeping:
-    """Of one store in one process. Collects when the store is half as large again as it was after the last time, and
-    brings it below its limit when it has one. What goes wrong is an alert, and nobody waits for it."""
+    """The background work of one store in one process. Collects when the store is half as large again as it was
+    after the last time, and brings it below its limit when it has one. What goes wrong is an alert, and nobody waits
+    for it."""
 
     def __init__(self, engine: Engine, user: str) -> None:
         self._engine = engine
@@ -27,10 +28,10 @@ class Housekeeping:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.start: Callable[[Engine, str], None] = lambda engine, user: self._start()
-        """How what is to be done is begun."""
+        """Starts the work; replaced where it should not run in a thread."""
 
     def note(self, sequence: int, new_bytes: int) -> None:
-        """A checkpoint was stored, and brought so many bytes."""
+        """Note that a checkpoint was stored, and how many bytes it brought."""
         self._new_bytes += new_bytes
         if sequence % HOUSEKEEPING_INTERVAL == 0 or self._new_bytes >= MANY_BYTES:
             self._new_bytes = 0
@@ -42,7 +43,7 @@ class Housekeeping:
             self._thread.start()
 
     def close(self) -> None:
-        """What is under way stops at its next step; the next run goes on."""
+        """Stop: work under way ends at its next step, and the next run goes on."""
         self._stop.set()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread() and thread.is_alive():
@@ -58,9 +59,9 @@ class Housekeeping:
             size, most = engine.size(), engine.options.max_bytes
             engine.alerts.check_size(size)
             if most is not None and size > most:
-                limit(engine, self._user, most, wait=False, progress=self._go_on)
+                limit(engine, self._user, most, wait=False, progress=self._stop_if_closed)
             elif size > max(LEAST_BYTES, GROWTH * self._last_size()):
-                collect(engine, self._user, wait=False, progress=self._go_on)
+                collect(engine, self._user, wait=False, progress=self._stop_if_closed)
             else:
                 return
             self._remember(engine.size())
@@ -70,12 +71,12 @@ class Housekeeping:
             if not self._stop.is_set():
                 engine.alert(f"the store could not be collected: {error}", error=error, code="collect_failed")
 
-    def _go_on(self, phase: str, done: int, of: int) -> None:
+    def _stop_if_closed(self, phase: str, done: int, of: int) -> None:
         if self._stop.is_set():
             raise _Stopped
 
     def _last_size(self) -> int:
-        """After the last time, whoever did it; what cannot be read is not known."""
+        """Return the size after the last collection, in whatever process; 0 when it is not known."""
         try:
             return int(self._note().read_text())
         except (OSError, ValueError):

@@ -46,7 +46,7 @@ class Inventory:
         self.damage.setdefault(key, Damage(code, sentence, pack))
 
     def by_pack(self) -> dict[int, list[PackEntry]]:
-        """What lies in each pack by what the catalog says, in the order of positions."""
+        """Return what lies in each pack according to the catalog, in the order of positions."""
         found: defaultdict[int, list[PackEntry]] = defaultdict(list)
         for row in self.placed.values():
             if row.pack is not None:
@@ -94,7 +94,7 @@ class Inventory:
 
 
 def read_inventory(audit: Audit, counts: CheckCounts, pick: Callable[[], bool] | None) -> Inventory:
-    """List all blobs. With `pick` the bytes that lie in the catalog are checked, of those that it says yes to."""
+    """List all blobs. With `pick` the bytes that lie in the catalog are checked, of those for which it is true."""
     inventory = Inventory()
     inventory.packs = {row.number: row for row in audit.packs()}
     slices = list(audit.slices())
@@ -145,7 +145,7 @@ def _place(inventory: Inventory, row: BlobRow) -> bool:
 
 
 def entry_of(row: BlobRow) -> PackEntry:
-    """A blob that lies in a pack, as the pack's index should have it."""
+    """Return a blob that lies in a pack as the pack's index should have it."""
     return PackEntry(row.digest, row.position or 0, row.length or 0, row.size, row.encoding)
 
 

@@ -1,4 +1,4 @@
-"""A limit for the bytes that a store takes: the oldest checkpoints that nobody protects go, as few as it takes."""
+"""A limit for the bytes that a store takes: the oldest checkpoints that are not protected go, as few as it takes."""
 
 from __future__ import annotations
 
@@ -57,41 +57,41 @@ def limit(
     wait: bool = True,
     progress: Progress | None = None,
 ) -> Limited:
-    """As `Store.limit`. Without `wait` nothing is done when someone else is collecting."""
+    """Bring a store below a limit as `Store.limit` does. Without `wait` nothing is done while another collects."""
     check_number("max_bytes", max_bytes)
     before = size = engine.size()
     if dry_run:
-        tidied = _tidied(engine, size)
-        plan = _plan(engine, tidied - max_bytes)
-        size = max(0, tidied - plan.garbage - sum(each.frees for each in plan.evicted))
-        return _tell(max_bytes, before, size, plan.evicted, plan.kept, dry_run=True)
+        needed = _needed_bytes(engine, size)
+        plan = _plan(engine, needed - max_bytes)
+        size = max(0, needed - plan.garbage - sum(each.frees for each in plan.evicted))
+        return _summarize(max_bytes, before, size, plan.evicted, plan.kept, dry_run=True)
     gone: list[Evicted] = []
     kept = 0
     for _ in range(ROUNDS):  # what becomes free on disk is known only afterwards
         found = collect(engine, user, grace=0, keep_deleted=GRACE_SECONDS, waste=WASTE, wait=wait, progress=progress)
         size = engine.size()
-        tidied = _tidied(engine, size)
-        if found.was_busy or tidied <= max_bytes:
+        needed = _needed_bytes(engine, size)
+        if found.was_busy or needed <= max_bytes:
             break
-        plan = _plan(engine, tidied - max_bytes)
+        plan = _plan(engine, needed - max_bytes)
         evicted = _purge(engine.catalog, user, plan.evicted)
         gone, kept = gone + evicted, plan.kept
         if not evicted:
             break
-    result = _tell(max_bytes, before, size, gone, kept, dry_run=False)
+    result = _summarize(max_bytes, before, size, gone, kept, dry_run=False)
     if not result.met:
-        told = f"the store takes {result.after:,} bytes, more than the {max_bytes:,} allowed: {result.reason}"
-        engine.alert(told, code="quota_exceeded")
+        message = f"the store takes {result.after:,} bytes, more than the {max_bytes:,} allowed: {result.reason}"
+        engine.alert(message, code="quota_exceeded")
     return result
 
 
-def _tidied(engine: Engine, size: int) -> int:
-    """What the store needs. What the disk would not give back yet is no reason to let a checkpoint go."""
+def _needed_bytes(engine: Engine, size: int) -> int:
+    """Return the bytes that the store needs: free pages of the database are no reason to purge a checkpoint."""
     return size - engine.catalog.disk_use().size + engine.catalog.disk_use().used
 
 
 class _Plan(NamedTuple):
-    """Bytes that nobody needs as it is, who goes, and how many stay."""
+    """A plan: bytes that are garbage already, the checkpoints that go, and how many stay."""
 
     garbage: int
     evicted: list[Evicted]
@@ -99,7 +99,7 @@ class _Plan(NamedTuple):
 
 
 def _plan(engine: Engine, too_much: int) -> _Plan:
-    """Which ones go so that so many bytes become free. Deleted ones are the first, then the oldest."""
+    """Choose checkpoints so that so many bytes become free: deleted ones first, then the oldest."""
     found = read_graph(engine.catalog, engine.blobs)
     spared = _protected(engine.catalog)
     protected = [one for one in found.checkpoints if one.stored.id in spared or one.created_at is None]
@@ -120,8 +120,8 @@ def _plan(engine: Engine, too_much: int) -> _Plan:
 
 
 def _protected(catalog: Catalog) -> set[str]:
-    """Ids of what never goes: heads of active branches, tagged ones, the last verified, and what restores under way
-    go back to."""
+    """Return the ids of what never goes: heads of active branches, tagged ones, the last verified, and what restores
+    under way go back to."""
     spared = {each for journal in catalog.journals(this_process().host) for each in (journal.before, journal.chosen)}
     page = catalog.tasks(None, limit=MAX_PAGE)
     while page:
@@ -137,7 +137,7 @@ def _protected(catalog: Catalog) -> set[str]:
 
 
 def _purge(catalog: Catalog, user: str, evicted: list[Evicted]) -> list[Evicted]:
-    """Those that could be: one that was tagged meanwhile, or became a head, stays."""
+    """Purge checkpoints; return those that were: one that was tagged meanwhile, or became a head, stays."""
     gone: set[str] = set()
     for start in range(0, len(evicted), 100):
         some = [(each.owner, each.id) for each in evicted[start : start + 100]]
@@ -151,7 +151,7 @@ def _describe(one: CheckpointNode, frees: int) -> Evicted:
     return Evicted(stored.id, stored.task_id, stored.owner, stored.placement.sequence, created_at, frees)
 
 
-def _tell(max_bytes: int, before: int, after: int, evicted: list[Evicted], kept: int, *, dry_run: bool) -> Limited:
+def _summarize(max_bytes: int, before: int, after: int, evicted: list[Evicted], kept: int, *, dry_run: bool) -> Limited:
     met = after <= max_bytes
     reason = (
         f"{kept} checkpoint(s) stay: heads of active branches, tagged ones, the last verified, and those that would "
@@ -172,7 +172,7 @@ def _tell(max_bytes: int, before: int, after: int, evicted: list[Evicted], kept:
 
 
 def select_old(catalog: Catalog, line: HistoryRange, keep_count: int) -> list[str]:
-    """All but the newest `keep_count`, without the active head, tagged ones and the last verified (A14)."""
+    """List all but the newest `keep_count`, without the active head, tagged ones and the last verified (A14)."""
     check_number("keep_count", keep_count)
     active = catalog.branch(line.task.owner, line.task.active_branch_id)
     spared = {active.head.id} if active and active.head else set()

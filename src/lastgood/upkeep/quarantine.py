@@ -18,7 +18,7 @@ CHUNK = 8 << 20
 
 
 class Quarantine:
-    """Of one repair: a folder of its own, made when something comes into it."""
+    """The folder of one repair, made when something comes into it."""
 
     def __init__(self, location: Location) -> None:
         self._catalog = location.catalog
@@ -27,18 +27,18 @@ class Quarantine:
 
     @property
     def path(self) -> str | None:
-        """Where it is, if there is anything in it."""
+        """Its path, if there is anything in it."""
         return str(self._folder) if self._folder is not None and self._folder.exists() else None
 
     def copy_catalog(self) -> None:
-        """The database as it was before the first change, with its log and its witness. The caller keeps writers away.
+        """Copy the database before the first change, with its log and its witness. The caller keeps writers away.
 
         Another process copies it: closing a file here would drop the locks that SQLite holds on it in this process.
         """
         if self._catalog is None or self._folder is None or self._has_catalog:
             return
         files = [self._catalog.with_name(self._catalog.name + end) for end in ("", "-wal", "-lock")]
-        with _told():
+        with _worded_errors():
             folder = self._make(self._folder)
         done = subprocess.run(  # noqa: S603  # no shell; the paths are the store's own
             ["/bin/cp", "-p", "--", *(str(file.absolute()) for file in files if file.exists()), str(folder.absolute())],
@@ -48,7 +48,7 @@ class Quarantine:
         )
         if done.returncode:
             raise UnavailableError("the catalog could not be copied, so nothing was changed", hint="is the disk full?")
-        with _told():
+        with _worded_errors():
             for file in files:
                 if file.exists():
                     _sync(folder / file.name)
@@ -60,7 +60,7 @@ class Quarantine:
         assert objects is not None
         assert self._folder is not None, "objects lie beside a catalog that is a file"
         place = self._folder / name
-        with _told():
+        with _worded_errors():
             self._make(place.parent)
         try:
             with place.open("xb") as file:
@@ -84,7 +84,7 @@ class Quarantine:
 
 
 def kept_packs(folder: Path | None) -> Iterator[ObjectStore]:
-    """What earlier repairs have kept: whole blobs in it are as good as any."""
+    """Yield what earlier repairs have kept: whole blobs in it are as good as any."""
     from lastgood.objects.local import LocalObjects
 
     if folder is not None and folder.is_dir():
@@ -98,8 +98,8 @@ def _chunks(objects: ObjectStore, name: str) -> Iterator[bytes]:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """What the system says, as an error of lastgood."""
+def _worded_errors() -> Iterator[None]:
+    """Translate errors of the operating system."""
     try:
         yield
     except OSError as error:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
 
 from lastgood.catalog.contract import Catalog
-from lastgood.catalog.values import FILES, Blob, CheckpointRoot, SlicedBlob, StoredCheckpoint
+from lastgood.catalog.values import (
+    FILES,
+    MAX_PAGE,
+    Blob,
+    CheckpointRoot,
+    IndexedBlob,
+    SlicedBlob,
+    StoredCheckpoint,
+)
 from lastgood.codec.pieces import Reference, is_plain
 from lastgood.engine.blob_reader import BlobReader, UnreadableBlob
 from lastgood.engine.blobs import FileBlobs, raise_unreadable
@@ -25,15 +34,24 @@ def _each_checkpoint(catalog: Catalog) -> Iterator[CheckpointRoot]:
         page = catalog.held(page[-1].stored)
 
 
-def _each_slice(catalog: Catalog) -> Iterator[list[SlicedBlob]]:
+def each_blob(catalog: Catalog) -> Iterator[IndexedBlob]:
+    """Yield all blobs by number, a page at a time."""
+    page = catalog.indexed()
+    while page:
+        yield from page
+        page = catalog.indexed(page[-1].number)
+
+
+def each_slice(catalog: Catalog) -> Iterator[SlicedBlob]:
+    """Yield all blobs that are parts of others, a page at a time."""
     page = catalog.sliced()
     while page:
-        yield page
+        yield from page
         page = catalog.sliced(page[-1])
 
 
 class _Outgoing:
-    """A checkpoint and what it refers to itself. Its record and its root are let go: there may be many."""
+    """A checkpoint and what it refers to itself. Its record and its root are not kept: there may be many."""
 
     def __init__(self, held: CheckpointRoot) -> None:
         data = held.stored.data or b""
@@ -57,9 +75,8 @@ class _Outgoing:
 
 
 class Graph:
-    """Nodes are numbers. Each has the bytes on disk that are its own, and leads to those in `below`. A blob that is a
-    tree to one and a file to another has a node for each, above one for its bytes.
-    """
+    """A graph whose nodes are numbers. Each has the bytes on disk that are its own, and leads to those in `below`. A
+    blob that is a tree to one and a file to another has a node for each, above one for its bytes."""
 
     def __init__(self) -> None:
         self.below: list[tuple[int, ...]] = []
@@ -148,7 +165,7 @@ def read_graph(catalog: Catalog, files: FileBlobs) -> StoreGraph:
 
 
 class _Builder:
-    """Makes the graph: a node for each blob, and one for each reference to a blob that refers to others."""
+    """The graph in the making: a node for each blob, and one for each reference to a blob that refers to others."""
 
     def __init__(self, catalog: Catalog, files: FileBlobs) -> None:
         self._catalog = catalog
@@ -161,15 +178,11 @@ class _Builder:
         self._read_index()
 
     def _read_index(self) -> None:
-        page = self._catalog.indexed()
-        while page:
-            for blob in page:
-                self._blobs[blob.partition][blob.digest] = self.graph.add(blob.length)
-            page = self._catalog.indexed(page[-1].number)
-        for slices in _each_slice(self._catalog):
-            for partition, key, whole in slices:
-                if (node := self._blobs[partition].get(whole, -1)) >= 0:
-                    self._blobs[partition].setdefault(key, node)
+        for blob in each_blob(self._catalog):
+            self._blobs[blob.partition][blob.digest] = self.graph.add(blob.length)
+        for partition, key, whole in each_slice(self._catalog):
+            if (node := self._blobs[partition].get(whole, -1)) >= 0:
+                self._blobs[partition].setdefault(key, node)
 
     def nodes(self, partition: int, references: Iterable[Reference]) -> tuple[int, ...]:
         """Return the node of each, without those that are missing."""
@@ -215,7 +228,7 @@ class _Builder:
 
 
 class NeededBlobs:
-    """Which blobs checkpoints need, by partition. IntegrityError when something that leads to others cannot be read:
+    """The blobs that checkpoints need, by partition. IntegrityError when something that leads to others cannot be read:
     what it led to is not known, so nothing can be said to be garbage."""
 
     def __init__(self, catalog: Catalog, files: FileBlobs, *, without: Collection[tuple[str, str]] = ()) -> None:
@@ -231,7 +244,7 @@ class NeededBlobs:
         return digest in self._needed[partition]
 
     def has_part(self, part: SlicedBlob) -> bool:
-        """Whether it is needed as a part of its whole."""
+        """Return whether it is needed as a part of its whole."""
         return self.has(part.partition, part.digest) and self.has(part.partition, part.whole)
 
     def mark_all(self) -> int:
@@ -267,16 +280,15 @@ class NeededBlobs:
             raise error
 
     def _is_there(self, task: int) -> bool:
-        """Whether the task has not been deleted meanwhile, with all that it had."""
+        """Return whether the task still exists: it may have been deleted meanwhile, with all that it had."""
         return any(each.number == task for each in self._catalog.tasks(None, after=task + 1, limit=1))
 
     def _mark_wholes(self) -> None:
         """Mark blobs with a part that is needed, unless that was brought again and has its own bytes."""
-        for page in _each_slice(self._catalog):
-            needed: defaultdict[int, list[SlicedBlob]] = defaultdict(list)
-            for part in page:
-                if part.digest in self._needed[part.partition]:
-                    needed[part.partition].append(part)
-            for partition, parts in needed.items():
-                own = self._catalog.has_blobs(partition, [part.digest for part in parts])
-                self._needed[partition].update(part.whole for part in parts if part.digest not in own)
+        needed = (part for part in each_slice(self._catalog) if part.digest in self._needed[part.partition])
+        while parts := list(islice(needed, MAX_PAGE)):
+            for partition in {part.partition for part in parts}:
+                own = self._catalog.has_blobs(partition, [one.digest for one in parts if one.partition == partition])
+                self._needed[partition].update(
+                    one.whole for one in parts if one.partition == partition and one.digest not in own
+                )

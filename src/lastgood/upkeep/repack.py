@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from lastgood.catalog.values import IndexedBlob
-from lastgood.codec.compress import decompress
-from lastgood.codec.pack import HEAD_SIZE
+from lastgood.codec.pack import HEAD_SIZE, PackEntry, unpack
 from lastgood.engine.blobs import PACK_BYTES
 from lastgood.engine.draft import PackDraft
 from lastgood.engine.engine import Engine
 from lastgood.errors import IntegrityError
-from lastgood.model.digest import digest
 from lastgood.objects.contract import ObjectStore
 
 AT_ONCE = 200
@@ -23,10 +21,10 @@ WINDOW = 4 << 20
 
 
 def repack(engine: Engine, packs: Mapping[str, Sequence[IndexedBlob]]) -> Iterator[tuple[list[str], int]]:
-    """Rewrite packs, given by name with the blobs that lie in them; the names of some that nothing lies in any more,
-    and the size of the new one, each time that one is done.
+    """Rewrite packs, given by name with the blobs that lie in them. Yields for each new pack the names of those that
+    nothing lies in any more, and its size.
 
-    A pack that holds something damaged stays as it is, and is told of.
+    A pack that holds something damaged stays as it is, and an alert is sent.
     """
     group: dict[str, Sequence[IndexedBlob]] = {}
     size = 0
@@ -49,11 +47,11 @@ def _rewrite(engine: Engine, group: Mapping[str, Sequence[IndexedBlob]]) -> tupl
     try:
         for name, blobs in group.items():
             try:
-                for blob, stored in _read(objects, name, blobs):
-                    draft.copy(blob.digest, blob.size, blob.encoding, stored)
+                for entry, stored in _read(objects, name, blobs):
+                    draft.copy(entry.blob_id, entry.size, entry.encoding, stored)
             except (IntegrityError, LookupError):
-                told = f"the pack {name} is damaged and was not rewritten; `lastgood check` tells more"
-                engine.alert(told, code="pack_damaged")
+                message = f"the pack {name} is damaged and was not rewritten; `lastgood check` tells more"
+                engine.alert(message, code="pack_damaged")
             else:
                 emptied.append(name)
         new = draft.finish()
@@ -72,30 +70,23 @@ def _rewrite(engine: Engine, group: Mapping[str, Sequence[IndexedBlob]]) -> tupl
     return emptied, new.size
 
 
-def _read(objects: ObjectStore, name: str, blobs: Sequence[IndexedBlob]) -> Iterator[tuple[IndexedBlob, bytes]]:
-    """Each blob as it is stored, checked; neighbours are read at once."""
-    run: list[IndexedBlob] = []
-    for blob in sorted(blobs, key=lambda blob: blob.position or 0):
-        if run and _end(blob) - _start(run[0]) > WINDOW:
-            yield from _check(run, objects.get(name, _start(run[0]), _end(run[-1]) - _start(run[0])))
+def _read(objects: ObjectStore, name: str, blobs: Sequence[IndexedBlob]) -> Iterator[tuple[PackEntry, bytes]]:
+    """Yield each blob as it is stored, checked; neighbours are read at once."""
+    entries = [PackEntry(blob.digest, blob.position or 0, blob.length, blob.size, blob.encoding) for blob in blobs]
+    run: list[PackEntry] = []
+    for entry in sorted(entries, key=lambda entry: entry.position):
+        if run and entry.position + entry.length - run[0].position > WINDOW:
+            yield from _read_run(objects, name, run)
             run = []
-        run.append(blob)
+        run.append(entry)
     if run:
-        yield from _check(run, objects.get(name, _start(run[0]), _end(run[-1]) - _start(run[0])))
+        yield from _read_run(objects, name, run)
 
 
-def _check(run: Sequence[IndexedBlob], data: bytes) -> Iterator[tuple[IndexedBlob, bytes]]:
-    for blob in run:
-        stored = data[_start(blob) - _start(run[0]) : _end(blob) - _start(run[0])]
-        if digest(decompress(blob.encoding, stored, blob.size)) != blob.digest:
-            raise IntegrityError("stored content is damaged")
-        yield blob, stored
-
-
-def _start(blob: IndexedBlob) -> int:
-    assert blob.position is not None
-    return blob.position
-
-
-def _end(blob: IndexedBlob) -> int:
-    return _start(blob) + blob.length
+def _read_run(objects: ObjectStore, name: str, run: Sequence[PackEntry]) -> Iterator[tuple[PackEntry, bytes]]:
+    start, last = run[0].position, run[-1]
+    data = objects.get(name, start, last.position + last.length - start)
+    for entry in run:
+        stored = data[entry.position - start : entry.position - start + entry.length]
+        unpack(entry, stored)
+        yield entry, stored

@@ -44,7 +44,7 @@ def repair_store(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> RepairReport:
-    """See `Store.repair`."""
+    """Repair a store; see `Store.repair`."""
     catalog, objects = engine.catalog, engine.objects
     found = examine(catalog, objects, "data", None, progress)
     before = report(catalog, objects, found, "data")
@@ -56,7 +56,7 @@ def repair_store(
         )
     _require_objects(engine.location, found)
     if dry_run:
-        return _foretell(engine, found, before, accept_loss)
+        return _foresee(engine, found, before, accept_loss)
     quarantine, accepted = Quarantine(engine.location), 0
     if found.lost:  # first of all: until then nothing else can be written
         with catalog.exclusive():
@@ -80,11 +80,11 @@ def repair_store(
         sources |= search.sources
         found = examine(catalog, objects, "structure", None, None)
     after = check_store(catalog, objects)
-    _mark(catalog, user, after)
+    _attest_losses(catalog, user, after)
     return RepairReport(
         dry_run=False,
         accepted=accepted,
-        mended=tuple(_told(sources, _gone(before, after))),
+        mended=tuple(_describe_mended(sources, _find_repaired(before, after))),
         lost=after.findings,
         check=after,
         quarantine=quarantine.path,
@@ -92,7 +92,7 @@ def repair_store(
 
 
 def _require_objects(location: Location, found: Examination) -> None:
-    """A folder that is not mounted is no reason to give up what is in it."""
+    """Refuse to repair without the folder of packs: one that is not mounted is no reason to give up its content."""
     objects = location.objects
     if not found.inventory.packs or objects is None:
         return
@@ -104,55 +104,55 @@ def _require_objects(location: Location, found: Examination) -> None:
         )
 
 
-def _foretell(engine: Engine, found: Examination, before: CheckReport, accept_loss: bool) -> RepairReport:
-    """What a repair would do, as far as it can be told without doing it."""
+def _foresee(engine: Engine, found: Examination, before: CheckReport, accept_loss: bool) -> RepairReport:
+    """Report what a repair would do, as far as that is known without doing it."""
     search, snapshot = BlobSearch(engine, found, None), found.snapshot
     search.run()
     lost = {to_text(digest) for _, digest in search.lost()}
     certain = {("record", known.row.id) for known in snapshot.checkpoints.values() if known.damage and known.record}
-    stones = {(*snapshot.owner_and_task(stone.task), stone.sequence) for stone in find_tombstones(snapshot)}
+    tombstones = {(*snapshot.owner_and_task(stone.task), stone.sequence) for stone in find_tombstones(snapshot)}
     revived = {snapshot.owner_and_task(task)[1] for task, _ in plan_corrections(snapshot, derive(snapshot))["active"]}
 
-    def is_mendable(one: Finding) -> bool:
+    def is_repairable(one: Finding) -> bool:
         if one.blobs or one.code in BROKEN:
             return not lost.intersection(one.blobs)
         if one.code == "missing":
-            return {(use.owner, use.task_id, use.sequence) for use in one.uses} <= stones
+            return {(use.owner, use.task_id, use.sequence) for use in one.uses} <= tombstones
         if one.code == "task":
             return one.name in revived
         return one.code in _DERIVED or (one.code, one.name) in certain or (one.code == "lost_commits" and accept_loss)
 
-    mended = [one for one in before.findings if is_mendable(one)]
+    mended = [one for one in before.findings if is_repairable(one)]
     return RepairReport(
         dry_run=True,
         accepted=found.lost if accept_loss else 0,
-        mended=tuple(_told(search.sources, mended)),
+        mended=tuple(_describe_mended(search.sources, mended)),
         lost=tuple(one for one in before.findings if one not in mended),
         check=before,
     )
 
 
 def _change(catalog: Catalog, user: str, search: BlobSearch, quarantine: Quarantine) -> None:
-    """Everybody else waits: what books follow from must not change meanwhile."""
+    """Write corrections. Other writers wait: what is derived follows from what must not change meanwhile."""
     with catalog.exclusive():
         with catalog.audit() as audit:
             snapshot, content = _read_snapshot(audit), search.plan(audit)
-        stones = Corrections(tombstones=list(find_tombstones(snapshot)))
-        books = Corrections(**plan_corrections(snapshot, derive(snapshot)), **content)
-        if not (stones.is_empty() and books.is_empty()):
+        tombstones = Corrections(tombstones=list(find_tombstones(snapshot)))
+        derived = Corrections(**plan_corrections(snapshot, derive(snapshot)), **content)
+        if not (tombstones.is_empty() and derived.is_empty()):
             quarantine.copy_catalog()
-        if not stones.is_empty():  # with them the books can be told
-            catalog.correct(stones, acting(user))
+        if not tombstones.is_empty():  # with them more can be derived
+            catalog.correct(tombstones, acting(user))
             with catalog.audit() as audit:
                 snapshot = _read_snapshot(audit)
-            books = Corrections(**plan_corrections(snapshot, derive(snapshot)), **content)
-        if not books.is_empty():
-            catalog.correct(books, acting(user))
+            derived = Corrections(**plan_corrections(snapshot, derive(snapshot)), **content)
+        if not derived.is_empty():
+            catalog.correct(derived, acting(user))
         log_action(user, "repair", "")
 
 
 def _emptied(catalog: Catalog, packs: Sequence[str]) -> list[str]:
-    """Those in which nothing lies any more."""
+    """Return the packs in which nothing lies any more."""
     with catalog.audit() as audit:
         needed = {row.name for row in audit.packs()}
     return [name for name in packs if name not in needed]
@@ -162,8 +162,8 @@ def _read_snapshot(audit: Audit) -> CatalogSnapshot:
     return read_snapshot(audit, CheckCounts(), lambda known, row: None)
 
 
-def _gone(before: CheckReport, after: CheckReport) -> Iterator[Finding]:
-    """Findings that are none any more."""
+def _find_repaired(before: CheckReport, after: CheckReport) -> Iterator[Finding]:
+    """Yield the findings of `before` that are repaired."""
     left = {(one.code, one.name) for one in after.findings}
     lost = {blob for one in after.findings for blob in one.blobs}
     for one in before.findings:
@@ -171,7 +171,7 @@ def _gone(before: CheckReport, after: CheckReport) -> Iterator[Finding]:
             yield one
 
 
-def _told(sources: Mapping[Key, str], findings: Iterable[Finding]) -> Iterator[Mended]:
+def _describe_mended(sources: Mapping[Key, str], findings: Iterable[Finding]) -> Iterator[Mended]:
     where = {to_text(digest): source for (_, digest), source in sources.items()}
     for finding in findings:
         found = sorted({where[blob] for blob in finding.blobs if blob in where})
@@ -179,8 +179,8 @@ def _told(sources: Mapping[Key, str], findings: Iterable[Finding]) -> Iterator[M
         yield Mended(finding.code, finding.name, f"{finding.sentence}: {how}")
 
 
-def _mark(catalog: Catalog, user: str, after: CheckReport) -> None:
-    """A checkpoint that has lost something is not verified any more, whatever was recorded."""
+def _attest_losses(catalog: Catalog, user: str, after: CheckReport) -> None:
+    """Attest that checkpoints which have lost something are not verified any more."""
     for finding in after.findings:
         for use in finding.uses:
             stored = None if use.id is None else catalog.checkpoint(use.owner, use.id)
@@ -226,22 +226,22 @@ def _marks(snapshot: CatalogSnapshot, number: tuple[int, int]) -> tuple[str, int
 def _branches(snapshot: CatalogSnapshot, derived: Derived) -> Iterator[tuple[int, int, int, int, int]]:
     for number, figures in derived.branches.items():
         row = snapshot.branches[number]
-        if row.task not in snapshot.holed and (row.head, row.version, row.own, row.inherited) != figures:
+        if row.task not in snapshot.incomplete and (row.head, row.version, row.own, row.inherited) != figures:
             yield number, *figures
 
 
 def _tasks(snapshot: CatalogSnapshot, derived: Derived) -> Iterator[tuple[int, int, int, int]]:
-    """The log is never made shorter: a number that is taken is not given again."""
+    """Yield counters of tasks. The log is never made shorter: a number that is taken is not given again."""
     for row in snapshot.tasks.values():
         figures = derived.tasks[row.number]
         last_event = max(row.last_event, figures.last_event)
         stored = row.last_sequence, row.last_event, row.checkpoints
-        if row.number not in snapshot.holed and stored != (figures.last_sequence, last_event, figures.checkpoints):
+        if row.number not in snapshot.incomplete and stored != (figures.last_sequence, last_event, figures.checkpoints):
             yield row.number, figures.last_sequence, last_event, figures.checkpoints
 
 
 def _active(snapshot: CatalogSnapshot) -> Iterator[tuple[int, int]]:
-    """A task whose active branch is not there goes on with the branch that was advanced last."""
+    """Yield new active branches where one is not there: the branch that was advanced last."""
     for task in snapshot.tasks.values():
         mine = [row for row in snapshot.branches.values() if row.task == task.number and not row.deleted]
         if task.number != STORE and mine and task.active_branch not in {row.number for row in mine}:
@@ -259,23 +259,23 @@ def find_tombstones(snapshot: CatalogSnapshot) -> Iterator[Tombstone]:
         present = {
             known.row.sequence: known for known in snapshot.checkpoints.values() if known.row.task == task.number
         }
-        holes = [sequence for sequence in range(1, task.last_sequence + 1) if sequence not in present]
-        if task.number and holes and "checkpoints" not in snapshot.unreadable:
-            yield from _Holes(snapshot, task.number, present, holes).fill()
+        missing = [sequence for sequence in range(1, task.last_sequence + 1) if sequence not in present]
+        if task.number and missing and "checkpoints" not in snapshot.unreadable:
+            yield from _MissingCheckpoints(snapshot, task.number, present, missing).fill()
 
 
-class _Holes:
-    """Those of one task."""
+class _MissingCheckpoints:
+    """The sequences of one task that are missing."""
 
     def __init__(
-        self, snapshot: CatalogSnapshot, task: int, present: dict[int, KnownCheckpoint], holes: list[int]
+        self, snapshot: CatalogSnapshot, task: int, present: dict[int, KnownCheckpoint], missing: list[int]
     ) -> None:
         self._ledger = snapshot
         self._task = task
         self._present = present
-        self._holes = holes
-        told = snapshot.events.get(task, set()) | snapshot.creations.get(task, set())
-        self._untold = sorted(set(range(1, snapshot.tasks[task].last_event + 1)) - told)
+        self._missing = missing
+        used = snapshot.events.get(task, set()) | snapshot.creations.get(task, set())
+        self._unused_events = sorted(set(range(1, snapshot.tasks[task].last_event + 1)) - used)
 
     def fill(self) -> Iterator[Tombstone]:
         links = self._links()
@@ -289,7 +289,7 @@ class _Holes:
             yield Tombstone(self._task, sequence, branch, row.owner, id_, version, event, checksum, placement)
 
     def _links(self) -> dict[tuple[int, int], tuple[str, bytes]]:
-        """Ids and checksums of parents, by branch and version, as their children have them."""
+        """Return ids and checksums of parents, by branch and version, as their children have them."""
         found: dict[tuple[int, int], tuple[str, bytes]] = {}
         places = self._places()
         for known in self._present.values():
@@ -303,8 +303,8 @@ class _Holes:
         return found
 
     def _places(self) -> dict[int, tuple[int, int]]:
-        """Branch and version of the holes: between two checkpoints of a branch as many are gone as versions are
-        missing, if nobody else's are gone there."""
+        """Return branch and version of the missing: between two checkpoints of a branch as many are gone as versions
+        are missing, if no other's are gone there."""
         own: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         for known in self._present.values():
             own[known.row.branch].append((known.row.sequence, known.row.version))
@@ -314,7 +314,7 @@ class _Holes:
                 continue
             start = (self._ledger.branches[branch].origin, 0)
             for (low, before), (high, after) in zip([start, *sorted(placed)], sorted(placed), strict=False):
-                between = [sequence for sequence in self._holes if low < sequence < high]
+                between = [sequence for sequence in self._missing if low < sequence < high]
                 missing = range(before + 1, after)
                 if missing and len(between) == len(missing):
                     for sequence, version in zip(between, missing, strict=True):
@@ -322,12 +322,12 @@ class _Holes:
         return {sequence: places[0] for sequence, places in found.items() if len(places) == 1}
 
     def _event(self, sequence: int) -> int | None:
-        """The number in the log that was its own: the one between its neighbours' that nobody tells of."""
+        """Return the number in the log that was its own: the one between its neighbours' that nothing else has."""
         low, high = self._bounds(sequence)
         if high is None:
             return None
-        near = [n for n in self._holes if self._bounds(n) == (low, high)]
-        free = [event for event in self._untold if low < event < high]
+        near = [n for n in self._missing if self._bounds(n) == (low, high)]
+        free = [event for event in self._unused_events if low < event < high]
         return free[near.index(sequence)] if len(near) == len(free) else None
 
     def _bounds(self, sequence: int) -> tuple[int, int | None]:

@@ -16,7 +16,7 @@ Kind = Literal["store", "task", "branch", "checkpoint", "blob", "pack", "step", 
 Depth = Literal["structure", "sample", "data"]
 
 MAX_PARTS = 1000
-"""So many paths are named for one checkpoint; of the others only how many they are."""
+"""So many paths are listed for one checkpoint; the others are only counted."""
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class Use(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is not as it was stored. `name`: its id, its object's name, or its digest as text.
+    """A thing that is not as it was stored. `name`: its id, its object's name, or its digest as text.
 
     `blobs`: which are damaged or gone with it. `uses`: the checkpoints that cannot be trusted because of it; without
     any, no checkpoint is the worse for it.
@@ -54,8 +54,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskHealth(msgspec.Struct, frozen=True):
-    """What still works of a task: how many checkpoints there should be to go back to, how many of them are damaged or
-    gone, whether the newest of the active branch is whole, and the newest of all that is (None: there is none)."""
+    """A task and what still works of it: how many checkpoints there should be to go back to, how many of them are
+    damaged or gone, whether the newest of the active branch is whole, and the newest of all that is (None: there is
+    none)."""
 
     owner: str
     task_id: str
@@ -66,7 +67,7 @@ class TaskHealth(msgspec.Struct, frozen=True):
 
 
 class CheckCounts(msgspec.Struct):
-    """How much was looked at. `bytes`: of content, as it is stored."""
+    """A count of what was checked. `bytes`: of content, as it is stored."""
 
     tasks: int = 0
     branches: int = 0
@@ -81,7 +82,7 @@ class CheckCounts(msgspec.Struct):
 
 
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
-    """`remarks` are no damage. `seed` repeats a sample."""
+    """A check of a store. `remarks` are no damage. `seed` repeats a sample."""
 
     depth: Depth
     findings: tuple[Finding, ...]
@@ -101,7 +102,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Mended(msgspec.Struct, frozen=True):
-    """Something that is whole again, and how. `name` as in a finding."""
+    """A thing that was repaired, and how. `name` as in a finding."""
 
     code: Code
     name: str
@@ -109,8 +110,9 @@ class Mended(msgspec.Struct, frozen=True):
 
 
 class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
-    """`accepted`: how many lost commits were given up. `lost`: what could not be mended, with the checkpoints and paths
-    that need it; these are refused. `quarantine`: the folder that has a copy of all that was changed.
+    """A repair of a store. `accepted`: how many lost commits were given up. `lost`: what could not be repaired, with
+    the checkpoints and paths that need it; these are refused. `quarantine`: the folder that has a copy of all that was
+    changed.
 
     `check` is how the store is now; of a dry run, how it was found.
     """

@@ -26,12 +26,12 @@ Take = Callable[[Key, bytes, str], None]
 """Called with a blob that was found, its bytes, and where."""
 BROKEN = frozenset(("pack_index", "pack_size", "pack_damaged"))
 """Packs that are put aside when what is whole in them lies elsewhere."""
-_UNMENDABLE = frozenset(("tree",))
-"""What is exactly as it was stored, and was no good then."""
+_UNREPAIRABLE = frozenset(("tree",))
+"""What is exactly as it was stored, and was malformed then."""
 
 
 class BlobSearch:
-    """What is damaged, and what of it was found again, where. Without a `quarantine` nothing is written."""
+    """A search for damaged blobs: what was found again, and where. Without a `quarantine` nothing is written."""
 
     def __init__(self, engine: Engine, found: Examination, quarantine: Quarantine | None) -> None:
         self._engine = engine
@@ -42,7 +42,7 @@ class BlobSearch:
         self._inline: list[tuple[int, Blob]] = []
         self._packs: list[NewPack] = []
         self.sources: dict[Key, str] = {}
-        self.wanted = {key for key, damage in found.inventory.damage.items() if damage.code not in _UNMENDABLE}
+        self.wanted = {key for key, damage in found.inventory.damage.items() if damage.code not in _UNREPAIRABLE}
         hurt = {damage.pack or "" for damage in found.inventory.damage.values() if damage.code == "blob_damaged"}
         present = {pack.name for pack in found.inventory.packs.values()}
         self.broken = sorted(({one.name for one in found.packs if one.code in BROKEN} | hurt) & present)
@@ -51,15 +51,15 @@ class BlobSearch:
         self._withheld = {key for key, damage in found.inventory.damage.items() if damage.pack in away}
 
     def run(self) -> None:
-        """Look everywhere. What was found of files is in a new pack then, durably, and nothing refers to it yet."""
+        """Search everywhere. What was found of files is in a new pack then, durably, and nothing refers to it yet."""
         try:
-            self._look_everywhere()
+            self._search()
         except BaseException:
             if self._draft is not None:
                 self._draft.discard()
             raise
 
-    def _look_everywhere(self) -> None:
+    def _search(self) -> None:
         objects = self._engine.objects
         if objects is not None:
             files = {digest for partition, digest in self.wanted if partition == FILES}
@@ -83,7 +83,7 @@ class BlobSearch:
             self._packs.append(pack)
 
     def plan(self, audit: Audit) -> dict[str, Any]:
-        """Fields of a Mending. What somebody has saved anew since it was looked for is not lost any more."""
+        """Return fields of Corrections. What was saved anew since the search is not lost any more."""
         return {
             "blobs": self._inline,
             "packs": self._packs,
@@ -92,7 +92,8 @@ class BlobSearch:
         }
 
     def lost(self) -> list[Key]:
-        """What nobody has. What lies in a pack that cannot be read just now may be whole: it is not given up."""
+        """List what was not found. What lies in a pack that cannot be read just now may be whole: it is not given
+        up."""
         return sorted(self.wanted - self.sources.keys() - self._withheld)
 
     def _is_back(self, audit: Audit, key: Key) -> bool:
@@ -105,7 +106,7 @@ class BlobSearch:
         return row is None or blob.place != (pack, row.position, row.length)
 
     def _salvage(self, objects: ObjectStore, name: str) -> None:
-        """What lies in a broken pack and is whole goes into a new one, so that the broken one can be put aside."""
+        """Take what is whole in a broken pack into a new one, so that the broken one can be put aside."""
         numbers = {row.name: row.number for row in self._shelf.packs.values()}
         for entry in read_entries(objects, name, salvage=True):
             key = FILES, entry.blob_id
@@ -130,7 +131,7 @@ class BlobSearch:
         self._inline.append((key[0], Blob(key[1], len(data), encoding, stored)))
 
     def _folders(self) -> Iterator[str]:
-        """The workspaces on this host, of every task."""
+        """Yield the workspaces on this host, of every task."""
         host = this_process().host
         yield from dict.fromkeys(row.path for row in self._ledger.workspaces if row.host == host)
 
@@ -141,7 +142,7 @@ class BlobSearch:
 def find_in_packs(
     objects: ObjectStore, wanted: set[bytes], avoided: set[str]
 ) -> Iterator[tuple[str, int, list[PackEntry]]]:
-    """Packs that hold some of what is wanted, whole, with the pack's size; those in `avoided` are not looked at."""
+    """Yield packs that hold some of what is wanted, whole, with the pack's size; those in `avoided` are not read."""
     left = set(wanted)
     for listed in objects.list("packs/"):
         if not left:
@@ -156,7 +157,8 @@ def find_in_packs(
 
 
 def read_entries(objects: ObjectStore, name: str, *, salvage: bool = False) -> Sequence[PackEntry]:
-    """What a pack holds; with `salvage` what is left of it, each blob read and checked, whatever its index says."""
+    """List what a pack holds; with `salvage` what is left of it, each blob read and checked, whatever its index
+    says."""
     try:
         read = rebuild_index if salvage else read_index
         return read(partial(objects.get, name), objects.size(name)).entries
@@ -172,7 +174,7 @@ def read_blob(objects: ObjectStore, name: str, entry: PackEntry) -> bytes | None
 
 
 def find_in_catalog(audit: Audit, inventory: Inventory, wanted: Iterable[Key], take: Take) -> None:
-    """Blobs that another task, or a larger blob of the same one, has, too."""
+    """Take blobs that another task, or a larger blob of the same one, has, too."""
     wanted = set(wanted)
     inside: defaultdict[Key, list[SliceRow]] = defaultdict(list)
     for row in audit.slices() if wanted else ():
@@ -199,7 +201,7 @@ def _elsewhere(
 
 
 def find_in_folder(path: str, own: Sequence[str], wanted: set[bytes], take: Take) -> None:
-    """Content and directories of a workspace, as a capture would read them now."""
+    """Take content and directories of a workspace, as a capture would read them now."""
     from pathlib import Path
 
     from lastgood.files.capture import capture
@@ -221,7 +223,7 @@ def find_in_folder(path: str, own: Sequence[str], wanted: set[bytes], take: Take
 
 
 class _Sink:
-    """Takes what is wanted out of a capture; everything else is as if it were stored."""
+    """A sink of a capture that takes what is wanted; everything else is as if it were stored."""
 
     def __init__(self, wanted: set[bytes], path: str, take: Take) -> None:
         self._wanted = wanted

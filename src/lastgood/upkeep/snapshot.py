@@ -31,11 +31,11 @@ from lastgood.model.digest import digest
 from lastgood.upkeep.report import CheckCounts, Use
 
 Number = tuple[int, int]
-"""A checkpoint: its task and sequence."""
+"""A checkpoint's task and sequence."""
 
 
 class KnownCheckpoint(msgspec.Struct):
-    """A checkpoint's row without its bytes, and its record if that can be believed.
+    """A checkpoint's row without its bytes, and its record if that can be trusted.
 
     `checksum` is the one that its record has, where the placement's digest says so, else the row's. `purged`: of such
     a one only the tombstone is left. `damage`: what is wrong with the record, in words.
@@ -53,6 +53,8 @@ class KnownCheckpoint(msgspec.Struct):
 
 
 class CatalogSnapshot:
+    """A catalog's rows, by number."""
+
     def __init__(self) -> None:
         self.tasks: dict[int, TaskRow] = {}
         self.branches: dict[int, BranchRow] = {}
@@ -77,8 +79,8 @@ class CatalogSnapshot:
         return Use(owner, task_id, known.row.sequence, known.row.id, parts)
 
     @cached_property
-    def holed(self) -> set[int]:
-        """Tasks of which a checkpoint is gone or misplaced: their figures cannot be told from what is left."""
+    def incomplete(self) -> set[int]:
+        """The tasks of which a checkpoint is gone or misplaced: their figures do not follow from what is left."""
         count = Counter(task for task, _ in self.checkpoints)
         gone = {row.number for row in self.tasks.values() if row.number and count[row.number] < row.last_sequence}
         return gone | {known.row.task for known in self.checkpoints.values() if not self.is_in_place(known)}
@@ -94,7 +96,7 @@ class CatalogSnapshot:
 def read_snapshot(
     audit: Audit, counts: CheckCounts, each: Callable[[KnownCheckpoint, CheckpointRow], None]
 ) -> CatalogSnapshot:
-    """`each` is given every checkpoint with the bytes of its row, which are not kept."""
+    """Read all rows. `each` is called with every checkpoint and the bytes of its row, which are not kept."""
     snapshot = CatalogSnapshot()
     snapshot.tasks = {row.number: row for row in audit.tasks()}
     snapshot.branches = {row.number: row for row in audit.branches()}
@@ -127,7 +129,7 @@ def decode_attestation(row: AttestationRow) -> Attestation | None:
 
 
 def assess_checkpoint(snapshot: CatalogSnapshot, row: CheckpointRow) -> KnownCheckpoint:
-    """How far a checkpoint's row can be believed."""
+    """Return a checkpoint with as much of its row as digests prove."""
     slim = row._replace(record=None, root=None)
     if row.record is None:
         return KnownCheckpoint(slim, None, row.checksum, purged=True)
@@ -152,7 +154,7 @@ DELETED, PURGED = 1, 2
 
 
 class CheckpointMarks(NamedTuple):
-    """Columns of a checkpoint that are derived."""
+    """A checkpoint's derived columns."""
 
     type: str
     deleted: int
@@ -174,7 +176,7 @@ class TaskFigures(NamedTuple):
 
 
 class Derived(NamedTuple):
-    """Only what can be told; where the ground is damaged, nothing is said."""
+    """A catalog's derived values; where what they follow from is damaged, there are none."""
 
     marks: dict[Number, CheckpointMarks]
     branches: dict[int, BranchFigures]
@@ -184,11 +186,12 @@ class Derived(NamedTuple):
 
 
 def derive(snapshot: CatalogSnapshot) -> Derived:
+    """Derive counters, marks, keys and tags from records, placements and attestations."""
     marks: dict[Number, CheckpointMarks] = {}
     keys: dict[tuple[int, str], Number] = {}
     tags: dict[tuple[int, str], Number] = {}
     for number, known in snapshot.checkpoints.items():
-        said = attested(snapshot, known)
+        said = read_attestations(snapshot, known)
         if said is None:
             marks[number] = CheckpointMarks(*_stored_marks(known))
         else:
@@ -199,8 +202,8 @@ def derive(snapshot: CatalogSnapshot) -> Derived:
     return Derived(marks, _branches(snapshot, marks), _tasks(snapshot, marks), keys, tags)
 
 
-def attested(snapshot: CatalogSnapshot, known: KnownCheckpoint) -> list[Attestation] | None:
-    """What was said of a checkpoint, in order; None if any of it cannot be believed."""
+def read_attestations(snapshot: CatalogSnapshot, known: KnownCheckpoint) -> list[Attestation] | None:
+    """Return the attestations of a checkpoint, in order; None if any of them cannot be trusted."""
     found: list[Attestation] = []
     for row in sorted(snapshot.attestations.get(known.number, ()), key=lambda row: row.number):
         said = decode_attestation(row)
