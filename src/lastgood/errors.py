@@ -7,11 +7,17 @@
     ├── NotFoundError (LookupError)        not_found        exit 3   HTTP 404
     ├── ConflictError                      conflict         exit 4   HTTP 409  someone else moved the head
     │   ├── LeaseError                     leased                              someone else works on the branch
-    │   └── ControlError                   control                             work in this state cannot do that
+    │   ├── ControlError                   control                             work in this state cannot do that
+    │   └── FolderTakenError               folder_taken                        a folder has another branch's files
     ├── IntegrityError                     integrity        exit 5   HTTP 500  damage, refused as data
-    │   └── LostCommitsError               lost_commits                        acknowledged commits are gone
+    │   ├── LostCommitsError               lost_commits                        acknowledged commits are gone
+    │   └── ContentGoneError               content_gone                        a save relied on removed content
     ├── UnavailableError (ConnectionError) unavailable      exit 6   HTTP 503
+    │   ├── StoreAwayError                 store_away                          it was away before: not tried again
     │   ├── BusyError                      busy                      retryable
+    │   │   ├── NestedWriteError           nested_write                        a signal handler saves during a save
+    │   │   ├── FolderBusyError            folder_busy                         a folder is being saved or restored
+    │   │   └── ReplayBusyError            replay_busy                         another process empties the spool
     │   └── DiskFullError                  disk_full                 HTTP 507
     ├── ForbiddenError (PermissionError)   forbidden        exit 7   HTTP 403
     ├── StageError                         stage            exit 8   HTTP 500
@@ -97,6 +103,12 @@ class ControlError(ConflictError):
     code = "control"
 
 
+class FolderTakenError(ConflictError):
+    """The files in a folder are those of another branch (`details["branch_id"]`) of the task."""
+
+    code = "folder_taken"
+
+
 class IntegrityError(CheckpointError):
     """Stored bytes are not what was stored. They are never returned as data."""
 
@@ -110,6 +122,12 @@ class LostCommitsError(IntegrityError):
     code = "lost_commits"
 
 
+class ContentGoneError(IntegrityError):
+    """Content of files that a commit relies on (`details["blobs"]`) is not stored, or not any more."""
+
+    code = "content_gone"
+
+
 class UnavailableError(CheckpointError, ConnectionError):
     """The backend did not take it: an I/O error, or it is away."""
 
@@ -118,11 +136,35 @@ class UnavailableError(CheckpointError, ConnectionError):
     http_status = 503
 
 
+class StoreAwayError(UnavailableError):
+    """The store did not answer before, and was not tried again. `__cause__` is what it failed with."""
+
+    code = "store_away"
+
+
 class BusyError(UnavailableError):
     """Others held the store for too long. Trying again is safe."""
 
     code = "busy"
     retryable = True
+
+
+class NestedWriteError(BusyError):
+    """A signal handler writes to the store while its thread does."""
+
+    code = "nested_write"
+
+
+class FolderBusyError(BusyError):
+    """The files of a workspace (`details["workspace"]`) are being saved or restored by another process or thread."""
+
+    code = "folder_busy"
+
+
+class ReplayBusyError(BusyError):
+    """Another process brings the spooled checkpoints into the store."""
+
+    code = "replay_busy"
 
 
 class DiskFullError(UnavailableError):

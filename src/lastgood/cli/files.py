@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lastgood.cli.output import Format, printable, say
-from lastgood.errors import ConflictError
+from lastgood.errors import FolderTakenError
 
 if TYPE_CHECKING:
     from lastgood import FileChange, Skipped
@@ -70,10 +70,8 @@ def naming_the_switch() -> Iterator[None]:
     """Refuse files of another branch in the words of the command line."""
     try:
         yield
-    except ConflictError as error:
-        if "branch_id" not in error.details:
-            raise
-        raise ConflictError(
+    except FolderTakenError as error:
+        raise FolderTakenError(
             str(error),
             hint=f"`lastgood branch --switch` changes the files, too; `--task {error.details['branch_id']}` works on "
             "the branch they are of; --no-files saves without files",

@@ -30,9 +30,9 @@ from lastgood.engine.commit import KEPT, Draft
 from lastgood.engine.handle import Handle
 from lastgood.engine.journals import interrupted_restores, restores_under_way
 from lastgood.engine.load import load_checkpoint
-from lastgood.engine.save import begin_branch, is_gone, is_unchanged, save_draft
+from lastgood.engine.save import begin_branch, is_unchanged, save_draft
 from lastgood.engine.workspace import Workspace
-from lastgood.errors import CheckpointError, ConflictError, IntegrityError, InvalidError, UnavailableError
+from lastgood.errors import CheckpointError, ConflictError, ContentGoneError, InvalidError, UnavailableError
 from lastgood.files.apply import Applied, apply
 from lastgood.files.folders import remove_temporary
 from lastgood.files.plan import PutFile, RestorePlan, make_plan
@@ -264,9 +264,7 @@ class FilesRestore:
         for _ in range(2):
             try:
                 return go()
-            except IntegrityError as error:
-                if not is_gone(error):
-                    raise
+            except ContentGoneError:
                 self._workspace.forget()
         return go()
 

@@ -35,6 +35,8 @@ from lastgood.errors import (
     BusyError,
     CheckpointError,
     ConflictError,
+    ContentGoneError,
+    FolderBusyError,
     IntegrityError,
     InvalidError,
     LeaseError,
@@ -162,13 +164,13 @@ def _with_files(
     def spools(error: CheckpointError) -> bool:
         if spool is None or policy == "raise" or not isinstance(error, UnavailableError):
             return False
-        return spool.takes(error) and "workspace" not in error.details
+        return spool.takes(error) and not isinstance(error, FolderBusyError)
 
     def capture_and_commit(since: Checkpoint | None, *, away: UnavailableError | None = None) -> Checkpoint:
         try:
             captured = workspace.capture(since, files=files, away=away is not None)
         except (UnavailableError, NotFoundError, IntegrityError) as error:
-            if not is_gone(error) and not (away is None and spools(error)):
+            if not isinstance(error, ContentGoneError) and not (away is None and spools(error)):
                 told = f"a checkpoint of {cursor.task_id!r} was not saved: {error}"
                 engine.alert(told, cursor.task_id, error, code="save_failed")
             raise
@@ -199,17 +201,10 @@ def _retry_gone(
     for since in (handle.cursor.head, None):
         try:
             return capture_and_commit(since)
-        except IntegrityError as error:
-            if not is_gone(error):
-                raise
+        except ContentGoneError:
             workspace.forget()
     with workspace.locked(), handle.engine.catalog.exclusive():  # nobody removes anything meanwhile
         return capture_and_commit(None)
-
-
-def is_gone(error: CheckpointError) -> bool:
-    """Return whether content of files that a save relied on was removed before it was committed."""
-    return isinstance(error, IntegrityError) and "blobs" in error.details
 
 
 # --- the head ----------------------------------------------------------------------------------------------
@@ -225,10 +220,10 @@ def save_draft(cursor: Cursor, draft: Draft, policy: OnFailure | None = None) ->
             refuse_restart(cursor.head.control_state, draft.control_state)
         try:
             record, committed = _write_or_spool(cursor, draft, policy or engine.options.on_failure)
-        except (ConflictError, InvalidError):
+        except (ConflictError, InvalidError, ContentGoneError):
             raise
         except CheckpointError as error:
-            if is_gone(error) or _needs_own_files(cursor, draft, error):  # whoever captured the files reads them anew
+            if _needs_own_files(cursor, draft, error):  # whoever captured the files reads them anew
                 raise
             told = f"a checkpoint of {cursor.task_id!r} was not saved: {error}"
             engine.alert(told, cursor.task_id, error, code="save_failed")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from lastgood.errors import BusyError, UnavailableError
+from lastgood.errors import FolderBusyError, UnavailableError
 from lastgood.files.roots import Root
 from lastgood.local.fork import hold_for_fork, renew_after_fork
 from lastgood.local.location import make_private
@@ -154,9 +154,9 @@ def _wait(descriptor: int, root: Root, deadline: float, *, is_shared: bool) -> N
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def _busy(root: Root) -> BusyError:
+def _busy(root: Root) -> FolderBusyError:
     name = ascii(root.name or os.path.basename(root.path))  # noqa: PTH119
-    return BusyError(
+    return FolderBusyError(
         f"the files of {name} are being saved or restored by someone else",
         hint="try again when that is done",
         workspace=root.path,

@@ -24,7 +24,7 @@ from lastgood.catalog.sqlite.connection import (
     translated_errors,
 )
 from lastgood.catalog.sqlite.group import nested_write
-from lastgood.errors import BusyError, CheckpointError, DiskFullError, UnavailableError
+from lastgood.errors import CheckpointError, DiskFullError, ReplayBusyError, UnavailableError
 from lastgood.local.fork import hold_for_fork, renew_after_fork
 from lastgood.spool.entry import damaged
 from lastgood.spool.log import Log
@@ -100,9 +100,7 @@ class SpoolDatabase:
         try:
             while not _try_lock(fcntl, descriptor):
                 if not wait():
-                    raise BusyError(
-                        "another process is bringing spooled checkpoints into the store", hint="wait", replaying=True
-                    )
+                    raise ReplayBusyError("another process is bringing spooled checkpoints into the store", hint="wait")
             yield
         finally:
             if descriptor in self._locked:  # a child that was forked inside has closed its own

@@ -18,6 +18,7 @@ from lastgood.engine.blobs import Batch, FileBlobs, Gathered
 from lastgood.errors import (
     CheckpointError,
     ConflictError,
+    ContentGoneError,
     IntegrityError,
     InvalidError,
     LostCommitsError,
@@ -134,11 +135,7 @@ class Replay:
             return
         try:
             self._commit_files(waiting, body, commit, parent)
-        except (UnavailableError, LostCommitsError):
-            raise
-        except (ConflictError, NotFoundError, InvalidError, IntegrityError) as error:
-            if isinstance(error, IntegrityError) and "blobs" not in error.details:
-                raise  # it is the store that is damaged: the rest waits until it is repaired
+        except (ConflictError, NotFoundError, InvalidError, ContentGoneError) as error:
             self._set_aside(waiting, str(error), error)
 
     def _parent(self, waiting: Waiting, body: Body) -> StoredCheckpoint | str | None:
@@ -174,7 +171,7 @@ class Replay:
                     key not in found
                     or batch.put(decompress(found[key].encoding, found[key].data, found[key].size)) != key
                 ):
-                    raise IntegrityError("content of a file in the spool is damaged", blobs=[])
+                    raise ContentGoneError("content of a file in the spool is damaged")
             return batch.finish()
         except BaseException:
             batch.discard()

@@ -18,6 +18,9 @@ from lastgood.errors import (
     CheckpointError,
     ConflictError,
     DiskFullError,
+    NestedWriteError,
+    ReplayBusyError,
+    StoreAwayError,
     UnavailableError,
 )
 from lastgood.model.checkpoint import Record, decode_record
@@ -122,9 +125,10 @@ class Spool:
         elif self.file.has_pending() or find_left(self.folder, "other-store"):
             try:
                 self.replay(wait=False)
+            except ReplayBusyError:
+                pass
             except UnavailableError as error:
-                if not error.details.get("replaying"):
-                    self.away(error)
+                self.away(error)
             except CheckpointError as error:
                 self._tell_failure(error)
 
@@ -139,7 +143,7 @@ class Spool:
         """UnavailableError, at once, while the store is away."""
         if (error := self.breaker.error) is not None:
             self.breaker.start()  # in a child that was forked meanwhile nobody asks
-            raise type(error)(f"the store is away: {why_away(error)}", hint=error.hint, away=True) from error
+            raise StoreAwayError(f"the store is away: {why_away(error)}", hint=error.hint) from error
 
     def make_way(self, owner: str | None = None, task_id: str | None = None) -> None:
         """What is spooled comes first: it is in the store when this returns. UnavailableError while that is away.
@@ -163,7 +167,7 @@ class Spool:
 
     def takes(self, error: UnavailableError) -> bool:
         """Whether a save that failed with this may be spooled."""
-        return not self.closed and not error.details.get("nested")
+        return not self.closed and not isinstance(error, NestedWriteError)
 
     def wants_files_of(self, draft: Draft, error: UnavailableError) -> bool:
         """Whether it may be spooled, once its files are captured without the store."""
@@ -171,7 +175,7 @@ class Spool:
 
     def away(self, error: UnavailableError) -> None:
         """The store did not answer: from now on nobody waits for it."""
-        if error.details.get("away"):  # known already
+        if isinstance(error, StoreAwayError):  # known already
             return
         self._last_error = error
         if self.breaker.open(error):

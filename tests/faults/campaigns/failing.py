@@ -20,9 +20,9 @@ from tests.faults.shim import Fault, no_compiler
 _NEVER = 1 << 40
 _ERRORS = [(errno.EIO, False), (errno.EIO, True), (errno.ENOSPC, False), (errno.ENOSPC, True), (errno.EROFS, True)]
 _HONEST = {
-    errno.EIO: {"unavailable"},
-    errno.ENOSPC: {"disk_full", "unavailable"},
-    errno.EROFS: {"unavailable"},
+    errno.EIO: {"unavailable", "store_away"},
+    errno.ENOSPC: {"disk_full", "unavailable", "store_away"},
+    errno.EROFS: {"unavailable", "store_away"},
     0: set[str](),
 }
 """What may be said of each. That something is damaged, missing or in conflict would send people the wrong way."""

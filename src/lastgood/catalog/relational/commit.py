@@ -40,7 +40,7 @@ from lastgood.catalog.relational.sessions import (
     step_ended,
 )
 from lastgood.catalog.values import FILES, Actor, Blob, Commit, Committed, NewBranch, StoredCheckpoint
-from lastgood.errors import ConflictError, IntegrityError, InvalidError, NotFoundError
+from lastgood.errors import ConflictError, ContentGoneError, FolderTakenError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import Attestation, Head, Placement, decode_record, encode_plain, encode_record
 from lastgood.model.control import check_move
 from lastgood.model.digest import digest, to_text
@@ -223,7 +223,7 @@ def _check_folders(commit: Commit, line: _Line, found: Found) -> None:
     for path in commit.binding.paths:
         for branch, branch_id, name, is_deleted in found[f"folder {path}"]:
             if branch != line.branch and not is_deleted:
-                raise ConflictError(
+                raise FolderTakenError(
                     f"the files in {path} are those of the branch {name!r} now",
                     hint="go on with the handle that restored them, or open the task again",
                     branch_id=branch_id,
@@ -240,8 +240,8 @@ def _guard(connection: Connection, commit: Commit) -> None:
         raise _gone(sentence, sorted(map(to_text, missing)))
 
 
-def _gone(sentence: str, blobs: list[str] | None = None) -> IntegrityError:
-    return IntegrityError(sentence, hint="save again: the files are read anew", blobs=blobs or [])
+def _gone(sentence: str, blobs: list[str] | None = None) -> ContentGoneError:
+    return ContentGoneError(sentence, hint="save again: the files are read anew", blobs=blobs or [])
 
 
 def _is_requested(connection: Connection, commit: Commit, branch: int) -> bool:

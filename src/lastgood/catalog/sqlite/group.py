@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 import apsw
 
 from lastgood.catalog.sqlite.connection import told
-from lastgood.errors import BusyError
+from lastgood.errors import NestedWriteError
 from lastgood.local.fork import renew_after_fork
 
 T = TypeVar("T")
@@ -178,9 +178,8 @@ class Group:
             first.wake()
 
 
-def nested_write() -> BusyError:
-    return BusyError(
+def nested_write() -> NestedWriteError:
+    return NestedWriteError(
         "this thread is in the middle of a save",
         hint="in a signal handler only set a flag, and save when the work looks at it",
-        nested=True,
     )
