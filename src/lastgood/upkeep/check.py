@@ -12,7 +12,7 @@ from lastgood.catalog.values import FILES
 from lastgood.codec.pack import PackEntry
 from lastgood.errors import InvalidError
 from lastgood.upkeep.affected import attribute, attribute_without_catalog
-from lastgood.upkeep.check_catalog import check_derived, check_lineage
+from lastgood.upkeep.check_catalog import check_derived, check_lineage, checkpoint_finding
 from lastgood.upkeep.check_content import (
     CheckpointContent,
     Progress,
@@ -180,7 +180,9 @@ def examine(
         found.snapshot = snapshot = read_snapshot(audit, counts, content.add)
         found.findings += check_lineage(snapshot)
         found.findings += check_derived(snapshot, derive(snapshot))
-        found.findings += _damaged_states(snapshot, content)
+        found.findings += [
+            checkpoint_finding(snapshot, known, "state", how, "state") for known, how in content.damaged_states
+        ]
         found.inventory = inventory = read_inventory(audit, counts, None if depth == "structure" else pick or _always)
         readable: list[ReadablePack] = []
         if objects is not None:
@@ -202,17 +204,3 @@ def database_finding(problem: str) -> Finding:
 
 def _always() -> bool:
     return True
-
-
-def _damaged_states(snapshot: CatalogSnapshot, content: CheckpointContent) -> Iterator[Finding]:
-    for known, how in content.damaged_states:
-        owner, task_id = snapshot.owner_and_task(known.row.task)
-        yield Finding(
-            code="state",
-            kind="checkpoint",
-            name=known.row.id,
-            sentence=f"checkpoint {known.row.id}: {how}",
-            owner=owner,
-            task_id=task_id,
-            uses=(snapshot.use(known, "state"),),
-        )

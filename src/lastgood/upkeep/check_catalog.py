@@ -33,9 +33,9 @@ def check_lineage(snapshot: CatalogSnapshot) -> Iterator[Finding]:
     by_id = {(known.row.owner, known.row.id): known for known in snapshot.checkpoints.values()}
     for known in snapshot.checkpoints.values():
         if known.damage is not None:
-            yield _checkpoint_finding(snapshot, known, "record", known.damage)
+            yield checkpoint_finding(snapshot, known, "record", known.damage)
         if not snapshot.is_in_place(known):
-            yield _checkpoint_finding(
+            yield checkpoint_finding(
                 snapshot, known, "placement", "its place (branch, sequence) does not match its digest"
             )
         record = known.record
@@ -43,9 +43,9 @@ def check_lineage(snapshot: CatalogSnapshot) -> Iterator[Finding]:
             parent = by_id.get((known.row.owner, record.parent_id))
             if parent is None:
                 if not _may_be_unread(snapshot, known):
-                    yield _checkpoint_finding(snapshot, known, "parent", "its parent is gone without a tombstone")
+                    yield checkpoint_finding(snapshot, known, "parent", "its parent is gone without a tombstone")
             elif parent.checksum != record.parent_checksum:
-                yield _checkpoint_finding(snapshot, known, "parent", "its parent is not the one it was made from")
+                yield checkpoint_finding(snapshot, known, "parent", "its parent is not the one it was made from")
         yield from _check_attestations(snapshot, known)
 
 
@@ -63,18 +63,13 @@ def _check_missing(snapshot: CatalogSnapshot) -> Iterator[Finding]:
         if len(gone) > MAX_NAMED:
             uses = tuple(Use(task.owner, task.id, sequence, None) for sequence in gone)
             sentence = f"{len(gone):,} checkpoints of {task.id!r} are gone or cannot be read"
-            yield _missing(task.owner, task.id, f"@{gone[0]} to @{gone[-1]}", sentence, uses)
+            name = f"@{gone[0]} to @{gone[-1]}"
+            yield _finding("missing", "checkpoint", name, sentence, task.owner, task.id, uses)
             continue
         for sequence in gone:
             sentence = f"checkpoint @{sequence} of {task.id!r} {why}"
             use = Use(task.owner, task.id, sequence, None)
-            yield _missing(task.owner, task.id, f"@{sequence}", sentence, (use,))
-
-
-def _missing(owner: str, task_id: str, name: str, sentence: str, uses: tuple[Use, ...]) -> Finding:
-    return Finding(
-        code="missing", kind="checkpoint", name=name, sentence=sentence, owner=owner, task_id=task_id, uses=uses
-    )
+            yield _finding("missing", "checkpoint", f"@{sequence}", sentence, task.owner, task.id, (use,))
 
 
 def _check_attestations(snapshot: CatalogSnapshot, known: KnownCheckpoint) -> Iterator[Finding]:
@@ -89,20 +84,15 @@ def _check_attestations(snapshot: CatalogSnapshot, known: KnownCheckpoint) -> It
     if [row.number for row in rows] != list(range(1, len(rows) + 1)):
         wrong.append("an attestation is gone")
     for sentence in wrong:
-        yield _checkpoint_finding(snapshot, known, "attestation", sentence)
+        yield checkpoint_finding(snapshot, known, "attestation", sentence)
 
 
-def _checkpoint_finding(snapshot: CatalogSnapshot, known: KnownCheckpoint, code: Code, sentence: str) -> Finding:
-    use = snapshot.use(known)
-    return Finding(
-        code=code,
-        kind="checkpoint",
-        name=known.row.id,
-        sentence=f"checkpoint {known.row.id}: {sentence}",
-        owner=use.owner,
-        task_id=use.task_id,
-        uses=(use,),
-    )
+def checkpoint_finding(
+    snapshot: CatalogSnapshot, known: KnownCheckpoint, code: Code, problem: str, *parts: str
+) -> Finding:
+    """Make a finding about one checkpoint, or about a part of it."""
+    use, sentence = snapshot.use(known, *parts), f"checkpoint {known.row.id}: {problem}"
+    return _finding(code, "checkpoint", known.row.id, sentence, use.owner, use.task_id, (use,))
 
 
 # --- what is derived ----------------------------------------------------------------------------------------------
@@ -195,8 +185,7 @@ def _check_branches(snapshot: CatalogSnapshot, derived: Derived) -> Iterator[Fin
 
 def _check_marks(snapshot: CatalogSnapshot, number: Number, marks: CheckpointMarks) -> Iterator[Finding]:
     known = snapshot.checkpoints[number]
-    stored = (known.row.type, known.row.deleted, known.row.verified, known.row.verified_at)
-    wrong = [name for name, is_, should in zip(marks._fields, stored, marks, strict=True) if is_ != should]
+    wrong = [name for name, is_, should in zip(marks._fields, known.marks, marks, strict=True) if is_ != should]
     if wrong:
         owner, task_id = snapshot.owner_and_task(known.row.task)
         what = " and ".join(repr(name) for name in wrong)
@@ -294,6 +283,14 @@ def _counter(owner: str, task_id: str, kind: Kind, name: str, what: str, is_: in
 
 
 def _finding(
-    code: Code, kind: Kind, name: str, sentence: str, owner: str | None = None, task_id: str | None = None
+    code: Code,
+    kind: Kind,
+    name: str,
+    sentence: str,
+    owner: str | None = None,
+    task_id: str | None = None,
+    uses: tuple[Use, ...] = (),
 ) -> Finding:
-    return Finding(code=code, kind=kind, name=name, sentence=sentence, owner=owner or None, task_id=task_id or None)
+    return Finding(
+        code=code, kind=kind, name=name, sentence=sentence, owner=owner or None, task_id=task_id or None, uses=uses
+    )

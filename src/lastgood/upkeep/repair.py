@@ -203,7 +203,9 @@ def plan_corrections(snapshot: CatalogSnapshot, derived: Derived) -> dict[str, A
             for known in snapshot.checkpoints.values()
             if known.record is not None and known.checksum != known.row.checksum
         ],
-        "marks": [(*number, *marks) for number, marks in derived.marks.items() if marks != _marks(snapshot, number)],
+        "marks": [
+            (*number, *marks) for number, marks in derived.marks.items() if marks != snapshot.checkpoints[number].marks
+        ],
         "branches": list(_branches(snapshot, derived)),
         "tasks": list(_tasks(snapshot, derived)),
         "active": list(_active(snapshot)),
@@ -216,11 +218,6 @@ def plan_corrections(snapshot: CatalogSnapshot, derived: Derived) -> dict[str, A
         wrong = wrong_names(snapshot, "key" if code == "key" else "tag", rows, expected)
         plan[f"{code}s"] = [NameFix(*at, None if number is None else number[1]) for at, number in wrong]
     return plan
-
-
-def _marks(snapshot: CatalogSnapshot, number: tuple[int, int]) -> tuple[str, int, int, int | None]:
-    row = snapshot.checkpoints[number].row
-    return row.type, row.deleted, row.verified, row.verified_at
 
 
 def _branches(snapshot: CatalogSnapshot, derived: Derived) -> Iterator[tuple[int, int, int, int, int]]:

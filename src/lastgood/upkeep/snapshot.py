@@ -34,6 +34,15 @@ Number = tuple[int, int]
 """A checkpoint's task and sequence."""
 
 
+class CheckpointMarks(NamedTuple):
+    """A checkpoint's derived columns."""
+
+    type: str
+    deleted: int
+    verified: int
+    verified_at: int | None
+
+
 class KnownCheckpoint(msgspec.Struct):
     """A checkpoint's row without its bytes, and its record if that can be trusted.
 
@@ -50,6 +59,11 @@ class KnownCheckpoint(msgspec.Struct):
     @property
     def number(self) -> Number:
         return self.row.task, self.row.sequence
+
+    @property
+    def marks(self) -> CheckpointMarks:
+        """The derived columns as they are stored."""
+        return CheckpointMarks(self.row.type, self.row.deleted, self.row.verified, self.row.verified_at)
 
 
 class CatalogSnapshot:
@@ -153,15 +167,6 @@ def assess_checkpoint(snapshot: CatalogSnapshot, row: CheckpointRow) -> KnownChe
 DELETED, PURGED = 1, 2
 
 
-class CheckpointMarks(NamedTuple):
-    """A checkpoint's derived columns."""
-
-    type: str
-    deleted: int
-    verified: int
-    verified_at: int | None
-
-
 class BranchFigures(NamedTuple):
     head: int
     version: int
@@ -193,7 +198,7 @@ def derive(snapshot: CatalogSnapshot) -> Derived:
     for number, known in snapshot.checkpoints.items():
         said = read_attestations(snapshot, known)
         if said is None:
-            marks[number] = CheckpointMarks(*_stored_marks(known))
+            marks[number] = known.marks
         else:
             marks[number] = _marks(known, said)
             tags |= {(known.row.task, name): number for name in _tags(said)}
@@ -211,11 +216,6 @@ def read_attestations(snapshot: CatalogSnapshot, known: KnownCheckpoint) -> list
             return None
         found.append(said)
     return None if "attestations" in snapshot.unreadable else found
-
-
-def _stored_marks(known: KnownCheckpoint) -> tuple[str, int, int, int | None]:
-    row = known.row
-    return row.type, row.deleted, row.verified, row.verified_at
 
 
 def _marks(known: KnownCheckpoint, said: list[Attestation]) -> CheckpointMarks:
