@@ -81,8 +81,8 @@ def test_people_edit_and_guide_while_it_is_paused(store: Store, example: ModuleT
     control.guide("do without: love")
     control.resume()
     outcome = work.end()
-    assert outcome.state["currentPrompt"].startswith(best)
-    assert "love" not in outcome.state["currentPrompt"]
+    assert outcome.state["current_prompt"].startswith(best)
+    assert "love" not in outcome.state["current_prompt"]
     head = store.task("prompt").head
     assert head is not None
     assert [said["text"] for said in head.guidance] == ["do without: love"]
@@ -97,7 +97,7 @@ def test_it_goes_back_and_another_way_on_a_branch(store: Store, example: ModuleT
     task.restore(evaluated[0])
     task.control.guide("do without: crashes error love thank")
     again = example.pipeline.run(task)
-    assert again.state["currentPrompt"] != first.state["currentPrompt"]
+    assert again.state["current_prompt"] != first.state["current_prompt"]
     assert again.state["scores"][:2] == first.state["scores"][:2]
     side = task.fork(evaluated[1], name="another way")
     third = example.pipeline.run(side)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -14,6 +13,8 @@ if TYPE_CHECKING:
 
 def start_apart(engine: Engine, user: str) -> None:
     """Start a process that collects and goes on when this one has ended."""
+    import subprocess
+
     max_bytes = engine.options.max_bytes
     said = [str(engine.location.catalog), user, "" if max_bytes is None else str(max_bytes)]
     code = "from lastgood.cli.background import work_apart; work_apart()"

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from lastgood.errors import InvalidError
-from lastgood.views.document import APPEND_LIST, REDACTED
 
 STDIN = "-"
 
@@ -92,6 +91,8 @@ def parse(field: str, text: str, *, read_back: Callable[[dict[str, Any]], Any] =
 
 def _read_back(built: dict[str, Any]) -> Any:
     if len(built) == 1:
+        from lastgood.views.document import APPEND_LIST, REDACTED
+
         if isinstance(elements := built.get(APPEND_LIST), list):
             from lastgood import AppendList
 

@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 import click
 
-# Control characters (C0, C1), what reorders text (bidirectional marks), line separators, lone surrogates.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# Control characters (C0, C1), what reorders text (bidirectional marks), line separators, lone surrogates. Compiled when
+# text is not printable, which is seldom: compiling takes longer than most of what is printed.
+_UNPRINTABLE = "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 _SHORT_ID = 18  # of a UUID version 7: its millisecond and the first random digits
 
 
@@ -24,7 +25,7 @@ class Format(Protocol):
 
 def printable(text: str) -> str:
     """Return `text` on one line, with everything that a terminal could obey replaced by its escape."""
-    return _UNPRINTABLE.sub(_escape, text)
+    return text if text.isprintable() else re.sub(_UNPRINTABLE, _escape, text)
 
 
 def _escape(match: re.Match[str]) -> str:
@@ -34,7 +35,7 @@ def _escape(match: re.Match[str]) -> str:
 
 def printable_lines(text: str) -> str:
     """As `printable`, for text of several lines: line breaks and tabs stay."""
-    return _UNPRINTABLE.sub(lambda match: match[0] if match[0] in "\n\t" else _escape(match), text)
+    return re.sub(_UNPRINTABLE, lambda match: match[0] if match[0] in "\n\t" else _escape(match), text)
 
 
 def json_text(view: Any) -> str:
@@ -57,7 +58,10 @@ def value_text(value: Any, *, indent: int = 0) -> str:
 
 
 def _escaped(data: bytes) -> str:
-    return _UNPRINTABLE.sub(lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", data.decode())
+    text = data.decode()
+    if text.isprintable():
+        return text
+    return re.sub(_UNPRINTABLE, lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", text)
 
 
 def print_result(call: Format, view: Any, lines: Iterable[str]) -> None:

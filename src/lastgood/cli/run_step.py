@@ -6,7 +6,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -24,10 +24,9 @@ from lastgood.cli.summary import evidence_text
 from lastgood.errors import CheckpointError, InvalidError, NotFoundError
 from lastgood.views.checkpoint import CheckpointView, EvidenceView, view_checkpoint, view_evidence
 from lastgood.views.document import View
-from lastgood.views.files import PathReasonView, view_skipped
 
 if TYPE_CHECKING:
-    from lastgood import Checkpoint, Step, Task
+    from lastgood import Checkpoint, Skipped, Step, Task
 
 CANNOT_START, NO_SUCH_COMMAND, BY_SIGNAL = 126, 127, 128
 """As shells say it: the command cannot be run, there is none, it ended by a signal (whose number is added)."""
@@ -56,7 +55,7 @@ class StepResultView(View, frozen=True, kw_only=True):
     checkpoint: CheckpointView
     exit_code: int
     evidence: list[EvidenceView]
-    skipped: list[PathReasonView]
+    skipped: Sequence[Skipped]
 
 
 @subcommand
@@ -150,7 +149,7 @@ def _print_result(call: Invocation, saved: Checkpoint, code: int) -> None:
             checkpoint=view_checkpoint(saved),
             exit_code=code,
             evidence=view_evidence(evidence),
-            skipped=view_skipped(saved.skipped),
+            skipped=saved.skipped,
         )
         click.echo(json_text(view))
         return

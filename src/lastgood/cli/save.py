@@ -12,11 +12,9 @@ from lastgood.cli.command import subcommand, workspace_options
 from lastgood.cli.document import parse, parse_state, read_state
 from lastgood.cli.files import naming_the_switch, say_skipped
 from lastgood.cli.invocation import Invocation
-from lastgood.cli.output import counted, print_result, printable, say, short_id, size_text
+from lastgood.cli.output import counted, json_text, printable, say, short_id, size_text
 from lastgood.cli.progress import counting
 from lastgood.errors import ConflictError, InvalidError
-from lastgood.views.checkpoint import view_checkpoint
-from lastgood.views.files import view_skipped
 from lastgood.views.records import engine_of
 
 if TYPE_CHECKING:
@@ -78,8 +76,12 @@ def save(
 
                 saved = task.append(KEPT, **fields)
         large = saved.state_size > engine_of(store).options.warn_state_bytes
-    view = {"checkpoint": view_checkpoint(saved), "skipped": view_skipped(saved.skipped)} if call.json else {}
-    print_result(call, view, [_sentence(saved)])
+    if call.json:
+        from lastgood.views.checkpoint import view_checkpoint
+
+        click.echo(json_text({"checkpoint": view_checkpoint(saved), "skipped": saved.skipped}))
+        return
+    click.echo(_sentence(saved))
     say_skipped(call, saved.skipped)
     if large:
         say(call, f"note: the state takes {size_text(saved.state_size)}; keep large content in files")

@@ -28,7 +28,7 @@ OTHER = 'import re\n\n\ndef slug(text):\n    return "-".join(re.findall(r"\\w+",
 _WORKER = "from lastgood.cli.story import work_until_killed; work_until_killed(__import__('sys').argv[1])"
 
 
-class Claims(Protocol):
+class ClaimChecker(Protocol):
     """A printer of the story."""
 
     def check(self, claim: str, holds: bool) -> None:
@@ -51,19 +51,19 @@ class DemoJob:
         (self.work / name).write_text(text, encoding="utf-8")
 
 
-def run_story(folder: Path, claims: Claims) -> None:
+def run_story(folder: Path, claims: ClaimChecker) -> None:
     """Run all scenes in order. Sequences are part of the story: each scene knows where the work stands."""
     job = DemoJob(folder)
     job.work.mkdir()
     job.write("check.py", TESTS)
-    scenes: list[Callable[[DemoJob, Claims], None]] = [
+    scenes: list[Callable[[DemoJob, ClaimChecker], None]] = [
         plan, implement, crash, resume, break_the_tests, go_back, branch, look_back, change_the_world,
     ]  # fmt: skip
     for scene in scenes:
         scene(job, claims)
 
 
-def plan(job: DemoJob, claims: Claims) -> None:
+def plan(job: DemoJob, claims: ClaimChecker) -> None:
     with job.open() as store, store.task(TASK).step("plan", message="plan agreed") as step:
         job.write("plan.md", "1. implement 2. document 3. refactor\n")
         step.state = {"messages": ["user: write slug.py"], "source": ""}
@@ -74,13 +74,13 @@ def plan(job: DemoJob, claims: Claims) -> None:
     )
 
 
-def implement(job: DemoJob, claims: Claims) -> None:
+def implement(job: DemoJob, claims: ClaimChecker) -> None:
     with job.open() as store:
         made = _attempt(job, store.task(TASK), "implement", FIRST)
     claims.check("@2  it wrote slug.py and ran the tests: they pass, so this is verified", _is(made, 2, verified=True))
 
 
-def crash(job: DemoJob, claims: Claims) -> None:
+def crash(job: DemoJob, claims: ClaimChecker) -> None:
     command = [sys.executable, "-c", _WORKER, str(job.folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:  # noqa: S603
         assert agent.stdout is not None
@@ -90,7 +90,7 @@ def crash(job: DemoJob, claims: Claims) -> None:
     claims.check("    in the middle of the step 'document' its process was killed (kill -9)", killed)
 
 
-def resume(job: DemoJob, claims: Claims) -> None:
+def resume(job: DemoJob, claims: ClaimChecker) -> None:
     with job.open() as store:
         found = store.recovery(TASK)
         kept = _is(found.head, 2, verified=True) and found.head is not None and found.head.state["source"] == FIRST
@@ -106,7 +106,7 @@ def resume(job: DemoJob, claims: Claims) -> None:
     claims.check("@3  the step is done again, and verified", flying == ["document"] and _is(made, 3, verified=True))
 
 
-def break_the_tests(job: DemoJob, claims: Claims) -> None:
+def break_the_tests(job: DemoJob, claims: ClaimChecker) -> None:
     with job.open() as store:
         task = store.task(TASK)
         made = _attempt(job, task, "refactor", BROKEN)
@@ -123,7 +123,7 @@ def break_the_tests(job: DemoJob, claims: Claims) -> None:
     claims.check("    nobody goes back to @4 by mistake: its evidence does not hold", refused)
 
 
-def go_back(job: DemoJob, claims: Claims) -> None:
+def go_back(job: DemoJob, claims: ClaimChecker) -> None:
     with job.open() as store:
         task = store.task(TASK)
         good = task.last_good()
@@ -138,7 +138,7 @@ def go_back(job: DemoJob, claims: Claims) -> None:
     )
 
 
-def branch(job: DemoJob, claims: Claims) -> None:
+def branch(job: DemoJob, claims: ClaimChecker) -> None:
     with job.open() as store:
         task = store.task(TASK)
         made = _attempt(job, task.fork(name="try-regex"), "refactor", OTHER)
@@ -151,7 +151,7 @@ def branch(job: DemoJob, claims: Claims) -> None:
     claims.check("    the work goes on there; going there was undone, and done again", heads == [7, 5, 7])
 
 
-def look_back(job: DemoJob, claims: Claims) -> None:
+def look_back(job: DemoJob, claims: ClaimChecker) -> None:
     from lastgood.cli.branch import ASCII, draw, terminal_glyphs, terminal_width
     from lastgood.views.branch import read_tree
 
@@ -169,7 +169,7 @@ def look_back(job: DemoJob, claims: Claims) -> None:
     claims.show(picture)
 
 
-def change_the_world(job: DemoJob, claims: Claims) -> None:
+def change_the_world(job: DemoJob, claims: ClaimChecker) -> None:
     job.write("plan.md", "1. something else\n")
     with job.open() as store:
         first, second = (store.verify_checkpoint(store.find_checkpoint(name, TASK).id) for name in ("@1", "@2"))

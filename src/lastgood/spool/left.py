@@ -4,7 +4,6 @@ lost."""
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -35,6 +34,8 @@ def bring_back(folder: Path | None, store_id: Callable[[], str], bring: Callable
             if file.has_pending() and _whose(file) == store_id():
                 bring(file)
                 if file.is_empty():
+                    import shutil
+
                     shutil.rmtree(left)
         finally:
             file.close()

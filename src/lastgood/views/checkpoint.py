@@ -9,9 +9,8 @@ from lastgood.views.document import View, tagged
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from lastgood import Checkpoint, Evidence, EvidencePack, Store
+    from lastgood import Checkpoint, Evidence, EvidencePack, FileChange, Store
     from lastgood.model.checkpoint import Attestation, FileRoot
-    from lastgood.views.files import FileChangeView
 
 VerificationState = Literal["verified", "failed", "unverified", "damaged"]
 
@@ -79,7 +78,7 @@ class CheckpointDetailView(CheckpointView, frozen=True, kw_only=True):
     evidence: EvidencePackView
     attestations: list[AttestationView]
     file_roots: list[FileRootView]
-    files: list[FileChangeView] | None
+    files: list[FileChange] | None
 
 
 class EvidenceView(View, frozen=True, kw_only=True):
@@ -134,8 +133,6 @@ def view_listed(checkpoint: Checkpoint, head_id: str | None) -> ListedCheckpoint
 
 def view_detail(store: Store, checkpoint: Checkpoint, owner: str | None) -> CheckpointDetailView:
     """Return a checkpoint with all that belongs to it but its state."""
-    from lastgood.views.files import view_changes
-
     changes = changes_since_parent(store, checkpoint, owner)
     return CheckpointDetailView.of(
         checkpoint,
@@ -146,11 +143,11 @@ def view_detail(store: Store, checkpoint: Checkpoint, owner: str | None) -> Chec
         evidence=_view_pack(checkpoint.evidence_pack),
         attestations=[_view_attestation(one) for one in store.attestations(checkpoint.id, owner=owner)],
         file_roots=[_view_root(root) for root in checkpoint.record.files or ()],
-        files=None if changes is None else view_changes(changes),
+        files=changes,
     )
 
 
-def changes_since_parent(store: Store, checkpoint: Checkpoint, owner: str | None) -> list[Any] | None:
+def changes_since_parent(store: Store, checkpoint: Checkpoint, owner: str | None) -> list[FileChange] | None:
     """Compare the files with the parent's; None where no files were captured."""
     if checkpoint.record.files is None:
         return None

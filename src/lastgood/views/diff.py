@@ -8,7 +8,7 @@ import msgspec
 
 from lastgood.compare.state import StateChange, compare
 from lastgood.views.document import View, tagged
-from lastgood.views.files import FileChangeView, holds_whole_folders
+from lastgood.views.files import holds_whole_folders
 
 if TYPE_CHECKING:
     from lastgood import Checkpoint, FilesDiff, Store, Task
@@ -24,9 +24,14 @@ class StateChangeView(View, frozen=True, kw_only=True):
     after: Any = msgspec.UNSET
 
 
-class FileDiffView(FileChangeView, frozen=True, kw_only=True):
+class FileDiffView(View, frozen=True, kw_only=True):
     """A path that differs, with the lines that were added and removed; None where lines were not counted."""
 
+    path: str
+    change: str
+    size: int | None
+    sha256: str | None
+    old_path: str | None
     added: int | None
     removed: int | None
     note: str

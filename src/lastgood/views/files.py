@@ -1,4 +1,4 @@
-"""Files of checkpoints as every surface shows them: what is there, what changed, what was left out or failed."""
+"""Files of checkpoints as every surface shows them: what is there, what changed, what could not be put back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lastgood.errors import NotFoundError
 from lastgood.views.document import View
 
 if TYPE_CHECKING:
-    from lastgood import Checkpoint, FileChange, FileInfo, Skipped, Store
+    from lastgood import Checkpoint, FileChange, FileInfo, Store
 
 
 class FileView(View, frozen=True, kw_only=True):
@@ -24,36 +24,16 @@ class FileView(View, frozen=True, kw_only=True):
     why: str | None
 
 
-class FileChangeView(View, frozen=True, kw_only=True):
-    """A path that differs. Size and hash are those afterwards; `old_path` is where a renamed one was."""
-
-    path: str
-    change: str
-    size: int | None
-    sha256: str | None
-    old_path: str | None
-
-
-class PathReasonView(View, frozen=True, kw_only=True):
-    """A path, and why it was not captured or could not be put back."""
+class FailedFileView(View, frozen=True, kw_only=True):
+    """A path that could not be put back, and why."""
 
     path: str
     reason: str
 
 
-def view_changes(changes: Sequence[FileChange]) -> list[FileChangeView]:
-    """Return changes as JSON shows them."""
-    return [FileChangeView.of(change) for change in changes]
-
-
-def view_skipped(skipped: Sequence[Skipped]) -> list[PathReasonView]:
-    """Return paths that were not captured as JSON shows them."""
-    return [PathReasonView.of(one) for one in skipped]
-
-
-def view_failed(failed: Sequence[tuple[str, str]]) -> list[PathReasonView]:
+def view_failed(failed: Sequence[tuple[str, str]]) -> list[FailedFileView]:
     """Return paths that could not be put back as JSON shows them."""
-    return [PathReasonView(path=path, reason=reason) for path, reason in failed]
+    return [FailedFileView(path=path, reason=reason) for path, reason in failed]
 
 
 def view_file(info: FileInfo) -> FileView:

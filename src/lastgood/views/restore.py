@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from lastgood.errors import CheckpointError
 from lastgood.views.checkpoint import CheckpointView, view_checkpoint
 from lastgood.views.document import View
-from lastgood.views.files import PathReasonView, changes_between, view_failed
+from lastgood.views.files import FailedFileView, changes_between, view_failed
 
 if TYPE_CHECKING:
     from lastgood import BranchInfo, Checkpoint, FileChange, FilesPlan, Restored, Store, Task
@@ -29,7 +29,7 @@ class RestoreView(View, frozen=True, kw_only=True):
     saved_first: str | None
     restored: list[str]
     deleted: list[str]
-    failed: list[PathReasonView]
+    failed: list[FailedFileView]
     announced: list[str]
     checkpoint: CheckpointView
 
@@ -65,7 +65,7 @@ class MoveView(View, frozen=True, kw_only=True):
     saved_first: str | None
     restored: list[str]
     deleted: list[str]
-    failed: list[PathReasonView]
+    failed: list[FailedFileView]
 
 
 class ForkView(View, frozen=True, kw_only=True):

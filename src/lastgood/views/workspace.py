@@ -9,7 +9,7 @@ import msgspec
 
 from lastgood.errors import CheckpointError, InvalidError
 from lastgood.views.document import View
-from lastgood.views.files import FileChangeView, PathReasonView, holds_whole_folders, view_changes, view_skipped
+from lastgood.views.files import holds_whole_folders
 from lastgood.views.records import engine_of
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ class WorkspaceView(View, frozen=True, kw_only=True):
 
     folders: list[FolderView]
     since: str | None
-    changes: list[FileChangeView]
+    changes: Sequence[FileChange]
     interrupted: list[InterruptedRestoreView]
-    skipped: list[PathReasonView]
+    skipped: Sequence[Skipped]
     problem: str | None
 
 
@@ -73,12 +73,12 @@ class WorkspaceFound(msgspec.Struct, frozen=True):
                 for name, path, branch in self.folders
             ],
             since=self.since.id if self.since else None,
-            changes=view_changes(self.changes),
+            changes=self.changes,
             interrupted=[
                 InterruptedRestoreView(checkpoint_id=one.chosen, before=one.before, pid=one.process.pid)
                 for one in self.interrupted
             ],
-            skipped=view_skipped(self.skipped),
+            skipped=self.skipped,
             problem=self.problem or None,
         )
 
