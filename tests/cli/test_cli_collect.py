@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import random
 from collections.abc import Callable
@@ -13,6 +12,8 @@ from typing import Any
 import pytest
 
 import lastgood
+from lastgood.catalog.values import Actor
+from lastgood.local.process import this_process
 from lastgood.upkeep import collect as collecting
 
 Run = Callable[..., Any]
@@ -121,11 +122,10 @@ def test_the_span_is_told_as_people_say_it(run: Run, three_with_files: Path) -> 
 
 def test_who_collects_at_the_same_time_is_told(run: Run, three: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After half a minute; here, sooner."""
-    patient = collecting._lock
-    monkeypatch.setattr(collecting, "_lock", lambda descriptor, seconds: patient(descriptor, seconds / 1000))
+    monkeypatch.setattr(collecting, "PATIENCE_SECONDS", 0.03)
     run("collect")
-    with lastgood.open(three / ".lastgood") as store, (store.filing.folder() / "collect.lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with lastgood.open(three / ".lastgood") as store:
+        store.catalog.acquire_lease(None, "collect", this_process(), "another", 60.0, Actor("ben"))
         error = json.loads(run("collect", "--json", code=6).stderr)["error"]
     assert (error["code"], error["detail"]) == ("busy", "someone else is collecting this store")
 

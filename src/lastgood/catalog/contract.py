@@ -377,10 +377,13 @@ class Collection(Protocol):
         """Mark blobs with the time, unless they are marked. None: acquit them, take the mark away."""
 
     @abstractmethod
-    def remove_blobs(self, partition: int, digests: Sequence[bytes], condemned_before: int | None) -> int:
+    def remove_blobs(
+        self, partition: int, digests: Sequence[bytes], condemned_before: int | None, *, lease: int | None = None
+    ) -> int:
         """Remove those that are still marked with a time up to that one; not those that others are parts of.
 
-        None: remove those that are parts of others, which have no mark: nothing needs them.
+        None: remove those that are parts of others, which have no mark: nothing needs them. LeaseError when the lease
+        with that token is not held any more: two that collect would undo each other's marks.
         """
 
     @abstractmethod

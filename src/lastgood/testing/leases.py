@@ -7,6 +7,7 @@ from typing import Literal
 from lastgood.catalog.values import NewBranch
 from lastgood.errors import ConflictError, ControlError, LeaseError, NotFoundError
 from lastgood.model.checkpoint import Head
+from lastgood.model.digest import digest
 from lastgood.model.identity import new_id
 from lastgood.model.lease import Lease
 from lastgood.model.step import Process
@@ -203,6 +204,18 @@ class LeasesConformance(CatalogCase):
         self.catalog.acquire_lease(None, "collect", THERE, "two", NO_TIME, ACTOR)
         assert self.catalog.acquire_lease(None, "collect", *about).executor == "one"
         assert self.catalog.events(None)[-1].kind == "taken_over"
+
+    def test_blobs_are_removed_under_a_lease_only_while_it_is_held(self) -> None:
+        first = self.save(blobs=(b"garbage",)).stored
+        task, garbage = first.task_number, [digest(b"garbage")]
+        lease = self.catalog.acquire_lease(None, "collect", HERE, "one", MINUTE, ACTOR)
+        self.catalog.condemn(task, garbage, 100)
+        self.catalog.release_lease(lease.token)
+        for before in (100, None):
+            with refused(LeaseError):
+                self.catalog.remove_blobs(task, garbage, before, lease=lease.token)
+        again = self.catalog.acquire_lease(None, "collect", HERE, "one", MINUTE, ACTOR)
+        assert self.catalog.remove_blobs(task, garbage, 100, lease=again.token) == 1
 
     def test_a_lease_of_the_store_keeps_nobody_from_saving(self) -> None:
         first = self.save().stored

@@ -10,12 +10,11 @@ Killed at any moment, the next run finishes: rows go before bytes, and bytes tha
 
 from __future__ import annotations
 
-import fcntl
-import os
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import islice
 from typing import Literal, TypeVar
 
@@ -24,8 +23,8 @@ import msgspec
 from lastgood.catalog.values import AnnouncedPack, IndexedBlob, SlicedBlob
 from lastgood.codec.pack import ENTRY_SIZE, FRAME_SIZE
 from lastgood.engine.engine import Engine, acting
-from lastgood.errors import BusyError, IntegrityError, InvalidError, LostCommitsError, UnavailableError
-from lastgood.local.location import make_private
+from lastgood.engine.lease import retry_without_dead_lease
+from lastgood.errors import BusyError, CheckpointError, IntegrityError, InvalidError, LeaseError, LostCommitsError
 from lastgood.local.process import is_alive, this_process
 from lastgood.model.identity import now
 from lastgood.upkeep.reach import NeededBlobs, each_blob, each_slice
@@ -36,6 +35,9 @@ T = TypeVar("T")
 GRACE_SECONDS = 3600
 AT_ONCE = 200
 """Rows that one transaction changes: others wait for no longer than that."""
+LEASE, LEASE_SECONDS = "collect", 120.0
+"""The store's lease that says which process collects."""
+PATIENCE_SECONDS = 30.0
 SHRINK_BYTES = 256 << 10
 WASTE = 0.3
 """A pack is rewritten when more of it than this share is garbage."""
@@ -83,11 +85,15 @@ def collect(
     kept = grace if keep_deleted is None else keep_deleted
     for name, seconds in (("grace", grace), ("keep_deleted", kept)):
         _check_seconds(name, seconds)
-    with _lock_collector(engine, wait=wait) as is_locked:
-        if not is_locked:
+    with nullcontext(0) if dry_run else _lease_collector(engine, user, wait=wait) as lease:  # a dry run only reads
+        if lease is None:
             return Collected(was_busy=True)
         periods = int(grace * 1_000_000), int(kept * 1_000_000)
-        return _Run(engine, user, periods, waste, dry_run, progress or _ignore_progress).run()
+        run = _Run(engine, user, lease, periods, waste, dry_run, progress or _ignore_progress)
+        found = run.run()
+    if not dry_run:
+        run.shrink()  # last of all: giving back the lease is written, too
+    return found
 
 
 class _Run:
@@ -95,6 +101,7 @@ class _Run:
         self,
         engine: Engine,
         user: str,
+        lease: int,
         periods: tuple[int, int],
         waste: float,
         dry_run: bool,
@@ -102,6 +109,7 @@ class _Run:
     ) -> None:
         self._engine = engine
         self._user = user
+        self._lease = lease
         self._catalog = engine.catalog
         self._files = engine.blobs
         self._objects = engine.objects
@@ -132,7 +140,6 @@ class _Run:
         if self._objects is not None:
             self._repack(used)
             self._sweep()
-        self._shrink()
         return self._found
 
     # --- checkpoints that were deleted
@@ -193,13 +200,13 @@ class _Run:
 
     def _remove_slices(self, unneeded: Sequence[SlicedBlob]) -> None:
         for partition, digests in _batches(unneeded):
-            self._catalog.remove_blobs(partition, digests, None)
+            self._catalog.remove_blobs(partition, digests, None, lease=self._lease)
 
     def _remove(self, garbage: Sequence[IndexedBlob]) -> None:
         due = self._due(garbage)
         inline = {(blob.partition, blob.digest): blob.length for blob in due if blob.pack is None}
         for partition, digests in _batches(due):
-            removed = self._catalog.remove_blobs(partition, digests, now() - self._grace)
+            removed = self._catalog.remove_blobs(partition, digests, now() - self._grace, lease=self._lease)
             freed = sum(inline.get((partition, digest), 0) for digest in digests) if removed == len(digests) else 0
             self._note(removed=self._found.removed + removed, freed=self._found.freed + freed)
             self._progress("remove", self._found.removed, len(due))
@@ -250,7 +257,8 @@ class _Run:
             self._note(strays=self._found.strays + 1, freed=self._found.freed + listed[name])
         self._note(freed=self._found.freed + self._objects.sweep())
 
-    def _shrink(self) -> None:
+    def shrink(self) -> None:
+        """Give the free space of the catalog back to the system."""
         whole = free = self._catalog.disk_use().free
         while (left := self._catalog.shrink(SHRINK_BYTES)) and left < free:
             self._progress("shrink", whole - left, whole)
@@ -313,29 +321,38 @@ def _ignore_progress(phase: Phase, done: int, of: int) -> None: ...
 
 
 @contextmanager
-def _lock_collector(engine: Engine, *, wait: bool) -> Iterator[bool]:
-    """Hold the lock of the one collector; yield whether it was free."""
-    folder = engine.folder()
+def _lease_collector(engine: Engine, user: str, *, wait: bool) -> Iterator[int | None]:
+    """Hold the store's lease for collecting while the block runs, and give its token; None: another process has it."""
+    token = _take_lease(engine, user, PATIENCE_SECONDS if wait else 0)
+    if token is None:
+        yield None
+        return
+    ended = threading.Event()
+    threading.Thread(target=_keep_lease, args=(engine, token, ended), daemon=True, name="lastgood-collect").start()
     try:
-        make_private(folder)
-        descriptor = os.open(folder / "collect.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        raise UnavailableError("the store's folder cannot be written to", hint="look at its permissions") from error
-    try:
-        yield _lock(descriptor, seconds=30 if wait else 0)
+        yield token
     finally:
-        os.close(descriptor)
+        ended.set()
+        with suppress(CheckpointError):  # then it runs out, or is taken over when this process has ended
+            engine.catalog.release_lease(token)
 
 
-def _lock(descriptor: int, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
+def _take_lease(engine: Engine, user: str, seconds: float) -> int | None:
+    """Return the token of the lease; None, or BusyError after so many seconds, while another process has it."""
+    catalog, process, deadline = engine.catalog, this_process(), time.monotonic() + seconds
+    about = (process, f"{process.host}:{process.pid}", LEASE_SECONDS, acting(user))
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError as error:
+            return retry_without_dead_lease(catalog, lambda: catalog.acquire_lease(None, LEASE, *about)).token
+        except LeaseError as error:
             if not seconds:
-                return False
+                return None
             if time.monotonic() > deadline:
                 raise BusyError("someone else is collecting this store", hint="try again later") from error
         time.sleep(0.05)
+
+
+def _keep_lease(engine: Engine, token: int, ended: threading.Event) -> None:
+    while not ended.wait(LEASE_SECONDS / 4):
+        with suppress(CheckpointError):  # a transaction that fails fails the collection, too
+            engine.catalog.renew_lease(token, LEASE_SECONDS)

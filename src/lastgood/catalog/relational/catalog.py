@@ -271,8 +271,10 @@ class RelationalCatalog(Catalog):
     def condemn(self, partition: int, digests: Sequence[bytes], at: int | None) -> None:
         self._write_soon(collection.condemn, partition, digests, at)
 
-    def remove_blobs(self, partition: int, digests: Sequence[bytes], condemned_before: int | None) -> int:
-        return self._write_soon(collection.remove_blobs, partition, digests, condemned_before)
+    def remove_blobs(
+        self, partition: int, digests: Sequence[bytes], condemned_before: int | None, *, lease: int | None = None
+    ) -> int:
+        return self._write_soon(collection.remove_blobs, partition, digests, condemned_before, lease)
 
     def move_blobs(self, pack: NewPack, origin: str) -> None:
         self._write_soon(collection.move_blobs, pack, origin)

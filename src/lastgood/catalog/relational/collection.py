@@ -10,6 +10,7 @@ from lastgood.catalog.relational import connection as shapes
 from lastgood.catalog.relational.connection import Connection, Queries, Row, Values, key, shaped
 from lastgood.catalog.relational.records import SQL as RECORDS
 from lastgood.catalog.relational.records import bounded, read_checkpoints_after
+from lastgood.catalog.relational.sessions import require_lease
 from lastgood.catalog.values import (
     FILES,
     AnnouncedPack,
@@ -70,7 +71,11 @@ def condemn(connection: Connection, partition: int, digests: Sequence[bytes], at
         connection.run_many(SQL.condemn, _each(partition, digests, at=at))
 
 
-def remove_blobs(connection: Connection, partition: int, digests: Sequence[bytes], condemned_before: int | None) -> int:
+def remove_blobs(
+    connection: Connection, partition: int, digests: Sequence[bytes], condemned_before: int | None, lease: int | None
+) -> int:
+    if lease is not None:
+        require_lease(connection, lease)
     if condemned_before is None:
         return connection.run_many(SQL.remove_slice, _each(partition, digests))
     return connection.run_many(SQL.remove_blob, _each(partition, digests, before=condemned_before))

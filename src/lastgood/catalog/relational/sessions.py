@@ -60,12 +60,12 @@ def acquire_lease(
     )
     if before is not None:
         log(connection, task, branch, None, "taken_over", actor, {"from": before.executor, "to": executor})
-    return _require_lease(connection, token)
+    return require_lease(connection, token)
 
 
 def renew_lease(connection: Connection, token: int, seconds: float) -> Lease:
     connection.run(SQL.renew_lease, token=token, expires_at=connection.now() + int(seconds * SECOND))
-    return _require_lease(connection, token)
+    return require_lease(connection, token)
 
 
 def release_lease(connection: Connection, token: int) -> None:
@@ -86,7 +86,7 @@ def check_holder(connection: Connection, holder: Row | None, token: int | None) 
         if token is not None:
             raise _lost()
     elif token != holder[0] and (token is not None or holder[1] > connection.now()):
-        lease = _require_lease(connection, holder[0])
+        lease = require_lease(connection, holder[0])
         raise _held(lease) if token is None else _lost(lease)
 
 
@@ -131,7 +131,8 @@ def _lost(lease: Lease | None = None) -> LeaseError:
     )
 
 
-def _require_lease(connection: Connection, token: int) -> Lease:
+def require_lease(connection: Connection, token: int) -> Lease:
+    """Return the lease with that token. LeaseError when it was taken over or ended."""
     lease = _lease(connection, connection.all(SQL.lease_by_token, token=token))
     if lease is None:
         raise _lost()
