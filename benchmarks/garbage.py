@@ -15,7 +15,8 @@ from benchmarks.measure import Row, Series, at_most, duration, interleave, secon
 from benchmarks.report import Findings
 from benchmarks.tree import change
 from benchmarks.upkeep import ROUNDS, Settings, fresh, settled, upkeep
-from lastgood.store import Store, open_store
+from lastgood.opening import open_store
+from lastgood.store import Store
 from lastgood.task import Task
 
 SAVES = 300
@@ -84,10 +85,10 @@ def measure_collect(settings: Settings) -> Findings:
 
 
 def _count_objects(store: Store) -> int:
-    count, page = 0, store.catalog.indexed()
+    count, page = 0, store._engine.catalog.indexed()
     while page:
         count += len(page)
-        page = store.catalog.indexed(page[-1].number)
+        page = store._engine.catalog.indexed(page[-1].number)
     return count
 
 

@@ -8,7 +8,8 @@ from benchmarks.bulk import USER
 from benchmarks.conversation import Message, conversation
 from benchmarks.measure import Row, Series, at_most, say, seconds
 from lastgood.codec.append_list import AppendList
-from lastgood.store import Store, open_store
+from lastgood.opening import open_store
+from lastgood.store import Store
 
 LISTS, TURNS = 12, 10
 SHORT, LONG = 5, 990  # turns before those that are measured

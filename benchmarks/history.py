@@ -16,7 +16,8 @@ from typing import IO, NamedTuple
 
 from benchmarks.measure import say
 from benchmarks.tree import Made, change, make_tree
-from lastgood.store import Store, open_store
+from lastgood.opening import open_store
+from lastgood.store import Store
 
 TASK = "history"
 EVERY, KEPT = "refs/heads/every", "refs/heads/kept"

@@ -24,7 +24,7 @@ def _child(side: str, turns: int, folder: Path) -> int:
 
 
 def _save_ours(turns: int, folder: Path) -> None:
-    from lastgood.store import open_store
+    from lastgood.opening import open_store
 
     if not turns:
         open_store(":memory:", user="bench").close()  # imports what is imported at first use

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from benchmarks.measure import say, seconds
 from benchmarks.tree import Made, change, make_tree
 from lastgood.engine.checkpoint import Checkpoint
-from lastgood.store import open_store
+from lastgood.opening import open_store
 
 TASK = "files"
 

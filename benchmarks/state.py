@@ -47,7 +47,8 @@ from benchmarks.writers import measure_writers
 from lastgood.codec.append_list import AppendList
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.local.location import CONFIG, config_text
-from lastgood.store import Store, open_store
+from lastgood.opening import open_store
+from lastgood.store import Store
 from lastgood.task import Task
 
 TURNS, CHECKPOINTS, FEW = 1000, 1_000_000, 1000
@@ -301,7 +302,7 @@ class Sized:
         self._step = checkpoints
         task = self._store.tasks()[0]
         assert task.checkpoints == checkpoints
-        self.branches = len(self._store.catalog.branches(task))
+        self.branches = len(self._store._engine.catalog.branches(task))
         self.size = self._store.size()
 
     def save(self) -> float:

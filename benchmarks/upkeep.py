@@ -15,7 +15,8 @@ from benchmarks.history import TASK, History, copy_store
 from benchmarks.measure import at_most, duration, files_size, interleave, reaches, seconds, size
 from benchmarks.report import Findings
 from benchmarks.tree import change, make_tree
-from lastgood.store import Store, open_store
+from lastgood.opening import open_store
+from lastgood.store import Store
 
 ROUNDS = 5
 FILES, CHECKPOINTS, CHANGES, TAGGED = 2_000, 100, 200, 5
@@ -79,7 +80,11 @@ def measure_limit(settings: Settings) -> Findings:
         took = settled(lambda: upkeep(store).limit(quota))
         after = store.usage()
         protected = [*tagged, saved[-1]]
-        lost = [checkpoint_id for checkpoint_id in protected if store.examine_checkpoint(checkpoint_id)]
+        lost = [
+            checkpoint_id
+            for checkpoint_id in protected
+            if store.check_checkpoint(checkpoint_id, evidence=False).problems
+        ]
     row = at_most(
         "quota of half the store",
         after.disk_bytes,
@@ -105,7 +110,7 @@ def measure_check(settings: Settings) -> Findings:
     """The structure alone, and every byte, beside hashing as many bytes of the same content."""
     place, sample = settings.history.store, settings.folder / "content"
     with open_store(place) as store:
-        kept = sum(blob.size for blob in store.catalog.indexed(limit=1 << 30))
+        kept = sum(blob.size for blob in store._engine.catalog.indexed(limit=1 << 30))
         _write_content(settings.history.tree, sample, kept)
 
         def check(read_data: bool) -> float:

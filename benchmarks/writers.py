@@ -14,7 +14,7 @@ import msgspec
 
 from benchmarks.bulk import USER, small_state
 from benchmarks.measure import Row, at_most, duration, reaches, say
-from lastgood.store import open_store
+from lastgood.opening import open_store
 
 WRITERS = 8
 SAVES = 1600  # in all, however many share them
@@ -26,7 +26,7 @@ Run = Callable[[Path, int], tuple[float, list[float]]]
 WRITER = """
 import json, sys, time
 from benchmarks.bulk import small_state
-from lastgood.store import open_store
+from lastgood.opening import open_store
 store = open_store(sys.argv[1], user="bench")
 task = store.task(sys.argv[2])
 task.save(small_state(0))

@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from lastgood.observe.alerts import Alert, Thresholds
     from lastgood.observe.log import correlation, reporting
     from lastgood.observe.metrics import Metrics
+    from lastgood.opening import open_store as open  # noqa: A004
     from lastgood.secrets.redaction import Redaction
     from lastgood.spool.replay import Diverged, Replayed, SetAside
     from lastgood.spool.spool import SpoolFigures
     from lastgood.store import CheckpointPage, Store
-    from lastgood.store import open_store as open  # noqa: A004
     from lastgood.task import Task
     from lastgood.upkeep.collect import Collected
     from lastgood.upkeep.limit import Evicted, Limited
@@ -240,7 +240,7 @@ _HOMES = {
     "Verification": "lastgood.engine.verify",
     "correlation": "lastgood.observe.log",
     "reporting": "lastgood.observe.log",
-    "open": "lastgood.store",
+    "open": "lastgood.opening",
     "register": "lastgood.codec.classes",
     "register_evidence": "lastgood.evidence.registry",
 }

@@ -30,7 +30,8 @@ from lastgood.model.identity import check_name, check_type, new_id, now
 from lastgood.model.step import OpenStep
 from lastgood.observe.log import current_correlation
 from lastgood.observe.spans import spanned
-from lastgood.store import Store, open_engine, user_or_default
+from lastgood.opening import open_engine, user_or_default, warn_of_interrupted_steps
+from lastgood.store import Store
 from lastgood.task import Task
 
 OPEN_TASKS = 32
@@ -54,9 +55,10 @@ class CheckpointManager(Store):
         **options: Any,
     ) -> None:
         settings = Options(base_path=base_path, auto_verify=auto_verify, **options)
-        super().__init__(open_engine(db_path, settings), user_or_default(user))
+        acting = user_or_default(user)
+        super().__init__(open_engine(db_path, settings, acting), acting)
         self._tasks = _OpenTasks(self)
-        self.announce_interrupted()
+        warn_of_interrupted_steps(self._engine.catalog)
 
     def begin_step(
         self,

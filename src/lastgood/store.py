@@ -5,39 +5,31 @@ Operations are imported by the methods that need them, so that a command that on
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
-from lastgood.catalog.values import Actor, HistoryRange, StoredCheckpoint, StoreInfo
+from lastgood.catalog.values import StoreInfo
 from lastgood.engine.attest import attest
-from lastgood.engine.cache import CacheFigures
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.engine import Engine, acting
 from lastgood.engine.lease import retry_without_dead_lease
 from lastgood.engine.load import find_line, find_stored, load_checkpoint, wrap, wrap_intact
-from lastgood.engine.options import Options
-from lastgood.errors import CheckpointError, DiskFullError, FormatError, IntegrityError, InvalidError, UnavailableError
-from lastgood.local.location import Location, locate, make_folder, options_for
-from lastgood.model.checkpoint import Attestation, Head
+from lastgood.errors import CheckpointError
+from lastgood.model.checkpoint import Head
 from lastgood.model.identity import check_flag, check_name, check_number, check_tag, check_text, check_type
 from lastgood.model.step import OpenStep
 from lastgood.model.task import BranchInfo, Event, TaskInfo
-from lastgood.observe.log import log_action, log_warning, operating_system_user
-from lastgood.upkeep.housekeeping import Housekeeping
+from lastgood.observe.log import log_action
 
 if TYPE_CHECKING:
-    from lastgood.catalog.contract import Catalog
     from lastgood.engine.browse import FileInfo
     from lastgood.engine.difference import FilesDiff
     from lastgood.engine.history import Entry
     from lastgood.engine.recovery import Recovery
     from lastgood.engine.verify import Verification
     from lastgood.engine.workspace import Folders
-    from lastgood.evidence.verifier import EvidenceVerifier
-    from lastgood.observe.alerts import Alarms
     from lastgood.observe.meter import Meter
     from lastgood.observe.metrics import Metrics
     from lastgood.spool.replay import Replayed
@@ -49,93 +41,6 @@ if TYPE_CHECKING:
     from lastgood.upkeep.limit import Limited
     from lastgood.upkeep.report import CheckReport, RepairReport
     from lastgood.upkeep.usage import Usage
-
-
-def open_store(target: str | os.PathLike[str] | None = None, *, user: str | None = None, **options: Any) -> Store:
-    """Open a store, creating it if it is not there.
-
-    `target` is a folder, a file ending in `.sqlite` or `.db`, or `":memory:"`. Without one: the environment's
-    `LASTGOOD_STORE`, else what the nearest `lastgood.toml` upwards names, else the user's data directory.
-    `user` is who acts (default: the operating system's user). For the rest see `Options`. Steps that were in
-    flight when their process ended are said in the log; `store.recovery(task_id)` says what to do. A store that is
-    away can be opened if checkpoints are spooled for it: these can be read and gone on from.
-    """
-    store = Store(open_engine(target, Options(**{**options_for(target), **options})), user_or_default(user))
-    store.announce_interrupted()
-    return store
-
-
-def user_or_default(user: str | None) -> str:
-    return operating_system_user() if user is None else check_name("user", user)
-
-
-def open_engine(target: str | os.PathLike[str] | None, options: Options) -> Engine:
-    """Open the backend that `target` names, and put its spool before it."""
-    if options.on_failure == "raise":
-        location = find_location(target)
-        return Engine(open_catalog(location), location, options)
-    from lastgood.spool.known import open_or_stand_in
-    from lastgood.spool.spool import Spool
-
-    catalog, location = open_or_stand_in(lambda: find_location(target), open_catalog, options)
-    engine = Engine(catalog, location, options)
-    if location.catalog is not None:
-        spool = engine.spool = Spool(engine, catalog, location.catalog)
-        engine.catalog = spool.catalog
-        for name, ask in spool.gauges().items():
-            engine.meter.register_gauge(name, "", ask)
-    return engine
-
-
-def find_location(target: str | os.PathLike[str] | None) -> Location:
-    with _worded_errors():
-        return locate(target)
-
-
-def open_catalog(location: Location) -> Catalog:
-    """Open the catalog of the store that lies there; make it if there is none."""
-    from lastgood.catalog import open_catalog as open_address
-
-    with _worded_errors():
-        if location.catalog is not None:
-            make_folder(location.catalog.parent)
-        return open_address(location.catalog)
-
-
-def check_at(target: str | os.PathLike[str] | None, **how: Any) -> CheckReport:
-    """Check a store as `Store.check` does; if its database cannot be opened, its packs alone."""
-    from lastgood.objects.local import LocalObjects
-    from lastgood.objects.verified import VerifiedObjects
-    from lastgood.upkeep.check import check_packs_alone, check_store
-
-    location = find_location(target)
-    folder = location.objects
-    try:
-        with closing(open_catalog(location)) as catalog:
-            return check_store(catalog, None if folder is None else VerifiedObjects(LocalObjects(folder)), **how)
-    except (IntegrityError, FormatError) as error:
-        if folder is None:
-            raise
-        return check_packs_alone(LocalObjects(folder), str(error), **how)
-
-
-@contextmanager
-def _worded_errors() -> Iterator[None]:
-    """Translate what the file system says when a store is opened."""
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, CheckpointError):
-            raise
-        import errno
-
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DiskFullError("the disk is full; there is no room for a store", hint="free some space") from error
-        raise UnavailableError(
-            f"a store cannot be opened here: {error.strerror}", hint="look at the path and its permissions"
-        ) from error
-    except UnicodeError as error:
-        raise InvalidError("the store's path is not valid text", hint="give it a name in UTF-8") from error
 
 
 class CheckpointPage(NamedTuple):
@@ -154,8 +59,6 @@ class Store:
     def __init__(self, engine: Engine, user: str) -> None:
         self._engine = engine
         self.user = user
-        if engine.options.collect == "auto" and engine.catalog.durable:
-            engine.housekeeper = Housekeeping(engine, user)
 
     # --- tasks ---------------------------------------------------------------------------------------------
 
@@ -279,22 +182,20 @@ class Store:
         """
         return self.check_checkpoint(checkpoint_id, live=live, owner=owner).verified
 
-    def check_checkpoint(self, checkpoint_id: str, *, live: bool = False, owner: str | None = None) -> Verification:
-        """As `verify_checkpoint`, with all that was found: damage in words, and each piece of evidence."""
-        from lastgood.engine.verify import verify_stored
+    def check_checkpoint(
+        self, checkpoint_id: str, *, evidence: bool = True, live: bool = False, owner: str | None = None
+    ) -> Verification:
+        """As `verify_checkpoint`, with all that was found: damage in words, and each piece of evidence.
+
+        Without `evidence` only the stored bytes are checked (record, place, lineage, attestations, content), and
+        nothing is recorded.
+        """
+        from lastgood.engine.verify import check_bytes, verify_stored
 
         stored = find_stored(self._engine.catalog, self._owner(owner), checkpoint_id)
+        if not check_flag("evidence", evidence):
+            return check_bytes(self._engine, stored)
         return verify_stored(self._engine, self.user, stored, files=True, live=check_flag("live", live))
-
-    def examine_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> list[str]:
-        """What is wrong with its stored bytes (record, place, lineage, attestations, content), in words."""
-        from lastgood.engine.verify import examine
-
-        return examine(
-            self._engine.catalog,
-            find_stored(self._engine.catalog, self._owner(owner), checkpoint_id),
-            self._engine.blobs,
-        )
 
     def rollback_to_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> Any:
         """Go back to a checkpoint that verifies: its state. The task's next checkpoint continues from there.
@@ -304,11 +205,6 @@ class Store:
         owner = self._owner(owner)
         chosen = self.get_checkpoint(checkpoint_id, owner=owner)
         return self.task(chosen.task_id, owner=owner).roll_back(chosen).state
-
-    @property
-    def base_path(self) -> str:
-        """Where relative paths of evidence begin."""
-        return self._engine.base_path
 
     def list_files(self, checkpoint_id: str, path: str = "", *, owner: str | None = None) -> list[FileInfo]:
         """What lies in a folder of a checkpoint. With several roots, paths look like `app:src/main.py`."""
@@ -390,10 +286,6 @@ class Store:
         self._engine.meter.count("deletes", {"what": "checkpoint"}, len(old))
         return len(old)
 
-    def attestations(self, checkpoint_id: str, *, owner: str | None = None) -> list[Attestation]:
-        """What was said about a checkpoint since it was made, oldest first."""
-        return [attestation for attestation, _ in self._engine.catalog.attestations(self._owner(owner), checkpoint_id)]
-
     def events(self, task_id: str, *, after: int = 0, limit: int = 100, owner: str | None = None) -> list[Event]:
         """A task's log, oldest first. `after` is the sequence of the last one seen."""
         task = find_line(self._engine.catalog, self._owner(owner), task_id).task
@@ -449,8 +341,10 @@ class Store:
     def info(self) -> StoreInfo:
         return self._engine.catalog.info()
 
-    def cache_figures(self) -> CacheFigures:
-        return self._engine.cache.figures()
+    @property
+    def meter(self) -> Meter:
+        """The counters of this process; `meter.register_gauge` adds a gauge to `metrics()`."""
+        return self._engine.meter
 
     def metrics(self) -> Metrics:
         """What this process has counted of the store since it was opened here: saves, restores, verifications, cache,
@@ -549,13 +443,15 @@ class Store:
         """What waits for the store, because it could not take it."""
         from lastgood.spool.spool import SpoolFigures
 
-        return SpoolFigures() if self.spool is None else self.spool.figures()
+        spool = self._spool()
+        return SpoolFigures() if spool is None else spool.figures()
 
     def replay(self) -> Replayed:
         """Bring what is spooled into the store now; what became of it. UnavailableError while the store is away."""
         from lastgood.spool.replay import Replayed
 
-        return Replayed() if self.spool is None else self.spool.replay()
+        spool = self._spool()
+        return Replayed() if spool is None else spool.replay()
 
     def close(self) -> None:
         self._engine.close()
@@ -568,24 +464,6 @@ class Store:
     ) -> None:
         self.close()
 
-    def announce_interrupted(self) -> None:
-        """Bring what is spooled into the store, and say in the log which steps were in flight when their process ended
-        (A16)."""
-        if self.spool is not None:
-            self.spool.greet()
-        with suppress(CheckpointError):  # what is wrong with the store is said by whoever reads from it
-            steps = self._engine.catalog.open_steps(None)
-            if not steps:
-                return
-            from lastgood.engine.recovery import interrupted_steps
-
-            for step in interrupted_steps(steps):
-                log_warning(
-                    f"the step {step.name!r} of {step.task_id!r} was in flight when its process ended",
-                    task_id=step.task_id,
-                    step_id=step.id,
-                )
-
     def _recover_files(self, task: Task) -> None:
         """Finish or take back the restores of files that were interrupted in the task's workspace."""
         from lastgood.engine.journals import interrupted_restores
@@ -595,63 +473,11 @@ class Store:
 
             FilesRestore(task._handle).recover()
 
+    def _spool(self) -> Spool | None:
+        return cast("Spool | None", self._engine.spool)
+
     def _owner(self, owner: str | None) -> str:
         return self.user if owner is None else check_name("owner", owner)
 
     def _attest(self, ids: list[str], kind: str, data: dict[str, Any], owner: str | None) -> None:
         attest(self._engine, self.user, self._owner(owner), ids, kind, data)
-
-    # --- until all of the engine works on `Engine` ---------------------------------------------------------
-
-    @property
-    def spool(self) -> Spool | None:
-        return self._engine.spool  # type: ignore[return-value]
-
-    @property
-    def catalog(self) -> Catalog:
-        return self._engine.catalog
-
-    @property
-    def options(self) -> Options:
-        return self._engine.options
-
-    @property
-    def meter(self) -> Meter:
-        return self._engine.meter
-
-    @property
-    def alarms(self) -> Alarms:
-        return self._engine.alerts
-
-    @property
-    def filing(self) -> Engine:
-        return self._engine
-
-    @property
-    def housekeeping(self) -> Housekeeping | None:
-        return self._engine.housekeeper  # type: ignore[return-value]
-
-    def verifier(self) -> EvidenceVerifier:
-        return self._engine.verifier()
-
-    @property
-    def alert(self) -> Callable[..., None]:
-        return self._engine.alert
-
-    def actor(self) -> Actor:
-        return acting(self.user)
-
-    def line(self, id: str, owner: str, *, active: bool = False) -> HistoryRange:
-        return find_line(self._engine.catalog, owner, id, active=active)
-
-    def wrap_intact(self, stored: StoredCheckpoint) -> Checkpoint:
-        return wrap_intact(self._engine, stored)
-
-    def wrap(self, stored: StoredCheckpoint) -> Checkpoint:
-        return wrap(self._engine, stored)
-
-    def stored(self, checkpoint_id: str, owner: str) -> StoredCheckpoint:
-        return find_stored(self._engine.catalog, owner, checkpoint_id)
-
-    def log(self, action: str, task_id: str, **more: Any) -> None:
-        log_action(self.user, action, task_id, **more)

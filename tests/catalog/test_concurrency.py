@@ -122,7 +122,7 @@ def _expect_one_line(store: lastgood.Store, task_id: str, count: int) -> None:
     assert [one.version for one in page.checkpoints] == list(range(count, 0, -1))
     for newer, older in zip(page.checkpoints, [*page.checkpoints[1:], None], strict=True):
         assert newer.parent_id == (older.id if older else None)
-        assert store.examine_checkpoint(newer.id) == []
+        assert store.check_checkpoint(newer.id, evidence=False).problems == []
     events = store.events(task_id, limit=1000)
     assert [event.sequence for event in events] == list(range(1, count + 1))
 
@@ -235,7 +235,7 @@ def test_a_forked_child_saves_through_the_store_it_inherited(store: lastgood.Sto
 
 def test_a_forked_child_uses_no_connection_of_its_parent(store: lastgood.Store) -> None:
     """SQLite forbids it: the locks of the one would be taken for the other's."""
-    database: FileDatabase = store.catalog._database  # type: ignore[attr-defined]
+    database: FileDatabase = store._engine.catalog._database  # type: ignore[attr-defined]
     parents: list[apsw.Connection] = []
     database.write(parents.append)
 
@@ -268,7 +268,7 @@ def test_parent_and_forked_child_append_at_the_same_time(store: lastgood.Store) 
 def test_a_fork_inside_a_writers_turn_does_not_share_the_turn(store: lastgood.Store) -> None:
     """The lock of a parent that is in the middle of writing is not the child's, and is not lost by its end."""
     store.task("t").save({"n": 0})
-    with store.catalog.exclusive():
+    with store._engine.catalog.exclusive():
         reader, writer = os.pipe()
 
         def work() -> None:
@@ -328,7 +328,7 @@ class _Line:
     """Threads that write to one store, made to wait until all of them stand in its line."""
 
     def __init__(self, store: lastgood.Store) -> None:
-        self.database: FileDatabase = store.catalog._database  # type: ignore[attr-defined]
+        self.database: FileDatabase = store._engine.catalog._database  # type: ignore[attr-defined]
         self.outcomes: dict[int, object] = {}
 
     def run(self, *works: Callable[[], object]) -> int:
@@ -691,7 +691,7 @@ def test_a_disk_that_fails_fails_the_whole_group_and_nothing_is_acknowledged(sto
 def test_beginning_a_step_waits_for_no_disk_and_leaves_the_connection_durable(store: lastgood.Store) -> None:
     task = store.task("t")
     task.save({"n": 1})
-    database: FileDatabase = store.catalog._database  # type: ignore[attr-defined]
+    database: FileDatabase = store._engine.catalog._database  # type: ignore[attr-defined]
     levels: list[int] = []
     database.write(lambda connection: levels.append(connection.pragma("synchronous")), durable=False)
     database.write(lambda connection: levels.append(connection.pragma("synchronous")))

@@ -35,7 +35,7 @@ def change(store: lastgood.Store, sql: str, *bindings: Any) -> None:
         connection.execute(sql, bindings)
         assert connection.changes() > 0
 
-    store.catalog._database.write(work)  # type: ignore[attr-defined]
+    store._engine.catalog._database.write(work)  # type: ignore[attr-defined]
 
 
 def test_a_well_formed_record_that_is_not_the_one_saved_is_refused(store: lastgood.Store) -> None:
@@ -46,7 +46,7 @@ def test_a_well_formed_record_that_is_not_the_one_saved_is_refused(store: lastgo
         store.get_checkpoint(saved.id)
     (listed,) = store.list_checkpoints("t")
     assert (listed.integrity_ok, listed.message) == (False, "")
-    assert store.examine_checkpoint(saved.id)
+    assert store.check_checkpoint(saved.id, evidence=False).problems
 
 
 @pytest.mark.parametrize("table", ["blobs", "checkpoints"])
@@ -58,7 +58,7 @@ def test_content_of_the_right_size_that_is_not_what_was_saved_is_refused(store: 
     with pytest.raises(IntegrityError) as caught:
         _ = store.get_checkpoint(saved.id).state
     assert caught.value.details["checkpoint_id"] == saved.id
-    assert store.examine_checkpoint(saved.id)
+    assert store.check_checkpoint(saved.id, evidence=False).problems
 
 
 def test_a_parent_that_was_made_anew_is_noticed_by_its_child(store: lastgood.Store) -> None:
@@ -66,7 +66,7 @@ def test_a_parent_that_was_made_anew_is_noticed_by_its_child(store: lastgood.Sto
     first, second = task.save({"n": 1}), task.save({"n": 2})
     forged = encode_record(msgspec.structs.replace(first.record, message="forged"))
     change(store, "UPDATE checkpoints SET record = ?, checksum = ? WHERE id = ?", forged, digest(forged), first.id)
-    assert store.examine_checkpoint(second.id) == ["its parent is not the one it was made from"]
+    assert store.check_checkpoint(second.id, evidence=False).problems == ["its parent is not the one it was made from"]
 
 
 def test_rows_whose_ids_were_swapped_are_refused(store: lastgood.Store) -> None:
@@ -117,7 +117,7 @@ def test_a_row_that_was_tampered_with_is_never_returned_as_data(tmp_path: Path, 
     with lastgood.open(folder, user="tester") as store:
         with pytest.raises(IntegrityError):
             store.get_checkpoint(id_)
-        assert store.examine_checkpoint(id_)
+        assert store.check_checkpoint(id_, evidence=False).problems
         listed = store.list_checkpoints("t")
         assert [one.integrity_ok for one in listed] == [False, True]
         with pytest.raises(IntegrityError):
@@ -159,7 +159,7 @@ def test_a_blob_that_was_tampered_with_is_refused_and_named(tmp_path: Path, sql:
             _ = store.get_checkpoint(id_).state
         assert caught.value.details["checkpoint_id"] == id_
         assert caught.value.details["blob"].startswith("sha256:")
-        assert store.examine_checkpoint(id_)
+        assert store.check_checkpoint(id_, evidence=False).problems
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_verifying_notices_tampered_attestations_and_places(tmp_path: Path, sql:
     folder, id_ = _one_checkpoint(tmp_path)
     tamper(folder, sql)
     with lastgood.open(folder, user="tester") as store, contextlib.suppress(IntegrityError, lastgood.NotFoundError):
-        assert store.examine_checkpoint(id_) != []
+        assert store.check_checkpoint(id_, evidence=False).problems != []
 
 
 def test_a_checkpoint_with_the_wrong_parent_does_not_verify(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_checkpoint_with_the_wrong_parent_does_not_verify(tmp_path: Path) -> N
         first = store.list_checkpoints("t")[1].id
     tamper(folder, "DELETE FROM checkpoints WHERE id = ?", first)
     with lastgood.open(folder, user="tester") as store:
-        assert store.examine_checkpoint(id_)
+        assert store.check_checkpoint(id_, evidence=False).problems
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"SQLite format 3\0", os.urandom(8192), b"\0" * 8192], ids=len)
@@ -215,7 +215,7 @@ def test_a_list_with_holes_is_refused_and_the_pages_beside_them_are_not(store: l
     """I3: never silently fewer rows. A row that is gone leaves its sequence and its count behind."""
     task = store.task("t")
     made = [task.save({"n": n}) for n in range(30)]
-    database = store.catalog._database  # type: ignore[attr-defined]
+    database = store._engine.catalog._database  # type: ignore[attr-defined]
     database.write(lambda c: c.execute("DELETE FROM checkpoints WHERE id = ?", (made[14].id,)))
     for listed in ("t", str(made[0].branch_id)):
         with pytest.raises(IntegrityError, match="holes"):
@@ -241,8 +241,8 @@ def test_a_log_that_was_cut_off_is_detected_and_its_loss_can_be_accepted(tmp_pat
             store.tasks()
         with pytest.raises(LostCommitsError):
             store.task("third")
-        assert store.catalog.accept_loss() > 0
+        assert store._engine.catalog.accept_loss() > 0
         for info in store.tasks():
             for one in store.list_checkpoints(info.id):
-                assert store.examine_checkpoint(one.id) == []
+                assert store.check_checkpoint(one.id, evidence=False).problems == []
         store.task("third").save({"after": "loss"})

@@ -95,7 +95,7 @@ def test_what_nothing_needs_waits_and_is_told_until_when(run: Run, data: Run, th
 
 def test_packs_that_nothing_lies_in_and_those_of_nobody_are_told(run: Run, three_with_files: Path) -> None:
     with lastgood.open(three_with_files / ".lastgood") as store:
-        objects = store.filing.blobs.objects
+        objects = store._engine.blobs.objects
         assert objects is not None
         objects.put("packs/aa/left-over", [b"x" * 3000])
         store.delete_task("work")
@@ -125,14 +125,14 @@ def test_who_collects_at_the_same_time_is_told(run: Run, three: Path, monkeypatc
     monkeypatch.setattr(collecting, "PATIENCE_SECONDS", 0.03)
     run("collect")
     with lastgood.open(three / ".lastgood") as store:
-        store.catalog.acquire_lease(None, "collect", this_process(), "another", 60.0, Actor("ben"))
+        store._engine.catalog.acquire_lease(None, "collect", this_process(), "another", 60.0, Actor("ben"))
         error = json.loads(run("collect", "--json", code=6).stderr)["error"]
     assert (error["code"], error["detail"]) == ("busy", "someone else is collecting this store")
 
 
 def test_damage_that_hides_what_others_need_stops_it(run: Run, three_with_files: Path) -> None:
     with lastgood.open(three_with_files / ".lastgood") as store:
-        database = store.catalog._database  # type: ignore[attr-defined]
+        database = store._engine.catalog._database  # type: ignore[attr-defined]
         database.write(
             lambda connection: connection.execute("UPDATE checkpoints SET record = zeroblob(9) WHERE number & 1")
         )

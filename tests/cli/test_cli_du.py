@@ -93,7 +93,7 @@ def test_garbage_and_leftovers_are_told(run: Run, two: Path) -> None:
     for word in ("unreferenced", "stray"):
         assert word not in run("du").stdout
     with lastgood.open(two / ".lastgood") as store:
-        objects = store.filing.blobs.objects
+        objects = store._engine.blobs.objects
         assert objects is not None
         objects.put("packs/aa/left-over", [b"x" * 3000])
         for task in ("work", "another"):
@@ -105,7 +105,7 @@ def test_garbage_and_leftovers_are_told(run: Run, two: Path) -> None:
 
 def test_damage_is_told_with_an_exit_code(run: Run, two: Path) -> None:
     with lastgood.open(two / ".lastgood") as store:
-        database = store.catalog._database  # type: ignore[attr-defined]
+        database = store._engine.catalog._database  # type: ignore[attr-defined]
         database.write(
             lambda connection: connection.execute("UPDATE checkpoints SET record = zeroblob(9) WHERE number & 1")
         )

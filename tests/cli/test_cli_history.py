@@ -225,7 +225,7 @@ def damage(three: Path, *sequences: int) -> None:
     """Spoil records as a failing disk would, behind the checksums of the pages."""
     sql = "UPDATE checkpoints SET record = CAST(record || x'00' AS BLOB) WHERE number & 4294967295 = ?"
     with lastgood.open(three / ".lastgood") as store:
-        database = store.catalog._database  # type: ignore[attr-defined]
+        database = store._engine.catalog._database  # type: ignore[attr-defined]
         database.write(lambda connection: connection.executemany(sql, [(sequence,) for sequence in sequences]))
 
 
@@ -253,7 +253,7 @@ def test_a_damaged_record_is_listed_as_such_and_refused_as_data(run: Run, data: 
 
 def test_show_gives_the_record_when_only_the_state_is_damaged(run: Run, three: Path) -> None:
     with lastgood.open(three / ".lastgood") as store:
-        database = store.catalog._database  # type: ignore[attr-defined]
+        database = store._engine.catalog._database  # type: ignore[attr-defined]
         database.write(lambda connection: connection.execute("UPDATE checkpoints SET root = zeroblob(length(root))"))
     result = run("show", code=5)
     assert "number 3" in result.stdout

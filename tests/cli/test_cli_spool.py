@@ -145,11 +145,12 @@ def test_asking_for_it_again_adds_no_words(three: Path, away: Path) -> None:
     from lastgood.errors import UnavailableError
 
     with lastgood.open(three / ".lastgood") as store:
-        assert store.spool is not None
+        spool = store._spool()
+        assert spool is not None
         for _ in range(2):
             with pytest.raises(UnavailableError, match=r"^the store is away: the store is not there$") as raised:
                 store.replay()
-            store.spool.breaker.open(raised.value)
+            spool.breaker.open(raised.value)
         assert store.spool_figures().away == "the store is not there"
         with pytest.raises(UnavailableError, match=r"^the store is away: the store is not there$"):
-            store.spool.require_here()
+            spool.require_here()

@@ -209,10 +209,10 @@ def test_an_open_step_is_listed_with_who_began_it_and_whether_that_process_is_th
 def test_a_step_of_another_host_is_neither_running_nor_gone(data: Run, three: Path) -> None:
     with lastgood.open() as store:
         step = store.task("work").step("edit").begin()
-        known, _ = store.catalog.open_step(store.user, step.id) or (None, None)
+        known, _ = store._engine.catalog.open_step(store.user, step.id) or (None, None)
         assert known is not None
         elsewhere = msgspec.structs.replace(known, id="other", process=Process("elsewhere", 1))
-        store.catalog.begin_step(elsewhere, None)
+        store._engine.catalog.begin_step(elsewhere, None)
         assert [one["process"] for one in data("steps")["steps"]] == ["running", "unknown"]
 
 

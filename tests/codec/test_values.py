@@ -515,7 +515,7 @@ def test_hashed_values_of_registered_classes_verify_and_load_as_plain_data(store
     state = {"seen": {FrozenPair(1, 2)}, "by": {FrozenPair(3, 4): "x"}}
     saved = task.save(state)
     assert exactly(store.get_checkpoint(saved.id).state) == exactly(state)
-    assert store.examine_checkpoint(saved.id) == []
+    assert store.check_checkpoint(saved.id, evidence=False).problems == []
 
 
 def test_a_class_that_cannot_be_taken_apart_is_refused_with_its_path() -> None:

@@ -392,7 +392,7 @@ BY_CHECKPOINT: dict[str, Call] = {
     "find_checkpoint": lambda store, bad: store.find_checkpoint(bad, "t"),
     "find_checkpoint anywhere": lambda store, bad: store.find_checkpoint(bad),
     "verify_checkpoint": lambda store, bad: store.verify_checkpoint(bad),
-    "examine_checkpoint": lambda store, bad: store.examine_checkpoint(bad),
+    "examine_checkpoint": lambda store, bad: store.check_checkpoint(bad, evidence=False).problems,
     "tag": lambda store, bad: store.tag(bad, "name"),
     "untag": lambda store, bad: store.untag(bad, "name"),
     "delete_checkpoint": lambda store, bad: store.delete_checkpoint(bad),
@@ -473,7 +473,7 @@ def test_a_bad_move_of_a_tag_is_refused_or_taken_as_true(store: lastgood.Store, 
     assert task.head is not None
     with contextlib.suppress(CheckpointError):
         store.tag(task.head.id, "name", move=move)
-    assert not store.examine_checkpoint(task.head.id)
+    assert not store.check_checkpoint(task.head.id, evidence=False).problems
 
 
 @pytest.mark.parametrize("call", [*BY_TASK.values(), *BY_CHECKPOINT.values()], ids=[*BY_TASK, *BY_CHECKPOINT])

@@ -189,7 +189,7 @@ def test_what_descends_from_a_purged_checkpoint_still_verifies_and_restores(task
     """E2"""
     store.purge_checkpoint(task.find("@1").id)
     second = task.find("@2")
-    assert store.examine_checkpoint(second.id) == []
+    assert store.check_checkpoint(second.id, evidence=False).problems == []
     assert task.restore(second).state == {"n": 2}
 
 
@@ -544,7 +544,7 @@ def test_deleting_a_task_takes_its_branches_moves_and_open_steps(task: Task, sto
     task.step("edit").begin()
     assert store.delete_task("t") == 4
     assert store.open_steps() == []
-    assert store.catalog.events(None)[-1].kind == "task_deleted"
+    assert store._engine.catalog.events(None)[-1].kind == "task_deleted"
     fresh = store.task("t")
     fresh.save({"n": 0})
     with pytest.raises(ConflictError, match="nothing to undo"):

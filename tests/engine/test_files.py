@@ -659,7 +659,7 @@ def test_two_processes_save_one_workspace_at_once(place: Bench) -> None:
         page = store.page_checkpoints(name, 100)
         assert page.total == 25
         for checkpoint in page.checkpoints:
-            assert store.examine_checkpoint(checkpoint.id) == []
+            assert store.check_checkpoint(checkpoint.id, evidence=False).problems == []
             assert store.read_file(checkpoint.id, name) == f"{name} {checkpoint.state['n']}".encode()
 
 

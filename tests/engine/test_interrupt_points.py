@@ -25,6 +25,7 @@ import lastgood
 from lastgood.catalog.sqlite import connection as connections
 from lastgood.catalog.sqlite import group
 from lastgood.catalog.sqlite.database import FileDatabase
+from lastgood.upkeep.housekeeping import Housekeeping
 
 MONITORING: Any = getattr(sys, "monitoring", None)
 TOOL = 4
@@ -101,7 +102,7 @@ def _conflict(task: lastgood.Task) -> None:
 
 
 def _append_twice(store: lastgood.Store, task: lastgood.Task) -> None:
-    with store.catalog.exclusive():
+    with store._engine.catalog.exclusive():
         for _ in range(2):
             task.append({"n": 2})
 
@@ -137,7 +138,7 @@ def _sequence(store: lastgood.Store) -> int:
 
 def _look_for_remains(store: lastgood.Store, task: lastgood.Task) -> None:
     """No lock, no transaction, no snapshot; and others can save."""
-    database: FileDatabase = store.catalog._database  # type: ignore[attr-defined]
+    database: FileDatabase = store._engine.catalog._database  # type: ignore[attr-defined]
     with _another_process(database):
         pass
     assert not any(connection.in_transaction for connection in apsw.connections())
@@ -196,7 +197,7 @@ class _Following:
     """Beside the block, another thread comes into the line when somebody is in it; nobody has his turn before."""
 
     def __init__(self, store: lastgood.Store, work: Callable[[], object]) -> None:
-        self._database: FileDatabase = store.catalog._database  # type: ignore[attr-defined]
+        self._database: FileDatabase = store._engine.catalog._database  # type: ignore[attr-defined]
         self._work = work
         self._is_over = threading.Event()
         self._holds = threading.Event()
@@ -258,5 +259,5 @@ def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
 def test_a_store_whose_housekeeping_was_kept_from_starting_can_be_closed(tmp_path: Path) -> None:
     with lastgood.open(tmp_path / "store", user="tester") as store:
         store.task("t").save({})
-        assert store.housekeeping is not None
-        store.housekeeping._thread = threading.Thread(target=store.housekeeping.work)
+        assert isinstance(store._engine.housekeeper, Housekeeping)
+        store._engine.housekeeper._thread = threading.Thread(target=store._engine.housekeeper.work)

@@ -66,5 +66,5 @@ def test_a_deleted_task_begins_anew(store: lastgood.Store, work: Path) -> None:
     old, _ = save(task, work, "old"), save(task, work, "before")
     restore_and_die(store, work, old)
     store.delete_task("t")
-    assert store.catalog.journals(this_process().host) == []
+    assert store._engine.catalog.journals(this_process().host) == []
     save(store.task("t", workspace=work), work, "new")

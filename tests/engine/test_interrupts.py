@@ -53,7 +53,7 @@ for thread in threads:
     assert not thread.is_alive(), "a writer hangs"
 assert not failed, failed  # nobody else is told of an interrupt, nor that he conflicts with himself
 levels = []
-store.catalog._database.write(lambda connection: levels.append(connection.execute("PRAGMA synchronous").get))
+store._engine.catalog._database.write(lambda connection: levels.append(connection.execute("PRAGMA synchronous").get))
 assert levels == [2], levels
 task.append({"n": "last"})
 store.close()
@@ -61,7 +61,7 @@ again = lastgood.open(sys.argv[1], user="tester")
 for name, state in told.items():
     found = {checkpoint.state["n"] for checkpoint in again.list_checkpoints(name, 1000)}
     assert state["n"] in found or name == "main" and len(found) >= 900, (name, state)
-    assert not any(again.examine_checkpoint(one.id) for one in again.list_checkpoints(name, 20))
+    assert not any(again.check_checkpoint(one.id, evidence=False).problems for one in again.list_checkpoints(name, 20))
 print(interrupts)
 """
 
@@ -139,7 +139,7 @@ import lastgood
 
 store = lastgood.open(sys.argv[1], user="tester")
 store.task("t").save({"n": 0})
-lock = os.path.realpath(store.catalog._database._queue._path)
+lock = os.path.realpath(store._engine.catalog._database._queue._path)
 another = os.open(lock, os.O_RDWR)
 fcntl.flock(another, fcntl.LOCK_EX)
 writer = threading.Thread(target=lambda: store.task("t").append({"n": 1}), daemon=True)

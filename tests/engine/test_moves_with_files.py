@@ -129,7 +129,7 @@ def test_what_was_edited_after_a_crash_is_not_overwritten_by_finishing_an_undo(p
     task.restore(first)
     run_until_crash(
         "store = lastgood.open(sys.argv[1], user='tester')\n"
-        "store.catalog.bind = lambda *_: os._exit(9)\n"
+        "store._engine.catalog.bind = lambda *_: os._exit(9)\n"
         "store.task('t', workspace=sys.argv[2]).undo()\n",
         place.root.parent / "store",
         place.root,

@@ -61,7 +61,7 @@ def test_memory_leaves_nothing_and_says_so(home: Path) -> None:
     with lastgood.open(":memory:") as store:
         store.task("t").save({"n": 1})
         assert store.task("t").state == {"n": 1}
-        assert not store.catalog.durable
+        assert not store._engine.catalog.durable
     assert sorted(home.rglob("*")) == before
 
 
@@ -269,7 +269,7 @@ def test_lost_commits_are_said_until_the_loss_is_accepted(home: Path) -> None:
         for _ in range(2):
             with pytest.raises(LostCommitsError, match="3 acknowledged"):
                 store.task("t")
-        assert store.catalog.accept_loss() == 3
+        assert store._engine.catalog.accept_loss() == 3
         store.task("t").save({"n": 2})
         assert store.task("t").state == {"n": 2}
 

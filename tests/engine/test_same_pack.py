@@ -34,7 +34,7 @@ def fill(work: Path) -> None:
 
 
 def require_whole(store: lastgood.Store, checkpoint: lastgood.Checkpoint) -> None:
-    store.filing.blobs._small.clear()
+    store._engine.blobs._small.clear()
     assert store.check(read_data=True).findings == ()
     assert store.read_file(checkpoint.id, "7") == b"content 7" * 50
 
@@ -63,7 +63,7 @@ def test_what_was_in_flight_and_is_saved_again_is_not_swept_with_what_was_left_o
         raise lastgood.UnavailableError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(store.catalog, "commit", fail)
+        patch.setattr(store._engine.catalog, "commit", fail)
         with pytest.raises(lastgood.UnavailableError):
             task.save({}, on_failure="raise")
     made: list[lastgood.Checkpoint] = []

@@ -230,7 +230,7 @@ def test_a_parent_whose_files_cannot_be_read_does_not_keep_a_step_from_its_check
     def refuse(key: bytes) -> bytes:
         raise lastgood.IntegrityError("damaged")
 
-    monkeypatch.setattr(store.filing.blobs, "read", refuse)
+    monkeypatch.setattr(store._engine.blobs, "read", refuse)
     assert outcomes(shell(task, "rm notes.txt")) == [("verified", None)]
     made = shell(task, "rm src/old.py", lambda work: (work / "src" / "app.py").write_text("two"))
     assert outcomes(made) == [("stale", f"src/app.py changed {AFTER}")]

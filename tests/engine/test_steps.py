@@ -487,7 +487,7 @@ def pieces(checkpoint: lastgood.Checkpoint) -> list[Evidence]:
 
 def attested(manager: CheckpointManager, checkpoint: lastgood.Checkpoint) -> list[bool]:
     """What was recorded of it, verification by verification."""
-    said = manager.catalog.attestations("ada", checkpoint.id)
+    said = manager._engine.catalog.attestations("ada", checkpoint.id)
     return [attestation.data["verified"] for attestation, _ in said if attestation.kind == "verification"]
 
 
@@ -561,7 +561,7 @@ def test_a_claim_that_is_no_dictionary_is_stored_as_failed_and_can_be_read(
 ) -> None:
     stored = prove(manager, Evidence(EvidenceType.ARTIFACT_EXISTS, "it is there", expected))
     assert [(piece.expected, piece.verification_error) for piece in pieces(stored)] == [({}, UNUSABLE)]
-    assert manager.examine_checkpoint(stored.id) == []
+    assert manager.check_checkpoint(stored.id, evidence=False).problems == []
 
 
 def test_what_the_caller_does_to_his_pack_afterwards_does_not_reach_the_checkpoint(
@@ -666,7 +666,7 @@ def test_damage_is_recorded_only_where_something_else_was_said(manager: Checkpoi
     """A4, D4: bytes may come back; until then one that was proved is not."""
     (tmp_path / "run.log").touch()
     proved, plain = prove(manager, there("run.log")), prove(manager)
-    database = manager.catalog._database  # type: ignore[attr-defined]
+    database = manager._engine.catalog._database  # type: ignore[attr-defined]
     database.write(lambda connection: connection.execute("UPDATE checkpoints SET root = x'00'"))
     for _ in range(2):
         assert manager.verify_checkpoint(proved.id) is manager.verify_checkpoint(plain.id) is False

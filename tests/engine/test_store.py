@@ -12,6 +12,7 @@ import pytest
 import lastgood
 from lastgood import Alert, ConflictError, InvalidError, NotFoundError, Store, UnavailableError
 from lastgood.catalog.values import Actor, Commit, NewBranch
+from lastgood.engine.engine import acting
 from lastgood.model.checkpoint import Record, encode_record
 from lastgood.model.digest import digest, from_text
 
@@ -210,7 +211,7 @@ def test_a_handle_forgets_what_it_saved_when_its_task_was_made_anew(store: Store
 def test_a_repeated_key_does_not_move_a_handle_to_another_branch(store: Store) -> None:
     main = store.task("t")
     first = main.save({"n": 1})
-    store.catalog.commit(_branch_from(first), Actor("ada"))
+    store._engine.catalog.commit(_branch_from(first), Actor("ada"))
     side = store.task("side")
     main.save({"n": 2}, key="k")
     assert side.save({"n": 2}, key="k").branch_id == first.branch_id
@@ -330,8 +331,8 @@ def test_descendants_of_a_purged_checkpoint_verify_and_load(store: Store) -> Non
     first, second = task.save({"n": 1}), task.save({"n": 2})
     third = task.save({"n": 3})
     store.purge_checkpoint(second.id)
-    assert not store.examine_checkpoint(third.id)
-    assert not store.examine_checkpoint(first.id)
+    assert not store.check_checkpoint(third.id, evidence=False).problems
+    assert not store.check_checkpoint(first.id, evidence=False).problems
     assert task.state == {"n": 3}
     with pytest.raises(NotFoundError, match="purged"):
         store.get_checkpoint(second.id)
@@ -342,7 +343,7 @@ def test_old_checkpoints_go_and_protected_ones_stay(store: Store) -> None:
     task = store.task("t")
     made = [task.save({"n": n}) for n in range(10)]
     task.tag(made[0], "keep")
-    store.catalog.attest("ada", [made[3].id], "verification", {"verified": True}, store.actor())
+    store._engine.catalog.attest("ada", [made[3].id], "verification", {"verified": True}, acting(store.user))
     assert store.delete_old_checkpoints("t", 2) == 6
     assert [c.state["n"] for c in store.list_checkpoints("t")] == [9, 8, 3, 0]
     assert store.delete_old_checkpoints("t", 0) == 1
@@ -355,12 +356,12 @@ def test_retention_of_a_branch_spares_its_last_verified(store: Store) -> None:
     """A14"""
     task = store.task("t")
     first = task.save({"n": 1})
-    store.catalog.commit(_branch_from(first), Actor("ada"))
+    store._engine.catalog.commit(_branch_from(first), Actor("ada"))
     side = store.task("side")
     good = side.save({"n": 2})
     side.save({"n": 3})
     side.save({"n": 4})
-    store.catalog.attest("ada", [good.id], "verification", {"verified": True}, store.actor())
+    store._engine.catalog.attest("ada", [good.id], "verification", {"verified": True}, acting(store.user))
     store.delete_old_checkpoints("side", 1)
     assert [c.id for c in store.list_checkpoints("side")][1:] == [good.id, first.id]  # first: the active head
 
@@ -368,7 +369,7 @@ def test_retention_of_a_branch_spares_its_last_verified(store: Store) -> None:
 def test_one_damaged_record_stops_neither_the_log_nor_its_own_purge(store: Store) -> None:
     task = store.task("t")
     made = [task.save({"n": n}) for n in range(3)]
-    database = store.catalog._database  # type: ignore[attr-defined]
+    database = store._engine.catalog._database  # type: ignore[attr-defined]
     database.write(lambda c: c.execute("UPDATE checkpoints SET record = x'90' WHERE id = ?", (made[1].id,)))
     assert [event.kind for event in store.events("t")] == ["created"] * 3
     assert [c.integrity_ok for c in store.list_checkpoints("t")] == [True, False, True]
@@ -390,7 +391,7 @@ def test_the_last_verified_checkpoint_is_read_from_attestations(store: Store) ->
     task = store.task("t")
     first, _ = task.save({}), task.save({})
     assert store.get_last_verified_checkpoint("t") is None
-    store.catalog.attest("ada", [first.id], "verification", {"verified": True}, store.actor())
+    store._engine.catalog.attest("ada", [first.id], "verification", {"verified": True}, acting(store.user))
     found = store.get_last_verified_checkpoint("t")
     assert found is not None
     assert (found.id, found.verified, found.last_verified_at is not None) == (first.id, True, True)
@@ -480,7 +481,7 @@ def test_a_failed_save_is_not_remembered_as_saved(store: Store) -> None:
         task.save({"messages": messages}, on_failure="raise")
     _mend_commits(store)
     saved = task.save({"messages": messages})
-    assert store.examine_checkpoint(saved.id) == []
+    assert store.check_checkpoint(saved.id, evidence=False).problems == []
     assert store.get_checkpoint(saved.id).state == {"messages": messages}
 
 
@@ -488,11 +489,11 @@ def _fail_commits(store: Store) -> None:
     def fail(*_: Any) -> Any:
         raise UnavailableError("the disk reported an error; nothing was saved")
 
-    vars(store.catalog)["commit"] = fail
+    vars(store._engine.catalog)["commit"] = fail
 
 
 def _mend_commits(store: Store) -> None:
-    del vars(store.catalog)["commit"]
+    del vars(store._engine.catalog)["commit"]
 
 
 # --- memory ------------------------------------------------------------------------------------------------------
@@ -506,7 +507,7 @@ def test_only_the_most_recent_checkpoints_stay_in_memory(tmp_path: Path) -> None
     with lastgood.open(tmp_path / "s", cache_checkpoints=3, cache_alert_bytes=2000, on_alert=alerts.append) as store:
         for name in [*made, made[4]]:
             _ = store.get_checkpoint(name).state
-        figures = store.cache_figures()
+        figures = store._engine.cache.figures()
         assert (figures.entries, figures.hits, figures.misses, figures.evictions) == (3, 1, 5, 2)
         assert 1800 < figures.bytes < 2100
         assert alerts == []
@@ -539,7 +540,7 @@ def test_history_costs_what_changed(tmp_path: Path) -> None:
             task.save({"messages": messages})
         for checkpoint in store.list_checkpoints("t", 200):
             assert checkpoint.state == {"messages": messages[: checkpoint.sequence]}
-            assert store.examine_checkpoint(checkpoint.id) == []
+            assert store.check_checkpoint(checkpoint.id, evidence=False).problems == []
     # Whole states would be 8 MB; the conversation itself is 0.14 MB.
     assert (tmp_path / "s" / "catalog.sqlite").stat().st_size < 500_000
 
@@ -564,9 +565,9 @@ def test_what_was_just_saved_is_read_from_memory(tmp_path: Path) -> None:
         for _ in range(5):
             with task.step("look"):
                 pass
-        assert store.cache_figures().entries == 2
+        assert store._engine.cache.figures().entries == 2
         assert [first.state["n"], second.state["n"]] == [1, 2]
-        assert (store.cache_figures().hits, store.cache_figures().misses) == (2, 0)
+        assert (store._engine.cache.figures().hits, store._engine.cache.figures().misses) == (2, 0)
         task.save({"n": 3})
         assert store.get_checkpoint(first.id).state == {"n": 1}
-        assert store.cache_figures().misses == 1
+        assert store._engine.cache.figures().misses == 1

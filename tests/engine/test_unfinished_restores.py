@@ -52,7 +52,7 @@ def place() -> Iterator[Bench]:
 
 
 def _journals(store: lastgood.Store) -> int:
-    return len(store.catalog.journals(this_process().host))
+    return len(store._engine.catalog.journals(this_process().host))
 
 
 def test_who_opens_the_workspace_next_takes_it_back(place: Bench) -> None:

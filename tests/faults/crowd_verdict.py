@@ -38,7 +38,7 @@ def _examine(sandbox: CrowdSandbox, store: lastgood.Store, accounts: Mapping[str
     for name, account in accounts.items():
         yield from _read_all(store, name, account, sandbox.folder / "copy")
         store.task(f"{name} files", workspace=sandbox.work(name))
-    if journals := store.catalog.journals(this_process().host):
+    if journals := store._engine.catalog.journals(this_process().host):
         yield f"{len(journals)} interrupted restore(s) are not taken back by opening the workspace"
     everybody = _join(accounts)
     for info in store.tasks(limit=PAGE):
@@ -46,7 +46,7 @@ def _examine(sandbox: CrowdSandbox, store: lastgood.Store, accounts: Mapping[str
         yield from _look_at_visible(store, info, everybody)
     yield from _check(store, "afterwards")
     store.collect(grace=0)
-    usage, flights = store.usage(), store.catalog.announced()
+    usage, flights = store.usage(), store._engine.catalog.announced()
     if usage.unreferenced_bytes or usage.stray_bytes or usage.unreadable or flights:
         yield f"the next collection leaves something behind: {usage.unreferenced_bytes=} {usage.stray_bytes=} {flights}"
     yield from _check(store, "after one more collection")
@@ -132,7 +132,7 @@ def _look_at_numbers(store: lastgood.Store, info: TaskInfo) -> Iterator[str]:
     checkpoints of each branch, and each continues the one before."""
     newest: dict[str, StoredCheckpoint] = {}
     for number in range(1, info.last_sequence + 1):
-        stored = store.catalog.checkpoint_at(info, number)
+        stored = store._engine.catalog.checkpoint_at(info, number)
         if stored is None:
             yield f"{info.id} has no checkpoint with the number {number} of {info.last_sequence}"
             continue

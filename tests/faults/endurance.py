@@ -36,7 +36,7 @@ def run_long(folder: str, store: str, saves: int, seed: int) -> list[str]:
     take_small_steps()
     blobs.SMALL_BLOBS = blobs.TREES = 8  # caches are full from the beginning
     with open_store(sandbox) as opened:
-        opened.verifier().verify_evidence(_SOME)  # what is opened once stays open
+        opened._engine.verifier().verify_evidence(_SOME)  # what is opened once stays open
         writer = Writer(sandbox, "old", seed, opened)
         writer.work(saves // 3, _MIX)
         opened.collect(grace=0)

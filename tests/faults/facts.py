@@ -56,7 +56,7 @@ def _step(store: lastgood.Store, name: str) -> bool:
 
 def _request(store: lastgood.Store, kind: str) -> list[Any]:
     """What became of the request of this id, which is its kind; how often it was done."""
-    found = next(iter(store.catalog.requests(store.user, id=kind)), None)
+    found = next(iter(store._engine.catalog.requests(store.user, id=kind)), None)
     done = [move for move in store.list_checkpoints(STEERED, 1000) if move.type == REQUESTS[kind]]
     if kind == "resume":  # work that fails while it waits for an answer goes on by itself to say so
         done = [move for move in done if store.get_checkpoint(move.parent_id or "").control_state == "paused"]

@@ -100,7 +100,7 @@ def _work_with_files(store: lastgood.Store, work: Path, dice: random.Random) -> 
     task.restore(made[1].id)
     task.undo()
     task.fork(made[2].id, name="side")
-    with lastgood.open(store.catalog.address, user="ben") as other:
+    with lastgood.open(store._engine.catalog.address, user="ben") as other:
         other.task("work").save({"n": 1}, message="of another owner")
     store.task("gone").save({"n": 1})
     store.delete_task("gone")
@@ -125,7 +125,7 @@ def _save_much(store: lastgood.Store, work: Path, numbers: range) -> None:
 
 
 def _close_tidily(store: lastgood.Store) -> None:
-    store.catalog._database._commits = PAGE  # type: ignore[attr-defined]  # so that the log is tidied away
+    store._engine.catalog._database._commits = PAGE  # type: ignore[attr-defined]  # so that the log is tidied away
 
 
 def open_copy(store: Path) -> lastgood.Store:
@@ -183,7 +183,7 @@ class Questions:
         return [_facts(one), state_digest(one.state)]
 
     def _said(self, owner: str, id: str) -> Any:
-        return [_digest(said) for said in self._store.attestations(id, owner=owner)]
+        return [_digest(said) for said in self._store.get_checkpoint(id, owner=owner).attestations]
 
     def _files(self, owner: str, id: str) -> Any:
         """Names, kinds, permissions and bytes of all its files."""

@@ -12,7 +12,7 @@ from tests.faults.ledger import tree_digest
 from tests.faults.sample_store import DERIVED, Questions, Range, Truth, is_refusal, open_copy, read_truth
 
 import lastgood
-from lastgood.store import check_at
+from lastgood.opening import check_at
 
 MEMORY = 1 << 30
 """More than anything here may need: who asks for more gets a MemoryError, which is no refusal."""

@@ -165,7 +165,7 @@ def _look_at_workspace(sandbox: Sandbox, store: lastgood.Store, account: Account
     if account.workspace is None:
         return
     edited = sandbox.work / EDITED
-    if is_edited := bool(store.catalog.journals(this_process().host)):
+    if is_edited := bool(store._engine.catalog.journals(this_process().host)):
         edited.write_text(EDITED)
         account.told[EDITED] = tree_lines(sandbox.work)
     task = store.task("work", workspace=sandbox.work)

@@ -14,6 +14,7 @@ from tests.faults.model import Model
 from tests.faults.model_values import Branch, Line, Point, Tree
 
 import lastgood
+from lastgood.engine.load import find_line, find_stored
 from lastgood.local.process import is_alive, this_process
 
 MANY = 1000
@@ -80,7 +81,7 @@ class Telling:
         return {
             "tasks": dict(sorted(tasks.items())),
             "steps": [(step.task_id, step.type, is_alive(step.process) is False) for step in store.open_steps()],
-            "log": [event.kind for event in store.catalog.events(None, limit=MANY)],
+            "log": [event.kind for event in store._engine.catalog.events(None, limit=MANY)],
             "disk": dict(read_folder(self._work)),
         }
 
@@ -94,7 +95,7 @@ class Telling:
         order += [info.id for info in infos if info.id not in order]
         number = {branch_id: index for index, branch_id in enumerate(order)}
         task = store.task(id)
-        bound = store.catalog.bound(store.user, id, this_process().host, str(self._work.resolve()))
+        bound = store._engine.catalog.bound(store.user, id, this_process().host, str(self._work.resolve()))
         events = [
             (e.sequence, e.kind, number.get(e.branch_id), self._sequence(e.checkpoint_id))
             for e in reversed(store.history(id, limit=MANY))
@@ -119,12 +120,12 @@ class Telling:
     ) -> Iterator[tuple[int, View]]:
         purged = {sequence for _, kind, _, sequence in events if kind == "purged"}
         made = {sequence for _, kind, _, sequence in events if kind in ("created", "branched")}
-        task = self._store.line(id, self._store.user).task
+        task = find_line(self._store._engine.catalog, self._store.user, id).task
         for sequence in sorted(made - purged - set(range(known + 1))):
-            stored = self._store.catalog.checkpoint_at(task, sequence)
+            stored = self._store._engine.catalog.checkpoint_at(task, sequence)
             assert stored is not None, f"{sequence} of {id} is gone, and was not purged"
             found = self._store.get_checkpoint(stored.id)
-            assert self._store.examine_checkpoint(stored.id) == []
+            assert self._store.check_checkpoint(stored.id, evidence=False).problems == []
             yield sequence, self._tell_point(found, number)
 
     def _tell_point(self, found: lastgood.Checkpoint, number: dict[str, int]) -> View:
@@ -142,7 +143,7 @@ class Telling:
         if checkpoint_id is None:
             return None
         if checkpoint_id not in self._sequences:
-            stored = self._store.stored(checkpoint_id, self._store.user)
+            stored = find_stored(self._store._engine.catalog, self._store.user, checkpoint_id)
             self._sequences[checkpoint_id] = stored.placement.sequence
         return self._sequences[checkpoint_id]
 
@@ -173,10 +174,10 @@ def learn(store: lastgood.Store, model: Model) -> None:
     for begun, step_id in zip(model.steps, steps, strict=True):
         begun.id = step_id
     for line in model.lines.values():
-        task = store.line(line.id, store.user).task
+        task = find_line(store._engine.catalog, store.user, line.id).task
         for point in line.points:
             if not point.id or not point.branch.id:
-                stored = store.catalog.checkpoint_at(task, point.sequence)
+                stored = store._engine.catalog.checkpoint_at(task, point.sequence)
                 assert stored is not None
                 point.id, point.branch.id = stored.id, stored.placement.branch_id
 

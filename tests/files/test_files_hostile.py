@@ -183,11 +183,11 @@ class _Scene:
             found = look(self.root)
             assert found in (old, new), (point, {path for path in {*found, *old} if found.get(path) != old.get(path)})
             assert not [path for path in found if is_temporary(path.rpartition(b"/")[2])]
-            assert store.catalog.journals(this_process().host) == [], point
+            assert store._engine.catalog.journals(this_process().host) == [], point
             if found == new:
                 assert any(_holds(store, entry.id, old) for entry in store.list_checkpoints("t")), point
             for entry in store.list_checkpoints("t"):
-                assert store.examine_checkpoint(entry.id) == [], point
+                assert store.check_checkpoint(entry.id, evidence=False).problems == [], point
             saved = task.save({"after": point})
             assert store.read_file(saved.id, "edited") == found[b"edited"][2], point
             task.restore(self.ids[0])
@@ -216,7 +216,7 @@ def _count_calls(store: lastgood.Store, point: int) -> None:
     for name in APPLY_CALLS:
         strike.wrap(apply_module, name)
     for name in CATALOG_CALLS:
-        strike.wrap(store.catalog, name, after=True)
+        strike.wrap(store._engine.catalog, name, after=True)
 
 
 class _Strike:
@@ -312,7 +312,7 @@ def _fail_at(scene: _Scene, point: int, old: Found, new: Found) -> None:
                 assert not untold, (point, untold)
             status = SURVIVED if strike.left > 0 else 0
             assert not [path for path in look(scene.root) if is_temporary(path.rpartition(b"/")[2])], point
-            assert store.catalog.journals(this_process().host) == [], point
+            assert store._engine.catalog.journals(this_process().host) == [], point
             task.save({})
     except BaseException:
         traceback.print_exc()
@@ -370,7 +370,7 @@ def test_a_disk_that_fills_up_while_capturing_acknowledges_nothing(tmp_path: Pat
         assert task.save({"n": 3}).parent_id == first.id
         assert task.restore(first).failed == ()
         assert look(root) == flatten(files(a="1"))
-        assert store.examine_checkpoint(first.id) == []
+        assert store.check_checkpoint(first.id, evidence=False).problems == []
 
 
 def test_a_disk_that_fills_up_while_the_present_is_saved_leaves_the_files_alone(tmp_path: Path) -> None:
@@ -386,7 +386,7 @@ def test_a_disk_that_fills_up_while_the_present_is_saved_leaves_the_files_alone(
         with pytest.raises(DiskFullError):
             task.restore(first)
         assert look(root) == was
-        assert store.catalog.journals(this_process().host) == []
+        assert store._engine.catalog.journals(this_process().host) == []
         replace(root, files(a="3"))
         assert task.restore(first).failed == ()
         assert look(root) == flatten(files(a="1"))
@@ -465,7 +465,7 @@ def test_nothing_outside_is_captured_while_a_folder_is_swapped_for_a_link(place:
         for number in range(60):
             (root / "n").write_text(str(number))
             task.save({})
-    assert not store.filing.blobs.has([sha256(CANARY).digest()])
+    assert not store._engine.blobs.has([sha256(CANARY).digest()])
 
 
 def test_nothing_outside_is_changed_while_a_folder_is_swapped_for_a_link(place: Bench) -> None:
@@ -518,7 +518,7 @@ def test_paths_that_lead_elsewhere_are_refused_everywhere(place: Bench, path: st
         with pytest.raises(InvalidError):
             task.restore(saved, "files", paths=[path])
     assert look(root) == was
-    assert not store.filing.blobs.has([sha256(CANARY).digest()])
+    assert not store._engine.blobs.has([sha256(CANARY).digest()])
 
 
 def test_copying_files_into_a_folder_never_leaves_it_through_a_link(place: Bench) -> None:
@@ -555,7 +555,7 @@ def test_a_store_inside_the_workspace_is_never_captured_nor_touched(place: Bench
         assert task.restore(second).failed == ()
         for checkpoint in store.list_checkpoints("t"):
             assert _captured(store, checkpoint.id) - {"f"} == {"a", "deep", "deep/a"}
-            assert store.examine_checkpoint(checkpoint.id) == []
+            assert store.check_checkpoint(checkpoint.id, evidence=False).problems == []
         assert task.undo().id
     with lastgood.open(root / where, user="tester") as store:
         assert store.read_file(second.id, "f") == noise(1, 1 << 20)
@@ -624,8 +624,8 @@ def test_damaged_content_is_refused_by_name_and_nothing_on_disk_is_touched(
             act()
         assert {"blob", "checkpoint_id"} & caught.value.details.keys()
         assert look(root) == was
-    assert store.catalog.journals(this_process().host) == []
-    assert store.examine_checkpoint(first.id) != []
+    assert store._engine.catalog.journals(this_process().host) == []
+    assert store.check_checkpoint(first.id, evidence=False).problems != []
     assert task.restore(second, what).failed == ()
     assert look(root)[b"g"] == ("file", 0o644, noise(9, 900 << 10))
     assert task.save({}).skipped == ()
@@ -721,7 +721,7 @@ def test_going_back_in_state_alone_does_not_keep_the_store_from_others_while_it_
 
     thread = threading.Thread(target=go_back)
     monkeypatch.setattr(module, "locked", told)
-    with real(open_roots(root), store.filing.folder() / "locks"):
+    with real(open_roots(root), store._engine.local.path() / "locks"):
         thread.start()
         assert waits.wait(60)
         store.task("third").save({})

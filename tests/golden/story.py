@@ -34,6 +34,7 @@ from tests.support.file_trees import Spec, replace
 import lastgood
 from lastgood.catalog.sqlite.connection import open_connection
 from lastgood.catalog.sqlite.migration import migrations
+from lastgood.engine.engine import acting
 from lastgood.local.process import this_process
 
 OWNER = "golden"
@@ -85,7 +86,7 @@ class Story:
     def die(self) -> NoReturn:
         """In the middle of a save: what it has to commit is there, and is not committed."""
         task = self.store.task("packed", workspace=self.workspace("packed", many(80, 500)))
-        with mock.patch.object(self.store.catalog, "commit", _kill):
+        with mock.patch.object(self.store._engine.catalog, "commit", _kill):
             task.save({"never": "acknowledged"})
         raise AssertionError("nothing was committed")
 
@@ -280,7 +281,7 @@ def tell_of_steering(story: Story) -> None:
     for one in asked:
         story.ledger.expected.requests[one.request.id] = one.request.status
     assert set(story.ledger.expected.requests.values()) == {"met", "open"}
-    store.catalog.acquire_lease(OWNER, task.branch_id, this_process(), "golden:1", 30.0, store.actor())
+    store._engine.catalog.acquire_lease(OWNER, task.branch_id, this_process(), "golden:1", 30.0, acting(store.user))
 
 
 CHAPTERS: list[Callable[[Story], None]] = [

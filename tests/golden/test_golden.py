@@ -234,7 +234,7 @@ def test_steps_that_were_open_are_committed_by_the_code_of_today(golden: Golden)
 
 def test_who_worked_and_what_was_wanted_is_known(golden: Golden) -> None:
     store = golden.open()
-    found = {id_: store.catalog.requests("golden", id=id_) for id_ in golden.expected.requests}
+    found = {id_: store._engine.catalog.requests("golden", id=id_) for id_ in golden.expected.requests}
     assert {id_: request.status for id_, (request,) in found.items()} == golden.expected.requests
     if not found:
         return
@@ -276,7 +276,7 @@ def _require_as_written(store: lastgood.Store, expected: Expectation, *, alone: 
                 store.get_checkpoint(id_, owner=it.owner)
         else:
             _require_checkpoint(store.get_checkpoint(id_, owner=it.owner), it)
-            assert store.examine_checkpoint(id_, owner=it.owner) == []
+            assert store.check_checkpoint(id_, owner=it.owner, evidence=False).problems == []
     for task in expected.tasks:
         names = {branch.id: branch.name for branch in store.branches(task.id, owner=task.owner)}
         assert task.names == {branch: names[branch] for branch in task.names}

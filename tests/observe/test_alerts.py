@@ -13,6 +13,7 @@ import pytest
 import lastgood
 from lastgood import Alert, InvalidError, Store, Thresholds, UnavailableError
 from lastgood.observe.alerts import CODES, Watermark
+from lastgood.upkeep.housekeeping import Housekeeping
 
 
 @pytest.fixture
@@ -32,8 +33,8 @@ def fail_commits(store: Store) -> Callable[[], None]:
     def fail(*_: Any) -> Any:
         raise UnavailableError("the disk reported an error; nothing was saved")
 
-    vars(store.catalog)["commit"] = fail
-    return lambda: vars(store.catalog).pop("commit")
+    vars(store._engine.catalog)["commit"] = fail
+    return lambda: vars(store._engine.catalog).pop("commit")
 
 
 def codes(alerts: list[Alert]) -> list[str]:
@@ -72,7 +73,7 @@ def test_an_alert_is_made_as_before() -> None:
 
 def test_secrets_are_not_in_alerts(opened: Callable[..., Store], alerts: list[Alert]) -> None:
     with opened() as store:
-        store.alert("the password=hunter2hunter2 was refused")
+        store._engine.alert("the password=hunter2hunter2 was refused")
     assert "hunter2" not in alerts[0].message
 
 
@@ -121,9 +122,9 @@ def test_an_interrupt_in_a_hook_is_an_interrupt(opened: Callable[..., Store]) ->
 
     with opened(on_alert=interrupted) as store:
         with pytest.raises(KeyboardInterrupt):
-            store.alert("something")
+            store._engine.alert("something")
         with pytest.raises(KeyboardInterrupt):  # and the next one is told again
-            store.alert("something")
+            store._engine.alert("something")
 
 
 def test_a_hook_that_saves_while_nothing_can_be_saved_is_not_called_for_that(
@@ -188,9 +189,9 @@ def test_what_waits_in_the_spool_is_told_by_number_and_by_bytes(
     """A8: by whoever keeps the spool, and whenever metrics are read."""
     figures = {"spool_checkpoints": 0, "spool_bytes": 0}
     with opened(thresholds=Thresholds(spool_checkpoints=10, spool_bytes=1000)) as store:
-        store.alarms.check_spool(11, 500)
-        store.alarms.check_spool(12, 1001)
-        store.alarms.check_spool(13, 2000)
+        store._engine.alerts.check_spool(11, 500)
+        store._engine.alerts.check_spool(12, 1001)
+        store._engine.alerts.check_spool(13, 2000)
         assert codes(alerts) == ["spool_depth", "spool_bytes"]
         for name in figures:
             store.meter.register_gauge(name, "", lambda name=name: figures[name])  # type: ignore[misc]
@@ -229,8 +230,8 @@ def test_a_share_of_the_quota_is_told_when_somebody_looks(opened: Callable[..., 
         store.task("t").save({})
         store.metrics()
         assert alerts == []
-        store.alarms.check_size(600 << 20)
-        store.alarms.check_size(700 << 20)
+        store._engine.alerts.check_size(600 << 20)
+        store._engine.alerts.check_size(700 << 20)
     assert codes(alerts) == ["quota"]
     assert alerts[0].message == "the store takes 629,145,600 bytes of the 1,073,741,824 allowed"
 
@@ -239,8 +240,8 @@ def test_metrics_and_housekeeping_look_at_the_quota(opened: Callable[..., Store]
     for looks_by_itself in (False, True):
         with opened(max_bytes=1 << 30, thresholds=Thresholds(quota_share=0.000_001)) as store:
             store.task("t").append({})
-            assert store.housekeeping is not None
-            look: Callable[[], object] = store.housekeeping.work if looks_by_itself else store.metrics
+            assert isinstance(store._engine.housekeeper, Housekeeping)
+            look: Callable[[], object] = store._engine.housekeeper.work if looks_by_itself else store.metrics
             look()
     assert codes(alerts) == ["quota", "quota"]
 

@@ -35,8 +35,8 @@ def fail_commits(store: Store) -> Callable[[], None]:
     def fail(*_: Any) -> Any:
         raise UnavailableError("the disk reported an error; nothing was saved")
 
-    vars(store.catalog)["commit"] = fail
-    return lambda: vars(store.catalog).pop("commit")
+    vars(store._engine.catalog)["commit"] = fail
+    return lambda: vars(store._engine.catalog).pop("commit")
 
 
 # --- what is counted ---------------------------------------------------------------------------------------------
@@ -201,10 +201,10 @@ def test_evidence_that_nobody_checked_is_not_counted(tmp_path: Path) -> None:
 
 def test_a_damaged_checkpoint_counts_against_the_rate(store: Store) -> None:
     saved = store.task("t").save({}, evidence=_holding())
-    blobs = store.catalog.checkpoint
-    vars(store.catalog)["checkpoint"] = lambda *about: _spoilt(blobs(*about))
+    blobs = store._engine.catalog.checkpoint
+    vars(store._engine.catalog)["checkpoint"] = lambda *about: _spoilt(blobs(*about))
     assert not store.verify_checkpoint(saved.id)
-    del vars(store.catalog)["checkpoint"]
+    del vars(store._engine.catalog)["checkpoint"]
     found = store.metrics()
     assert found.value("verifications", result="damaged") == 1
     assert found.verification_success_rate == 0.5
@@ -223,7 +223,7 @@ def test_the_cache_is_told(tmp_path: Path) -> None:
     with lastgood.open(tmp_path / "s", cache_checkpoints=2) as store:
         for name in [*made, made[2]]:
             _ = store.get_checkpoint(name).state
-        found, figures = store.metrics(), store.cache_figures()
+        found, figures = store.metrics(), store._engine.cache.figures()
         names = ("entries", "bytes", "hits", "misses", "evictions")
         assert [found.value(f"cache_{name}") for name in names] == [getattr(figures, name) for name in names]
         assert (figures.entries, figures.hits, figures.misses, figures.evictions) == (2, 1, 3, 1)
@@ -255,7 +255,7 @@ def test_a_store_that_is_away_still_tells_what_it_counted(tmp_path: Path) -> Non
 
     with lastgood.open(tmp_path / "s") as store:
         store.task("t").save({})
-        vars(store.catalog)["size"] = away
+        vars(store._engine.catalog)["disk_use"] = away
         assert "store_bytes" not in {family.name for family in store.metrics().families}
         assert store.metrics().value("saves") == 1
     assert store.metrics().value("saves") == 1  # closed

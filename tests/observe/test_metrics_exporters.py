@@ -39,7 +39,7 @@ def work(store: Store) -> None:
     store.task("u").save({})
     store.delete_task("u")
     _ = store.get_checkpoint(first.id).state
-    store.alert("something", code="quota")
+    store._engine.alert("something", code="quota")
     store.meter.count("lease_takeovers")
     store.meter.count("requests_met", {"kind": "pause"})
     store.meter.count("restores", {"what": "both"})
@@ -274,7 +274,7 @@ def test_a_span_says_that_it_failed_and_of_what_kind_the_error_was(
     def fail(*_: Any) -> Any:
         raise UnavailableError("away")
 
-    vars(store.catalog)["commit"] = fail
+    vars(store._engine.catalog)["commit"] = fail
     store._engine.spool = None
     assert store.task("t").save({}, on_failure="continue").status == "lost"
     refused, lost = tracing[0].get_finished_spans()

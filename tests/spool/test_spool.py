@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.support.disks import small_disk
-from tests.support.outages import ask_nobody, full, gone, locked, numbers, open_store
+from tests.support.outages import ask_nobody, full, gone, locked, numbers, open_store, spool_of
 
 import lastgood
 from lastgood import (
@@ -76,14 +76,14 @@ def test_a_database_that_another_program_holds_is_waited_for_once(
         task = store.task("t")
         task.save({"n": 0})
         tried: list[int] = []
-        commit = store.catalog.commit
+        commit = store._engine.catalog.commit
 
         def commit_and_count(*about: Any) -> Any:
             tried.append(1)
             return commit(*about)
 
         with locked(tmp_path / "store" / "catalog.sqlite"), monkeypatch.context() as patch:
-            patch.setattr(store.catalog, "commit", commit_and_count)
+            patch.setattr(store._engine.catalog, "commit", commit_and_count)
             assert [task.save({"n": number}).status for number in (1, 2, 3)] == ["spooled"] * 3
             assert tried == [1, 1]
             assert task.refresh() is not None
@@ -114,8 +114,7 @@ def test_on_a_full_disk_the_spool_has_room_that_was_reserved(tmp_path: Path) -> 
 def test_a_full_disk_without_a_reserve_is_said_so(tmp_path: Path) -> None:
     """Honest when there is no room: the save raises, and nothing is half there."""
     with small_disk(tmp_path / "disk", "2m") as disk, open_store(disk / "store", spool=disk / "spool") as store:
-        assert store.spool is not None
-        store.spool._has_room = True  # as if the disk had filled up before anybody looked
+        spool_of(store)._has_room = True  # as if the disk had filled up before anybody looked
         task = store.task("t")
         task.save({"n": 0})
         with full(disk):
@@ -152,7 +151,7 @@ def test_a_strict_store_has_no_spool(tmp_path: Path) -> None:
         task.save({"n": 0})
         with gone(tmp_path / "store"), pytest.raises(UnavailableError):
             task.save({"n": 1})
-        assert (store.spool, store.spool_figures().depth, store.replay().stored) == (None, 0, 0)
+        assert (store._spool(), store.spool_figures().depth, store.replay().stored) == (None, 0, 0)
 
 
 def test_a_closed_store_spools_nothing(store: lastgood.Store) -> None:
@@ -223,8 +222,7 @@ def test_the_spool_is_private_and_never_inside_the_store(tmp_path: Path) -> None
         assert not (tmp_path / "spool").exists()  # nothing is made that nobody needs
         with gone(tmp_path / "store"):
             task.save({})
-        assert store.spool is not None
-        folder = store.spool.folder
+        folder = spool_of(store).folder
         assert folder is not None
         assert folder.parent == tmp_path / "spool"
         assert folder.stat().st_mode & 0o777 == 0o700
@@ -354,8 +352,7 @@ def test_a_save_brings_what_is_spooled_first(store: lastgood.Store, tmp_path: Pa
         task.save({"n": 1})
     with open_store(tmp_path / "store", spool=tmp_path / "elsewhere") as blind:
         assert numbers(blind) == [0]
-    assert store.spool is not None
-    store.spool.breaker.shut()
+    spool_of(store).breaker.shut()
     assert task.save({"n": 2}).status == "stored"
     assert numbers(store) == [0, 1, 2]
 
@@ -495,9 +492,8 @@ def test_what_came_into_the_store_and_was_purged_there_before_the_spool_knew_is_
     task.save({"n": 0})
     with gone(tmp_path / "store"):
         spooled = [task.save({"n": number}) for number in (1, 2)]
-    assert store.spool is not None
     with monkeypatch.context() as patch:
-        patch.setattr(store.spool.file, "remove", lambda numbers: None)
+        patch.setattr(spool_of(store).file, "remove", lambda numbers: None)
         store.replay()
     with lastgood.open(tmp_path / "store", user="tester", on_failure="raise") as other:
         other.task("t").save({"n": 3})
@@ -517,15 +513,14 @@ def test_a_damaged_entry_is_set_aside_and_the_others_come_through(
     task, other = store.task("t"), store.task("u")
     task.save({"n": 0})
     other.save({"n": 0})
-    assert store.spool is not None
     with gone(tmp_path / "store"):
         damaged, fine = task.save({"n": 1}), other.save({"n": 1})
-        waiting = store.spool.file.waiting("tester", damaged.id)
+        waiting = spool_of(store).file.waiting("tester", damaged.id)
         assert waiting is not None
         sql = (
             "UPDATE bodies SET body = CAST(substr(body, 1, 99) || x'ff' || substr(body, 101) AS BLOB) WHERE number = ?"
         )
-        store.spool.file.write(lambda connection: connection.execute(sql, (waiting.number,)))
+        spool_of(store).file.write(lambda connection: connection.execute(sql, (waiting.number,)))
     done = store.replay()
     assert (done.stored, done.aside[0].checkpoint_id) == (1, damaged.id)
     assert store.get_checkpoint(fine.id).status == "stored"
@@ -586,10 +581,9 @@ def test_a_spool_that_was_left_and_is_damaged_keeps_nobody_from_coming_into_the_
 ) -> None:
     task = store.task("t")
     task.save({"n": 0})
-    assert store.spool is not None
     with gone(tmp_path / "store"):
         task.save({"n": 1})
-        left = store.spool.file.leave_behind("other-store")
+        left = spool_of(store).file.leave_behind("other-store")
         store.task("u").save({"n": 2})
     fact = SpoolFile.fact
 
@@ -799,8 +793,7 @@ def test_restores_forks_and_deletions_are_not_spooled(store: lastgood.Store, tmp
         ):
             with pytest.raises(UnavailableError):
                 refused()
-    assert store.spool is not None
-    store.spool.breaker.shut()
+    spool_of(store).breaker.shut()
     assert task.restore(spooled).state == {"n": 1}  # what was spooled comes into the store first
     store.tag(spooled.id, "green")
     with pytest.raises(NotFoundError):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from tests.support.outages import gone, numbers, open_store
+from tests.support.outages import gone, numbers, open_store, spool_of
 
 import lastgood
 from lastgood import Alert, CheckpointError, UnavailableError
@@ -83,8 +83,7 @@ def test_in_the_background_what_is_spooled_comes_into_the_store(tmp_path: Path) 
     back, done = threading.Event(), threading.Event()
     alerts: list[Alert] = []
     with lastgood.open(tmp_path / "store", user="tester", on_alert=alerts.append) as store:
-        assert store.spool is not None
-        breaker = store.spool.breaker
+        breaker = spool_of(store).breaker
         breaker.wait = lambda seconds: not back.wait(60)
         shut = breaker.shut
 
@@ -108,7 +107,6 @@ def test_in_the_background_what_is_spooled_comes_into_the_store(tmp_path: Path) 
 def test_a_child_goes_on_spooling_and_asks_for_itself(tmp_path: Path) -> None:
     """Fork-safe: it has a connection of its own, and no thread until it needs one."""
     with open_store(tmp_path / "store") as store:
-        assert store.spool is not None
         task = store.task("t")
         task.save({"n": 0})
         with gone(tmp_path / "store"):
@@ -118,7 +116,7 @@ def test_a_child_goes_on_spooling_and_asks_for_itself(tmp_path: Path) -> None:
             if child == 0:
                 code = 1
                 try:
-                    store.spool.breaker.start = lambda: begun.append(1)
+                    spool_of(store).breaker.start = lambda: begun.append(1)
                     good = task.save({"n": 2}).status == "spooled" and begun and task.state == {"n": 2}
                     code = 0 if good else 2
                 finally:
@@ -134,7 +132,6 @@ def test_a_child_goes_on_spooling_and_asks_for_itself(tmp_path: Path) -> None:
 def test_what_is_spooled_is_durable_before_a_save_returns(tmp_path: Path) -> None:
     """WAL, synchronous FULL, page checksums; forgetting what is in the store waits for no disk."""
     with open_store(tmp_path / "store") as store:
-        assert store.spool is not None
         task = store.task("t")
         task.save({"n": 0})
         levels: list[int] = []
@@ -145,7 +142,7 @@ def test_what_is_spooled_is_durable_before_a_save_returns(tmp_path: Path) -> Non
 
         with gone(tmp_path / "store"):
             task.save({"n": 1})
-            connection = store.spool.file._connect(create=False)
+            connection = spool_of(store).file._connect(create=False)
             assert (connection.pragma("journal_mode"), connection.reserve_bytes()) == ("wal", 8)
             connection.set_wal_hook(note)
             task.save({"n": 2})
@@ -161,9 +158,8 @@ def test_a_damaged_spool_is_put_out_of_the_way_and_nobody_is_kept_from_saving(tm
         task.save({"n": 0})
         with gone(tmp_path / "store"):
             task.save({"n": 1})
-        assert store.spool is not None
-        assert store.spool.folder is not None
-        folder = store.spool.folder
+        folder = spool_of(store).folder
+        assert folder is not None
     (folder / "spool.sqlite-wal").unlink()
     (folder / "spool.sqlite").write_bytes(b"no database" * 1000)
     with open_store(tmp_path / "store", spool=tmp_path / "spool", on_alert=alerts.append) as store:

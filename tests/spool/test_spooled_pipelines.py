@@ -35,7 +35,7 @@ def test_stages_that_end_while_the_store_is_away_are_spooled_and_not_run_again(t
     with lastgood.open(place, user="tester", spool=tmp_path / "spool") as store:
         lease = store.task("work").control.lease
         assert lease is not None
-        store.catalog.release_lease(lease.token)  # it could not be released while the store was away
+        store._engine.catalog.release_lease(lease.token)  # it could not be released while the store was away
         assert pipeline.run(store.task("work")).state == {"done": ["a", "b", "c", "d"]}
         assert ran == ["a", "b", "c", "c", "d"]
         assert len(store.branches("work")) == 1

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.outages import spool_of
 from tests.support.programs import Meanwhile
 
 import lastgood
@@ -23,8 +24,7 @@ def away(store: Path) -> Iterator[None]:
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[lastgood.Store]:
     with lastgood.open(tmp_path / "store", spool=tmp_path / "spool") as opened:
-        assert opened.spool is not None
-        opened.spool.breaker.start = lambda: None  # nobody asks in the background
+        spool_of(opened).breaker.start = lambda: None  # nobody asks in the background
         yield opened
 
 
@@ -90,7 +90,7 @@ def test_what_a_session_spooled_is_a_branch_of_its_own_when_another_has_taken_ov
 def _take_over(store: lastgood.Store) -> None:
     task = store.task("work")
     assert task.branch_id is not None
-    lease = store.catalog.lease(task.owner, task.branch_id)
+    lease = store._engine.catalog.lease(task.owner, task.branch_id)
     assert lease is not None
     hold = HeldLease(store._engine, store.user, task.owner, "another", 30)
     task._handle.cursor.lease = hold.acquire(task.branch_id, over=lease.token).token

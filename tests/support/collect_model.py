@@ -165,7 +165,7 @@ class World:
 
     def held(self) -> list[StoredCheckpoint]:
         """Every checkpoint that is not purged, whoever's it is."""
-        catalog = self.stores[OWNERS[0]].catalog
+        catalog = self.stores[OWNERS[0]]._engine.catalog
         page = [held.stored for held in catalog.held()]
         assert len(page) < MAX_PAGE
         return page
@@ -190,7 +190,7 @@ class World:
         """Nothing is left that nobody needs."""
         usage = self.stores[OWNERS[0]].usage()
         assert (usage.unreferenced_bytes, usage.stray_bytes, usage.unreadable) == (0, 0, 0)
-        assert self.stores[OWNERS[0]].catalog.announced() == []
+        assert self.stores[OWNERS[0]]._engine.catalog.announced() == []
 
     def read(self, owner: str, checkpoint_id: str) -> Holding:
         return read_holding(self.stores[owner], owner, checkpoint_id)

@@ -28,8 +28,8 @@ class Executor:
         self.dice = random.Random(seed)
         self.skew = skew
         self.store = lastgood.open(folder / "store", user="tester", on_failure="raise")
-        assert isinstance(self.store.catalog, SQLiteCatalog)
-        self.store.catalog._clock = lambda: now() + int(self.skew * 1_000_000)
+        assert isinstance(self.store._engine.catalog, SQLiteCatalog)
+        self.store._engine.catalog._clock = lambda: now() + int(self.skew * 1_000_000)
         self.ledger = (folder / f"{name}.ledger").open("a", buffering=1)
 
     def tell(self, **line: Any) -> None:

@@ -44,7 +44,7 @@ def fill(folder: Path) -> None:
         store.task("gone").save({"n": 1})
         store.delete_task("gone")
         store.task("work", workspace=work).step("in flight").begin()
-        store.catalog._database._commits = 1000  # type: ignore[attr-defined]  # so that closing tidies the log away
+        store._engine.catalog._database._commits = 1000  # type: ignore[attr-defined]  # so that closing tidies the log away
 
 
 def _work_with_files(store: lastgood.Store, work: Path, dice: random.Random) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import lastgood
+from lastgood.spool.spool import Spool
 
 HOLD = """
 import sys
@@ -33,9 +34,14 @@ def open_store(path: Path, **options: Any) -> lastgood.Store:
     return store
 
 
+def spool_of(store: lastgood.Store) -> Spool:
+    spool = store._spool()
+    assert spool is not None
+    return spool
+
+
 def ask_nobody(store: lastgood.Store) -> None:
-    assert store.spool is not None
-    store.spool.breaker.start = lambda: None
+    spool_of(store).breaker.start = lambda: None
 
 
 @contextmanager

@@ -68,8 +68,8 @@ def die() -> None:
 def another_host(folder: Path, hours: float = 1) -> Iterator[lastgood.Store]:
     """The store as someone sees it whose clock goes wrong by so many hours: leases of others have run out there."""
     with lastgood.open(folder, user="tester", on_failure="raise") as store:
-        assert isinstance(store.catalog, SQLiteCatalog)
-        store.catalog._clock = lambda: now() + int(hours * 3600 * 1_000_000)
+        assert isinstance(store._engine.catalog, SQLiteCatalog)
+        store._engine.catalog._clock = lambda: now() + int(hours * 3600 * 1_000_000)
         yield store
 
 

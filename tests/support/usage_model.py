@@ -28,7 +28,9 @@ def walk_store(store: Store) -> list[Walked]:
     """Every checkpoint that is not purged, by task and sequence."""
     tasks = sorted(store.tasks(limit=1000), key=lambda task: task.number)
     stored = [
-        store.catalog.checkpoint_at(task, sequence + 1) for task in tasks for sequence in range(task.last_sequence)
+        store._engine.catalog.checkpoint_at(task, sequence + 1)
+        for task in tasks
+        for sequence in range(task.last_sequence)
     ]
     return [_walk(store, one) for one in stored if one is not None and one.data is not None]
 
@@ -36,7 +38,7 @@ def walk_store(store: Store) -> list[Walked]:
 def _walk(store: Store, stored: StoredCheckpoint) -> Walked:
     assert stored.data is not None
     record = decode_record(stored.data, stored.checksum, "it")
-    root = store.catalog.root(stored)
+    root = store._engine.catalog.root(stored)
     needs: dict[Key, int] = {("record", stored.id): len(stored.data)}
     if root is not None:
         needs["root", stored.id] = len(root.data)
@@ -56,7 +58,7 @@ def _walk(store: Store, stored: StoredCheckpoint) -> Walked:
         for key in asked:
             needs |= _row(store, task, key)
     for file_root in record.files or ():
-        for key in _keys_of_files(store, file_root.tree, walk_files(store.filing.blobs, file_root)):
+        for key in _keys_of_files(store, file_root.tree, walk_files(store._engine.blobs, file_root)):
             needs |= _row(store, FILES, key)
     return Walked(stored, record, needs)
 
@@ -70,11 +72,11 @@ def _keys_of_files(store: Store, tree: bytes, entries: Iterable[tuple[bytes, obj
             yield entry.digest
         elif isinstance(entry, File) and entry.chunks is not None:
             yield entry.chunks
-            yield from (chunk.digest for chunk in decode_chunks(store.filing.blobs.read(entry.chunks), entry))
+            yield from (chunk.digest for chunk in decode_chunks(store._engine.blobs.read(entry.chunks), entry))
 
 
 def _bytes_of_part(store: Store, task: int, key: bytes) -> bytes:
-    blob = store.catalog.blobs(task, [key])[key]
+    blob = store._engine.catalog.blobs(task, [key])[key]
     if blob.whole is None:
         return decompress(blob.encoding, blob.data, blob.size)
     whole = decompress(blob.encoding, blob.data, blob.whole.size)
@@ -83,7 +85,7 @@ def _bytes_of_part(store: Store, task: int, key: bytes) -> bytes:
 
 def _row(store: Store, partition: int, key: bytes) -> dict[Key, int]:
     """The row that has the bytes: of a part, that of its whole."""
-    blob = store.catalog.blobs(partition, [key])[key]
+    blob = store._engine.catalog.blobs(partition, [key])[key]
     if blob.whole is not None:
         return {(partition, blob.whole.digest): len(blob.data)}
     return {(partition, key): blob.place.length if blob.place else len(blob.data)}

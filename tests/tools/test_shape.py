@@ -54,7 +54,7 @@ def _repeat_class(tree: Path) -> None:
 
 
 def _use_file(tree: Path) -> None:
-    (tree / "lastgood" / "work" / "planted.py").write_text("def place(store):\n    return store.catalog.file\n")
+    (tree / "lastgood" / "work" / "planted.py").write_text("def place(store):\n    return store._engine.catalog.file\n")
 
 
 def _make_catalog(tree: Path) -> None:

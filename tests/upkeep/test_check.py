@@ -16,7 +16,7 @@ from lastgood import CheckReport
 from lastgood.codec.pack import PackWriter, pack_name, read_index
 from lastgood.model.digest import digest as digest_of
 from lastgood.model.digest import to_text
-from lastgood.store import check_at
+from lastgood.opening import check_at
 
 
 @pytest.fixture(scope="module")
@@ -292,7 +292,7 @@ def _checkpoints_that_refuse(store: Path) -> set[str]:
     """Those that `examine_checkpoint`, which knows nothing of `check`, finds something wrong with."""
     with lastgood.open(store, user="ada") as opened:
         ids = [one.id for task in opened.tasks(owner="ada") for one in opened.list_checkpoints(task.id)]
-        return {id_ for id_ in ids if opened.examine_checkpoint(id_)}
+        return {id_ for id_ in ids if opened.check_checkpoint(id_, evidence=False).problems}
 
 
 def test_a_part_whose_bytes_changed_is_found_by_reading_data(store: Path) -> None:
@@ -529,7 +529,7 @@ def test_a_damaged_page_of_checkpoints_hides_only_those_on_it(sound: Path, tmp_p
         task = opened.task("t")
         for number in range(200):
             task.save({"n": number, "text": os.urandom(200).hex()})
-        opened.catalog._database._commits = 1000  # type: ignore[attr-defined]
+        opened._engine.catalog._database._commits = 1000  # type: ignore[attr-defined]
     file = tmp_path / "store" / CATALOG
     middle = ask(tmp_path / "store", "SELECT pageno FROM dbstat WHERE name = 'checkpoints' AND pagetype = 'leaf' "
                                      "ORDER BY path LIMIT 1 OFFSET 10")  # fmt: skip

@@ -65,14 +65,14 @@ def test_what_an_interrupted_restore_goes_back_to_is_not_purged(store: lastgood.
         before=second.id,
         paths=(str(tmp_path / "work"),),
     )
-    store.catalog.begin_journal(journal)
+    store._engine.catalog.begin_journal(journal)
     for checkpoint in (first, second):
         store.delete_checkpoint(checkpoint.id)
     for dry_run in (True, False):
         assert store.collect(grace=0, dry_run=dry_run) == lastgood.Collected(dry_run=dry_run)
     assert is_whole(store, first, contents)
     assert is_whole(store, second, others)
-    store.catalog.end_journal("j")
+    store._engine.catalog.end_journal("j")
     assert store.collect(grace=0).purged == 2
 
 
@@ -91,14 +91,14 @@ def fill(folder: Path, seed: object, count: int = 90, size: int = 4000) -> dict[
 
 def before_commit(store: lastgood.Store, monkeypatch: pytest.MonkeyPatch, *actions: Callable[[], object]) -> None:
     """Each action happens once, before one of the next commits: after all that it relies on was looked up."""
-    commit, waiting = store.catalog.commit, list(actions)
+    commit, waiting = store._engine.catalog.commit, list(actions)
 
     def act_and_commit(*about: Any) -> Any:
         if waiting:
             waiting.pop(0)()
         return commit(*about)
 
-    monkeypatch.setattr(store.catalog, "commit", act_and_commit)
+    monkeypatch.setattr(store._engine.catalog, "commit", act_and_commit)
 
 
 def is_whole(store: lastgood.Store, checkpoint: lastgood.Checkpoint, contents: dict[str, bytes]) -> bool:
@@ -162,7 +162,7 @@ def test_what_is_removed_again_and_again_cannot_keep_a_save_from_succeeding(
             other.task(name, workspace=tmp_path / "work").save({})
 
         names = iter(["first", "second", "third", "fourth"])
-        commit, removing = store.catalog.commit, list[threading.Thread]()
+        commit, removing = store._engine.catalog.commit, list[threading.Thread]()
 
         def remove_and_commit(*about: Any) -> Any:
             removing.append(threading.Thread(target=forget_all, args=(other, next(names))))
@@ -176,7 +176,7 @@ def test_what_is_removed_again_and_again_cannot_keep_a_save_from_succeeding(
 
         bring("first")
         task = store.task("new", workspace=tmp_path / "work")
-        monkeypatch.setattr(store.catalog, "commit", remove_and_commit)
+        monkeypatch.setattr(store._engine.catalog, "commit", remove_and_commit)
         saved = task.save({}, on_failure=policy)
         assert len(removing) == 3
         removing[-1].join()
@@ -358,11 +358,15 @@ def test_where_something_is_damaged_that_leads_to_others_nothing_goes(tmp_path: 
         store.delete_checkpoint(made[1].id)
     tamper(tmp_path / "store", DAMAGES[what], made[2].id)
     with lastgood.open(tmp_path / "store", collect="never") as store:
-        before = list(store.catalog.indexed()), store.catalog.sliced(), store.catalog.packs()
+        before = list(store._engine.catalog.indexed()), store._engine.catalog.sliced(), store._engine.catalog.packs()
         for dry_run in (True, False):
             with pytest.raises(IntegrityError, match="nothing was collected"):
                 store.collect(grace=0, dry_run=dry_run)
-        assert (list(store.catalog.indexed()), store.catalog.sliced(), store.catalog.packs()) == before
+        assert (
+            list(store._engine.catalog.indexed()),
+            store._engine.catalog.sliced(),
+            store._engine.catalog.packs(),
+        ) == before
         store.undelete_checkpoint(made[1].id)
 
 
@@ -378,8 +382,8 @@ def test_a_damaged_pack_is_told_of_and_left_as_it_is(tmp_path: Path) -> None:
             (tmp_path / "work" / name).write_bytes(content)
         third = task.save({})
         store.purge_checkpoint(first.id)
-        (pack,) = {blob.pack for blob in store.catalog.indexed() if blob.digest == digest(kept["7"])}
-        (place,) = [blob for blob in store.catalog.indexed() if blob.digest == digest(kept["7"])]
+        (pack,) = {blob.pack for blob in store._engine.catalog.indexed() if blob.digest == digest(kept["7"])}
+        (place,) = [blob for blob in store._engine.catalog.indexed() if blob.digest == digest(kept["7"])]
         assert pack is not None
         file = tmp_path / "store" / "objects" / pack
         flip(file, (place.position or 0) + 5)
@@ -389,7 +393,9 @@ def test_a_damaged_pack_is_told_of_and_left_as_it_is(tmp_path: Path) -> None:
         assert file.read_bytes() == before
         del kept["7"]
         assert is_whole(store, third, kept)
-        assert {blob.pack for blob in store.catalog.indexed() if blob.digest in map(digest, kept.values())} == {pack}
+        assert {blob.pack for blob in store._engine.catalog.indexed() if blob.digest in map(digest, kept.values())} == {
+            pack
+        }
         assert list((tmp_path / "store" / "objects" / ".drafts").iterdir()) == []
 
 
@@ -404,12 +410,12 @@ def test_only_one_collects_at_a_time(tmp_path: Path, where: str) -> None:
         seen = []
 
         def collect_beside(phase: str, done: int, of: int) -> None:
-            seen.append(collect.collect(store.filing, store.user, grace=0, wait=False).was_busy)
+            seen.append(collect.collect(store._engine, store.user, grace=0, wait=False).was_busy)
 
         store.collect(grace=0, progress=collect_beside)
         assert seen
         assert all(seen)
-        assert not collect.collect(store.filing, store.user, grace=0, wait=False).was_busy
+        assert not collect.collect(store._engine, store.user, grace=0, wait=False).was_busy
 
 
 def test_a_run_that_failed_leaves_the_way_free(store: lastgood.Store) -> None:
@@ -420,7 +426,7 @@ def test_a_run_that_failed_leaves_the_way_free(store: lastgood.Store) -> None:
 
     with pytest.raises(RuntimeError):
         store.collect(progress=fail)
-    assert not collect.collect(store.filing, store.user, wait=False).was_busy
+    assert not collect.collect(store._engine, store.user, wait=False).was_busy
 
 
 # --- strays ----------------------------------------------------------------------------------------------------------
@@ -429,7 +435,7 @@ KILLED = """
 import os, sys
 import lastgood
 store = lastgood.open(sys.argv[1], collect="never")
-store.catalog.commit = lambda *about: (print("ready", flush=True), sys.stdin.read(), os._exit(9))
+store._engine.catalog.commit = lambda *about: (print("ready", flush=True), sys.stdin.read(), os._exit(9))
 store.task("t", workspace=sys.argv[2]).save({})
 """
 
@@ -449,13 +455,13 @@ def test_the_pack_of_a_killed_save_is_swept_and_that_of_a_living_one_is_not(
         (pack,) = packs_of(tmp_path / "store")
         assert store.collect(grace=0).strays == 0
         assert packs_of(tmp_path / "store") == [pack]
-        assert [flight.process.pid for flight in store.catalog.announced()] == [child.pid]
+        assert [flight.process.pid for flight in store._engine.catalog.announced()] == [child.pid]
         child.kill()
     size = store.size()
     found = store.collect(grace=0)
     assert (found.strays, found.freed) == (1, size - store.size())
     assert packs_of(tmp_path / "store") == []
-    assert store.catalog.announced() == []
+    assert store._engine.catalog.announced() == []
 
 
 def test_a_pack_is_nobodys_garbage_from_the_moment_that_it_is_there(
@@ -463,7 +469,7 @@ def test_a_pack_is_nobodys_garbage_from_the_moment_that_it_is_there(
 ) -> None:
     """Someone sweeps just when it was stored, before whoever stored it could do anything else."""
     contents = fill(tmp_path / "work", "a")
-    task, objects = store.task("t", workspace=tmp_path / "work"), store.filing.objects
+    task, objects = store.task("t", workspace=tmp_path / "work"), store._engine.objects
     assert objects is not None
     adopt, strays = objects.adopt, []
 
@@ -482,18 +488,18 @@ def test_a_pack_that_comes_while_strays_are_looked_for_is_none(
     store: lastgood.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reading: str
 ) -> None:
     """It is announced and stored after it was read what is announced, or known."""
-    read, came = getattr(store.catalog, reading), list[str]()
+    read, came = getattr(store._engine.catalog, reading), list[str]()
 
     def read_and_store() -> Any:
         told = read()
         if not came:
-            batch = store.filing.blobs.gather()
+            batch = store._engine.blobs.gather()
             for number in range(100):
                 batch.put(b"%d" % number)
             came.extend(pack.name for pack in batch.finish().packs)
         return told
 
-    monkeypatch.setattr(store.catalog, reading, read_and_store)
+    monkeypatch.setattr(store._engine.catalog, reading, read_and_store)
     assert store.collect(grace=0).strays == 0
     assert packs_of(tmp_path / "store") == [Path(name).name for name in came]
 
@@ -503,10 +509,10 @@ def test_packs_of_another_host_are_left_alone_for_a_day(
 ) -> None:
     contents = fill(tmp_path / "work", "a")
     store.task("t", workspace=tmp_path / "work").save({})
-    stray = store.filing.objects
+    stray = store._engine.objects
     assert stray is not None
     stray.put("packs/aa/stray", [b"content"])
-    store.catalog.announce(["packs/aa/stray"], msgspec.structs.replace(this_process(), host="another"))
+    store._engine.catalog.announce(["packs/aa/stray"], msgspec.structs.replace(this_process(), host="another"))
     clock[0] = 86_000
     assert store.collect(grace=0).strays == 0
     clock[0] = 87_000
@@ -520,7 +526,7 @@ def test_packs_of_another_host_are_left_alone_for_a_day(
 def test_what_nobody_announced_is_a_stray_and_what_is_no_pack_is_left_alone(
     store: lastgood.Store, tmp_path: Path
 ) -> None:
-    objects = store.filing.objects
+    objects = store._engine.objects
     assert objects is not None
     for name in ("packs/aa/stray", "packs/stray", "notes/kept"):
         objects.put(name, [name.encode()])
@@ -529,7 +535,7 @@ def test_what_nobody_announced_is_a_stray_and_what_is_no_pack_is_left_alone(
 
 
 def test_drafts_go_once_they_are_a_day_old(store: lastgood.Store) -> None:
-    objects = store.filing.objects
+    objects = store._engine.objects
     assert objects is not None
     old, young = objects.draft(), objects.draft()
     for draft in (old, young):
@@ -555,7 +561,7 @@ def test_looking_at_a_large_drift_leaves_nothing_behind(store: lastgood.Store, t
     assert packs_of(tmp_path / "store") == committed
     assert len(task.plan(first).restored) == 90
     assert packs_of(tmp_path / "store") == committed
-    assert store.catalog.announced() == []
+    assert store._engine.catalog.announced() == []
     assert store.collect(grace=0) == lastgood.Collected()
 
 
@@ -564,10 +570,10 @@ def test_a_save_that_fails_leaves_a_pack_that_is_swept(
 ) -> None:
     fill(tmp_path / "work", "a")
     task = store.task("t", workspace=tmp_path / "work")
-    monkeypatch.setattr(store.catalog, "commit", _fail)
+    monkeypatch.setattr(store._engine.catalog, "commit", _fail)
     with pytest.raises(lastgood.UnavailableError):
         task.save({}, on_failure="raise")
-    assert store.catalog.announced() == []
+    assert store._engine.catalog.announced() == []
     assert len(packs_of(tmp_path / "store")) == store.collect(grace=0).strays == 1
     assert packs_of(tmp_path / "store") == []
 
@@ -601,16 +607,16 @@ def test_what_became_a_part_of_something_larger_keeps_it(store: lastgood.Store) 
     task = store.task("t")
     lines = [f"line {number} " * 30 for number in range(200)]
     short, long, _ = (task.save({"log": each}) for each in (lines[:30], lines, []))
-    assert store.catalog.sliced() != []
+    assert store._engine.catalog.sliced() != []
     store.purge_checkpoint(long.id)
     for _ in range(2):
         store.collect(grace=0)
         require_clean(store)
-        with lastgood.open(Path(store.catalog.address or "").parent, user="ada") as fresh:
+        with lastgood.open(Path(store._engine.catalog.address or "").parent, user="ada") as fresh:
             assert fresh.get_checkpoint(short.id).state == {"log": lines[:30]}
     store.purge_checkpoint(short.id)
     store.collect(grace=0)
-    assert (store.catalog.sliced(), store.catalog.indexed()) == ([], [])
+    assert (store._engine.catalog.sliced(), store._engine.catalog.indexed()) == ([], [])
 
 
 def test_a_blob_goes_whose_parts_have_their_own_bytes_again(store: lastgood.Store) -> None:
@@ -619,13 +625,13 @@ def test_a_blob_goes_whose_parts_have_their_own_bytes_again(store: lastgood.Stor
     lines = [f"line {number} " * 30 for number in range(200)]
     short = task.save({"log": lines[:30]})
     long = task.save({"log": lines})
-    assert store.catalog.sliced() != []
+    assert store._engine.catalog.sliced() != []
     again = store.task("t").save({"log": lines[:30]})
     for checkpoint in (short, long):
         store.purge_checkpoint(checkpoint.id)
     assert store.collect(grace=0).removed > 0
     assert store.usage().unreferenced_bytes == 0
-    assert store.catalog.sliced() == []
+    assert store._engine.catalog.sliced() == []
     assert store.get_checkpoint(again.id).state == {"log": lines[:30]}
     require_clean(store)
 
@@ -639,7 +645,7 @@ def test_what_was_captured_for_a_restore_that_is_refused_is_swept(store: lastgoo
     for refused in (task.undo, lambda: task.restore(first.id), lambda: task.switch("main")):
         with pytest.raises(lastgood.ConflictError):
             refused()
-    assert store.catalog.announced() == []
+    assert store._engine.catalog.announced() == []
     store.collect(grace=0)
     assert packs_of(tmp_path / "store") == []
 
@@ -653,7 +659,7 @@ def test_what_was_captured_for_a_save_that_had_been_made_is_swept(store: lastgoo
     store.task("t").save({"other": 1})
     before = packs_of(tmp_path / "store")
     assert store.task("t", workspace=tmp_path / "work").save({}, key="k").id == first.id
-    assert store.catalog.announced() == []
+    assert store._engine.catalog.announced() == []
     store.collect(grace=0)
     assert packs_of(tmp_path / "store") == before
     assert is_whole(store, first, contents)

@@ -217,7 +217,7 @@ def test_a_pack_that_moves_while_it_is_read_is_found_where_it_is(
 ) -> None:
     """Who looked up where content lies, and finds the pack gone, looks again."""
     with staged(template) as scene:
-        objects = scene.store.filing.objects
+        objects = scene.store._engine.objects
         assert objects is not None
         get, ran = objects.get, list[lastgood.Collected]()
 

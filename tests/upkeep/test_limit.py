@@ -125,7 +125,9 @@ def test_deleted_checkpoints_are_the_first_to_go(store: lastgood.Store, tmp_path
     made = work.save(30)
     for each in made[20:25]:
         store.delete_checkpoint(each.id)
-    done = store.limit(int(store.catalog.disk_use().used + 0.95 * (store.size() - store.catalog.disk_use().size)))
+    done = store.limit(
+        int(store._engine.catalog.disk_use().used + 0.95 * (store.size() - store._engine.catalog.disk_use().size))
+    )
     assert done.met
     assert {each.id for each in done.checkpoints} <= {each.id for each in made[20:25]}
     assert {each.id for each in made[:20]} <= {*remaining(work)}
@@ -152,9 +154,9 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def tidied(store: lastgood.Store) -> None:
     """Whatever it was doing is done."""
-    assert store.housekeeping is not None
-    if store.housekeeping._thread is not None:
-        store.housekeeping._thread.join()
+    assert isinstance(store._engine.housekeeper, housekeeping.Housekeeping)
+    if store._engine.housekeeper._thread is not None:
+        store._engine.housekeeper._thread.join()
 
 
 @pytest.mark.usefixtures("eager")
@@ -182,7 +184,7 @@ def test_what_nobody_needs_is_condemned_by_itself_when_the_store_has_grown(tmp_p
         tidied(store)
         work.save(5)
         tidied(store)
-        assert any(blob.condemned for blob in store.catalog.indexed())
+        assert any(blob.condemned for blob in store._engine.catalog.indexed())
         condemned = store.collect(dry_run=True)
         assert condemned.removed == 0, "the grace period has just begun"
 
@@ -191,7 +193,7 @@ def test_what_nobody_needs_is_condemned_by_itself_when_the_store_has_grown(tmp_p
 def test_never_means_never(tmp_path: Path) -> None:
     with lastgood.open(tmp_path / "store", collect="never", max_bytes=1) as store:
         Work(store, tmp_path / "work").save(8)
-        assert store.housekeeping is None
+        assert store._engine.housekeeper is None
         assert store.size() > 1
 
 
@@ -226,9 +228,9 @@ def test_a_command_leaves_the_work_to_a_process_of_its_own(tmp_path: Path, monke
         Work(store, tmp_path / "work").save(20)
         size = store.size()
     with lastgood.open(tmp_path / "store", max_bytes=size // 2) as store:
-        assert store.housekeeping is not None
-        store.housekeeping.start = start_apart
-        store.housekeeping.note(256, 0)
+        assert store._engine.housekeeper is not None
+        store._engine.housekeeper.start = start_apart
+        store._engine.housekeeper.note(256, 0)
         assert store.size() <= size // 2
         assert store.check(read_data=True).ok
 
@@ -238,11 +240,11 @@ def test_the_config_says_how_small_its_store_is_kept(tmp_path: Path, monkeypatch
     config = tmp_path / "lastgood.toml"
     config.write_text('store = "here"\ncollect = "never"\nmax_bytes = 5_000_000\n')
     with lastgood.open() as store:
-        assert (store.options.collect, store.options.max_bytes) == ("never", 5_000_000)
+        assert (store._engine.options.collect, store._engine.options.max_bytes) == ("never", 5_000_000)
     with lastgood.open(max_bytes=7) as store:
-        assert store.options.max_bytes == 7
+        assert store._engine.options.max_bytes == 7
     with lastgood.open(tmp_path / "other") as store:
-        assert (store.options.collect, store.options.max_bytes) == ("auto", None)
+        assert (store._engine.options.collect, store._engine.options.max_bytes) == ("auto", None)
     wrong_numbers = (
         "max_bytes = -1",
         'max_bytes = "5 MB"',

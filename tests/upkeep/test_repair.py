@@ -55,7 +55,7 @@ def everything(store: Path) -> dict[str, Any]:
     with lastgood.open(store, user="ada", cache_checkpoints=0) as opened:
         for task in opened.tasks():
             for one in opened.list_checkpoints(task.id, owner=task.owner):
-                if not opened.examine_checkpoint(one.id, owner=task.owner):
+                if not opened.check_checkpoint(one.id, owner=task.owner, evidence=False).problems:
                     found[one.id] = repr(one.state)
     return found
 
@@ -126,7 +126,7 @@ def test_a_repair_stands_in_the_stores_own_log(store: Path) -> None:
     tamper(store, "DELETE FROM tags")
     repair(store)
     with lastgood.open(store, user="ada") as opened:
-        assert [event.kind for event in opened.catalog.events(None)][-1] == "repaired"
+        assert [event.kind for event in opened._engine.catalog.events(None)][-1] == "repaired"
 
 
 # --- content that is still somewhere ------------------------------------------------------------------------------
@@ -364,11 +364,11 @@ def everything_listed(store: Path) -> dict[str, Any]:
     """As `everything`, by the rows themselves: a list with holes is refused."""
     found: dict[str, Any] = {}
     with lastgood.open(store, user="ada", cache_checkpoints=0) as opened:
-        with opened.catalog.audit() as audit:
+        with opened._engine.catalog.audit() as audit:
             owners = {(row.owner, row.id) for row in audit.checkpoints() if row.record is not None and not row.deleted}
         for owner, id_ in owners:
             try:
-                intact = not opened.examine_checkpoint(id_, owner=owner)
+                intact = not opened.check_checkpoint(id_, owner=owner, evidence=False).problems
                 found[id_] = repr(opened.get_checkpoint(id_, owner=owner).state) if intact else None
             except (IntegrityError, lastgood.NotFoundError):
                 found[id_] = None
@@ -384,7 +384,7 @@ def test_damage_in_the_table_of_slices_costs_what_lay_on_that_page(tmp_path: Pat
         for number in range(400):
             turns.append(f"turn {number} " * 100)
             task.save({"turns": turns})
-        opened.catalog._database._commits = 1000  # type: ignore[attr-defined]
+        opened._engine.catalog._database._commits = 1000  # type: ignore[attr-defined]
     leaf = "SELECT pageno FROM dbstat WHERE name = 'slices' AND pagetype = 'leaf' ORDER BY path LIMIT 1 OFFSET 1"
     before, page = ask(folder, "SELECT count(*) FROM slices"), ask(folder, leaf)
     flip(folder / CATALOG, (page - 1) * 4096 + 2000)
@@ -475,16 +475,16 @@ def test_what_was_saved_anew_while_it_was_looked_for_is_not_given_up(store: Path
     """A repair reads for long, and others save meanwhile: what they stored is theirs."""
     tamper(store, "DELETE FROM blobs WHERE size = 3000 AND partition = 0")
     with lastgood.open(store, user="ada") as opened:
-        found = examine(opened.catalog, opened.filing.objects, "data", None, None)
+        found = examine(opened._engine.catalog, opened._engine.objects, "data", None, None)
         pack = pack_file(store)
         aside = pack.rename(store / "aside")
-        quarantine = Quarantine(opened.filing.location)
-        search = BlobSearch(opened.filing, found, quarantine)
+        quarantine = Quarantine(opened._engine.location)
+        search = BlobSearch(opened._engine, found, quarantine)
         search.run()
         assert len(search.lost()) == 119
         aside.rename(pack)
         opened.task("new", workspace=sound / "work").save({"n": 1})
-        repairing._change(opened.catalog, opened.user, search, quarantine)
+        repairing._change(opened._engine.catalog, opened.user, search, quarantine)
         assert opened.check(read_data=True).ok
 
 
@@ -538,7 +538,7 @@ def test_what_cannot_come_to_the_packs_is_told_as_that(tmp_path: Path, put: Call
         assert spooled.status == "spooled"
         packs.unlink()
         store.replay()
-        assert not store.examine_checkpoint(spooled.id)
+        assert not store.check_checkpoint(spooled.id, evidence=False).problems
 
 
 def test_a_pack_that_cannot_be_read_just_now_is_not_given_up(store: Path) -> None:
@@ -563,7 +563,7 @@ def test_repairing_twice_is_repairing_once(store: Path) -> None:
 def test_a_store_in_memory_is_repaired_as_far_as_it_goes() -> None:
     with lastgood.open(":memory:", user="ada") as opened:
         opened.task("t").save({"n": 1}, key="k")
-        opened.catalog._database.write(lambda c: c.execute("DELETE FROM keys"))  # type: ignore[attr-defined]
+        opened._engine.catalog._database.write(lambda c: c.execute("DELETE FROM keys"))  # type: ignore[attr-defined]
         assert opened.repair().ok
         assert opened.check().ok
 
@@ -572,7 +572,7 @@ def test_the_quarantine_is_not_captured_with_a_workspace_that_the_store_lies_in(
     with lastgood.open(tmp_path / "work" / "my.sqlite", user="ada") as opened:
         task = opened.task("t", workspace=tmp_path / "work")
         task.save({"n": 1}, key="k")
-        opened.catalog._database.write(lambda c: c.execute("DELETE FROM keys"))  # type: ignore[attr-defined]
+        opened._engine.catalog._database.write(lambda c: c.execute("DELETE FROM keys"))  # type: ignore[attr-defined]
         report = opened.repair()
         assert report.quarantine is not None
         assert Path(report.quarantine).parent == tmp_path / "work" / "my.quarantine"
@@ -606,6 +606,6 @@ def test_a_database_that_finds_no_place_to_be_rebuilt_in_says_so(
         saved = store.task("t").save({"n": 1})
         monkeypatch.setattr(database, "create_connection", fail)
         with pytest.raises(error, match="the database was not rebuilt"):
-            store.catalog.rebuild()
+            store._engine.catalog.rebuild()
         assert store.get_checkpoint(saved.id).state == {"n": 1}
     assert not list((tmp_path / "store").glob("*.new*"))

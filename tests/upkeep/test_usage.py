@@ -68,7 +68,7 @@ def check_against_walks(store: Store) -> Usage:
         fresh = {key: size for key, size in walked.needs.items() if key not in seen}
         assert adds[walked.checkpoint.id] == sum(fresh.values())
         seen |= fresh
-    rows = store.catalog._database  # type: ignore[attr-defined]
+    rows = store._engine.catalog._database  # type: ignore[attr-defined]
     lengths = "SELECT sum(coalesce(length, length(data))) FROM blobs"
     kept = rows.read(lambda connection: connection.execute(lengths).get) or 0
     blobs = {key: one for key, one in together(everything).items() if isinstance(key[0], int)}
@@ -171,7 +171,7 @@ def test_the_figures_hold_where_there_are_packs_chunks_slices_and_deleted_branch
             work.act()
         usage = check_against_walks(store)
         assert usage.packs > 0
-        assert store.catalog.sliced()
+        assert store._engine.catalog.sliced()
         assert usage.unreferenced_bytes > 0
         assert any(one.deleted for one in usage.checkpoints)
         assert len({one.branch_id for one in usage.checkpoints}) > 3
@@ -185,10 +185,10 @@ def test_a_file_that_has_the_bytes_of_a_tree_is_a_file(store: Store, tmp_path: P
     (one / "file").write_text("content " * 100)
     saved = store.task("one", workspace=one).save({})
     tree = (saved.record.files or ())[0].tree
-    (other / "looks like one").write_bytes(store.filing.blobs.read(tree))
+    (other / "looks like one").write_bytes(store._engine.blobs.read(tree))
     store.task("other", workspace=other).save({})
     usage = check_against_walks(store)
-    assert sum(task.stored for task in usage.tasks) - usage.stored_bytes == len(store.filing.blobs.read(tree))
+    assert sum(task.stored for task in usage.tasks) - usage.stored_bytes == len(store._engine.blobs.read(tree))
 
 
 # --- what deleting frees ------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ def test_packs_are_counted_and_those_that_nobody_knows_are_told(store: Store, fo
     for number in range(100):
         (folder / str(number)).write_text(f"{number}\n" * 900)
     store.task("t", workspace=folder).save({})
-    objects = store.filing.blobs.objects
+    objects = store._engine.blobs.objects
     assert objects is not None
     objects.put("packs/aa/left-over", [b"x" * 1000])
     usage = store.usage()
@@ -314,7 +314,7 @@ def _change(store: Store, sql: str, *bindings: Any) -> None:
         connection.execute(sql, bindings)
         assert connection.changes() == 1
 
-    store.catalog._database.write(work)  # type: ignore[attr-defined]
+    store._engine.catalog._database.write(work)  # type: ignore[attr-defined]
 
 
 def test_damage_is_told_and_hides_nothing_else(store: Store, folder: Path) -> None:
@@ -342,14 +342,14 @@ def test_one_damaged_tree_does_not_hide_its_neighbours(store: Store, folder: Pat
         (folder / name).mkdir()
         (folder / name / "file").write_text(f"{name}\n" * 500)
     saved = store.task("t", workspace=folder).save({})
-    trees = {entry.name: entry for entry in store.filing.blobs.read_tree((saved.record.files or ())[0].tree)}
+    trees = {entry.name: entry for entry in store._engine.blobs.read_tree((saved.record.files or ())[0].tree)}
     before = store.usage()
     middle = trees[b"b"]
     assert isinstance(middle, Folder)
     _change(store, "UPDATE blobs SET data = zeroblob(length(data)) WHERE digest = ?", middle.tree)
-    store.filing.blobs._small.clear()
+    store._engine.blobs._small.clear()
     after = store.usage()
-    hidden = store.catalog.blobs(FILES, [digest(b"b\n" * 500)]).popitem()[1]
+    hidden = store._engine.catalog.blobs(FILES, [digest(b"b\n" * 500)]).popitem()[1]
     assert (before.unreadable, after.unreadable) == (0, 1)
     assert after.unreferenced_bytes == before.stored_bytes - after.stored_bytes == len(hidden.data)
 
@@ -374,7 +374,7 @@ def test_saves_meanwhile_are_no_damage(store: Store, folder: Path) -> None:
         while not working.done():
             assert store.usage().unreadable == 0
         working.result()
-    assert store.catalog.sliced()
+    assert store._engine.catalog.sliced()
     check_against_walks(store)
 
 
@@ -384,14 +384,14 @@ def test_saves_meanwhile_are_no_damage(store: Store, folder: Path) -> None:
 def count_reads(store: Store) -> list[bytes]:
     """What is asked of the catalog from now on."""
     asked: list[bytes] = []
-    blobs = store.catalog.blobs
+    blobs = store._engine.catalog.blobs
 
     def counted(partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
         wanted = list(digests)
         asked.extend(wanted)
         return blobs(partition, wanted)
 
-    store.catalog.blobs = counted  # type: ignore[method-assign]
+    store._engine.catalog.blobs = counted  # type: ignore[method-assign]
     return asked
 
 
@@ -405,7 +405,7 @@ def test_every_tree_is_read_once_however_many_checkpoints_share_it(store: Store,
         (folder / "folder 3" / "file").write_text(f"changed {number}")
         saved = task.save({})
         for root in saved.record.files or ():
-            below = (entry.tree for _, entry in walk_files(store.filing.blobs, root) if isinstance(entry, Folder))
+            below = (entry.tree for _, entry in walk_files(store._engine.blobs, root) if isinstance(entry, Folder))
             trees |= {root.tree, *below}
     asked = count_reads(store)
     assert len(store.usage().checkpoints) == 30

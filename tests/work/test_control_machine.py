@@ -25,6 +25,7 @@ from tests.support.programs import KilledError
 
 import lastgood
 from lastgood import ControlError
+from lastgood.engine.engine import acting
 from lastgood.model.step import Process
 from lastgood.work.clock import Clock
 
@@ -168,7 +169,8 @@ class Steering(RuleBasedStateMachine):
         """Its lease may still be there, of a process that is not."""
         self._leave(KilledError())
         if not releases:
-            self.here.catalog.acquire_lease("tester", self.focus, self.gone, "gone", 1e6, self.here.actor())
+            catalog, actor = self.here._engine.catalog, acting(self.here.user)
+            catalog.acquire_lease("tester", self.focus, self.gone, "gone", 1e6, actor)
 
     # --- people --------------------------------------------------------------------------------------------
 

@@ -88,13 +88,13 @@ def failing_once(store: Store) -> tuple[Pipeline, list[str]]:
 
 def counting(monkeypatch: pytest.MonkeyPatch, store: Store, name: str) -> list[object]:
     """What a method of the catalog is called with."""
-    real, calls = getattr(store.catalog, name), list[object]()
+    real, calls = getattr(store._engine.catalog, name), list[object]()
 
     def counted(*about: Any, **more: Any) -> Any:
         calls.append(about)
         return real(*about, **more)
 
-    monkeypatch.setattr(store.catalog, name, counted)
+    monkeypatch.setattr(store._engine.catalog, name, counted)
     return calls
 
 
@@ -712,7 +712,7 @@ def test_whoever_lost_the_branch_is_told_and_records_nothing(store: Store, withi
     def work(ctx: Ctx) -> None:
         lease = control(store).lease
         assert lease is not None
-        store.catalog.release_lease(lease.token)
+        store._engine.catalog.release_lease(lease.token)
         if within:
             ctx.session.save()
 
@@ -928,7 +928,7 @@ def test_a_stage_is_not_begun_by_who_was_taken_over(store: Store, monkeypatch: p
         boundary(self)
         lease = control(store).lease
         assert lease is not None
-        store.catalog.release_lease(lease.token)
+        store._engine.catalog.release_lease(lease.token)
 
     monkeypatch.setattr(lastgood.Session, "boundary", lose_it_after)
     with pytest.raises(LeaseError):

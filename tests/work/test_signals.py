@@ -296,7 +296,7 @@ with task.session(**how) as session:
         session.__exit__(None, None, None)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(polite, 0)[1]) == 0
-    assert store.catalog.lease("tester", task.branch_id).token == token
+    assert store._engine.catalog.lease("tester", task.branch_id).token == token
     session.boundary()
 """
     with running(place, script) as program:

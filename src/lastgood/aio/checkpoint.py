@@ -15,7 +15,7 @@ from lastgood.compare.summary import Stat
 from lastgood.engine import branch, difference, recovery
 from lastgood.engine import checkpoint as engine
 from lastgood.engine.difference import FileChange
-from lastgood.model.checkpoint import Head, Record, Skipped
+from lastgood.model.checkpoint import Attestation, Head, Record, Skipped
 from lastgood.model.evidence import EvidencePack
 from lastgood.model.journal import Journal
 from lastgood.model.step import OpenStep
@@ -103,6 +103,7 @@ class Checkpoint(Loadable[engine.Checkpoint]):
     guidance = Fetched[list[Any]]()
     participants = Fetched[list[Any]]()
     evidence_pack = Fetched[EvidencePack]()
+    attestations = Fetched[list[Attestation]]()
     snapshot_data = Fetched[Any]()
     fresh_state = bridged(engine.Checkpoint.fresh_state)
     plain_state = bridged(engine.Checkpoint.plain_state)

@@ -11,8 +11,8 @@ from lastgood.aio.bridge import Opened, Plain, bridged, opening
 from lastgood.aio.checkpoint import Checkpoint, FilesDiff, Recovery, wrap_each, wrap_optional, wrap_page
 from lastgood.aio.task import Task
 from lastgood.engine.history import Entry
-from lastgood.engine.options import Options
 from lastgood.evidence import verifier
+from lastgood.opening import open_store as open_store_in_thread
 
 
 class Store(Opened[engine.Store]):
@@ -21,8 +21,6 @@ class Store(Opened[engine.Store]):
     __slots__ = ()
 
     user = Plain[str]()
-    options = Plain[Options]()
-    base_path = Plain[str]()
 
     task = bridged(engine.Store.task, Task)
     tasks = bridged(engine.Store.tasks)
@@ -36,7 +34,6 @@ class Store(Opened[engine.Store]):
     last_good = bridged(engine.Store.last_good, wrap_optional)
     verify_checkpoint = bridged(engine.Store.verify_checkpoint)
     check_checkpoint = bridged(engine.Store.check_checkpoint)
-    examine_checkpoint = bridged(engine.Store.examine_checkpoint)
     rollback_to_checkpoint = bridged(engine.Store.rollback_to_checkpoint)
     tag = bridged(engine.Store.tag)
     untag = bridged(engine.Store.untag)
@@ -48,7 +45,6 @@ class Store(Opened[engine.Store]):
     undelete_checkpoint = bridged(engine.Store.undelete_checkpoint)
     purge_checkpoint = bridged(engine.Store.purge_checkpoint)
     delete_old_checkpoints = bridged(engine.Store.delete_old_checkpoints)
-    attestations = bridged(engine.Store.attestations)
     events = bridged(engine.Store.events)
 
     branches = bridged(engine.Store.branches)
@@ -58,7 +54,6 @@ class Store(Opened[engine.Store]):
     recovery = bridged(engine.Store.recovery, Recovery)
 
     info = bridged(engine.Store.info)
-    cache_figures = bridged(engine.Store.cache_figures)
     metrics = bridged(engine.Store.metrics)
     size = bridged(engine.Store.size)
     usage = bridged(engine.Store.usage)
@@ -97,6 +92,6 @@ class EvidenceVerifier(Opened[verifier.EvidenceVerifier]):
     hash_file = bridged(verifier.EvidenceVerifier.hash_file)
 
 
-open_store = opening(engine.open_store, Store)
+open_store = opening(open_store_in_thread, Store)
 open_manager = opening(manager.CheckpointManager, CheckpointManager)
 open_verifier = opening(verifier.EvidenceVerifier, EvidenceVerifier)

@@ -32,10 +32,10 @@ def start_apart(engine: Engine, user: str) -> None:
 
 def work_apart() -> None:
     """Collect, or keep to the limit: what that process runs."""
-    from lastgood.store import open_store
+    from lastgood.opening import open_store
     from lastgood.upkeep.housekeeping import Housekeeping
 
     file, user, max_bytes = sys.argv[1:]
     os.nice(10)
     with open_store(file, user=user, max_bytes=int(max_bytes) if max_bytes else None) as store:
-        Housekeeping(store.filing, user).work()
+        Housekeeping(store._engine, user).work()

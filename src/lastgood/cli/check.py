@@ -11,7 +11,7 @@ from lastgood.cli.output import counted, print_result, printable, short_id, size
 from lastgood.cli.progress import counting
 from lastgood.cli.quantity import share
 from lastgood.errors import IntegrityError
-from lastgood.store import check_at
+from lastgood.opening import check_at
 from lastgood.upkeep.report import CheckReport, Finding, RepairReport, TaskHealth, Use
 from lastgood.views.verification import view_check, view_repair
 

@@ -180,15 +180,14 @@ def open_quietly(target: str | Path | None, user: str | None = None, **options: 
     from lastgood.cli.background import start_apart
     from lastgood.engine.options import Options
     from lastgood.local.location import options_for
-    from lastgood.store import Store, open_engine, user_or_default
+    from lastgood.opening import open_engine, user_or_default
+    from lastgood.store import Store
 
     acting, settings = user_or_default(user), Options(**{**options_for(target), **options})
-    store = Store(open_engine(target, settings), acting)
-    if store.spool is not None:
-        store.spool.greet()
-    if store.housekeeping is not None:
-        store.housekeeping.start = start_apart  # a command ends before the work is done
-    return store
+    engine = open_engine(target, settings, acting)
+    if engine.housekeeper is not None:
+        engine.housekeeper.start = start_apart  # a command ends before the work is done
+    return Store(engine, acting)
 
 
 def options_from_environment() -> dict[str, Any]:

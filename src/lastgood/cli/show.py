@@ -50,8 +50,7 @@ def show(call: Invocation, name: str, state: bool) -> None:
         if call.json:
             click.echo(json_text(view_detail(store, checkpoint, call.owner)))
             return
-        attestations = store.attestations(checkpoint.id, owner=call.owner)
-        for line in _lines(checkpoint, attestations, spool_text(store, checkpoint)):
+        for line in _lines(checkpoint, checkpoint.attestations, spool_text(store, checkpoint)):
             click.echo(line)
         click.echo(f"state        {shortened(value_text(checkpoint.state), PREVIEW)}")
         changes = changes_since_parent(store, checkpoint, call.owner)

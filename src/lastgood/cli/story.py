@@ -94,7 +94,7 @@ def resume(job: DemoJob, claims: ClaimChecker) -> None:
     with job.open() as store:
         found = store.recovery(TASK)
         kept = _is(found.head, 2, verified=True) and found.head is not None and found.head.state["source"] == FIRST
-        whole = found.head is not None and not store.examine_checkpoint(found.head.id)
+        whole = found.head is not None and not store.check_checkpoint(found.head.id, evidence=False).problems
         claims.check("@2  opened anew, the work stands where it was, every byte what was saved", kept and whole)
         flying = [step.name for step in found.interrupted]
         claims.check(

@@ -28,6 +28,9 @@ class Source(Protocol):
     def verification(self) -> Attestation | None:
         """What was recorded last about its evidence."""
 
+    def attestations(self) -> list[Attestation]:
+        """All that was said of it since it was made, oldest first."""
+
 
 class Checkpoint:
     """An immutable checkpoint. Reading its metadata never touches its state.
@@ -234,6 +237,11 @@ class Checkpoint:
     def participants(self) -> list[Any]:
         return self._value("participants") or []
 
+    @property
+    def attestations(self) -> list[Attestation]:
+        """What was said of it since it was made (tags, verifications, deletion), oldest first."""
+        return self._source.attestations()
+
     def load(self, into: builtins.type[T]) -> T:
         """The state as a value of the class `into`: a dataclass, a pydantic model, a TypedDict, …"""
         from lastgood.codec.classes import as_type
@@ -354,3 +362,6 @@ class _Detached:
 
     def verification(self) -> None:
         return None
+
+    def attestations(self) -> list[Attestation]:
+        return []

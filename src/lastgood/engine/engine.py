@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -72,7 +73,9 @@ class SpoolPort(Protocol):
 
 
 class Housekeeper(Protocol):
-    """Collects garbage in the background."""
+    """Collects garbage in the background. `start` begins that, when it is due."""
+
+    start: Callable[[Engine, str], None]
 
     def note(self, sequence: int, new_bytes: int) -> None:
         """Note that a checkpoint was stored, and how many bytes it brought."""
@@ -159,12 +162,6 @@ class Engine:
         severity: Severity = "error",
     ) -> None:
         self.alerts.send(message, task_id, error, code, severity)
-
-    def folder(self) -> Path:
-        return self.local.path()
-
-    def own_paths(self) -> list[Path]:
-        return self.local.own_paths()
 
     def close_with(self, opened: Closable) -> None:
         """Close `opened` with the store, if it still exists then."""

@@ -115,6 +115,9 @@ class _StoredValues:
                 raise NotFoundError(f"checkpoint {self._stored.id!r} was purged", hint="it is gone for good") from None
             raise
 
+    def attestations(self) -> list[Attestation]:
+        return [said for said, _ in self._catalog.attestations(self._stored.owner, self._stored.id)]
+
     def verification(self) -> Attestation | None:
         found = self._catalog.attestations(self._stored.owner, self._stored.id)
         for attestation, sealed in reversed(found):

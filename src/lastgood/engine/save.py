@@ -43,7 +43,7 @@ from lastgood.errors import (
     NotFoundError,
     UnavailableError,
 )
-from lastgood.model.checkpoint import COMPANIONS, PROVISIONAL, Record
+from lastgood.model.checkpoint import COMPANIONS, PROVISIONAL, Attestation, Record
 from lastgood.model.control import refuse_restart
 from lastgood.model.digest import SIZE
 from lastgood.observe.log import is_logging, log_operation, log_warning
@@ -421,3 +421,6 @@ class _NeverStored:
 
     def verification(self) -> None:
         return None
+
+    def attestations(self) -> list[Attestation]:
+        return []

@@ -13,31 +13,24 @@ from typing import cast
 from lastgood.catalog.contract import Catalog
 from lastgood.engine.options import Options
 from lastgood.errors import CheckpointError, UnavailableError
-from lastgood.local.location import Location
 from lastgood.spool.absent import AbsentCatalog
 from lastgood.spool.file import SpoolFile, any_pending
 from lastgood.spool.place import NAME, spool_folder
 
 
-def open_or_stand_in(
-    locate: Callable[[], Location], open_it: Callable[[Location], Catalog], options: Options
-) -> tuple[Catalog, Location]:
-    """Open a store and return its catalog and where it lies. Where the store is away and something is spooled for it,
-    the catalog refuses everything: above all no new store is made in the place of one that was moved away."""
-    location = locate()
-    catalog = location.catalog
-    if catalog is None:
-        return open_it(location), location
+def open_or_stand_in(catalog: Path, open_it: Callable[[], Catalog], options: Options) -> Catalog:
+    """Open the store at `catalog`. Where it is away and something is spooled for it, return a catalog that refuses
+    everything: above all no new store is made in the place of one that was moved away."""
     spool_folder(catalog, options)  # refuses a folder that cannot be one, before anything is opened
     if not is_there(catalog) and has_spooled(catalog, options):
         error = UnavailableError("the store is not there", hint="bring it back to where it was")
-        return cast(Catalog, AbsentCatalog(catalog, error)), location
+        return cast(Catalog, AbsentCatalog(catalog, error))
     try:
-        return open_it(location), location
+        return open_it()
     except UnavailableError as error:
         if not has_spooled(catalog, options):
             raise
-        return cast(Catalog, AbsentCatalog(catalog, error)), location
+        return cast(Catalog, AbsentCatalog(catalog, error))
 
 
 def has_spooled(catalog: Path, options: Options) -> bool:

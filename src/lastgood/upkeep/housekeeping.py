@@ -87,7 +87,7 @@ class Housekeeping:
             self._note().write_text(str(size))
 
     def _note(self) -> Path:
-        return self._engine.folder() / "collected"
+        return self._engine.local.path() / "collected"
 
 
 class _Stopped(Exception):  # noqa: N818

@@ -75,7 +75,7 @@ class BlobSearch:
             find_in_catalog(audit, self._shelf, self.lost(), self._take)
         left = {digest for partition, digest in self.lost() if partition == FILES}
         for path in self._folders() if left else ():
-            find_in_folder(path, [str(own) for own in self._engine.own_paths()], left, self._take)
+            find_in_folder(path, [str(own) for own in self._engine.local.own_paths()], left, self._take)
             left -= {digest for partition, digest in self.sources if partition == FILES}
         if self._draft is not None and objects is not None:
             pack = self._draft.finish()

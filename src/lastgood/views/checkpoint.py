@@ -141,7 +141,7 @@ def view_detail(store: Store, checkpoint: Checkpoint, owner: str | None) -> Chec
         decisions=tagged(checkpoint.decisions),
         guidance=tagged(checkpoint.guidance),
         evidence=_view_pack(checkpoint.evidence_pack),
-        attestations=[_view_attestation(one) for one in store.attestations(checkpoint.id, owner=owner)],
+        attestations=[_view_attestation(one) for one in checkpoint.attestations],
         file_roots=[_view_root(root) for root in checkpoint.record.files or ()],
         files=changes,
     )

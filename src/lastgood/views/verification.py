@@ -149,7 +149,7 @@ def _examine(store: Store, place: PlacedCheckpoint, bytes_only: bool) -> Examine
     result: ExaminedResult = "intact"
     try:
         if bytes_only or place.checkpoint is None:  # of a purged one only its tombstone is left
-            problems = store.examine_checkpoint(place.id, owner=place.owner)
+            problems = store.check_checkpoint(place.id, owner=place.owner, evidence=False).problems
         else:
             checked = store.check_checkpoint(place.id, owner=place.owner)
             problems, evidence = checked.problems, checked.pack.evidence_list

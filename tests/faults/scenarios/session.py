@@ -16,6 +16,7 @@ from tests.faults.worker import Worker
 
 import lastgood
 from lastgood import LeaseError, UnavailableError
+from lastgood.engine.engine import acting
 from lastgood.model.step import Process
 from lastgood.work.clock import Clock
 from lastgood.work.requests import open_requests
@@ -124,7 +125,9 @@ def _leave_behind(worker: Worker) -> None:
         os._exit(0)
     os.waitpid(child, 0)
     gone, store = Process(socket.gethostname(), child), worker.store
-    store.catalog.acquire_lease(store.user, program.task.branch_id or "", gone, "gone", LONG, store.actor())
+    store._engine.catalog.acquire_lease(
+        store.user, program.task.branch_id or "", gone, "gone", LONG, acting(store.user)
+    )
 
 
 def _take_over(worker: Worker) -> None:
@@ -142,10 +145,12 @@ def _be_taken_over(worker: Worker) -> None:
     with suppress(LeaseError), program.session() as session:
         program.memory = some_state(2)  # which nobody may find
         branch_id = program.task.branch_id or ""
-        held = store.catalog.lease(store.user, branch_id)
+        held = store._engine.catalog.lease(store.user, branch_id)
         assert held is not None
         process = Process(socket.gethostname(), os.getpid())
-        store.catalog.acquire_lease(store.user, branch_id, process, "another", LONG, store.actor(), over=held.token)
+        store._engine.catalog.acquire_lease(
+            store.user, branch_id, process, "another", LONG, acting(store.user), over=held.token
+        )
         session.save()
         raise AssertionError("it saved, and another has taken over")
 

@@ -28,9 +28,9 @@ def _save_one_each(worker: Worker, tasks: list[lastgood.Task], turn: int) -> Non
         except Exception as error:
             errors.append(error)
 
-    group = worker.store.catalog._database._group  # type: ignore[attr-defined]
+    group = worker.store._engine.catalog._database._group  # type: ignore[attr-defined]
     threads = [Thread(target=save, args=(number,)) for number in range(THREADS)]
-    with worker.store.catalog.exclusive():  # nobody is served before all stand in the line
+    with worker.store._engine.catalog.exclusive():  # nobody is served before all stand in the line
         for place, thread in enumerate(threads):
             thread.start()
             while len(group._line) <= place and thread.is_alive():
