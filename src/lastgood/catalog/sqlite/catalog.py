@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,6 +13,7 @@ import apsw
 from lastgood.catalog.relational.catalog import P, RelationalCatalog, Work
 from lastgood.catalog.sqlite.connection import SQLiteConnection
 from lastgood.catalog.sqlite.database import Database, FileDatabase, MemoryDatabase
+from lastgood.catalog.sqlite.group import Write
 from lastgood.catalog.upkeep import Audit, Corrections, DiskUse
 from lastgood.catalog.values import Actor
 from lastgood.model.identity import now
@@ -31,15 +33,15 @@ class SQLiteCatalog(RelationalCatalog):
         self._database: Database = MemoryDatabase() if path is None else FileDatabase(path)
 
     def _read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._database.read(lambda raw: work(SQLiteConnection(raw, self._clock), *args, **kwargs))
+        return self._database.read(partial(work, **kwargs), *args, wrap=partial(SQLiteConnection, clock=self._clock))
 
     def _write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._database.write(lambda raw: work(SQLiteConnection(raw, self._clock), *args, **kwargs))
+        write = Write(partial(work, **kwargs), args, wrap=partial(SQLiteConnection, clock=self._clock))
+        return self._database.writer()(write)
 
     def _write_soon(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._database.write(
-            lambda raw: work(SQLiteConnection(raw, self._clock), *args, **kwargs), durable=False
-        )
+        wrap = partial(SQLiteConnection, clock=self._clock)
+        return self._database.writer()(Write(partial(work, **kwargs), args, wrap=wrap, durable=False))
 
     def require_ready(self) -> None:
         self._database.require_ready()

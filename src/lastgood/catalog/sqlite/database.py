@@ -9,7 +9,7 @@ import errno
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -57,19 +57,27 @@ _orphans: list[apsw.Connection] = []
 
 class Database(ABC):
     @abstractmethod
-    def read(self, work: Work[T]) -> T:
-        """What `work` finds in a snapshot. LostCommitsError when that ends before a commit that was acknowledged."""
+    def read(self, work: Callable[..., T], *arguments: Any, wrap: Callable[[apsw.Connection], Any] | None = None) -> T:
+        """What `work` finds in a snapshot, given the connection, or what `wrap` makes of it, and the arguments.
+
+        LostCommitsError when that ends before a commit that was acknowledged.
+        """
 
     @abstractmethod
     def auditing(self) -> AbstractContextManager[tuple[apsw.Connection, int]]:
         """A snapshot, and how many acknowledged commits it has lost. Errors in it are SQLite's own."""
 
-    @abstractmethod
     def write(self, work: Work[T], *, durable: bool = True) -> T:
         """What `work` gives, after all that it did is committed; whatever it raises undoes all of it.
 
         Not durable: it survives the process at once, and power loss from the next durable write on.
         """
+        write = Write(work, durable=durable)
+        return self.writer()(write)
+
+    @abstractmethod
+    def writer(self) -> Callable[[Write[T]], T]:
+        """Return what sees a write of this thread through, and returns its outcome."""
 
     def require_ready(self) -> None:
         """BusyError when another program holds the database; UnavailableError when it is not there."""
@@ -123,14 +131,14 @@ class FileDatabase(Database):
                 remove_unfinished(self._path)
                 create_catalog(self._path, known)
 
-    def read(self, work: Work[T]) -> T:
+    def read(self, work: Callable[..., T], *arguments: Any, wrap: Callable[[apsw.Connection], Any] | None = None) -> T:
         connection = self._connection()
         # The witness first: a snapshot begun after it was read must hold that commit.
         witness = self._queue.witness()
         try:
             connection.execute("BEGIN")
             self._compare(connection.execute(_LAST_COMMIT).get, witness)
-            return work(connection)
+            return work(connection if wrap is None else wrap(connection), *arguments)
         except apsw.Error as error:
             raise translate(error) from error
         finally:
@@ -154,15 +162,17 @@ class FileDatabase(Database):
         finally:
             _end(connection, "COMMIT")
 
-    def write(self, work: Work[T], *, durable: bool = True) -> T:
+    def writer(self) -> Callable[[Write[T]], T]:
         self._require_open()
-        write = Write(work, durable=durable)
         if self._queue.is_held():  # what this thread has read inside must stay true: nobody else comes along
             if getattr(self._local, "connection", None) and self._local.connection.in_transaction:
                 raise nested_write()
-            self._commit(SharedTransaction(write))
-            return write.outcome()
-        return self._group.write(write)
+            return self._write_alone
+        return self._group.write
+
+    def _write_alone(self, write: Write[T]) -> T:
+        self._commit(SharedTransaction(write))
+        return write.outcome()
 
     def _commit(self, batch: SharedTransaction) -> None:
         """All writes in one transaction, durable if one of them is; it is settled, or an interrupt raised.
@@ -254,7 +264,7 @@ class FileDatabase(Database):
         number = self._begin(connection, durable)
         try:
             for write in writes:
-                write.run(connection)
+                _run_one(connection, write)
         except Exception as error:
             if len(writes) == 1 or _ends_all(error, connection):
                 raise
@@ -394,12 +404,12 @@ class MemoryDatabase(Database):
     def renew_locks(self) -> None:
         self._lock = threading.RLock()
 
-    def read(self, work: Work[T]) -> T:
+    def read(self, work: Callable[..., T], *arguments: Any, wrap: Callable[[apsw.Connection], Any] | None = None) -> T:
         with self._lock:
             if self._closed:
                 raise _closed()
             try:
-                return work(self._connection)
+                return work(self._connection if wrap is None else wrap(self._connection), *arguments)
             except apsw.Error as error:
                 raise translate(error) from error
 
@@ -410,13 +420,14 @@ class MemoryDatabase(Database):
                 raise _closed()
             yield self._connection, 0
 
-    def write(self, work: Work[T], *, durable: bool = True) -> T:
-        write = Write(work, durable=durable)
+    def writer(self) -> Callable[[Write[T]], T]:
+        return self._write
 
+    def _write(self, write: Write[T]) -> T:
         def count_and_run(connection: apsw.Connection) -> None:
             with connection:
                 connection.execute(_NEXT_COMMIT)
-                write.run(connection)
+                _run_one(connection, write)
 
         self.read(count_and_run)
         return write.outcome()
@@ -455,12 +466,17 @@ def _free_bytes(connection: apsw.Connection) -> int:
     return int(connection.pragma("freelist_count") * connection.pragma("page_size"))
 
 
+def _run_one(connection: apsw.Connection, write: Write[Any]) -> None:
+    write.error = None
+    write.value = write.work(connection if write.wrap is None else write.wrap(connection), *write.arguments)
+
+
 def _run_apart(connection: apsw.Connection, writes: Sequence[Write[Any]]) -> None:
     """Each that fails is undone alone. It costs more, so it is done only when one has failed."""
     for write in writes:
         connection.execute("SAVEPOINT one")
         try:
-            write.run(connection)
+            _run_one(connection, write)
         except Exception as error:
             if _ends_all(error, connection):
                 raise

@@ -51,20 +51,30 @@ class SharedTransaction:
 class Write(Generic[T]):
     """One thread's part of a transaction, and what became of it.
 
-    `entered` is locked while its thread is inside `Group.write` with it. A lock that a `with` takes is released
-    whatever raises: both happen inside one instruction each, which no signal divides.
+    `work` is given the connection, or what `wrap` makes of it, and the arguments. `entered` is locked while its thread
+    is inside `Group.write` with it. A lock that a `with` takes is released whatever raises: both happen inside one
+    instruction each, which no signal divides.
     """
 
-    __slots__ = ("_value", "_woken", "batch", "durable", "entered", "error", "thread", "work")
+    __slots__ = ("_woken", "arguments", "batch", "durable", "entered", "error", "thread", "value", "work", "wrap")
 
-    def __init__(self, work: Work[T], *, durable: bool = True) -> None:
+    def __init__(
+        self,
+        work: Callable[..., T],
+        arguments: tuple[Any, ...] = (),
+        *,
+        wrap: Callable[[apsw.Connection], Any] | None = None,
+        durable: bool = True,
+    ) -> None:
         self.work = work
+        self.arguments = arguments
+        self.wrap = wrap
         self.durable = durable
         self.thread = threading.get_ident()
         self.entered = threading.Lock()
         self.batch: SharedTransaction | None = None
         self.error: BaseException | None = None
-        self._value: Any = None
+        self.value: Any = None
         self._woken = threading.Lock()
         self._woken.acquire()
 
@@ -72,17 +82,13 @@ class Write(Generic[T]):
     def settled(self) -> bool:
         return self.batch is not None and self.batch.settled
 
-    def run(self, connection: apsw.Connection) -> None:
-        self.error = None
-        self._value = self.work(connection)
-
     def outcome(self) -> T:
         """What it gave. An error that it met itself is the one to tell."""
         if self.error is not None:
             raise self.error
         if self.batch is not None and self.batch.error is not None:
             raise told(self.batch.error)
-        value: T = self._value
+        value: T = self.value
         return value
 
     def wait(self, seconds: float) -> bool:
