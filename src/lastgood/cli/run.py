@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lastgood.cli import GC_THRESHOLD
 from lastgood.cli.command import subcommand, workspace_options
 from lastgood.cli.failure import STOPPED
 from lastgood.cli.files import naming_the_switch
@@ -80,6 +82,7 @@ def _run(call: Invocation, task: Task, pipeline: Pipeline, *, restart: bool) -> 
         except NotFoundError:
             return None
 
+    gc.set_threshold(*GC_THRESHOLD)  # the program is not ours, and may run for long
     with stopping(), showing(call, state) as show:
         return pipeline.run(task, restart=restart, on_progress=show)
 
