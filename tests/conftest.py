@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.environ.setdefault("LASTGOOD_FAULTS_SEED", str(random.SystemRandom().getrandbits(32)))
     state = tempfile.TemporaryDirectory(prefix="lastgood-state-")
-    os.environ["XDG_STATE_HOME"] = state.name  # what is spooled by tests is nobody's
+    os.environ["XDG_STATE_HOME"] = state.name  # what tests spool stays out of the user's folder
     config.add_cleanup(state.cleanup)
 
 
@@ -67,7 +67,7 @@ def program(store: lastgood.Store) -> Program:
 
 @pytest.fixture
 def person(store: lastgood.Store, program: Program) -> lastgood.Control:
-    """Who steers work that has begun, and that nobody does any more."""
+    """A control of a task whose program was killed."""
     with pytest.raises(KilledError), program.session():
         raise KilledError
     return store.task("work").control
@@ -91,7 +91,7 @@ def volume() -> Iterator[Volume]:
 
 @pytest.fixture
 def count_descriptors() -> Callable[[], int]:
-    """How many this process has open. What earlier tests left to the garbage is closed before, not in between."""
+    """A function that counts the open descriptors. What earlier tests left to the garbage is closed before."""
     gc.collect()
     folder = Path("/proc/self/fd")
     return lambda: len(list(folder.iterdir())) if folder.exists() else 0
@@ -99,7 +99,7 @@ def count_descriptors() -> Callable[[], int]:
 
 @pytest.fixture(scope="session")
 def interpreters() -> list[Path]:
-    """The Python of every environment of this clone that has lastgood."""
+    """The Pythons of the environments of this clone that have lastgood."""
     candidates = sorted(Path(__file__).parent.parent.glob(".venv-3.*/bin/python"))
     return [python for python in candidates if _has_lastgood(python)]
 
