@@ -277,14 +277,12 @@ class Store:
 
     def delete_old_checkpoints(self, task_id: str, keep_count: int, *, owner: str | None = None) -> int:
         """Delete all but the newest `keep_count`; how many. The active head, tagged ones and the last verified stay."""
-        from lastgood.upkeep.limit import select_old
+        from lastgood.upkeep.limit import delete_old
 
         owner = self._owner(owner)
-        with self._engine.catalog.exclusive():
-            old = select_old(self._engine.catalog, find_line(self._engine.catalog, owner, task_id), keep_count)
-            self._attest(old, "deleted", {"by": "retention"}, owner)
-        self._engine.meter.count("deletes", {"what": "checkpoint"}, len(old))
-        return len(old)
+        deleted = delete_old(self._engine, self.user, owner, task_id, keep_count)
+        self._engine.meter.count("deletes", {"what": "checkpoint"}, deleted)
+        return deleted
 
     def events(self, task_id: str, *, after: int = 0, limit: int = 100, owner: str | None = None) -> list[Event]:
         """A task's log, oldest first. `after` is the sequence of the last one seen."""

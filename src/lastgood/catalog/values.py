@@ -188,8 +188,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     step that ends with this commit. `notes` stand in the log before the checkpoint itself.
 
     `append`: its parent is the head of the branch, whatever that is; with `only_if_active`, or a new branch of a task
-    that is there, of the task's active branch. The fields in `inherited` are that head's then, and it brings all
-    content of its own. What was stored has the record as it came to be.
+    that is there, of the task's active branch. The fields in `inherited` are that head's then (`files`, too,
+    if they are named there), and it brings all content of its own. `Committed.stored` has the record as it came to be.
 
     `file_blobs` and `packs` bring content of files, which is the store's; `relies_on` names what it needs of it beyond
     that and what its parent has, or the checkpoint `base`, which must not be purged. `binding`: the folders that were

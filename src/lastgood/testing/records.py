@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from lastgood.catalog.values import Blob, ContainingBlob, NewBranch, NewSlice
-from lastgood.errors import ConflictError, InvalidError, NotFoundError
+from lastgood.errors import ConflictError, ControlError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import Head, decode_record
 from lastgood.model.digest import digest
 from lastgood.model.identity import new_id
@@ -76,15 +76,19 @@ class CommitsConformance(CatalogCase):
     def test_a_commit_that_appends_goes_on_from_whatever_the_head_is(self) -> None:
         first, second = self.chain(2)
         message, work = "what the head says", "W-1"
-        third = self.save(parent=second, root=b"state", message=message, work_item_id=work).stored
-        kept = ("message", "work_item_id")
+        third = self.save(
+            parent=second, root=b"state", message=message, work_item_id=work, control_state="running"
+        ).stored
+        kept = ("message", "work_item_id", "control_state")
         fourth = self.save(parent=first, append=True, inherited=kept, keep_root=True).stored
         assert fourth.data is not None
         record = decode_record(fourth.data, fourth.checksum, "it")
         assert (record.parent_id, record.parent_checksum) == (third.id, third.checksum)
-        assert (record.message, record.work_item_id) == (message, work)
+        assert (record.message, record.work_item_id, record.control_state) == (message, work, "running")
         assert self.catalog.root(fourth) == self.catalog.root(third)
         assert self.catalog.checkpoint(ADA, fourth.id) == fourth
+        with refused(ControlError):
+            self.save(parent=first, append=True, control_state="idle")
 
     def test_a_commit_that_appends_follows_the_active_branch(self) -> None:
         first, second = self.chain(2)

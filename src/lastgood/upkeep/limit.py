@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
 
@@ -9,13 +10,17 @@ import msgspec
 
 from lastgood.catalog.contract import Catalog
 from lastgood.catalog.values import MAX_PAGE, HistoryRange
+from lastgood.engine.attest import attest
 from lastgood.engine.engine import Engine, acting
+from lastgood.engine.load import find_line
+from lastgood.errors import ConflictError
 from lastgood.local.process import this_process
 from lastgood.model.identity import check_number, moment
 from lastgood.upkeep.collect import GRACE_SECONDS, Progress, collect
 from lastgood.upkeep.reach import CheckpointNode, read_graph
 
 ROUNDS = 6
+TRIES = 20
 WASTE = 0.02
 TOMBSTONE = 512
 """Bytes that a purged checkpoint leaves in the database, about: its tombstone and its place in the log."""
@@ -169,6 +174,24 @@ def _summarize(max_bytes: int, before: int, after: int, evicted: list[Evicted], 
         kept=kept,
         dry_run=dry_run,
     )
+
+
+def delete_old(engine: Engine, user: str, owner: str, task_id: str, keep_count: int) -> int:
+    """Delete all checkpoints of a task but the newest `keep_count`, and those that must stay; return how many.
+
+    What was selected is deleted only if nothing has happened to the task meanwhile: else it is selected again.
+    """
+    for _ in range(TRIES - 1):
+        with suppress(ConflictError):
+            return _try_to_delete_old(engine, user, owner, task_id, keep_count)
+    return _try_to_delete_old(engine, user, owner, task_id, keep_count)
+
+
+def _try_to_delete_old(engine: Engine, user: str, owner: str, task_id: str, keep_count: int) -> int:
+    line = find_line(engine.catalog, owner, task_id)
+    old = select_old(engine.catalog, line, keep_count)
+    attest(engine, user, owner, old, "deleted", {"by": "retention"}, last_event=line.task.last_event)
+    return len(old)
 
 
 def select_old(catalog: Catalog, line: HistoryRange, keep_count: int) -> list[str]:

@@ -77,6 +77,7 @@ def commit(connection: Connection, commit: Commit, actor: Actor) -> Committed:
     line = _open_branch(connection, commit, found)
     if commit.append and line.parent is not None:
         commit = _on_top(connection, commit, line.parent)
+        check_move(line.control_state, commit.record.control_state)
     _check(connection, commit, line, found)
     attested = [
         Attestation(number, kind, connection.now(), actor.user, data)
@@ -183,7 +184,8 @@ def _open_branch(connection: Connection, commit: Commit, found: Found) -> _Line:
         )
     if commit.lease is None and holder is not None:
         check_holder(connection, holder, None)
-    check_move(line.control_state, commit.record.control_state)
+    if not commit.append:  # else it may be the head's
+        check_move(line.control_state, commit.record.control_state)
     return line
 
 
@@ -191,7 +193,7 @@ def _on_top(connection: Connection, commit: Commit, parent: int) -> Commit:
     """Return the commit with the head as its parent, and with what the head has where the caller left it as it was."""
     data, checksum = connection.all(SQL.record, number=parent)[0]
     head = decode_record(data, checksum, "the newest checkpoint")
-    kept = {name: getattr(head, name) for name in commit.inherited}
+    kept = {name: getattr(head, name) for name in ("branch_description", *commit.inherited)}
     record = msgspec.structs.replace(commit.record, **kept, parent_id=head.id, parent_checksum=checksum)
     encoded = encode_record(record)
     return msgspec.structs.replace(commit, record=record, data=encoded, checksum=digest(encoded))
