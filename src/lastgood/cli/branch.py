@@ -13,7 +13,7 @@ import click
 from lastgood.cli.command import subcommand, workspace_options
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import json_text, print_result, printable, say, styled
-from lastgood.cli.restore import naming_the_override
+from lastgood.cli.restore import move, naming_the_override
 from lastgood.cli.summary import MARKS, tagged_message
 from lastgood.views.branch import Fold, Point, Strand, Tree, find_branch, list_branches, read_tree
 from lastgood.views.checkpoint import VerificationState, verification
@@ -46,8 +46,6 @@ def branch(call: Invocation, switch: str | None, delete: str | None, limit: int)
     if switch is not None and delete is not None:
         raise click.UsageError("branch takes --switch or --delete, not both")
     if switch is not None:
-        from lastgood.cli.undo import move
-
         move(call, "switched", lambda task: task.switch(switch))
     elif delete is not None:
         _delete(call, delete)

@@ -1,25 +1,36 @@
-"""`lastgood restore`"""
+"""`lastgood restore`, `lastgood undo` and `lastgood redo`"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import click
 
 from lastgood.cli.asking import report_result, subcommand_that_asks
-from lastgood.cli.command import workspace_options
+from lastgood.cli.command import subcommand, workspace_options
 from lastgood.cli.failure import PARTLY
-from lastgood.cli.files import few, path_text, say_failed
+from lastgood.cli.files import change_line, few, path_text, say_failed
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import counted, print_result, printable, say, size_text
 from lastgood.cli.progress import counting
-from lastgood.cli.summary import place_text
+from lastgood.cli.summary import line, place_text
 from lastgood.errors import EvidenceError, InvalidError, LeaseError
 from lastgood.views.branch import find_branch
-from lastgood.views.restore import CopyView, view_plan, view_restore
+from lastgood.views.checkpoint import view_checkpoint
+from lastgood.views.files import changes_between, view_failed
+from lastgood.views.restore import (
+    CopyView,
+    MoveView,
+    deleted_paths,
+    find_failed,
+    find_saved_first,
+    newest_sequence,
+    view_plan,
+    view_restore,
+)
 from lastgood.views.work import find_worker, take_lease
 
 if TYPE_CHECKING:
@@ -73,6 +84,55 @@ def restore(
         return
     options = RestoreOptions(not override_evidence, message, force, wait, request_id)
     _restore(call, checkpoint, chosen_part, paths, options)
+
+
+@subcommand
+@workspace_options
+def undo(call: Invocation) -> None:
+    """Take back the last restore or switch of the task, any number of times. No checkpoint is lost by it.
+
+    The files of the workspace, if there is one, go back, too; what they are now is saved first.
+    """
+    move(call, "undone", lambda task: task.undo())
+
+
+@subcommand
+@workspace_options
+def redo(call: Invocation) -> None:
+    """Do again what `lastgood undo` took back. A save, a restore or a switch in between ends that."""
+    move(call, "redone", lambda task: task.redo())
+
+
+def move(call: Invocation, action: Literal["undone", "redone", "switched"], make: Callable[[Task], Checkpoint]) -> None:
+    """Make another branch the active one, let the files follow, and print where the task stands now."""
+    with call.open_to_work() as store:
+        task = call.work_on(store)
+        call.alerts.silenced.add("restore_incomplete")
+        left, newest = task.head, newest_sequence(store, task)
+        with counting(call, "putting files back"):
+            head = make(task)
+        branch = find_branch(store, task.task_id, head.branch_id, task.owner)
+        name, has_files = branch.name if branch else "", call.folders() is not None
+        kept = find_saved_first(store, task, left, head)
+        changes = changes_between(store, kept or left, head, task.owner) if has_files else []
+        failed = find_failed(store, task, action, head, newest) if has_files else []
+        view = MoveView(
+            action=action,
+            branch_id=head.branch_id,
+            branch=name,
+            head=view_checkpoint(head),
+            saved_first=kept.id if kept else None,
+            restored=[one.path for one in changes if one.change != "deleted"],
+            deleted=deleted_paths(changes),
+            failed=view_failed(failed),
+        )
+    lines = [f"{action}: on {printable(name)} now", line(head)]
+    print_result(call, view, [*lines, *few([change_line(change) for change in changes])])
+    if kept is not None:
+        say(call, f"the files as they were are saved as @{kept.sequence}")
+    say_failed(call, failed)
+    if failed:
+        click.get_current_context().exit(PARTLY)
 
 
 class RestoreOptions(NamedTuple):

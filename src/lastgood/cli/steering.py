@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -21,7 +21,7 @@ from lastgood.cli.asking import (
     task_argument,
     wait_for,
 )
-from lastgood.cli.command import subcommand
+from lastgood.cli.command import SharedCommand, subcommand
 from lastgood.cli.completion import complete_answers, complete_artifacts, complete_requests
 from lastgood.cli.document import STDIN, parse, read_text
 from lastgood.cli.failure import can_ask
@@ -49,39 +49,23 @@ if TYPE_CHECKING:
 PREVIEW = 200
 
 
-@subcommand_that_asks
-@task_argument()
-def pause(call: Invocation, work: str | None, wait: float | None, request_id: str | None) -> None:
-    """Pause work at its next boundary: it is saved there, and waits."""
-    ask(call, work, lambda control: control.pause(id=request_id), wait)
+def _request_command(kind: Literal["pause", "resume", "stop", "cancel", "retry"], text: str) -> SharedCommand:
+    """Make a command that makes a request without arguments; `text` is its help."""
+
+    def request(call: Invocation, work: str | None, wait: float | None, request_id: str | None) -> None:
+        ask(call, work, lambda control: getattr(control, kind)(id=request_id), wait)
+
+    request.__name__, request.__doc__ = kind, text
+    return subcommand_that_asks(task_argument()(request))
 
 
-@subcommand_that_asks
-@task_argument()
-def resume(call: Invocation, work: str | None, wait: float | None, request_id: str | None) -> None:
-    """Let work go on that is paused, or was stopped, or has failed."""
-    ask(call, work, lambda control: control.resume(id=request_id), wait)
-
-
-@subcommand_that_asks
-@task_argument()
-def stop(call: Invocation, work: str | None, wait: float | None, request_id: str | None) -> None:
-    """End work at its next boundary: it is saved there, and can be retried."""
-    ask(call, work, lambda control: control.stop(id=request_id), wait)
-
-
-@subcommand_that_asks
-@task_argument()
-def cancel(call: Invocation, work: str | None, wait: float | None, request_id: str | None) -> None:
-    """End work as stop does, and mark what there is as not good: `lastgood last-good` passes it over."""
-    ask(call, work, lambda control: control.cancel(id=request_id), wait)
-
-
-@subcommand_that_asks
-@task_argument()
-def retry(call: Invocation, work: str | None, wait: float | None, request_id: str | None) -> None:
-    """Try work again that was stopped or has failed, from its last checkpoint."""
-    ask(call, work, lambda control: control.retry(id=request_id), wait)
+pause = _request_command("pause", "Pause work at its next boundary: it is saved there, and waits.")
+resume = _request_command("resume", "Let work go on that is paused, or was stopped, or has failed.")
+stop = _request_command("stop", "End work at its next boundary: it is saved there, and can be retried.")
+cancel = _request_command(
+    "cancel", "End work as stop does, and mark what there is as not good: `lastgood last-good` passes it over."
+)
+retry = _request_command("retry", "Try work again that was stopped or has failed, from its last checkpoint.")
 
 
 @subcommand_that_asks
