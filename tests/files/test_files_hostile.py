@@ -84,7 +84,7 @@ DRIFT: Spec = {**SECOND, b"edited": (0o644, b"edited by hand, in no checkpoint")
 
 OS_CALLS = ["open", "write", "rename", "unlink", "rmdir", "mkdir", "symlink", "fchmod", "chmod", "fsync", "link"]
 APPLY_CALLS = ["rename_exclusively", "_sync_all"]
-CATALOG_CALLS = ["commit", "begin_journal", "end_journal", "bind", "undo", "redo", "activate"]
+CATALOG_CALLS = ["commit", "begin_journal", "end_journal", "bind"]
 
 
 def _in_a_process(function: Callable[..., None], *arguments: object) -> str:
