@@ -87,7 +87,13 @@ class Command:
         out, err = self._streams
         threads: list[threading.Thread] = []
         try:
-            process = self.start()
+            if self._input is not None:
+                self._options["stdin"] = subprocess.PIPE
+            self._process = process = subprocess.Popen(  # noqa: S603 - what the caller asked to be run, without a shell
+                self._words, bufsize=0, stdout=out.target, stderr=err.target, **self._options
+            )
+            if self._stopped:
+                process.kill()
             works = [(out.pump, process.stdout), (err.pump, process.stderr), (self._feed, process.stdin)]
             for work, pipe in works:
                 if pipe is not None:
@@ -106,18 +112,6 @@ class Command:
             for thread in threads:
                 if thread.ident is not None:
                     thread.join(DRAIN_SECONDS)
-
-    def start(self) -> subprocess.Popen[bytes]:
-        """Whoever is interrupted in here would leave it running, unknown to all."""
-        if self._input is not None:
-            self._options["stdin"] = subprocess.PIPE
-        out, err = self._streams
-        self._process = process = subprocess.Popen(  # noqa: S603 - what the caller asked to be run, without a shell
-            self._words, bufsize=0, stdout=out.target, stderr=err.target, **self._options
-        )
-        if self._stopped:
-            process.kill()
-        return process
 
     def _encoded(self, given: Any) -> bytes | None:
         if isinstance(given, str):
