@@ -115,7 +115,7 @@ def wait_until(data: Run, state: str) -> None:
 
 def test_work_is_paused_and_resumed_by_others(run: Run, data: Run, program: Program) -> None:
     asked = data("pause", "work", "--id", "mine")
-    assert (asked["met"], asked["alive"], asked["runControlState"]) == (False, True, "running")
+    assert (asked["fulfilled"], asked["alive"], asked["runControlState"]) == (False, True, "running")
     assert (asked["request"]["kind"], asked["request"]["status"], asked["request"]["id"]) == ("pause", "open", "mine")
     program.tell("boundary")
     assert data("pause", "--id", "mine", "--wait")["runControlState"] == "paused"
@@ -131,19 +131,19 @@ def test_people_are_told_when_it_will_be_done(run: Run, program: Program) -> Non
     assert said.stderr.startswith("request ")
 
 
-@pytest.mark.parametrize(("wish", "reason"), [("stop", "stopped"), ("cancel", "cancelled")])
-def test_work_is_ended_at_its_next_boundary(run: Run, data: Run, program: Program, wish: str, reason: str) -> None:
-    run(wish, "work")
+@pytest.mark.parametrize(("kind", "reason"), [("stop", "stopped"), ("cancel", "cancelled")])
+def test_work_is_ended_at_its_next_boundary(run: Run, data: Run, program: Program, kind: str, reason: str) -> None:
+    run(kind, "work")
     assert program.do("boundary") == reason
     program.process.wait(timeout=60)
     assert data("status")["head"]["type"] == reason
     again = data("retry")
-    assert (again["met"], again["alive"], again["runControlState"]) == (False, False, "stopped")
+    assert (again["fulfilled"], again["alive"], again["runControlState"]) == (False, False, "stopped")
     assert "nobody is running the work" in again["note"]
 
 
 def test_waiting_ends_with_11_when_it_is_not_done_in_time(run: Run, data: Run, program: Program) -> None:
-    assert data("stop", "--wait", "0", code=11)["met"] is False
+    assert data("stop", "--wait", "0", code=11)["fulfilled"] is False
     run("stop", "work", "--wait", "0s", code=11)
     assert program.do("boundary") == "stopped"
 
@@ -180,7 +180,7 @@ def test_guidance_reaches_the_work(run: Run, data: Run, program: Program) -> Non
 def test_more_rounds_are_asked_for(run: Run, data: Run, program: Program) -> None:
     run("rounds", "work", "2", "--id", "two")
     program.do("boundary")
-    assert data("rounds", "work", "2", "--id", "two")["met"] is True
+    assert data("rounds", "work", "2", "--id", "two")["fulfilled"] is True
     assert data("show")["guidance"][0]["rounds"] == 2
     run("rounds", "work", "0", code=2)
 
@@ -218,7 +218,7 @@ def test_an_artifact_is_edited_from_a_file_or_stdin(run: Run, data: Run, program
 def test_what_is_not_text_is_edited_as_json(run: Run, data: Run, three: Path) -> None:
     with lastgood.open(three / ".lastgood") as store:
         store.task("work").save({}, artifacts=[{"name": "rules", "content": {"a": [1]}}])
-    assert data("edit", "work", "rules", "-", input='{"a": [1, 2]}')["met"] is True
+    assert data("edit", "work", "rules", "-", input='{"a": [1, 2]}')["fulfilled"] is True
     assert data("show")["artifacts"][0]["content"] == {"a": [1, 2]}
     assert "is not JSON" in run("edit", "work", "rules", "-", input="{", code=2).stderr
 
@@ -334,7 +334,11 @@ def test_while_a_session_works_there_a_restore_is_asked_of_it(run: Run, data: Ru
     program.do("save 1")
     program.do("save 2")
     asked = data("restore", "@2", "--id", "back")
-    assert (asked["met"], asked["request"]["kind"], asked["request"]["data"]["what"]) == (False, "restore", "both")
+    assert (asked["fulfilled"], asked["request"]["kind"], asked["request"]["data"]["what"]) == (
+        False,
+        "restore",
+        "both",
+    )
     program.tell("boundary")
     assert run("restore", "@2", "--id", "back", "--wait").stdout == "work: restored; it is running now\n"
     assert program.hear() == "done"
@@ -357,9 +361,9 @@ def test_a_restore_that_a_killed_program_did_not_come_to_is_done_with_the_files_
     good = data("save", *here)["checkpoint"]["sequence"]
     (folder / "files" / "a").write_text("two")
     run("save", *here)
-    assert data("restore", f"@{good}", "--id", "other", "--wait", *here)["met"] is True
+    assert data("restore", f"@{good}", "--id", "other", "--wait", *here)["fulfilled"] is True
     assert (folder / "files" / "a").read_text() == "one"
-    assert data("restore", "@1", "--id", "back", "--wait", *here)["met"] is True
+    assert data("restore", "@1", "--id", "back", "--wait", *here)["fulfilled"] is True
     assert data("requests")["requests"] == []
     assert data("show", "--state") == {"n": 0}
 

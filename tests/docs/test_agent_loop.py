@@ -91,7 +91,7 @@ def test_it_is_steered_from_another_process(bench: Bench) -> None:
         control.resume()
         bench.wait_until(store, "waiting_for_input")
         assert asked.request is not None
-        assert control.follow(asked.request.id).status == "met"  # type: ignore[union-attr]
+        assert control.follow(asked.request.id).status == "fulfilled"  # type: ignore[union-attr]
         assert "sum of two" not in bench.file("calc.py").read_text()  # what was said later is not known there
         control.stop()
         assert program.communicate(timeout=60)[0].splitlines()[-1] == "not released"

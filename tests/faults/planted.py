@@ -122,7 +122,7 @@ BUGS = (
         (Change("upkeep/collect.py", "listed.keys() - known - announced:", "listed.keys() - known:"),),
     ),
     Bug(
-        "what people asked for is marked as met after it was done",
+        "what people asked for is marked as fulfilled after it was done",
         "kill",
         "steer a session",
         (

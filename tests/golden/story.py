@@ -280,7 +280,7 @@ def tell_of_steering(story: Story) -> None:
     assert task.refresh().artifacts == [edited]
     for one in asked:
         story.ledger.expected.requests[one.request.id] = one.request.status
-    assert set(story.ledger.expected.requests.values()) == {"met", "open"}
+    assert set(story.ledger.expected.requests.values()) == {"fulfilled", "open"}
     store._engine.catalog.acquire_lease(OWNER, task.branch_id, this_process(), "golden:1", 30.0, acting(store.user))
 
 

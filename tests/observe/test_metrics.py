@@ -324,7 +324,7 @@ def test_every_counter_of_the_table_can_be_counted_and_no_other() -> None:
     wrong: tuple[dict[str, str] | None, ...] = (None, {}, {"wrong": "x"})
     for given in wrong:
         with pytest.raises(InvalidError, match="labels"):
-            meter.count("requests_met", given)
+            meter.count("requests_fulfilled", given)
     with pytest.raises(InvalidError, match="no counter"):
         meter.count("no_such_thing")
 
@@ -370,7 +370,7 @@ def test_threads_lose_no_count() -> None:
 
     def work(name: str) -> None:
         for _ in range(5000):
-            meter.count("requests_met", {"kind": name})
+            meter.count("requests_fulfilled", {"kind": name})
 
     threads = [threading.Thread(target=work, args=(f"thread {n % 2}",)) for n in range(4)]
     for thread in threads:
@@ -378,7 +378,7 @@ def test_threads_lose_no_count() -> None:
     for thread in threads:
         thread.join()
     found = meter.snapshot()
-    assert [found.value("requests_met", kind=f"thread {n}") for n in range(2)] == [10_000, 10_000]
+    assert [found.value("requests_fulfilled", kind=f"thread {n}") for n in range(2)] == [10_000, 10_000]
 
 
 def test_a_signal_handler_may_count_while_its_thread_counts() -> None:

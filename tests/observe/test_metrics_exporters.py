@@ -41,7 +41,7 @@ def work(store: Store) -> None:
     _ = store.get_checkpoint(first.id).state
     store._engine.alert("something", code="quota")
     store.meter.count("lease_takeovers")
-    store.meter.count("requests_met", {"kind": "pause"})
+    store.meter.count("requests_fulfilled", {"kind": "pause"})
     store.meter.count("restores", {"what": "both"})
     for name in ("spool_checkpoints", "spool_bytes", "spool_oldest_seconds"):
         store.meter.register_gauge(name, "", lambda: 3.5)

@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-REFUSED, ALREADY, OPEN, MET = "refused", "already", "open", "met"
+REFUSED, ALREADY, OPEN, FULFILLED = "refused", "already", "open", "fulfilled"
 
 ACTIVE = {"running", "waiting_for_input", "paused"}
 EVERY = ACTIVE | {"idle", "stopped", "completed", "failed"}
@@ -51,7 +51,7 @@ def verdict(kind: str, state: str) -> str:
 
 
 @dataclass
-class Wish:
+class Request:
     id: str
     kind: str
     what: Any = None
@@ -74,18 +74,18 @@ class Snapshot:
 @dataclass
 class Branch:
     now: Snapshot
-    wishes: list[Wish] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
     unheard: int | None = None
     """The number of the last decision, as long as the program may not have gone on since."""
 
-    def open(self) -> list[Wish]:
-        return [wish for wish in self.wishes if wish.status == OPEN]
+    def open(self) -> list[Request]:
+        return [request for request in self.requests if request.status == OPEN]
 
     def expected(self) -> str:
         """The control state when all that is wanted is done."""
         state = self.now.state
-        for wish in self.open():
-            state = LEADS_TO.get(wish.kind, state)
+        for request in self.open():
+            state = LEADS_TO.get(request.kind, state)
         return state
 
     def judge(self, kind: str) -> str:
@@ -97,44 +97,44 @@ class Branch:
         if state != "waiting_for_input":
             self.now.question = None
 
-    def meet(self, wish: Wish) -> bool:
-        """Whether it is done now. Of restores only the wish: where the work goes is not this branch."""
-        found = verdict(wish.kind, self.now.state)
+    def fulfil(self, request: Request) -> bool:
+        """Whether it is done now. Of restores only the request: where the work goes is not this branch."""
+        found = verdict(request.kind, self.now.state)
         if found != OPEN:
-            wish.status = MET if found == ALREADY else REFUSED
+            request.status = FULFILLED if found == ALREADY else REFUSED
             if found == ALREADY:
-                self._refuse_earlier(wish, *OPPOSED.get(wish.kind, ()))
+                self._refuse_earlier(request, *OPPOSED.get(request.kind, ()))
             return False
-        if wish.kind in ("pause", "restore") and self.now.state == "waiting_for_input":
+        if request.kind in ("pause", "restore") and self.now.state == "waiting_for_input":
             return False
-        wish.status = MET
-        if wish.kind in ("stop", "cancel"):
-            self._settle_others(wish)
+        request.status = FULFILLED
+        if request.kind in ("stop", "cancel"):
+            self._end_others(request)
             self.unheard = None
-        self._change(wish)
-        if wish.kind in LEADS_TO:
-            self.go(LEADS_TO[wish.kind])
+        self._change(request)
+        if request.kind in LEADS_TO:
+            self.go(LEADS_TO[request.kind])
         return True
 
-    def _change(self, wish: Wish) -> None:
+    def _change(self, request: Request) -> None:
         now = self.now
-        if wish.kind == "answer":
-            now.decisions.append((now.question or "", wish.what))
+        if request.kind == "answer":
+            now.decisions.append((now.question or "", request.what))
             self.unheard = len(now.decisions)
-        elif wish.kind == "guide":
-            now.guidance.append(wish.what)
-        elif wish.kind == "rounds":
-            now.rounds += wish.what
-        elif wish.kind == "edit":
-            now.artifact = wish.what
+        elif request.kind == "guide":
+            now.guidance.append(request.what)
+        elif request.kind == "rounds":
+            now.rounds += request.what
+        elif request.kind == "edit":
+            now.artifact = request.what
 
-    def _settle_others(self, wish: Wish) -> None:
-        self._refuse_earlier(wish, "pause", "resume", "retry")
+    def _end_others(self, request: Request) -> None:
+        self._refuse_earlier(request, "pause", "resume", "retry")
         for other in self.open():
             if other.kind in ("stop", "cancel"):
-                other.status = MET
+                other.status = FULFILLED
 
-    def _refuse_earlier(self, wish: Wish, *kinds: str) -> None:
-        for other in self.wishes[: self.wishes.index(wish)]:
+    def _refuse_earlier(self, request: Request, *kinds: str) -> None:
+        for other in self.requests[: self.requests.index(request)]:
             if other.status == OPEN and other.kind in kinds:
                 other.status = REFUSED

@@ -20,7 +20,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.support.control_model import ALREADY, MET, OPEN, REFUSED, Branch, Snapshot, Wish, begin_at
+from tests.support.control_model import ALREADY, FULFILLED, OPEN, REFUSED, Branch, Request, Snapshot, begin_at
 from tests.support.programs import KilledError
 
 import lastgood
@@ -71,7 +71,7 @@ class Steering(RuleBasedStateMachine):
         self.numbers = itertools.count()
         self.branches: dict[str, Branch] = {}
         self.snapshots: dict[str, Snapshot] = {}
-        self.asked: list[tuple[Wish, str, tuple[Any, ...]]] = []
+        self.asked: list[tuple[Request, str, tuple[Any, ...]]] = []
 
     def teardown(self) -> None:
         if self.session is not None:
@@ -98,7 +98,7 @@ class Steering(RuleBasedStateMachine):
     def begin(self, restart: bool) -> None:
         model, now = self.model, self.model.now
         wanted = {"stopped": ("resume", "retry"), "failed": ("resume", "retry"), "completed": ("rounds",)}
-        starting = [wish for wish in model.open() if wish.kind in wanted.get(now.state, ())]
+        starting = [request for request in model.open() if request.kind in wanted.get(now.state, ())]
         session = self.here.task(self.focus).session(
             state=lambda: self.memory, load=self._load, restart=restart, signals=False, clock=Frozen()
         )
@@ -110,8 +110,8 @@ class Steering(RuleBasedStateMachine):
         self.heard = set()
         assert self.memory == {"n": now.n}
         if now.state in ("idle", "stopped", "failed", "completed"):
-            for wish in starting:
-                wish.status = OPEN if wish.kind == "rounds" else MET
+            for request in starting:
+                request.status = OPEN if request.kind == "rounds" else FULFILLED
             model.unheard = None
             model.go("running")
 
@@ -153,7 +153,7 @@ class Steering(RuleBasedStateMachine):
         self.model.go("completed")
         self.model.now.n = self.memory["n"]
         self.model.unheard = None
-        self._settle()
+        self._end_requests()
 
     @precondition(lambda self: self.session is not None)
     @rule()
@@ -161,7 +161,7 @@ class Steering(RuleBasedStateMachine):
         self._leave(RuntimeError("no such luck"))
         self.model.go("failed")
         self.model.unheard = None
-        self._settle()
+        self._end_requests()
 
     @precondition(lambda self: self.session is not None)
     @rule(releases=st.booleans())
@@ -176,39 +176,39 @@ class Steering(RuleBasedStateMachine):
 
     @rule(kind=st.sampled_from(["pause", "resume", "stop", "cancel", "retry"]))
     def steer(self, kind: str) -> None:
-        self._wish(kind, kind)
+        self._request(kind, kind)
 
     @precondition(lambda self: self.model.now.state == "waiting_for_input")
     @rule(text=TEXTS)
     def answer(self, text: str) -> None:
-        self._wish("answer", "answer", text)
+        self._request("answer", "answer", text)
 
     @rule(kind=st.sampled_from(["guide", "answer"]), text=TEXTS)
     def tell(self, kind: str, text: str) -> None:
-        self._wish(kind, kind, text)
+        self._request(kind, kind, text)
 
     @rule(text=TEXTS)
     def edit(self, text: str) -> None:
-        self._wish("edit", "edit", "prompt", text)
+        self._request("edit", "edit", "prompt", text)
 
     @rule(rounds=st.integers(1, 3))
     def add_rounds(self, rounds: int) -> None:
-        self._wish("rounds", "add_rounds", rounds)
+        self._request("rounds", "add_rounds", rounds)
 
     @rule(pick=st.integers(0, 1000))
     def restore(self, pick: int) -> None:
-        self._wish("restore", "restore", list(self.snapshots)[pick % len(self.snapshots)])
+        self._request("restore", "restore", list(self.snapshots)[pick % len(self.snapshots)])
 
     @precondition(lambda self: self.asked)
     @rule(pick=st.integers(0, 1000))
     def ask_for_the_same_again(self, pick: int) -> None:
         """Whatever came of it: it is told, and nothing happens."""
-        wish, method, arguments = self.asked[pick % len(self.asked)]
-        if self.session is None and wish.status == OPEN:
+        request, method, arguments = self.asked[pick % len(self.asked)]
+        if self.session is None and request.status == OPEN:
             return  # what nobody came to is done then: tests/work/test_stand_in.py
-        told = getattr(self._control(), method)(*arguments, id=wish.id)
-        assert told.request.status == wish.status
-        assert told.fulfilled == (wish.status == MET)
+        told = getattr(self._control(), method)(*arguments, id=request.id)
+        assert told.request.status == request.status
+        assert told.fulfilled == (request.status == FULFILLED)
 
     @rule(pick=st.integers(0, 1000), paused=st.booleans(), follow=st.booleans())
     def fork(self, pick: int, paused: bool, follow: bool) -> None:
@@ -239,11 +239,11 @@ class Steering(RuleBasedStateMachine):
         control = self._control()
         question = control.question
         assert (question and question["text"]) == now.question
-        assert [request.id for request in control.requests()] == [wish.id for wish in self.model.open()]
-        for wish, _, _ in self.asked:
-            found = control.follow(wish.id)
+        assert [found.id for found in control.requests()] == [request.id for request in self.model.open()]
+        for request, _, _ in self.asked:
+            found = control.follow(request.id)
             assert found is not None
-            assert found.status == wish.status
+            assert found.status == request.status
         assert (control.lease is not None) == (self.session is not None)
         self.snapshots[head.id] = copy.deepcopy(now)
 
@@ -254,11 +254,11 @@ class Steering(RuleBasedStateMachine):
 
     # --- how the model moves -------------------------------------------------------------------------------
 
-    def _wish(self, kind: str, method: str, *arguments: Any) -> None:
+    def _request(self, kind: str, method: str, *arguments: Any) -> None:
         model, before = self.model, len(self.there.list_checkpoints("work", 1000))
-        wish = Wish(f"wish {next(self.numbers)}", kind, arguments[-1] if arguments else None)
+        request = Request(f"request {next(self.numbers)}", kind, arguments[-1] if arguments else None)
         found = model.judge(kind)
-        ask = partial(getattr(self._control(), method), *arguments, id=wish.id)
+        ask = partial(getattr(self._control(), method), *arguments, id=request.id)
         if found == REFUSED:
             with pytest.raises(ControlError) as caught:
                 ask()
@@ -270,15 +270,15 @@ class Steering(RuleBasedStateMachine):
         if found != OPEN:
             assert len(self.there.list_checkpoints("work", 1000)) == before
             return
-        model.wishes.append(wish)
-        self.asked.append((wish, method, arguments))
+        model.requests.append(request)
+        self.asked.append((request, method, arguments))
         if self.session is None and kind == "restore":
-            wish.status = MET
+            request.status = FULFILLED
             self.focus = told.request.outcome["branch"]
             self.branches[self.focus] = begin_at(self.snapshots[arguments[0]], None)
         elif self.session is None and kind not in ("resume", "retry", "rounds"):
-            model.meet(wish)
-        assert told.fulfilled == (wish.status == MET)
+            model.fulfil(request)
+        assert told.fulfilled == (request.status == FULFILLED)
 
     def _go_on(self) -> None:
         if self.model.now.state == "waiting_for_input":
@@ -306,25 +306,25 @@ class Steering(RuleBasedStateMachine):
 
     def _sweep(self) -> str | None:
         """What the work does about all that is wanted; how that ends it."""
-        for wish in self.model.open():
-            if not self.model.meet(wish):
+        for request in self.model.open():
+            if not self.model.fulfil(request):
                 continue
-            if wish.kind == "restore":
-                self._go_back(wish)
+            if request.kind == "restore":
+                self._go_back(request)
             self.model.now.n = self.memory["n"]
-            if wish.kind in ("stop", "cancel"):
+            if request.kind in ("stop", "cancel"):
                 return "stopped"
-            if wish.kind == "answer":
+            if request.kind == "answer":
                 self.heard.add(self.model.unheard or 0)
                 return None
         return None
 
-    def _go_back(self, wish: Wish) -> None:
+    def _go_back(self, request: Request) -> None:
         """The session goes to a new branch, in the control state that it is in, and takes along what is wanted."""
         left = self.model
-        entered = begin_at(self.snapshots[wish.what], left.now.state)
-        entered.wishes = left.open()
-        left.wishes = [one for one in left.wishes if one.status != OPEN]
+        entered = begin_at(self.snapshots[request.what], left.now.state)
+        entered.requests = left.open()
+        left.requests = [one for one in left.requests if one.status != OPEN]
         left.now.n, left.unheard = self.memory["n"], None
         self.memory = {"n": entered.now.n}
         self.focus = NEW
@@ -341,7 +341,7 @@ class Steering(RuleBasedStateMachine):
         except lastgood.Stopped as stopped:
             assert ends == "stopped"
             self._leave(stopped)
-            self._settle()
+            self._end_requests()
         else:
             assert ends is None
         assert self.memory == then
@@ -358,13 +358,13 @@ class Steering(RuleBasedStateMachine):
         session, self.session = self.session, None
         session.__exit__(None if error is None else type(error), error, None)
 
-    def _settle(self) -> None:
+    def _end_requests(self) -> None:
         """What the work did not come to before it ended is done without it, or refused."""
-        for wish in self.model.open():
-            if wish.kind == "restore":
-                wish.status = REFUSED
-            elif wish.kind not in ("resume", "retry", "rounds"):
-                self.model.meet(wish)
+        for request in self.model.open():
+            if request.kind == "restore":
+                request.status = REFUSED
+            elif request.kind not in ("resume", "retry", "rounds"):
+                self.model.fulfil(request)
 
     def _control(self) -> lastgood.Control:
         return self.there.task(self.focus).control

@@ -1,4 +1,4 @@
-"""What people ask for is met exactly once, or refused with its reason; it never ends the work by itself (A11, A15)."""
+"""A request is fulfilled exactly once, or refused with its reason; it never ends the work by itself (A11, A15)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_restoring_the_same_checkpoint_again_reaches_the_program_again(
             asked = person.restore(good)
             session.boundary()
             assert program.memory == {"n": 1}
-            assert status(person, asked) == ("met", {"branch": program.task.branch_id})
+            assert status(person, asked) == ("fulfilled", {"branch": program.task.branch_id})
     kept = [one.state for one in program.store.list_checkpoints("work") if one.type == "before_restore"]
     assert kept == [{"n": 6}, {"n": 5}]
 
@@ -80,7 +80,7 @@ def test_a_restore_of_files_is_met_with_the_checkpoint_that_it_makes(store: Stor
         asked = store.task("work").control.restore(good, "files")
         session.boundary()
         assert (folder / "a").read_text() == "good"
-        assert status(task.control, asked) == ("met", {"branch": task.branch_id})
+        assert status(task.control, asked) == ("fulfilled", {"branch": task.branch_id})
 
 
 def test_a_checkpoint_that_cannot_be_restored_is_refused_and_the_work_goes_on(
@@ -149,7 +149,7 @@ def test_the_work_goes_on_when_what_is_wanted_cannot_be_read_or_kept(
         assert len(alerts) == (1 if moment == "requests" else 3)
         person.stop()
         session.boundary()
-    assert status(person, asked)[0] == "met"
+    assert status(person, asked)[0] == "fulfilled"
     assert session.stopped == "stopped"
 
 
@@ -158,8 +158,8 @@ def test_two_who_want_the_same_both_get_it(program: Program, person: lastgood.Co
     with program.session(clock=Meanwhile(lambda: person.resume())) as session:
         one, two = person.pause(), person.pause()
         session.boundary()
-    assert status(person, one) == ("met", {})
-    assert status(person, two) == ("met", {"note": "it was paused already"})
+    assert status(person, one) == ("fulfilled", {})
+    assert status(person, two) == ("fulfilled", {"note": "it was paused already"})
 
 
 def test_work_that_goes_on_after_it_was_stopped_is_stopped_again(program: Program, person: lastgood.Control) -> None:
@@ -196,7 +196,7 @@ def test_whoever_lost_the_branch_refuses_nothing_in_the_name_of_the_other(
         with Program(far.task("work")).session(clock=Meanwhile(wake_the_zombie)) as session:
             person.pause()
             session.boundary()
-            assert status(person, asked[0])[0] == "met"
+            assert status(person, asked[0])[0] == "fulfilled"
         raise LeaseError("so that it does not complete what is not its own")
 
 
@@ -232,7 +232,13 @@ def test_work_that_has_ended_leaves_nothing_open_that_it_was_to_do(
     assert program.task.head is not None
     assert (program.task.head.control_state, program.task.state) == ("completed", {"n": 1})
     assert [said["text"] for said in program.task.head.guidance] == ["be brief"]
-    assert [status(person, asked)[0] for asked in (*late, more)] == ["met", "refused", "refused", "refused", "open"]
+    assert [status(person, asked)[0] for asked in (*late, more)] == [
+        "fulfilled",
+        "refused",
+        "refused",
+        "refused",
+        "open",
+    ]
     with program.session() as session:
         session.boundary()
         assert session.rounds == 1
@@ -276,7 +282,7 @@ def test_a_stop_while_a_stage_fails_does_not_stop_who_retries_it(store: Store) -
 
 
 def test_a_program_that_cannot_take_another_state_is_not_led_back(store: Store, person: lastgood.Control) -> None:
-    """What would be undone by its next save is refused, not met."""
+    """What would be undone by its next save is refused, not fulfilled."""
     memory = {"n": 1}
     with store.task("work").session(state=lambda: memory) as session:
         good = session.save()

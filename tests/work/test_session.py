@@ -134,7 +134,7 @@ def test_paused_work_waits_until_it_is_resumed(store: Store, program: Program, o
     paused = [one for one in store.list_checkpoints("work") if one.type == "paused"]
     assert [(one.control_state, one.state) for one in paused] == [("paused", {"n": 1})]
     found = outside().follow(asked.request.id)
-    assert found.status == "met"
+    assert found.status == "fulfilled"
 
 
 def test_stopped_work_ends_at_its_next_boundary_and_is_retried(store: Store, program: Program, outside: Any) -> None:
@@ -153,7 +153,7 @@ def test_stopped_work_ends_at_its_next_boundary_and_is_retried(store: Store, pro
     assert "nobody is running" in asked.note
     with program.session() as session:
         assert session.control_state == "running"
-    assert outside().follow(asked.request.id).status == "met"
+    assert outside().follow(asked.request.id).status == "fulfilled"
 
 
 def test_cancelled_work_is_not_good(program: Program, outside: Any) -> None:
@@ -284,15 +284,15 @@ def test_a_restore_is_asked_for_and_reaches_the_programs_memory(program: Program
         before = [one for one in program.task.history(all=True) if one.type == "before_restore"]
         assert len(before) == 1
         session.save()
-    assert outside().follow(asked.request.id).status == "met"
+    assert outside().follow(asked.request.id).status == "fulfilled"
 
 
-@pytest.mark.parametrize("wish", ["pause", "resume", "stop", "cancel", "retry"])
-def test_what_cannot_be_done_is_refused_with_its_reason(program: Program, outside: Any, wish: str) -> None:
+@pytest.mark.parametrize("kind", ["pause", "resume", "stop", "cancel", "retry"])
+def test_what_cannot_be_done_is_refused_with_its_reason(program: Program, outside: Any, kind: str) -> None:
     """A15."""
     program.task.save({})
     with pytest.raises(ControlError) as caught:
-        getattr(outside(), wish)()
+        getattr(outside(), kind)()
     assert str(caught.value).startswith("work that is idle cannot be ")
     assert caught.value.hint
 

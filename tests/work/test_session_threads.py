@@ -17,7 +17,7 @@ from lastgood import InvalidError, LeaseError, Store
 def test_a_worker_is_in_the_session_while_the_main_thread_saves_through_the_same_handle(
     store: Store, program: Program
 ) -> None:
-    """All saves are there, in one line, whoever made them; requests are met once."""
+    """All saves are there, in one line, whoever made them; requests are fulfilled once."""
     control = store.task("work").control
     begin = threading.Barrier(2)
 

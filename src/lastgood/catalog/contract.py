@@ -264,7 +264,7 @@ class Requests(Protocol):
         self,
         owner: str,
         ended: FulfilledRequest,
-        status: Literal["met", "refused"],
+        status: Literal["fulfilled", "refused"],
         actor: Actor,
         *,
         lease: int | None = None,

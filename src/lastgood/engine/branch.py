@@ -160,8 +160,8 @@ def draft_restored(
     )
 
 
-def meets(request: str | None, branch_id: str) -> tuple[FulfilledRequest, ...]:
-    """What a restore meets that somebody asked for: it says where the work is now."""
+def fulfilments(request: str | None, branch_id: str) -> tuple[FulfilledRequest, ...]:
+    """Return the request that a restore fulfils, if any; its outcome says which branch the work is on now."""
     return () if request is None else (FulfilledRequest(request, {"branch": branch_id}),)
 
 

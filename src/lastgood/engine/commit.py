@@ -72,7 +72,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
     `state` KEPT: the parent's; so are `files` then, which are else those that were captured, or None. `proof` is its
     evidence. `step` is the open step that this ends, `journal` the restore of files; `notes` come into the log with it.
-    `files_move`, `keeps_redo`, `met` and `begins` as in Commit. `began` is when, by the monotonic clock.
+    `files_move`, `keeps_redo`, `fulfils` and `begins` as in Commit. `began` is when, by the monotonic clock.
 
     `own_id`, for a checkpoint that is not given one, and `created_at` stay the same however often it is tried, and
     where: a commit that failed may be found in the store after a crash, and what was spooled instead is the same then.
@@ -83,7 +83,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     journal: str | None = None
     files_move: bool = False
     keeps_redo: bool = False
-    met: tuple[FulfilledRequest, ...] = ()
+    fulfils: tuple[FulfilledRequest, ...] = ()
     lineage: Lineage | None = None
     proof: Proof | None = None
     step: str | None = None
@@ -195,7 +195,7 @@ def write_checkpoint(
         files_move=draft.files_move,
         keeps_redo=draft.keeps_redo,
         lease=ground.lease,
-        fulfilled=draft.met,
+        fulfilled=draft.fulfils,
         begins=draft.begins.as_open() if draft.begins else None,
         **_file_content(draft.files),
         attestations=_attested(draft.proof),

@@ -14,7 +14,7 @@ from lastgood.engine.branch import (
     check_what,
     draft_restored,
     find_branch,
-    meets,
+    fulfilments,
     plan_branch,
     require_restorable,
 )
@@ -98,7 +98,7 @@ def _restore_state(
         new = plan_branch(engine, chosen, cursor.owner, active=cursor.is_active, expects=expects)
         files = workspace.capture(None, takes_over=True) if workspace else None
         about: dict[str, Any] = {"message": message, "control_state": cursor.steered_state()}
-        about["met"] = meets(request, new.id)
+        about["fulfils"] = fulfilments(request, new.id)
         draft = draft_restored(chosen, new, cursor.branch_id or "", way, files=files or KEPT, **about)
         try:
             return Restored(chosen.id, begin_branch(cursor, chosen, new, draft, follow=True), before)

@@ -20,7 +20,7 @@ from lastgood.engine.branch import (
     Restored,
     What,
     draft_restored,
-    meets,
+    fulfilments,
     plan_branch,
     require_restorable,
 )
@@ -326,7 +326,7 @@ class FilesRestore:
             type="restored",
             lineage="restored",
             message=message,
-            met=meets(request, branch_id),
+            fulfils=fulfilments(request, branch_id),
             notes=(NewEvent("restored", branch_id, chosen.id, {"by": "restore", "what": "files"}),),
         )
         return save_draft(cursor, draft, policy="raise")
@@ -339,7 +339,7 @@ class FilesRestore:
         expects = cursor.expected()
         new = plan_branch(self._engine, chosen, cursor.owner, active=cursor.is_active, expects=expects)
         about = {"message": message, "control_state": cursor.steered_state(), "files": after, "journal": journal.id}
-        draft = draft_restored(chosen, new, left, "restore", what="both", met=meets(request, new.id), **about)
+        draft = draft_restored(chosen, new, left, "restore", what="both", fulfils=fulfilments(request, new.id), **about)
         return begin_branch(cursor, chosen, new, draft, follow=True)
 
     def _apply(self, plan: FilesPlan) -> list[tuple[Root, Applied]]:

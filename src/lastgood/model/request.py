@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 RequestKind = Literal["pause", "resume", "stop", "cancel", "retry", "rounds", "guide", "edit", "answer", "restore"]
-RequestStatus = Literal["open", "met", "refused"]
+RequestStatus = Literal["open", "fulfilled", "refused"]
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

@@ -92,7 +92,12 @@ _METRICS = (
     Metric("store_bytes", "gauge", "Bytes that the store takes on disk, at most a minute old.", unit="By"),
     Metric("store_max_bytes", "gauge", "The most that it may take (max_bytes), if that is set.", unit="By"),
     Metric("lease_takeovers", "counter", "Branches whose lease was taken over from somebody who had let it expire."),
-    Metric("requests_met", "counter", "Requests to running work that a session has met, by their kind.", ("kind",)),
+    Metric(
+        "requests_fulfilled",
+        "counter",
+        "Requests to running work that a session has fulfilled, by their kind.",
+        ("kind",),
+    ),
     Metric("alerts", "counter", "Alerts that were raised, by their code.", ("code",)),
 )
 

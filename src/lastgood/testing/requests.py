@@ -22,7 +22,7 @@ class RequestsConformance(CatalogCase):
     def wanted(self, branch_id: str) -> list[str]:
         return [request.id for request in self.catalog.requests(ADA, branch_id=branch_id)]
 
-    def test_a_request_is_open_until_a_commit_meets_it(self) -> None:
+    def test_a_request_is_open_until_a_commit_fulfils_it(self) -> None:
         first = self.save().stored
         branch = first.placement.branch_id
         one, two = self.post(branch, "guide", text="shorter"), self.post(branch)
@@ -33,14 +33,14 @@ class RequestsConformance(CatalogCase):
         assert self.wanted(branch) == [two.id]
         found = self.request(one.id)
         assert found is not None
-        assert (found.status, found.outcome, found.data) == ("met", {"seen": 1}, {"text": "shorter"})
+        assert (found.status, found.outcome, found.data) == ("fulfilled", {"seen": 1}, {"text": "shorter"})
         assert found.ended_at is not None
         assert self.request(one.id, BEN) is None
         with refused(ConflictError):
             self.save(parent=second, fulfilled=[FulfilledRequest(one.id, {})])
         assert self.active() == second.id
 
-    def test_a_commit_that_is_refused_meets_nothing(self) -> None:
+    def test_a_commit_that_is_refused_fulfils_nothing(self) -> None:
         first, _ = self.chain(2)
         request = self.post(first.placement.branch_id)
         with refused(ConflictError):
@@ -56,7 +56,7 @@ class RequestsConformance(CatalogCase):
         with refused(ConflictError):
             self.post(branch, id="mine", reason="dinner")
         self.save(parent=first, fulfilled=[FulfilledRequest("mine", {})])
-        assert self.post(branch, id="mine", reason="lunch").status == "met"
+        assert self.post(branch, id="mine", reason="lunch").status == "fulfilled"
 
     def test_a_request_that_is_refused_says_why(self) -> None:
         branch = self.save().stored.placement.branch_id
@@ -69,7 +69,7 @@ class RequestsConformance(CatalogCase):
         last = self.catalog.events(self.task())[-1]
         assert (last.kind, last.data["reason"]) == ("request_refused", "it is over")
         with refused(ConflictError):
-            self.catalog.end_request(ADA, FulfilledRequest(request.id, {}), "met", ACTOR)
+            self.catalog.end_request(ADA, FulfilledRequest(request.id, {}), "fulfilled", ACTOR)
 
     def test_whoever_lost_the_branch_ends_no_request_of_it(self) -> None:
         """C6: what a zombie knows of the work is out of date."""

@@ -37,17 +37,17 @@ class RequestView(View, frozen=True, kw_only=True):
     at: datetime
     actor: str
     correlation_id: str | None
-    status: Literal["open", "met", "refused"]
+    status: Literal["open", "fulfilled", "refused"]
     ended_at: datetime | None
     outcome: Any
 
 
 class RequestResultView(View, frozen=True, kw_only=True):
-    """What came of a request. `met`: it is done, or was so already. `alive`: a session works on the branch."""
+    """What came of a request. `fulfilled`: it is done, or was so already. `alive`: a session works on the branch."""
 
     task_id: str
     run_control_state: str
-    met: bool
+    fulfilled: bool
     alive: bool
     note: str
     request: RequestView | None
@@ -160,7 +160,7 @@ def view_request(request: Request) -> RequestView:
 def view_result(task_id: str, state: str, result: RequestResult) -> RequestResultView:
     """Return what came of a request as JSON shows it."""
     request = None if result.request is None else view_request(result.request)
-    return RequestResultView.of(result, task_id=task_id, run_control_state=state, request=request, met=result.fulfilled)
+    return RequestResultView.of(result, task_id=task_id, run_control_state=state, request=request)
 
 
 def view_step(step: OpenStep) -> StepView:

@@ -160,7 +160,7 @@ class Saver:
     def _advance(
         self, state: Any, type: str, fulfilled: Iterable[FulfilledRequest], fields: dict[str, Any], *, capture: bool
     ) -> Checkpoint:
-        draft = make_draft(state, type=type, met=tuple(fulfilled), **self._fields(fields))
+        draft = make_draft(state, type=type, fulfils=tuple(fulfilled), **self._fields(fields))
         saved = advance(self._handle, draft, capture=capture)
         self.note_saves()
         return saved

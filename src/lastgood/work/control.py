@@ -234,13 +234,13 @@ class Control:
 
 
 def _describe(request: Request, *, alive: bool) -> RequestResult:
-    status: Literal["open", "met", "refused"] = request.status
+    status: Literal["open", "fulfilled", "refused"] = request.status
     if status == "refused":
         note = f"it was refused: {request.outcome.get('reason', '')}"
-    elif status == "met":
+    elif status == "fulfilled":
         note = f"it is done, on the branch {request.outcome['branch']}" if request.kind == "restore" else "it is done"
     elif alive:
         note = "it is done when the work comes to its next boundary"
     else:
         note = "nobody is running the work: it is done when someone does (`lastgood run`)"
-    return RequestResult(note, request, fulfilled=status == "met", alive=alive)
+    return RequestResult(note, request, fulfilled=status == "fulfilled", alive=alive)

@@ -124,7 +124,7 @@ class Inbox:
 
     def _note_fulfilled(self, request: Request) -> None:
         self._fulfilled.add(request.id)
-        self.handle.engine.meter.count("requests_met", {"kind": request.kind})
+        self.handle.engine.meter.count("requests_fulfilled", {"kind": request.kind})
 
 
 def close_requests(handle: Handle) -> None:
@@ -157,8 +157,8 @@ class StandIn:
 
     def mark(self, type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> Checkpoint:
         """Record that the request is fulfilled."""
-        met = (FulfilledRequest(request.id, outcome or {}),)
-        return advance(self.handle, make_draft(KEPT, type=type, met=met, **fields), capture=False)
+        fulfils = (FulfilledRequest(request.id, outcome or {}),)
+        return advance(self.handle, make_draft(KEPT, type=type, fulfils=fulfils, **fields), capture=False)
 
     def rewind(self, request: Request) -> None:
         """Raise: without a session a restore is done directly, by `Control`."""

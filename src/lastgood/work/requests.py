@@ -107,7 +107,7 @@ def open_requests(handle: Handle) -> list[Request]:
     return [] if branch_id is None else handle.catalog.requests(handle.owner, branch_id=branch_id)
 
 
-def end_request(handle: Handle, ended: FulfilledRequest, status: Literal["met", "refused"]) -> None:
+def end_request(handle: Handle, ended: FulfilledRequest, status: Literal["fulfilled", "refused"]) -> None:
     """End a request without a checkpoint. LeaseError when a session works through the handle and has lost its lease."""
     handle.catalog.end_request(handle.owner, ended, status, acting(handle.user), lease=handle.cursor.lease)
 
@@ -137,7 +137,7 @@ def fulfil(work: Controlled, request: Request) -> None:
     try:
         if check_allowed(request.kind, _state(work)) == "already":
             _refuse_earlier(work, request, _RULES[request.kind].opposite, "the contrary was wanted since")
-            _end(work, request, "met", {"note": f"it was {describe(_state(work))} already"})
+            _end(work, request, "fulfilled", {"note": f"it was {describe(_state(work))} already"})
         else:
             _HANDLERS[request.kind](work, request)
     except _NotYet:
@@ -153,7 +153,7 @@ def fulfil(work: Controlled, request: Request) -> None:
             raise
 
 
-def _end(work: Controlled, request: Request, status: Literal["met", "refused"], outcome: dict[str, Any]) -> None:
+def _end(work: Controlled, request: Request, status: Literal["fulfilled", "refused"], outcome: dict[str, Any]) -> None:
     try:
         end_request(work.handle, FulfilledRequest(request.id, outcome), status)
     except LeaseError:
@@ -177,7 +177,7 @@ def _end_others(work: Controlled, request: Request) -> None:
     _refuse_earlier(work, request, ("pause", "resume", "retry"), "it was stopped instead")
     for other in open_requests(work.handle):
         if other.id != request.id and other.kind in ("stop", "cancel"):
-            _end(work, other, "met", {"note": "it was stopped already"})
+            _end(work, other, "fulfilled", {"note": "it was stopped already"})
 
 
 def _refuse_earlier(work: Controlled, request: Request, kinds: Sequence[str], reason: str) -> None:

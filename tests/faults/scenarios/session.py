@@ -65,15 +65,15 @@ class _Program:
     def request(self, kind: str, *arguments: Any) -> None:
         """Somebody asks for it, by an id that says what it is."""
         self.worker.doing = kind
-        self.worker.ledger.expect(f"request {kind}", [[None, 0], ["open", 0], ["late", 0], ["met", 1]])
+        self.worker.ledger.expect(f"request {kind}", [[None, 0], ["open", 0], ["late", 0], ["fulfilled", 1]])
         getattr(self.worker.store.task(STEERED).control, kind)(*arguments, id=kind)
-        self.worker.ledger.expect(f"request {kind}", [["open", 0], ["late", 0], ["met", 1]])
+        self.worker.ledger.expect(f"request {kind}", [["open", 0], ["late", 0], ["fulfilled", 1]])
 
     def require_met(self, kind: str) -> None:
         """The work went on without it, and has said why: that is an error like any other."""
         if kind in {request.id for request in open_requests(self.task._handle)}:
             raise UnavailableError(f"{kind} is still open")
-        self.worker.ledger.expect(f"request {kind}", [["met", 1]])
+        self.worker.ledger.expect(f"request {kind}", [["fulfilled", 1]])
 
 
 def _begin(worker: Worker) -> None:

@@ -209,7 +209,7 @@ class RelationalCatalog(Catalog):
         self,
         owner: str,
         ended: FulfilledRequest,
-        status: Literal["met", "refused"],
+        status: Literal["fulfilled", "refused"],
         actor: Actor,
         *,
         lease: int | None = None,

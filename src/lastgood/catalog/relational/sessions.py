@@ -210,7 +210,7 @@ def end_request(
     log(connection, task, branch, None, f"request_{status}", actor, about)
 
 
-def ending(connection: Connection, owner: str, ended: FulfilledRequest, status: str = "met") -> dict[str, Any]:
+def ending(connection: Connection, owner: str, ended: FulfilledRequest, status: str = "fulfilled") -> dict[str, Any]:
     """Return the values of the statement that ends a request."""
     outcome = encode_plain(ended.outcome)
     return {"owner": owner, "id": ended.id, "status": status, "now": connection.now(), "outcome": outcome}

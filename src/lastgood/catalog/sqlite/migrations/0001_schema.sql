@@ -213,7 +213,7 @@ CREATE TABLE requests (                             -- what people want of work
   actor          TEXT NOT NULL,
   correlation_id TEXT,
   data           BLOB NOT NULL,
-  status         TEXT NOT NULL,                     -- open, met, refused
+  status         TEXT NOT NULL,                     -- open, fulfilled, refused
   ended_at       INTEGER,
   outcome        BLOB,
   UNIQUE (owner, id)
