@@ -39,7 +39,7 @@ from tests.support.servers import (
 import lastgood
 from lastgood.errors import InvalidError
 from lastgood.evidence.check import Deadline, NotYet
-from lastgood.evidence.connection import MAX_BODY, Connection, Response, exchange
+from lastgood.evidence.connection import MAX_BODY, BoundedConnection, Response, exchange
 from lastgood.evidence.verifier import EvidenceVerifier
 from lastgood.model.evidence import Evidence, EvidencePack
 
@@ -402,7 +402,7 @@ def read(data: bytes, pieces: list[int] | None = None) -> Response:
     """What is understood of an answer that comes in pieces of these sizes, then ends."""
     here, there = socket.socketpair()
     ends = accumulate(pieces or [])
-    with there, Connection(here, Deadline(time.monotonic() + 60)) as connection:
+    with there, BoundedConnection(here, Deadline(time.monotonic() + 60)) as connection:
         begin = 0
         for end in [*(end for end in ends if end < len(data)), len(data)]:
             there.sendall(data[begin:end])

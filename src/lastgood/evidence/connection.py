@@ -49,7 +49,7 @@ class Address(NamedTuple):
     place: tuple[Any, ...]
 
 
-class Connection(io.RawIOBase):
+class BoundedConnection(io.RawIOBase):
     """A stream of a socket's bytes, until the deadline; InvalidError when the other side sends too much. Close it."""
 
     def __init__(self, opened: socket.socket, deadline: Deadline, flags: int = _QUIETLY) -> None:
@@ -83,12 +83,12 @@ class Connection(io.RawIOBase):
         super().close()
 
 
-def connect(addresses: list[Address], deadline: Deadline) -> Connection:
+def connect(addresses: list[Address], deadline: Deadline) -> BoundedConnection:
     """Connect to the address that answers first; OSError as the last one that failed says it."""
-    return Connection(_connect_first(addresses, deadline), deadline)
+    return BoundedConnection(_connect_first(addresses, deadline), deadline)
 
 
-def connect_with_tls(addresses: list[Address], host: str, deadline: Deadline) -> Connection:
+def connect_with_tls(addresses: list[Address], host: str, deadline: Deadline) -> BoundedConnection:
     """As `connect`, with TLS: the certificate must be valid for the host, by the system's list of authorities."""
     import ssl
 
@@ -104,10 +104,10 @@ def connect_with_tls(addresses: list[Address], host: str, deadline: Deadline) ->
     except BaseException:
         plain.close()
         raise
-    return Connection(secured, deadline, flags=0)
+    return BoundedConnection(secured, deadline, flags=0)
 
 
-def connect_to_socket(path: str, deadline: Deadline) -> Connection:
+def connect_to_socket(path: str, deadline: Deadline) -> BoundedConnection:
     """Connect to a socket in the file system."""
     opened = _open(socket.AF_UNIX)
     try:
@@ -116,7 +116,7 @@ def connect_to_socket(path: str, deadline: Deadline) -> Connection:
     except BaseException:
         opened.close()
         raise
-    return Connection(opened, deadline)
+    return BoundedConnection(opened, deadline)
 
 
 @contextmanager
@@ -145,7 +145,7 @@ class Response(NamedTuple):
         return [value for header, value in self.headers if header == name]
 
 
-def exchange(connection: Connection, method: str, target: str, host: str, *, read_body: bool) -> Response:
+def exchange(connection: BoundedConnection, method: str, target: str, host: str, *, read_body: bool) -> Response:
     """Send a request and return its response; redirections are responses like others.
 
     NotYet when it is not a complete HTTP response, InvalidError when it is longer than is read; TimeoutError, OSError.
@@ -252,7 +252,7 @@ class _Stream(io.BufferedReader):
 class _Socket:
     """An adapter with what http.client uses of a socket."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: BoundedConnection) -> None:
         self.sendall = connection.send
         self._stream = _Stream(connection)
 
@@ -273,7 +273,7 @@ def _receive_head(end: _Socket, method: str) -> HTTPResponse:
             return received
 
 
-def _read_body(received: HTTPResponse, response: Response, connection: Connection) -> bytes:
+def _read_body(received: HTTPResponse, response: Response, connection: BoundedConnection) -> bytes:
     if any(value.lower() not in ("", "identity") for value in response.values("content-encoding")):
         raise InvalidError("the answer is compressed, though that was not asked for, so its content is not read")
     lengths = set(response.values("content-length"))
