@@ -180,7 +180,7 @@ class _OpenTasks:
 
 @spanned("save", lambda handle: handle.engine.meter, lambda handle, *_: {"task_id": handle.task_id})
 def _append(handle: Handle, draft: Draft) -> Checkpoint:
-    return save_on_top(handle.cursor, draft)
+    return save_on_top(handle, draft)
 
 
 def _state_of(found: tuple[OpenStep, Blob | None] | None) -> Any:

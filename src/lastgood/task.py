@@ -59,46 +59,45 @@ class Task:
         watch: bool = False,
     ) -> None:
         self._handle = Handle(engine, user, id, owner, workspace, watch=watch)
-        self._cursor = self._handle.cursor
 
     # --- where it stands -----------------------------------------------------------------------------------
 
     @property
     def id(self) -> str:
         """What it was opened by: the task's id, or a branch's."""
-        return self._cursor.id
+        return self._handle.id
 
     @property
     def task_id(self) -> str:
         """The task's own id, also on a handle that was opened by a branch's."""
-        return self._cursor.task_id
+        return self._handle.task_id
 
     @property
     def branch_id(self) -> str | None:
         """The branch that this handle is on; None before the first checkpoint."""
-        return self._cursor.branch_id
+        return self._handle.branch_id
 
     @property
     def owner(self) -> str:
-        return self._cursor.owner
+        return self._handle.owner
 
     @property
     def head(self) -> Checkpoint | None:
         """The checkpoint that this handle goes on from; None before the first."""
-        return self._cursor.head
+        return self._handle.head
 
     @property
     def state(self) -> Any:
         """The head's state: a fresh copy for each head, never the object that was saved."""
-        return self._cursor.require_head().state
+        return self._handle.require_head().state
 
     def load(self, into: type[T]) -> T:
         """The head's state as a value of the class `into`."""
-        return self._cursor.require_head().load(into)
+        return self._handle.require_head().load(into)
 
     def refresh(self) -> Checkpoint | None:
         """Look where the task is now, and go on from there."""
-        return self._cursor.refresh()
+        return self._handle.refresh()
 
     def find(self, name: str) -> Checkpoint:
         """A checkpoint of this task by any name people use: `HEAD~1`, a tag, `@12`, the beginning of an id."""
@@ -113,7 +112,7 @@ class Task:
         from lastgood.engine.recovery import find_last_good
 
         handle = self._handle
-        line = find_line(handle.catalog, self.owner, self._cursor.require_head().branch_id or "", active=True)
+        line = find_line(handle.catalog, self.owner, self._handle.require_head().branch_id or "", active=True)
         kind = None if type is None else check_type("checkpoint_type", type)
         return find_last_good(handle.engine, handle.user, line, verified=check_flag("verified", verified), type=kind)
 
@@ -170,7 +169,7 @@ class Task:
         `on_failure` says. "spool": while the store is away it is kept in the spool (status "spooled"), and raised when
         that cannot take it either. "continue": as "spool", but then its status is "lost". "raise": raised at once.
         """
-        with proving(self._cursor, evidence, state) as proof:
+        with proving(self._handle, evidence, state) as proof:
             draft = make_draft(
                 state,
                 proof=proof,
@@ -203,7 +202,7 @@ class Task:
         **fields: Any,
     ) -> Checkpoint:
         """As `save`, on top of whatever the head is at that moment: for one-shot writers that read nothing."""
-        with proving(self._cursor, evidence, state) as proof:
+        with proving(self._handle, evidence, state) as proof:
             draft = make_draft(state, **{**fields, "proof": proof})
             policy = _policy(on_failure)
             return append(self._handle, draft, files, policy)

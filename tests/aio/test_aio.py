@@ -55,7 +55,7 @@ async def ticks(count: int = 50) -> None:
 
 def is_saving(task: aio.Task) -> bool:
     """Whether a thread has begun to."""
-    lock = task._far._cursor.lock
+    lock = task._far._handle.lock
     if lock.acquire(blocking=False):
         lock.release()
         return False

@@ -301,7 +301,7 @@ def test_a_fork_while_another_thread_is_busy_does_not_hang_the_child(store: last
         task.save({"n": 2})
 
     def hold() -> None:
-        with store._engine.cache._lock if busy == "reading" else task._cursor.lock:
+        with store._engine.cache._lock if busy == "reading" else task._handle.lock:
             held.set()
             done.wait(60)
 

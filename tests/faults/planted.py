@@ -181,7 +181,7 @@ BUGS = (
             Change(
                 "engine/restore_files.py",
                 "                binding = self._workspace.binding(takes_over=True)\n"
-                '                self._engine.catalog.bind(self._cursor.owner, head.branch_id or "", binding)\n',
+                '                self._engine.catalog.bind(self._handle.owner, head.branch_id or "", binding)\n',
                 "",
             ),
         ),
@@ -459,7 +459,7 @@ BUGS = (
         "files that drifted are not kept before others come",
         "machine",
         "folder",
-        (Change("engine/restore_files.py", "if is_new or has_drifted(present, cursor.head):", "if is_new:"),),
+        (Change("engine/restore_files.py", "if is_new or has_drifted(present, handle.head):", "if is_new:"),),
         40,
     ),
     Bug(

@@ -93,9 +93,9 @@ def _take_over(store: lastgood.Store) -> None:
     lease = store._engine.catalog.lease(task.owner, task.branch_id)
     assert lease is not None
     hold = HeldLease(store._engine, store.user, task.owner, "another", 30)
-    task._handle.cursor.lease = hold.acquire(task.branch_id, over=lease.token).token
+    task._handle.lease = hold.acquire(task.branch_id, over=lease.token).token
     task.save({"n": 9})
-    hold.drop(task._handle.cursor)
+    hold.drop(task._handle)
 
 
 def test_a_session_waits_when_its_store_is_away_for_longer_than_its_lease_lasts(

@@ -191,7 +191,7 @@ def test_what_cannot_be_stored_and_a_moved_head_always_raise(program: Program, c
             session.boundary()
         del program.memory["socket"]
         program.memory["n"] = 7
-        session._lease.drop(program.task._handle.cursor)  # as if it had run out
+        session._lease.drop(program.task._handle)  # as if it had run out
         program.store.task("work").save({"by": "another"})
         with pytest.raises(ConflictError):
             session.boundary()

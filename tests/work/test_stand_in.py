@@ -76,7 +76,7 @@ def test_a_lease_is_taken_from_who_lives_only_by_its_token(store: Store) -> None
     assert person.acquire(branch_id, over=lease.token).executor == "a person"
     program.renew()
     assert program.lost is not None
-    task._handle.cursor.lease = lease.token
+    task._handle.lease = lease.token
     with pytest.raises(LeaseError):
         task.save({"n": 1})
     person.release()

@@ -176,16 +176,16 @@ def fork(
     verify: bool,
 ) -> Checkpoint:
     """Begin a branch at `checkpoint`, and leave everything else as it is; return its first checkpoint."""
-    engine, cursor = handle.engine, handle.cursor
-    with cursor.lock:
+    engine = handle.engine
+    with handle.lock:
         chosen = handle.choose(checkpoint)
         evidence = check_flag("verify", verify)
-        require_restorable(engine, handle.user, chosen, cursor.owner, evidence=evidence, demanded=False)
+        require_restorable(engine, handle.user, chosen, handle.owner, evidence=evidence, demanded=False)
         about: dict[str, Any] = {"name": name, "description": description, "metadata": metadata}
-        new = plan_branch(engine, chosen, cursor.owner, active=False, **about)
+        new = plan_branch(engine, chosen, handle.owner, active=False, **about)
         state = "paused" if check_flag("paused", paused) else None
         draft = draft_restored(chosen, new, chosen.branch_id or "", "fork", control_state=state)
-        return begin_branch(cursor, chosen, new, draft, follow=False)
+        return begin_branch(handle, chosen, new, draft, follow=False)
 
 
 def find_branch(handle: Handle, branch: str) -> BranchInfo:
@@ -198,7 +198,7 @@ def find_branch(handle: Handle, branch: str) -> BranchInfo:
 
 def list_branches(handle: Handle) -> list[BranchInfo]:
     """Return the branches of the task, oldest first."""
-    if handle.cursor.head is None:
+    if handle.head is None:
         return []
     return handle.engine.catalog.branches(find_line(handle.engine.catalog, handle.owner, handle.task_id).task)
 

@@ -46,7 +46,7 @@ def restore(
     if paths is not None and what != "files":
         raise InvalidError("paths limit a restore of files", hint='give what="files" with them')
     verify = check_flag("verify", verify)
-    with handle.cursor.lock:
+    with handle.lock:
         chosen = handle.choose(checkpoint)
         if handle.workspace is None or what == "state" or (what == "both" and chosen.record.files is None):
             return _restore_state(handle, chosen, "restore", present, verify=verify, message=message, request=request)
@@ -84,24 +84,24 @@ def _restore_state(
     request: str | None = None,
 ) -> Restored:
     """Go back to the state of `chosen`; the files stay, and are captured as the new branch's."""
-    engine, cursor, workspace = handle.engine, handle.cursor, handle.workspace
-    require_restorable(engine, handle.user, chosen, cursor.owner, evidence=verify, demanded=way == "rollback")
+    engine, workspace = handle.engine, handle.workspace
+    require_restorable(engine, handle.user, chosen, handle.owner, evidence=verify, demanded=way == "rollback")
     with handle.workspace_locked(), engine.catalog.exclusive():  # all of it, or nothing
         if way == "rollback":
-            cursor.refresh()
+            handle.refresh()
         else:
-            cursor.require_unmoved()
-        if present is not NOT_GIVEN and not (cursor.head and is_unchanged(cursor, present, cursor.head)):
+            handle.require_unmoved()
+        if present is not NOT_GIVEN and not (handle.head and is_unchanged(handle, present, handle.head)):
             kept = Draft(state=present, type="before_restore", message=f"before restoring {chosen.id}")
-            save_draft(cursor, kept, policy="raise")
-        before, expects = cursor.head, cursor.expected()
-        new = plan_branch(engine, chosen, cursor.owner, active=cursor.is_active, expects=expects)
+            save_draft(handle, kept, policy="raise")
+        before, expects = handle.head, handle.expected()
+        new = plan_branch(engine, chosen, handle.owner, active=handle.is_active, expects=expects)
         files = workspace.capture(None, takes_over=True) if workspace else None
-        about: dict[str, Any] = {"message": message, "control_state": cursor.steered_state()}
+        about: dict[str, Any] = {"message": message, "control_state": handle.steered_state()}
         about["fulfils"] = fulfilments(request, new.id)
-        draft = draft_restored(chosen, new, cursor.branch_id or "", way, files=files or KEPT, **about)
+        draft = draft_restored(chosen, new, handle.branch_id or "", way, files=files or KEPT, **about)
         try:
-            return Restored(chosen.id, begin_branch(cursor, chosen, new, draft, follow=True), before)
+            return Restored(chosen.id, begin_branch(handle, chosen, new, draft, follow=True), before)
         finally:
             if files is not None:
                 engine.blobs.let_go(files.gathered)
@@ -109,39 +109,39 @@ def _restore_state(
 
 def undo_or_redo(handle: Handle, way: Literal["undo", "redo"]) -> Checkpoint:
     """Reverse the last restore or switch, or the last undo; return the head that is gone on from now."""
-    cursor, catalog = handle.cursor, handle.engine.catalog
-    if cursor.by_branch:
-        raise InvalidError(f"{way} moves a whole task", hint=f"open it by its id: store.task({cursor.task_id!r})")
+    catalog = handle.engine.catalog
+    if handle.by_branch:
+        raise InvalidError(f"{way} moves a whole task", hint=f"open it by its id: store.task({handle.task_id!r})")
 
     def go() -> Position:
-        actor, expects = acting(handle.user), cursor.expected()
+        actor, expects = acting(handle.user), handle.expected()
         position = retry_without_dead_lease(
-            catalog, lambda: catalog.move(cursor.owner, cursor.task_id, way, actor, expects=expects, lease=cursor.lease)
+            catalog, lambda: catalog.move(handle.owner, handle.task_id, way, actor, expects=expects, lease=handle.lease)
         )
-        head = cursor.adopt(position)
-        log_save(cursor, way, head, head.control_state)
+        head = handle.adopt(position)
+        log_save(handle, way, head, head.control_state)
         return position
 
-    with cursor.lock:
-        cursor.require_head()
-        return _move(handle, lambda: catalog.destination(cursor.owner, cursor.task_id, way), go)
+    with handle.lock:
+        handle.require_head()
+        return _move(handle, lambda: catalog.destination(handle.owner, handle.task_id, way), go)
 
 
 def switch(handle: Handle, branch: str) -> Checkpoint:
     """Make a branch, by its name or its id, the task's active one, and go on there."""
-    cursor, catalog, chosen = handle.cursor, handle.engine.catalog, find_branch(handle, branch)
+    catalog, chosen = handle.engine.catalog, find_branch(handle, branch)
 
     def go() -> Position:
-        actor, expects = acting(handle.user), cursor.expected()
+        actor, expects = acting(handle.user), handle.expected()
         position = retry_without_dead_lease(
-            catalog, lambda: catalog.move(cursor.owner, chosen.id, "switch", actor, expects=expects, lease=cursor.lease)
+            catalog, lambda: catalog.move(handle.owner, chosen.id, "switch", actor, expects=expects, lease=handle.lease)
         )
-        cursor.id = cursor.task_id
-        cursor.adopt(position)
+        handle.id = handle.task_id
+        handle.adopt(position)
         return position
 
-    with cursor.lock:
-        stays = chosen.id == cursor.branch_id  # its files lie there already, perhaps edited since
+    with handle.lock:
+        stays = chosen.id == handle.branch_id  # its files lie there already, perhaps edited since
         return _move(handle, lambda: None if stays else _newest(handle, chosen), go)
 
 
@@ -158,15 +158,14 @@ def _newest(handle: Handle, branch: BranchInfo) -> StoredCheckpoint | None:
 def _move(handle: Handle, find: Callable[[], StoredCheckpoint | None], go: Callable[[], Position]) -> Checkpoint:
     """Go to another branch, or to other files of this one, with the files that belong there: those of the
     checkpoint that `find` finds. What is refused is refused before a file is touched."""
-    cursor = handle.cursor
     if handle.workspace is None:
         go()
-        return cursor.require_head()
+        return handle.require_head()
     from lastgood.engine.restore_files import FilesRestore
 
     files = FilesRestore(handle)
     with files.locked():
-        if cursor.is_active:
-            cursor.require_unmoved()
+        if handle.is_active:
+            handle.require_unmoved()
         destination = find()
         return files.travel(wrap_intact(handle.engine, destination) if destination else None, go)

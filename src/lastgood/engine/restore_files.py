@@ -152,7 +152,6 @@ class FilesRestore:
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
         self._engine = handle.engine
-        self._cursor = handle.cursor
         self._workspace = handle.require_workspace()
         self._captured: list[CapturedFiles] = []
         self._began: set[str] = set()
@@ -181,12 +180,12 @@ class FilesRestore:
         request: str | None = None,
     ) -> Restored:
         """As `Task.restore`."""
-        cursor, engine = self._cursor, self._engine
-        require_restorable(engine, cursor.user, chosen, cursor.owner, evidence=verify, demanded=False)
+        handle, engine = self._handle, self._engine
+        require_restorable(engine, handle.user, chosen, handle.owner, evidence=verify, demanded=False)
         self._settle()
-        cursor.require_unmoved()
+        handle.require_unmoved()
         present, plan = self._look_and_keep(chosen, only, state, f"before restoring {chosen.id}")
-        before = cursor.require_head()
+        before = handle.require_head()
         with self._journalled(plan, chosen, before) as journal:
             applied = self._apply(plan)
             after = self._look_again(present, plan)
@@ -206,7 +205,7 @@ class FilesRestore:
     def _look(self, wanted: Checkpoint, only: Sequence[str] | None) -> tuple[CapturedFiles, FilesPlan]:
         """The files as they are, with the uncaptured ones that those of `wanted` would overwrite; and the plan."""
         blobs, workspace = self._engine.blobs, self._workspace
-        present = self._capture(self._cursor.head)
+        present = self._capture(self._handle.head)
         plan = plan_files(blobs, workspace, wanted, present, only=only)
         if named := in_the_way(plan):
             self._captured.append(by_name := workspace.capture_named(named))
@@ -216,7 +215,7 @@ class FilesRestore:
 
     def _look_again(self, present: CapturedFiles, plan: FilesPlan) -> CapturedFiles:
         """The files as they are after the plan was carried out."""
-        return self._capture(self._cursor.head, trusted=present.roots, takes_over=True, touched=plan.touches())
+        return self._capture(self._handle.head, trusted=present.roots, takes_over=True, touched=plan.touches())
 
     def _capture(self, since: Checkpoint | None, **how: Any) -> CapturedFiles:
         self._captured.append(self._workspace.capture(since, **how))
@@ -224,28 +223,28 @@ class FilesRestore:
 
     def travel(self, destination: Checkpoint | None, go: Callable[[], Position]) -> Checkpoint:
         """`go` to `destination`, whose files come first: whoever finds the journal knows by the head how far it got."""
-        cursor, engine = self._cursor, self._engine
+        handle, engine = self._handle, self._engine
         self._settle()
         if destination is None or destination.record.files is None:
-            self.insist(lambda: self._keep(self._capture(cursor.head), NOT_GIVEN, "before another branch"))
+            self.insist(lambda: self._keep(self._capture(handle.head), NOT_GIVEN, "before another branch"))
             go()
-            head = cursor.require_head()
-            engine.catalog.bind(cursor.owner, head.branch_id or "", self._workspace.binding(takes_over=True))
+            head = handle.require_head()
+            engine.catalog.bind(handle.owner, head.branch_id or "", self._workspace.binding(takes_over=True))
             return head
         present, plan = self._look_and_keep(destination, None, NOT_GIVEN, "before other files")
-        with self._journalled(plan, destination, cursor.require_head()) as journal:
+        with self._journalled(plan, destination, handle.require_head()) as journal:
             applied = self._apply(plan)
             position = go()
-        head, failed = cursor.require_head(), _failures(applied)
+        head, failed = handle.require_head(), _failures(applied)
         if position.files is None and not failed:
-            engine.catalog.bind(cursor.owner, head.branch_id or "", self._workspace.binding(takes_over=True))
+            engine.catalog.bind(handle.owner, head.branch_id or "", self._workspace.binding(takes_over=True))
             engine.catalog.end_journal(journal.id)
             return head
         made = self._record(self._look_again(present, plan), journal)
         made.skipped = tuple(Skipped(path, reason) for path, reason in failed)
         if failed:
             told = f"{len(failed)} file(s) could not be put back, the first is {failed[0][0]}"
-            engine.alert(told, cursor.task_id, code="restore_incomplete")
+            engine.alert(told, handle.task_id, code="restore_incomplete")
         return made
 
     def _record(self, after: CapturedFiles, journal: Journal) -> Checkpoint:
@@ -255,7 +254,7 @@ class FilesRestore:
         def save() -> Checkpoint:
             files = captured.pop() if captured else self._capture(None, takes_over=True)
             draft = Draft(state=KEPT, files=files, journal=journal.id, type="restored", lineage="restored")
-            return save_draft(self._cursor, msgspec.structs.replace(draft, keeps_redo=True), policy="raise")
+            return save_draft(self._handle, msgspec.structs.replace(draft, keeps_redo=True), policy="raise")
 
         return self.insist(save)
 
@@ -271,7 +270,7 @@ class FilesRestore:
     def recover(self) -> None:
         """Finish or take back what a process that is gone had begun here, or this one could not end."""
         paths = {root.path for root in self._workspace.roots}
-        for journal in interrupted_restores(self._engine.catalog, self._cursor.task_id, self._cursor.owner):
+        for journal in interrupted_restores(self._engine.catalog, self._handle.task_id, self._handle.owner):
             if paths.issuperset(journal.paths):
                 with self.locked():
                     if journal in self._engine.catalog.journals(journal.host):
@@ -281,11 +280,11 @@ class FilesRestore:
         try:
             for path in journal.paths:
                 remove_temporary(path)
-            head = self._cursor.head
+            head = self._handle.head
             if head is not None and head.id == journal.chosen:
                 # Its files were in place before the task moved; what differs now was edited since.
                 binding = self._workspace.binding(takes_over=True)
-                self._engine.catalog.bind(self._cursor.owner, head.branch_id or "", binding)
+                self._engine.catalog.bind(self._handle.owner, head.branch_id or "", binding)
                 self._engine.catalog.end_journal(journal.id)
             else:
                 self._take_back(journal)
@@ -307,17 +306,17 @@ class FilesRestore:
         return self.insist(look_and_keep)
 
     def _keep(self, present: CapturedFiles, state: Any, message: str) -> None:
-        cursor = self._cursor
-        is_new = state is not NOT_GIVEN and not (cursor.head and is_unchanged(cursor, state, cursor.head))
-        if is_new or has_drifted(present, cursor.head):
+        handle = self._handle
+        is_new = state is not NOT_GIVEN and not (handle.head and is_unchanged(handle, state, handle.head))
+        if is_new or has_drifted(present, handle.head):
             kept = Draft(state=state if is_new else KEPT, files=present, type="before_restore", message=message)
-            save_draft(cursor, msgspec.structs.replace(kept, keeps_redo=True), policy="raise")
+            save_draft(handle, msgspec.structs.replace(kept, keeps_redo=True), policy="raise")
 
     def _append(
         self, chosen: Checkpoint, after: CapturedFiles, journal: Journal, message: str, request: str | None
     ) -> Checkpoint:
-        cursor = self._cursor
-        branch_id = cursor.require_head().branch_id or ""
+        handle = self._handle
+        branch_id = handle.require_head().branch_id or ""
         draft = Draft(
             state=KEPT,
             files=after,
@@ -329,18 +328,18 @@ class FilesRestore:
             fulfils=fulfilments(request, branch_id),
             notes=(NewEvent("restored", branch_id, chosen.id, {"by": "restore", "what": "files"}),),
         )
-        return save_draft(cursor, draft, policy="raise")
+        return save_draft(handle, draft, policy="raise")
 
     def _branch(
         self, chosen: Checkpoint, after: CapturedFiles, journal: Journal, message: str, request: str | None
     ) -> Checkpoint:
-        cursor = self._cursor
-        left = cursor.require_head().branch_id or ""
-        expects = cursor.expected()
-        new = plan_branch(self._engine, chosen, cursor.owner, active=cursor.is_active, expects=expects)
-        about = {"message": message, "control_state": cursor.steered_state(), "files": after, "journal": journal.id}
+        handle = self._handle
+        left = handle.require_head().branch_id or ""
+        expects = handle.expected()
+        new = plan_branch(self._engine, chosen, handle.owner, active=handle.is_active, expects=expects)
+        about = {"message": message, "control_state": handle.steered_state(), "files": after, "journal": journal.id}
         draft = draft_restored(chosen, new, left, "restore", what="both", fulfils=fulfilments(request, new.id), **about)
-        return begin_branch(cursor, chosen, new, draft, follow=True)
+        return begin_branch(handle, chosen, new, draft, follow=True)
 
     def _apply(self, plan: FilesPlan) -> list[tuple[Root, Applied]]:
         return [(root.root, self._apply_one(root.root, root.plan)) for root in plan.roots]
@@ -358,7 +357,7 @@ class FilesRestore:
         before: Checkpoint,
     ) -> Iterator[Journal]:
         """What fails inside is taken back at once."""
-        journal = plan_journal(plan, chosen, before, self._cursor.owner)
+        journal = plan_journal(plan, chosen, before, self._handle.owner)
         self._began.add(journal.id)
         restores_under_way.add(journal.id)
         self._engine.catalog.begin_journal(journal)
@@ -373,7 +372,7 @@ class FilesRestore:
 
     def _take_back(self, journal: Journal) -> None:
         """Put the folders back to what they were when the restore began, after keeping what lies there now."""
-        before = load_checkpoint(self._engine, self._cursor.owner, journal.before)
+        before = load_checkpoint(self._engine, self._handle.owner, journal.before)
 
         def look_and_keep() -> FilesPlan:
             present, plan = self._look(before, None)

@@ -25,9 +25,8 @@ from lastgood.codec.encode import encode
 from lastgood.codec.redact import redact_state
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, Draft, Ground, Splitters, write_checkpoint
-from lastgood.engine.cursor import Cursor, identity_of
 from lastgood.engine.engine import HOUSEKEEPING_INTERVAL
-from lastgood.engine.handle import Handle
+from lastgood.engine.handle import Handle, identity_of
 from lastgood.engine.lease import release_dead_lease
 from lastgood.engine.load import hold, wrap, wrap_intact
 from lastgood.engine.options import OnFailure
@@ -66,12 +65,12 @@ Files = Sequence[str | os.PathLike[str]] | None
 
 def save(handle: Handle, draft: Draft, files: Files = None, policy: OnFailure | None = None) -> Checkpoint:
     """Save on top of the head that was seen here. ConflictError when it is another one now."""
-    return _with_files(handle, draft, files, lambda ready: save_draft(handle.cursor, ready, policy), policy)
+    return _with_files(handle, draft, files, lambda ready: save_draft(handle, ready, policy), policy)
 
 
 def append(handle: Handle, draft: Draft, files: Files = None, policy: OnFailure | None = None) -> Checkpoint:
     """Save on top of whatever the head is at that moment."""
-    return _with_files(handle, draft, files, lambda ready: save_on_top(handle.cursor, ready, policy), policy)
+    return _with_files(handle, draft, files, lambda ready: save_on_top(handle, ready, policy), policy)
 
 
 def save_step(
@@ -86,9 +85,9 @@ def save_step(
         if handle.workspace is not None and runs:
             from lastgood.engine.staleness import mark_stale
 
-            before = handle.cursor.head.record.files if handle.cursor.head else None
+            before = handle.head.record.files if handle.head else None
             mark_stale(ready, pack, runs, before or (), handle.engine.blobs, handle.workspace.roots)
-        return _save_from(handle.cursor, ready, begun)
+        return _save_from(handle, ready, begun)
 
     return _with_files(handle, draft, None, commit)
 
@@ -103,19 +102,18 @@ def advance(
 ) -> Checkpoint:
     """Save for a session. Without `capture` the files are the head's, too. With `only_if_changed`, what is as the head
     has it is not saved, with `only_on` nothing when the head is another one by now: then the head is returned."""
-    cursor = handle.cursor
 
     def commit(ready: Draft) -> Checkpoint:
-        head = cursor.head
+        head = handle.head
         if only_on is not None and head is not None and head.id != only_on.id:
             return head
-        if only_if_changed and head is not None and (draft.state is KEPT or is_unchanged(cursor, draft.state, head)):
+        if only_if_changed and head is not None and (draft.state is KEPT or is_unchanged(handle, draft.state, head)):
             roots = ready.files.roots if isinstance(ready.files, tuple) else head.record.files
             if roots == head.record.files:
                 return head
-        return save_draft(cursor, ready)
+        return save_draft(handle, ready)
 
-    with cursor.lock:
+    with handle.lock:
         if not capture:
             return commit(msgspec.structs.replace(draft, files=KEPT))
         return _with_files(handle, draft, None, commit)
@@ -130,13 +128,13 @@ def make_draft(state: Any, *, metadata: dict[str, Any] | None = None, **fields: 
         raise InvalidError(f"a checkpoint has no such field: {error}", hint="see Task.save") from error
 
 
-def proving(cursor: Cursor, evidence: EvidencePack | None, state: Any) -> AbstractContextManager[Proof | None]:
+def proving(handle: Handle, evidence: EvidencePack | None, state: Any) -> AbstractContextManager[Proof | None]:
     """Begin to check the evidence of a checkpoint of `state`. The result is waited for just before the commit."""
     if evidence is None or evidence == type(evidence)():  # a step of which nothing is expected
         return nullcontext()
     from lastgood.engine.proof import proving
 
-    engine, head = cursor.engine, cursor.head
+    engine, head = handle.engine, handle.head
     snapshot = (lambda: _plain(state)) if state is not KEPT else head and head.plain_state
     verifier = engine.verifier if engine.options.auto_verify else None
     return proving(evidence, verifier, snapshot, engine.options.redaction)
@@ -153,7 +151,7 @@ def _with_files(
     policy: OnFailure | None = None,
 ) -> Checkpoint:
     """Commit the draft with the files as they are now; again, all read anew, as long as stored content was gone."""
-    engine, workspace, cursor = handle.engine, handle.workspace, handle.cursor
+    engine, workspace = handle.engine, handle.workspace
     if workspace is None:
         if files is not None:
             raise InvalidError("there is no workspace", hint="store.task(…, workspace=folder) captures files")
@@ -171,8 +169,8 @@ def _with_files(
             captured = workspace.capture(since, files=files, away=away is not None)
         except (UnavailableError, NotFoundError, IntegrityError) as error:
             if not isinstance(error, ContentGoneError) and not (away is None and spools(error)):
-                told = f"a checkpoint of {cursor.task_id!r} was not saved: {error}"
-                engine.alert(told, cursor.task_id, error, code="save_failed")
+                told = f"a checkpoint of {handle.task_id!r} was not saved: {error}"
+                engine.alert(told, handle.task_id, error, code="save_failed")
             raise
         if away is not None and spool is not None:
             spool.away(away)
@@ -186,19 +184,19 @@ def _with_files(
 
     try:
         if spool is not None:
-            spool.make_way(cursor.owner, cursor.task_id)
+            spool.make_way(handle.owner, handle.task_id)
         return _retry_gone(handle, workspace, capture_and_commit)
     except UnavailableError as error:
         if not spools(error):
             raise
-        return capture_and_commit(cursor.head, away=error)
+        return capture_and_commit(handle.head, away=error)
 
 
 def _retry_gone(
     handle: Handle, workspace: Workspace, capture_and_commit: Callable[[Checkpoint | None], Checkpoint]
 ) -> Checkpoint:
     """Capture and commit; when content that the commit relied on was removed, read the files anew."""
-    for since in (handle.cursor.head, None):
+    for since in (handle.head, None):
         try:
             return capture_and_commit(since)
         except ContentGoneError:
@@ -210,86 +208,86 @@ def _retry_gone(
 # --- the head ----------------------------------------------------------------------------------------------
 
 
-def save_draft(cursor: Cursor, draft: Draft, policy: OnFailure | None = None) -> Checkpoint:
+def save_draft(handle: Handle, draft: Draft, policy: OnFailure | None = None) -> Checkpoint:
     """Save on top of the head that was seen here, with the files that the draft has."""
-    engine = cursor.engine
-    with cursor.lock:
-        if draft.state is KEPT and cursor.head is None:
+    engine = handle.engine
+    with handle.lock:
+        if draft.state is KEPT and handle.head is None:
             draft = msgspec.structs.replace(draft, state={})
-        if cursor.lease is None and cursor.head is not None:
-            refuse_restart(cursor.head.control_state, draft.control_state)
+        if handle.lease is None and handle.head is not None:
+            refuse_restart(handle.head.control_state, draft.control_state)
         try:
-            record, committed = _write_or_spool(cursor, draft, policy or engine.options.on_failure)
+            record, committed = _write_or_spool(handle, draft, policy or engine.options.on_failure)
         except (ConflictError, InvalidError, ContentGoneError):
             raise
         except CheckpointError as error:
-            if _needs_own_files(cursor, draft, error):  # whoever captured the files reads them anew
+            if _needs_own_files(handle, draft, error):  # whoever captured the files reads them anew
                 raise
-            told = f"a checkpoint of {cursor.task_id!r} was not saved: {error}"
-            engine.alert(told, cursor.task_id, error, code="save_failed")
+            told = f"a checkpoint of {handle.task_id!r} was not saved: {error}"
+            engine.alert(told, handle.task_id, error, code="save_failed")
             if (policy or engine.options.on_failure) == "continue":
                 engine.meter.count_save("lost", draft.type)
-                return _lost(cursor, draft)
+                return _lost(handle, draft)
             engine.meter.count_save("failed", draft.type)
             raise
         if committed.repeated:
             saved = wrap(engine, committed.stored)
         else:
             saved = hold(engine, committed.stored, record, evidence_pack=draft.proof.pack if draft.proof else None)
-            log_save(cursor, "save" if saved.status == "stored" else "spool", saved, committed.previous_control_state)
-        if not committed.repeated or cursor.is_behind(saved):
-            cursor.head, cursor.branch = saved, committed.stored.placement.branch_id
+            log_save(handle, "save" if saved.status == "stored" else "spool", saved, committed.previous_control_state)
+        if not committed.repeated or handle.is_behind(saved):
+            handle.head, handle.branch = saved, committed.stored.placement.branch_id
         return saved
 
 
-def save_on_top(cursor: Cursor, draft: Draft, policy: OnFailure | None = None) -> Checkpoint:
+def save_on_top(handle: Handle, draft: Draft, policy: OnFailure | None = None) -> Checkpoint:
     """Save on top of the head as it is, wherever it was seen here. Others wait if they keep moving it."""
-    with cursor.lock:
+    with handle.lock:
         for _ in range(2):
-            seen = cursor.head
+            seen = handle.head
             try:
-                return save_draft(cursor, draft, policy)
+                return save_draft(handle, draft, policy)
             except ConflictError:
-                if identity_of(cursor.refresh()) == identity_of(seen):
+                if identity_of(handle.refresh()) == identity_of(seen):
                     raise  # nothing has moved: it is about something else
-        with cursor.engine.catalog.exclusive():
-            cursor.refresh()
-            return save_draft(cursor, draft, policy)
+        with handle.engine.catalog.exclusive():
+            handle.refresh()
+            return save_draft(handle, draft, policy)
 
 
-def _save_from(cursor: Cursor, draft: Draft, begun: Checkpoint | Literal["any"] | None) -> Checkpoint:
+def _save_from(handle: Handle, draft: Draft, begun: Checkpoint | Literal["any"] | None) -> Checkpoint:
     """Save on `begun`, which must still be the head; unless the state is what it was there: then on any head."""
     if draft.state is KEPT or begun == ANY:
-        return save_on_top(cursor, draft)
-    with cursor.lock:
+        return save_on_top(handle, draft)
+    with handle.lock:
         try:
-            if identity_of(cursor.head) != identity_of(begun):
-                raise cursor.moved("this step looked at its state")
-            return save_draft(cursor, draft)
+            if identity_of(handle.head) != identity_of(begun):
+                raise handle.moved("this step looked at its state")
+            return save_draft(handle, draft)
         except ConflictError:
-            if begun is None or not is_unchanged(cursor, draft.state, begun):
+            if begun is None or not is_unchanged(handle, draft.state, begun):
                 raise
-        return save_on_top(cursor, msgspec.structs.replace(draft, state=KEPT))
+        return save_on_top(handle, msgspec.structs.replace(draft, state=KEPT))
 
 
-def begin_branch(cursor: Cursor, chosen: Checkpoint, new: NewBranch, draft: Draft, *, follow: bool) -> Checkpoint:
+def begin_branch(handle: Handle, chosen: Checkpoint, new: NewBranch, draft: Draft, *, follow: bool) -> Checkpoint:
     """Begin a branch whose first checkpoint continues `chosen`; with `follow`, go on there."""
-    with cursor.lock:
-        _make_way(cursor)
-        lease = cursor.lease if follow else None
-        ground = Ground(cursor.owner, cursor.task_id, new, chosen.as_head(), chosen.record, False, lease)
-        record, committed = _write(cursor, ground, draft)
-        made = hold(cursor.engine, committed.stored, record)
-        log_save(cursor, "restore" if follow else "fork", made, committed.previous_control_state)
+    with handle.lock:
+        _make_way(handle)
+        lease = handle.lease if follow else None
+        ground = Ground(handle.owner, handle.task_id, new, chosen.as_head(), chosen.record, False, lease)
+        record, committed = _write(handle, ground, draft)
+        made = hold(handle.engine, committed.stored, record)
+        log_save(handle, "restore" if follow else "fork", made, committed.previous_control_state)
         if follow:
-            cursor.head, cursor.branch = made, new.id
-            cursor.id = new.id if cursor.by_branch else cursor.id
+            handle.head, handle.branch = made, new.id
+            handle.id = new.id if handle.by_branch else handle.id
         return made
 
 
-def is_unchanged(cursor: Cursor, state: Any, checkpoint: Checkpoint) -> bool:
+def is_unchanged(handle: Handle, state: Any, checkpoint: Checkpoint) -> bool:
     """Return whether `state` is what `checkpoint` holds."""
-    options = cursor.engine.options
+    options = handle.engine.options
     kept, _ = redact_state(state, options.redaction.paths)
     split = Splitters(options.max_state_bytes).split("state", kept)
     return checkpoint.record.state is not None and split.ref.digest == checkpoint.record.state.digest
@@ -298,50 +296,50 @@ def is_unchanged(cursor: Cursor, state: Any, checkpoint: Checkpoint) -> bool:
 # --- store or spool ----------------------------------------------------------------------------------------
 
 
-def _write_or_spool(cursor: Cursor, draft: Draft, policy: OnFailure) -> tuple[Record, Committed]:
+def _write_or_spool(handle: Handle, draft: Draft, policy: OnFailure) -> tuple[Record, Committed]:
     """Commit to the store, behind all that is spooled for it; or to the spool, while the store is away."""
     try:
-        _make_way(cursor)
-        return _write(cursor, cursor.ground(), draft)
+        _make_way(handle)
+        return _write(handle, handle.ground(), draft)
     except UnavailableError as error:
-        spool = cursor.engine.spool
+        spool = handle.engine.spool
         if spool is None or policy == "raise" or not spool.takes(error):
             raise
-        about = cursor.ground(), cursor.head, draft, cursor.spool_splitters
-        taken = spool.take(cursor.user, *about, error)
-        cursor.engine.meter.count_save("spooled", draft.type)
+        about = handle.ground(), handle.head, draft, handle.spool_splitters
+        taken = spool.take(handle.user, *about, error)
+        handle.engine.meter.count_save("spooled", draft.type)
         return taken
 
 
-def _needs_own_files(cursor: Cursor, draft: Draft, error: CheckpointError) -> bool:
+def _needs_own_files(handle: Handle, draft: Draft, error: CheckpointError) -> bool:
     """Return whether the spool would take it, if its files were captured without the store."""
-    spool = cursor.engine.spool
+    spool = handle.engine.spool
     return isinstance(error, UnavailableError) and spool is not None and spool.wants_files_of(draft, error)
 
 
-def _make_way(cursor: Cursor) -> None:
+def _make_way(handle: Handle) -> None:
     """Bring what is spooled into the store, and go on from where the head is there."""
-    engine, head = cursor.engine, cursor.head
+    engine, head = handle.engine, handle.head
     if engine.spool is None:
         return
-    engine.spool.make_way(cursor.owner, cursor.task_id)
+    engine.spool.make_way(handle.owner, handle.task_id)
     if head is None or head.status != "spooled":
         return
-    stored = engine.catalog.checkpoint(cursor.owner, head.id)
+    stored = engine.catalog.checkpoint(handle.owner, head.id)
     if stored is None or stored.placement.sequence >= PROVISIONAL:
         raise ConflictError(
             "the checkpoint to go on from was spooled and could not come into the store",
             hint="it is kept in the spool (`lastgood spool`); task.refresh() goes on from what is in the store",
         )
-    if stored.placement.branch_id != cursor.branch:  # others had gone on: it has a branch of its own
-        cursor.is_active = False
-    cursor.head, cursor.branch = wrap_intact(engine, stored), stored.placement.branch_id
+    if stored.placement.branch_id != handle.branch:  # others had gone on: it has a branch of its own
+        handle.is_active = False
+    handle.head, handle.branch = wrap_intact(engine, stored), stored.placement.branch_id
 
 
-def _write(cursor: Cursor, ground: Ground, draft: Draft) -> tuple[Record, Committed]:
+def _write(handle: Handle, ground: Ground, draft: Draft) -> tuple[Record, Committed]:
     """Commit to the store, and note what it cost."""
-    engine, splitters = cursor.engine, cursor.splitters
-    about = engine.catalog, ground, draft, splitters, cursor.user, engine.options.redaction
+    engine, splitters = handle.engine, handle.splitters
+    about = engine.catalog, ground, draft, splitters, handle.user, engine.options.redaction
     try:
         record, committed = write_checkpoint(*about)
     except LeaseError as error:
@@ -376,13 +374,13 @@ def _count_stored(meter: Meter, draft: Draft, record: Record, new_bytes: int) ->
             meter.count("restores", {"what": note.data.get("what", "state")})
 
 
-def log_save(cursor: Cursor, action: str, checkpoint: Checkpoint, previous: str) -> None:
+def log_save(handle: Handle, action: str, checkpoint: Checkpoint, previous: str) -> None:
     """Log a checkpoint that was made or moved to, and warn once of a state that is large."""
     if is_logging():
         log_operation(
             action,
-            user=cursor.user,
-            task_id=cursor.task_id,
+            user=handle.user,
+            task_id=handle.task_id,
             correlation_id=checkpoint.correlation_id,
             prev_state=previous,
             new_state=checkpoint.control_state,
@@ -390,18 +388,18 @@ def log_save(cursor: Cursor, action: str, checkpoint: Checkpoint, previous: str)
             at=checkpoint.record.created_at,
             checkpoint_id=checkpoint.id,
         )
-    limit = cursor.engine.options.warn_state_bytes
-    if checkpoint.state_size > limit and not cursor.has_warned:
-        cursor.has_warned = True
+    limit = handle.engine.options.warn_state_bytes
+    if checkpoint.state_size > limit and not handle.has_warned:
+        handle.has_warned = True
         log_warning(
-            f"the state of {cursor.task_id} takes {checkpoint.state_size:,} bytes, more than {limit:,}: "
+            f"the state of {handle.task_id} takes {checkpoint.state_size:,} bytes, more than {limit:,}: "
             "keep large content in files",
-            task_id=cursor.task_id,
+            task_id=handle.task_id,
         )
 
 
-def _lost(cursor: Cursor, draft: Draft) -> Checkpoint:
-    record = Record(id=draft.id or draft.own_id, task_id=cursor.task_id, type=draft.type, message=draft.message)
+def _lost(handle: Handle, draft: Draft) -> Checkpoint:
+    record = Record(id=draft.id or draft.own_id, task_id=handle.task_id, type=draft.type, message=draft.message)
     return Checkpoint(record, bytes(SIZE), None, _NeverStored(), status="lost")
 
 

@@ -75,7 +75,7 @@ class Step:
         find the head that it began with.
         """
         if self._state is KEPT:
-            head = self._handle.cursor.head
+            head = self._handle.head
             self._state = {} if head is None else head.fresh_state()
             self._from = head
         return self._state
@@ -83,7 +83,7 @@ class Step:
     @state.setter
     def state(self, value: Any) -> None:
         if self._state is KEPT:
-            self._from = self._handle.cursor.head
+            self._from = self._handle.head
         self._state = value
 
     def put(self, state: Any) -> None:
@@ -94,9 +94,9 @@ class Step:
         if self._open or self.checkpoint is not None:
             raise ConflictError(f"the step {self.name!r} was begun already", hint="begin a new one: task.step(…)")
         handle = self._handle
-        handle.engine.catalog.begin_step(self.as_open(), None, handle.cursor.lease)
+        handle.engine.catalog.begin_step(self.as_open(), None, handle.lease)
         self.note_begun()
-        self._ground = handle.cursor.head
+        self._ground = handle.head
         return self
 
     def as_open(self) -> OpenStep:
@@ -246,13 +246,13 @@ class Step:
         return self._handle.engine.options.redaction.text(text)
 
     def __repr__(self) -> str:
-        return f"<Step {self.name!r} of {self._handle.cursor.id!r}{' open' if self._open else ''}>"
+        return f"<Step {self.name!r} of {self._handle.id!r}{' open' if self._open else ''}>"
 
 
 @spanned("save", lambda handle: handle.engine.meter, lambda handle, *_: {"task_id": handle.task_id})
 def _commit(handle: Handle, step: Step, state: Any, then: Step | None) -> Checkpoint:
     """Make the checkpoint of a step: on top of whatever is there if its state is the head's, else where it began."""
-    with proving(handle.cursor, step.evidence, state) as proof:
+    with proving(handle, step.evidence, state) as proof:
         about = {"type": step.type, "step_id": step.name, "id": step.id, "step": step.id, "proof": proof}
         draft = make_draft(state, **{**step._fields, **about, "begins": then})
         return save_step(handle, draft, step._from, step.evidence, step._runs)

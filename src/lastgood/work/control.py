@@ -227,9 +227,9 @@ class Control:
         return self._follow_up(earlier, alive=self.lease is not None)
 
     def _refreshed(self) -> Checkpoint:
-        head = self._handle.cursor.refresh()
+        head = self._handle.refresh()
         if head is None:
-            raise NotFoundError(f"there is no task {self._handle.cursor.id!r}", hint="`lastgood tasks` lists them")
+            raise NotFoundError(f"there is no task {self._handle.id!r}", hint="`lastgood tasks` lists them")
         return head
 
 

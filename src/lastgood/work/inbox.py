@@ -148,12 +148,12 @@ class StandIn:
         handle, executor = self.handle, name_executor() + STANDING_IN
         lease = HeldLease(handle.engine, handle.user, handle.owner, executor, STAND_IN_SECONDS)
         with handle.catalog.exclusive():  # so that two of them do not exclude each other
-            lease.hold(handle.cursor, request.branch_id)
+            lease.hold(handle, request.branch_id)
             try:
-                handle.cursor.refresh()
+                handle.refresh()
                 fulfil(self, request)
             finally:
-                lease.drop(handle.cursor)
+                lease.drop(handle)
 
     def mark(self, type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> Checkpoint:
         """Record that the request is fulfilled."""

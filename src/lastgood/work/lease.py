@@ -11,8 +11,8 @@ from lastgood.model.lease import Lease
 from lastgood.work.clock import Clock
 
 if TYPE_CHECKING:
-    from lastgood.engine.cursor import Cursor
     from lastgood.engine.engine import Engine
+    from lastgood.engine.handle import Handle
 
 LEASE_SECONDS = 30.0
 RENEWALS = 3
@@ -63,16 +63,16 @@ class HeldLease:
         self._expires = begun + self.seconds
         return lease
 
-    def hold(self, cursor: Cursor, branch_id: str | None = None) -> None:
-        """Acquire it for all saves through `cursor`, on its branch unless another is given; saves of others wait."""
-        with cursor.lock:
-            cursor.lease = self.acquire(branch_id or cursor.branch_id or "").token
+    def hold(self, handle: Handle, branch_id: str | None = None) -> None:
+        """Acquire it for all saves through `handle`, on its branch unless another is given; saves of others wait."""
+        with handle.lock:
+            handle.lease = self.acquire(branch_id or handle.branch_id or "").token
 
-    def drop(self, cursor: Cursor, *, release: bool = True) -> None:
-        """Let saves through `cursor` use it no more, unless another session has begun there; and release it."""
-        with cursor.lock:
-            if cursor.lease == self.token:
-                cursor.lease = None
+    def drop(self, handle: Handle, *, release: bool = True) -> None:
+        """Let saves through `handle` use it no more, unless another session has begun there; and release it."""
+        with handle.lock:
+            if handle.lease == self.token:
+                handle.lease = None
             if release:
                 self.release()
 

@@ -126,9 +126,9 @@ class Pipeline:
 
     def progress(self, task: OpenTask) -> Progress | None:
         """Return how far it has come on that task; None: it has not begun, or is done. For any process."""
-        cursor = task._handle.cursor
-        cursor.refresh()
-        return current_progress(cursor.engine, cursor.owner, cursor.id)
+        handle = task._handle
+        handle.refresh()
+        return current_progress(handle.engine, handle.owner, handle.id)
 
     def _prepare(self, task: Any, drive: Drive, listener: Listener | None, session: dict[str, Any]) -> PipelineRun:
         handle = getattr(task, "_handle", None)

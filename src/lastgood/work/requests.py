@@ -109,7 +109,7 @@ def open_requests(handle: Handle) -> list[Request]:
 
 def end_request(handle: Handle, ended: FulfilledRequest, status: Literal["fulfilled", "refused"]) -> None:
     """End a request without a checkpoint. LeaseError when a session works through the handle and has lost its lease."""
-    handle.catalog.end_request(handle.owner, ended, status, acting(handle.user), lease=handle.cursor.lease)
+    handle.catalog.end_request(handle.owner, ended, status, acting(handle.user), lease=handle.lease)
 
 
 # --- fulfilling --------------------------------------------------------------------------------------------

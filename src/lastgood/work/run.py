@@ -67,7 +67,7 @@ class PipelineRun:
 
     def run(self, first: Any, *, restart: bool) -> Outcome:
         """Run to the end, from where the pipeline is. `first`: the state to begin with; KEPT: the one that is there."""
-        head = self._handle.cursor.refresh()
+        head = self._handle.refresh()
         more = "yes" if head is None or restart else self._find_more_work()
         if head is not None and more == "no":
             return Outcome(head.state, head)
@@ -82,7 +82,7 @@ class PipelineRun:
 
     def roll_back(self, to: str) -> Outcome:
         """Undo the completed stages, the last one first, down to `to` and with it."""
-        self._handle.cursor.refresh()
+        self._handle.refresh()
         self._require_completed(to, self._find(finished=False))
         with self._begin_session(KEPT, restart=True) as session:
             tracker = self._tracker
@@ -137,11 +137,11 @@ class PipelineRun:
             return True
         if plan.on_invalid == "refuse":
             raise ConflictError(
-                f"the progress of {self._handle.cursor.id!r} cannot be gone on with: {rule}",
+                f"the progress of {self._handle.id!r} cannot be gone on with: {rule}",
                 hint="run it with restart=True to begin anew",
                 head=self._handle.head and self._handle.head.as_head(),
             )
-        message = f"the progress of {self._handle.cursor.id!r} was discarded, and it begins anew: {rule}"
+        message = f"the progress of {self._handle.id!r} was discarded, and it begins anew: {rule}"
         log_warning(message, task_id=self._handle.task_id)
         return False
 

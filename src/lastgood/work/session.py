@@ -240,17 +240,17 @@ class Session:
 
     def _acquire_lease(self) -> None:
         """Acquire it on a branch that exists: two processes that begin new work at once have the same one."""
-        cursor = self._handle.cursor
-        if cursor.refresh() is None:
+        handle = self._handle
+        if handle.refresh() is None:
             try:
                 self._saver.begin()
             except ConflictError:
-                cursor.refresh()
-        self._lease.hold(cursor)
+                handle.refresh()
+        self._lease.hold(handle)
 
     def _begin(self) -> None:
         """Load the head under the lease, if the work may go on."""
-        head = self._handle.cursor.refresh()
+        head = self._handle.refresh()
         assert head is not None
         state = head.control_state
         restarting = [request for request in self._inbox.read() if request.kind in _RESTARTED_BY.get(state, ())]
@@ -305,7 +305,7 @@ class Session:
         self._renewing.close()
         self.signals.remove()
         is_own = os.getpid() == self._pid  # else it is the parent's, which goes on
-        self._lease.drop(self._handle.cursor, release=is_own)
+        self._lease.drop(self._handle, release=is_own)
 
     # --- being controlled ----------------------------------------------------------------------------------
 
