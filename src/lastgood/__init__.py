@@ -45,10 +45,8 @@ if TYPE_CHECKING:
     from lastgood.manager import CheckpointManager
     from lastgood.model.checkpoint import Skipped
     from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
-    from lastgood.model.lease import Lease
-    from lastgood.model.request import Request
-    from lastgood.model.step import OpenStep
     from lastgood.model.task import BranchInfo, TaskInfo
+    from lastgood.model.work import Lease, OpenStep, Request
     from lastgood.observe.alerts import Alert, Thresholds
     from lastgood.observe.log import correlation, reporting
     from lastgood.observe.metrics import Metrics
@@ -164,13 +162,13 @@ _HOMES = {
     "Backoff": "lastgood.work.stage",
     "Control": "lastgood.work.control",
     "ControlError": "lastgood.errors",
-    "Lease": "lastgood.model.lease",
+    "Lease": "lastgood.model.work",
     "LeaseError": "lastgood.errors",
     "Outcome": "lastgood.work.run",
     "Pipeline": "lastgood.work.pipeline",
     "Progress": "lastgood.work.progress",
     "ProgressEvent": "lastgood.work.progress",
-    "Request": "lastgood.model.request",
+    "Request": "lastgood.model.work",
     "RequestResult": "lastgood.work.control",
     "Session": "lastgood.work.session",
     "Stage": "lastgood.work.stage",
@@ -215,7 +213,7 @@ _HOMES = {
     "LostCommitsError": "lastgood.errors",
     "Metrics": "lastgood.observe.metrics",
     "NotFoundError": "lastgood.errors",
-    "OpenStep": "lastgood.model.step",
+    "OpenStep": "lastgood.model.work",
     "Options": "lastgood.engine.options",
     "PlainDataWarning": "lastgood.codec.classes",
     "Recovery": "lastgood.engine.recovery",

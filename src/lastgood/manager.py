@@ -27,7 +27,7 @@ from lastgood.local.process import this_process
 from lastgood.model.checkpoint import check_metadata
 from lastgood.model.evidence import EvidencePack
 from lastgood.model.identity import check_name, check_type, new_id, now
-from lastgood.model.step import OpenStep
+from lastgood.model.work import OpenStep
 from lastgood.observe.log import current_correlation
 from lastgood.observe.spans import spanned
 from lastgood.opening import open_engine, user_or_default, warn_of_interrupted_steps

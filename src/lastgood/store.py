@@ -19,8 +19,8 @@ from lastgood.engine.load import find_line, find_stored, load_checkpoint, wrap, 
 from lastgood.errors import CheckpointError
 from lastgood.model.checkpoint import Head
 from lastgood.model.identity import check_flag, check_name, check_number, check_tag, check_text, check_type
-from lastgood.model.step import OpenStep
 from lastgood.model.task import BranchInfo, Event, TaskInfo
+from lastgood.model.work import OpenStep
 from lastgood.observe.log import log_action
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from lastgood import IntegrityError
 from lastgood.codec import compress as compression
 from lastgood.errors import FormatError, LostCommitsError
 from lastgood.model.checkpoint import encode_record
-from lastgood.model.digest import digest
+from lastgood.model.identity import digest
 
 pytestmark = pytest.mark.once
 

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 import lastgood
-from lastgood.model.step import Process
+from lastgood.model.work import Process
 
 Run = Callable[..., Any]
 

@@ -35,7 +35,7 @@ from lastgood.codec.join import check, join
 from lastgood.codec.split import Splitter
 from lastgood.compare.state import StateChange, compare, same
 from lastgood.errors import ConflictError, IntegrityError, UnstorableError
-from lastgood.model.digest import digest
+from lastgood.model.identity import digest
 
 
 def turn(number: int, size: int = 900) -> dict[str, Any]:

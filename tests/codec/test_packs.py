@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from lastgood.codec import pack as packs
 from lastgood.codec.pack import Lost, PackEntry, PackIndex, PackWriter, pack_name, read_index, rebuild_index, unpack
 from lastgood.errors import CheckpointError, FormatError, IntegrityError, InvalidError
-from lastgood.model.digest import digest
+from lastgood.model.identity import digest
 
 HEADER_SIZE, HEAD, FOOTER = 28, 49, 48
 HEADER = (_top := b"LGPK\1\0\0\0" + bytes(16)) + struct.pack("<I", crc32(_top))
@@ -396,7 +396,7 @@ import resource, struct, sys
 import zstandard
 from lastgood.codec.pack import PackEntry, read_index, rebuild_index, unpack
 from lastgood.errors import IntegrityError
-from lastgood.model.digest import digest
+from lastgood.model.identity import digest
 from zlib import crc32
 
 maker = zstandard.ZstdCompressor(level=1).compressobj(size=1 << 31)

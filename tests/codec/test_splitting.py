@@ -22,7 +22,7 @@ from lastgood.codec.join import join
 from lastgood.codec.pieces import REFERENCE
 from lastgood.codec.split import Split, Splitter
 from lastgood.errors import CheckpointError, IntegrityError, UnstorableError
-from lastgood.model.digest import digest
+from lastgood.model.identity import digest
 
 ANY_SIZE = 1 << 40
 Blobs = dict[bytes, bytes]
@@ -432,7 +432,7 @@ HOSTILE = r"""
 import json, resource, sys
 from ormsgpack import Ext, packb
 from lastgood.codec.join import join
-from lastgood.model.digest import digest
+from lastgood.model.identity import digest
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
 
 def node_bomb():  # a tree of nodes in which each is both children of the one above

@@ -15,7 +15,7 @@ from lastgood.codec.join import check
 from lastgood.codec.pieces import Reference, is_plain, references_below, references_in
 from lastgood.codec.split import Splitter
 from lastgood.errors import IntegrityError
-from lastgood.model.digest import digest
+from lastgood.model.identity import digest
 from lastgood.model.tree import Entry, File, Folder, Left, Link, Versions, decode_tree, encode_tree
 
 

@@ -670,7 +670,7 @@ import msgspec
 from lastgood.codec import encode as values
 from lastgood.codec.split import Splitter
 from lastgood.model.checkpoint import Claim, Claims, FileRoot, Record, ValueRef, encode_record
-from lastgood.model.digest import digest
+from lastgood.model.identity import digest
 
 words = {f"word {n}" for n in range(200)}
 state = {

@@ -25,7 +25,7 @@ from lastgood.compare.summary import Stat, count_changes, path_text, stat_line, 
 from lastgood.compare.text import count_lines, quoted, section, unified
 from lastgood.compare.trees import TreeChange, compare_trees, read_content
 from lastgood.errors import IntegrityError
-from lastgood.model.digest import digest
+from lastgood.model.identity import digest
 from lastgood.model.tree import Chunk, Entry, File, Folder, Left, Link, encode_chunks, encode_tree
 
 needs_git = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed: its half of P5 is NOT tested")

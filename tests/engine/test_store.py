@@ -14,7 +14,7 @@ from lastgood import Alert, ConflictError, InvalidError, NotFoundError, Store, U
 from lastgood.catalog.values import Actor, Commit, NewBranch
 from lastgood.engine.engine import acting
 from lastgood.model.checkpoint import Record, encode_record
-from lastgood.model.digest import digest, from_text
+from lastgood.model.identity import digest, parse_digest
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_lineage_is_hash_linked(store: Store) -> None:
     task = store.task("t")
     first, second = task.save({}), task.save({})
     assert second.parent_id == first.id
-    assert second.record.parent_checksum == from_text(first.checksum)
+    assert second.record.parent_checksum == parse_digest(first.checksum)
 
 
 def test_every_field_of_the_record_is_under_the_checksum(store: Store) -> None:
@@ -239,7 +239,7 @@ def test_what_is_given_counts_when_a_key_is_used_again(store: Store, other: dict
 
 def _branch_from(parent: lastgood.Checkpoint) -> Commit:
     record = Record(
-        id="on-side", task_id=parent.task_id, parent_id=parent.id, parent_checksum=from_text(parent.checksum)
+        id="on-side", task_id=parent.task_id, parent_id=parent.id, parent_checksum=parse_digest(parent.checksum)
     )
     data = encode_record(record)
     new = NewBranch("side", "side", active=False)

@@ -14,8 +14,8 @@ from tests.support.damage import CATALOG, ask, copy, fill, flip, pack_file, tamp
 import lastgood
 from lastgood import CheckReport
 from lastgood.codec.pack import PackWriter, pack_name, read_index
-from lastgood.model.digest import digest as digest_of
-from lastgood.model.digest import to_text
+from lastgood.model.identity import digest as digest_of
+from lastgood.model.identity import digest_text
 from lastgood.opening import check_at
 
 
@@ -282,8 +282,8 @@ def test_a_part_of_a_state_that_is_gone_is_named_with_all_who_need_it(store: Pat
     report = check(store, read_data=True)
     (finding,) = report.findings
     assert finding.code in ("blob_missing", "blob_damaged")
-    assert finding.name == to_text(digest)
-    assert finding.blobs == (to_text(digest),)
+    assert finding.name == digest_text(digest)
+    assert finding.blobs == (digest_text(digest),)
     assert set(finding.checkpoints) == _checkpoints_that_refuse(store) != set()
     assert {part for use in finding.uses for part in use.parts} == {"state"}
 
@@ -300,7 +300,7 @@ def test_a_part_whose_bytes_changed_is_found_by_reading_data(store: Path) -> Non
     tamper(store, "UPDATE blobs SET data = zeroblob(size), encoding = 0 WHERE digest = ?", digest)
     report = check(store, read_data=True)
     assert set(codes(report)) == {"blob_damaged"}
-    assert to_text(digest) in {finding.name for finding in report.findings}
+    assert digest_text(digest) in {finding.name for finding in report.findings}
     assert set(report.damaged_checkpoints) == _checkpoints_that_refuse(store) != set()
 
 
@@ -309,7 +309,7 @@ def test_a_part_that_cannot_be_what_it_was_is_named(store: Path, change: str) ->
     digest = ask(store, f"SELECT digest FROM blobs WHERE {TALK} AND blob NOT IN (SELECT whole FROM slices)")
     tamper(store, f"UPDATE blobs SET {change} WHERE digest = ?", digest)
     (finding,) = check(store, read_data="9" in change).findings
-    assert (finding.name, finding.task_id) == (to_text(digest), "talk")
+    assert (finding.name, finding.task_id) == (digest_text(digest), "talk")
     assert set(finding.checkpoints) == _checkpoints_that_refuse(store) != set()
 
 
@@ -357,7 +357,7 @@ def _entry(store: Path, kind: Callable[[bytes], bool]) -> tuple[str, int, int]:
     data = pack_file(store).read_bytes()
     for entry in read_index(lambda start, length: data[start : start + length], len(data)).entries:
         if kind(data[entry.position : entry.position + entry.length]):
-            return to_text(entry.blob_id), entry.position, entry.length
+            return digest_text(entry.blob_id), entry.position, entry.length
     raise AssertionError("there is no such blob")
 
 
@@ -403,7 +403,7 @@ def test_a_chunk_that_the_catalog_has_lost_is_found_by_structure(store: Path) ->
     digest = ask(store, "SELECT digest FROM blobs WHERE partition = 0 AND size > 200000")
     tamper(store, "DELETE FROM blobs WHERE digest = ?", digest)
     (finding,) = check(store).findings
-    assert (finding.code, finding.name) == ("blob_missing", to_text(digest))
+    assert (finding.code, finding.name) == ("blob_missing", digest_text(digest))
     assert {part for use in finding.uses for part in use.parts} == {"big.bin"}
 
 
@@ -478,7 +478,7 @@ def test_a_row_that_contradicts_its_pack_is_named(store: Path, change: str) -> N
     digest = ask(store, "SELECT digest FROM blobs WHERE pack IS NOT NULL AND size = 3000")
     tamper(store, f"UPDATE blobs SET {change} WHERE digest = ?", digest)
     (finding,) = check(store).findings
-    assert (finding.code, finding.name) == ("blob_place", to_text(digest))
+    assert (finding.code, finding.name) == ("blob_place", digest_text(digest))
     assert set(finding.checkpoints) == _checkpoints_that_refuse(store) | _deleted(store)
 
 
@@ -486,7 +486,7 @@ def test_content_that_the_catalog_has_lost_is_named_with_paths(store: Path) -> N
     digest = ask(store, "SELECT digest FROM blobs WHERE pack IS NULL AND partition = 0 AND size = 2000")
     tamper(store, "DELETE FROM blobs WHERE digest = ?", digest)
     (finding,) = check(store).findings
-    assert (finding.code, finding.name) == ("blob_missing", to_text(digest))
+    assert (finding.code, finding.name) == ("blob_missing", digest_text(digest))
     assert {part for use in finding.uses for part in use.parts} == {"part 0/more 0/0.bin"}
 
 

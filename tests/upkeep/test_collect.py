@@ -19,9 +19,8 @@ import lastgood
 from lastgood.engine import blobs
 from lastgood.errors import IntegrityError
 from lastgood.local.process import this_process
-from lastgood.model.digest import digest
-from lastgood.model.identity import now
-from lastgood.model.journal import Journal
+from lastgood.model.identity import digest, now
+from lastgood.model.work import Journal
 from lastgood.upkeep import collect
 from lastgood.upkeep.collect import AT_ONCE
 

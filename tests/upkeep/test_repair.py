@@ -17,7 +17,7 @@ import lastgood
 from lastgood import IntegrityError, LostCommitsError, RepairReport, UnavailableError
 from lastgood.catalog.sqlite import database
 from lastgood.codec.pack import read_index
-from lastgood.model.digest import to_text
+from lastgood.model.identity import digest_text
 from lastgood.upkeep import repair as repairing
 from lastgood.upkeep.check import examine
 from lastgood.upkeep.quarantine import Quarantine
@@ -286,7 +286,7 @@ def test_a_lost_part_of_a_state_is_refused_and_the_rest_is_whole(store: Path) ->
     readable = everything(store)
     report = repair(store)
     (lost,) = report.lost
-    assert lost.name == to_text(digest)
+    assert lost.name == digest_text(digest)
     assert {part for use in lost.uses for part in use.parts} == {"state"}
     assert everything(store) == readable
 

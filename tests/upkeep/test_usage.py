@@ -21,7 +21,7 @@ import lastgood
 from lastgood import AppendList, CheckpointError, NotFoundError, Store, Task, aio
 from lastgood.catalog.values import FILES, Blob
 from lastgood.engine.browse import walk_files
-from lastgood.model.digest import digest
+from lastgood.model.identity import digest
 from lastgood.model.tree import Folder
 from lastgood.upkeep.reach import Graph
 from lastgood.upkeep.usage import Usage

@@ -17,8 +17,7 @@ from lastgood.engine import checkpoint as engine
 from lastgood.engine.difference import FileChange
 from lastgood.model.checkpoint import Attestation, Head, Record, Skipped
 from lastgood.model.evidence import EvidencePack
-from lastgood.model.journal import Journal
-from lastgood.model.step import OpenStep
+from lastgood.model.work import Journal, OpenStep
 
 T = TypeVar("T")
 

@@ -40,11 +40,8 @@ from lastgood.catalog.values import (
     StoreInfo,
 )
 from lastgood.model.checkpoint import Attestation, Head
-from lastgood.model.journal import Journal
-from lastgood.model.lease import Lease
-from lastgood.model.request import Request
-from lastgood.model.step import OpenStep, Process
 from lastgood.model.task import BranchInfo, Event, EventKind, TaskInfo
+from lastgood.model.work import Journal, Lease, OpenStep, Process, Request
 
 
 class Records(Protocol):

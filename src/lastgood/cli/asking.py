@@ -148,7 +148,7 @@ def _is_open(asked: RequestResult) -> bool:
 
 
 def _sentence(task: str, state: str, asked: RequestResult) -> str:
-    from lastgood.model.control import describe
+    from lastgood.model.checkpoint import describe
 
     if asked.request is None:
         return asked.note

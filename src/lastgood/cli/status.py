@@ -147,7 +147,7 @@ def _lines(
 
 
 def _work_fields(work: WorkView) -> Iterator[tuple[str, str]]:
-    from lastgood.model.control import describe
+    from lastgood.model.checkpoint import describe
 
     yield "control", describe(work.run_control_state or "")
     if work.worker is not None:

@@ -17,7 +17,7 @@ import msgspec
 
 from lastgood.codec.compress import RAW, ZSTD, compress, decompress
 from lastgood.errors import FormatError, IntegrityError, InvalidError
-from lastgood.model.digest import SIZE, digest, to_text
+from lastgood.model.identity import DIGEST_SIZE, digest, digest_text
 
 VERSION = 1
 MAX_BLOB = 1 << 28  # what a damaged or hostile pack can make a reader allocate
@@ -28,9 +28,9 @@ _CHECK = struct.Struct("<I")
 _FOOTER = struct.Struct("<IIII")
 HEADER_SIZE = _HEADER.size
 HEAD_SIZE = _HEAD_SIZE = _HEAD.size + _CHECK.size
-_FOOTER_SIZE = _FOOTER.size + SIZE
+_FOOTER_SIZE = _FOOTER.size + DIGEST_SIZE
 _MAGIC, _ENTRY, _INDEX = b"LGPK", b"LGPE", b"LGPI"
-FRAME_SIZE, ENTRY_SIZE = HEADER_SIZE + len(_INDEX) + 32 + _FOOTER_SIZE, HEAD_SIZE + SIZE + 11
+FRAME_SIZE, ENTRY_SIZE = HEADER_SIZE + len(_INDEX) + 32 + _FOOTER_SIZE, HEAD_SIZE + DIGEST_SIZE + 11
 """What a pack has at most besides its blobs as they are stored: once, and for each of them."""
 _BUFFER = 1 << 18  # written and hashed in one go: doing so for each blob of 6 KB took a fifth longer
 _WINDOW = 1 << 20  # searched at once when an entry is damaged
@@ -95,7 +95,7 @@ class PackWriter:
         """
         if blob_id in self._entries:
             return
-        if len(blob_id) != SIZE or len(data) > MAX_BLOB:
+        if len(blob_id) != DIGEST_SIZE or len(data) > MAX_BLOB:
             raise InvalidError(f"a blob of {len(data)} bytes cannot be put into a pack", hint="cut it into chunks")
         encoding, stored = compress(data)
         self.copy(blob_id, len(data), encoding, stored)
@@ -206,8 +206,8 @@ def _decode_index(plain: bytes, end: int) -> Iterator[PackEntry]:
         ids, sizes, lengths, encodings = _columns.decode(plain)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise _damaged_index() from error
-    names = [ids[at : at + SIZE] for at in range(0, len(ids), SIZE)]
-    if len(ids) % SIZE or not len(names) == len(set(names)) == len(sizes) == len(lengths) == len(encodings):
+    names = [ids[at : at + DIGEST_SIZE] for at in range(0, len(ids), DIGEST_SIZE)]
+    if len(ids) % DIGEST_SIZE or not len(names) == len(set(names)) == len(sizes) == len(lengths) == len(encodings):
         raise _damaged_index()
     position = _HEADER.size
     for blob_id, size, length, encoding in zip(names, sizes, lengths, encodings, strict=True):
@@ -299,4 +299,4 @@ def _damaged_index() -> IntegrityError:
 
 
 def _damaged_blob(blob_id: bytes) -> IntegrityError:
-    return IntegrityError("stored content is damaged", hint="go back to another checkpoint", blob=to_text(blob_id))
+    return IntegrityError("stored content is damaged", hint="go back to another checkpoint", blob=digest_text(blob_id))

@@ -13,13 +13,13 @@ from ormsgpack import Ext, packb
 
 from lastgood.codec.decode import SPLIT_TEXT, SPLITS, decode
 from lastgood.errors import IntegrityError
-from lastgood.model.digest import SIZE, digest
+from lastgood.model.identity import DIGEST_SIZE, digest
 
 PIECE, PIECE_MIN, PIECE_MAX = 256, 256, 4096
 RUN, RUN_MIN, RUN_MAX = 3072, 20_480, 65_536
 NODE_BELOW, NODE_MIN, NODE_MAX = 128, 2, 16
 
-REFERENCE = 1 + SIZE
+REFERENCE = 1 + DIGEST_SIZE
 LEVEL_BITS, HOLDS_SPLIT = 0x3F, 0x80
 
 Reference = bytes

@@ -24,7 +24,7 @@ from lastgood.codec.encode import ENTRY, ITEM, NAME, Path, array_header, map_hea
 from lastgood.codec.pieces import START, Gatherer, GathererState, NewBlobs, Slice
 from lastgood.errors import UnstorableError
 from lastgood.model.checkpoint import ValueRef
-from lastgood.model.digest import digest
+from lastgood.model.identity import digest
 
 INLINE = 1024  # values up to this many bytes stay where they are
 LARGE = 16_384  # elements beyond this are split themselves

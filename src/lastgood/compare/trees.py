@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from lastgood.errors import IntegrityError
-from lastgood.model.digest import digest
+from lastgood.model.identity import digest
 from lastgood.model.tree import Entry, File, Folder, Left, Link, Tree, decode_chunks, decode_tree
 
 Read = Callable[[bytes], bytes]

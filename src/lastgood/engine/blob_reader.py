@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from lastgood.catalog.values import Blob
 from lastgood.codec.compress import decompress
 from lastgood.errors import CheckpointError, IntegrityError, NotFoundError
-from lastgood.model.digest import digest
+from lastgood.model.identity import digest
 
 if TYPE_CHECKING:
     from lastgood.objects.contract import ObjectStore

@@ -19,8 +19,7 @@ from lastgood.engine.blob_reader import BlobReader, UnreadableBlob
 from lastgood.engine.draft import PackDraft, discard
 from lastgood.errors import CheckpointError, IntegrityError, InvalidError, UnavailableError
 from lastgood.local.process import this_process
-from lastgood.model.digest import digest, to_text
-from lastgood.model.identity import new_id
+from lastgood.model.identity import digest, digest_text, new_id
 from lastgood.model.tree import File, Tree, decode_chunks, decode_tree
 
 if TYPE_CHECKING:
@@ -339,5 +338,5 @@ def _damaged(key: bytes, how: str) -> IntegrityError:
     return IntegrityError(
         f"content of a file {how}",
         hint="other checkpoints are not affected unless they share it; go back to an earlier one",
-        blob=to_text(key),
+        blob=digest_text(key),
     )

@@ -13,7 +13,7 @@ from lastgood.engine.blobs import FileBlobs
 from lastgood.errors import NotFoundError
 from lastgood.files.selection import locate, split_exact
 from lastgood.model.checkpoint import FileRoot, Record
-from lastgood.model.digest import to_text
+from lastgood.model.identity import digest_text
 from lastgood.model.tree import Entry, File, Folder, Left, Link
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _info(folder: str, entry: Entry) -> FileInfo:
     path = folder + os.fsdecode(entry.name)
     match entry:
         case File():
-            return FileInfo(path, "file", entry.mode, entry.size, to_text(entry.digest))
+            return FileInfo(path, "file", entry.mode, entry.size, digest_text(entry.digest))
         case Folder():
             return FileInfo(path, "folder", entry.mode)
         case Link():

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
 from lastgood.errors import IntegrityError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import Attestation, Head, Placement, Record, Skipped, ValueRef
-from lastgood.model.digest import from_text, to_text
-from lastgood.model.identity import moment
+from lastgood.model.identity import digest_text, moment, parse_digest
 
 if TYPE_CHECKING:
     from lastgood.model.evidence import EvidencePack
@@ -160,7 +159,7 @@ class Checkpoint:
     @property
     def checksum(self) -> str:
         """`sha256:…` over every field of the record."""
-        return to_text(self._checksum)
+        return digest_text(self._checksum)
 
     def as_head(self) -> Head:
         placement = self._placement
@@ -307,7 +306,7 @@ class Checkpoint:
             at = data.get("last_verified_at")
             checkpoint = cls(
                 record,
-                from_text(data["checksum"]),
+                parse_digest(data["checksum"]),
                 placement,
                 _Detached(),
                 verified=data.get("verified", False),

@@ -25,9 +25,11 @@ from lastgood.codec.split import Split, Splitter
 from lastgood.errors import InvalidError
 from lastgood.model.checkpoint import (
     COMPANIONS,
+    CONTROL_STATES,
     PREVIEW_CHARACTERS,
     VALUES,
     Head,
+    Lineage,
     Record,
     ValueRef,
     check_metadata,
@@ -35,9 +37,7 @@ from lastgood.model.checkpoint import (
     encode_plain,
     encode_record,
 )
-from lastgood.model.control import CONTROL_STATES, Lineage
-from lastgood.model.digest import digest
-from lastgood.model.identity import check_name, check_number, check_text, check_type, new_id, now
+from lastgood.model.identity import check_name, check_number, check_text, check_type, digest, new_id, now
 from lastgood.observe.log import current_correlation
 from lastgood.secrets.redaction import Redaction
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from lastgood.engine.blobs import CapturedFiles
     from lastgood.engine.proof import Proof
     from lastgood.model.checkpoint import FileRoot
-    from lastgood.model.step import OpenStep
+    from lastgood.model.work import OpenStep
 
 
 class NextStep(Protocol):

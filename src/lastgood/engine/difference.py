@@ -10,7 +10,7 @@ from lastgood.compare.state import StateChange, compare
 from lastgood.engine.browse import show_path
 from lastgood.files.selection import select
 from lastgood.model.checkpoint import FileRoot
-from lastgood.model.digest import to_text
+from lastgood.model.identity import digest_text
 from lastgood.model.tree import File
 
 if TYPE_CHECKING:
@@ -135,6 +135,6 @@ def _by_name(roots: Sequence[FileRoot]) -> dict[str, FileRoot]:
 
 def _show(name: str, change: TreeChange) -> FileChange:
     entry = change.new if isinstance(change.new, File) else change.old
-    size, sha256 = (entry.size, to_text(entry.digest)) if isinstance(entry, File) else (None, None)
+    size, sha256 = (entry.size, digest_text(entry.digest)) if isinstance(entry, File) else (None, None)
     old = None if change.old_path is None else show_path(name, change.old_path)
     return FileChange(show_path(name, change.path), change.kind, size, sha256, old)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lastgood.local.process import is_alive, this_process
-from lastgood.model.journal import Journal
+from lastgood.model.work import Journal
 
 if TYPE_CHECKING:
     from lastgood.catalog.contract import Catalog

@@ -23,7 +23,7 @@ from lastgood.files.apart import read_apart
 from lastgood.files.read import Content, LeftOut, ReadJob, read_jobs
 from lastgood.local.channel import Channel, ChannelClosedError
 from lastgood.local.helper import channel_to_parent
-from lastgood.model.digest import digest
+from lastgood.model.identity import digest
 
 _REQUESTS: msgspec.msgpack.Decoder[ReadOrder | Portion] = msgspec.msgpack.Decoder(ReadOrder | Portion)
 

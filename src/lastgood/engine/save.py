@@ -42,9 +42,8 @@ from lastgood.errors import (
     NotFoundError,
     UnavailableError,
 )
-from lastgood.model.checkpoint import COMPANIONS, PROVISIONAL, Attestation, Record
-from lastgood.model.control import refuse_restart
-from lastgood.model.digest import SIZE
+from lastgood.model.checkpoint import COMPANIONS, PROVISIONAL, Attestation, Record, refuse_restart
+from lastgood.model.identity import DIGEST_SIZE
 from lastgood.observe.log import is_logging, log_operation, log_warning
 
 if TYPE_CHECKING:
@@ -400,7 +399,7 @@ def log_save(handle: Handle, action: str, checkpoint: Checkpoint, previous: str)
 
 def _lost(handle: Handle, draft: Draft) -> Checkpoint:
     record = Record(id=draft.id or draft.own_id, task_id=handle.task_id, type=draft.type, message=draft.message)
-    return Checkpoint(record, bytes(SIZE), None, _NeverStored(), status="lost")
+    return Checkpoint(record, bytes(DIGEST_SIZE), None, _NeverStored(), status="lost")
 
 
 def _plain(state: Any) -> Any:

@@ -10,7 +10,7 @@ from lastgood.codec.join import check, join
 from lastgood.engine.blob_reader import BlobReader, UnreadableBlob, unpack_blob
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import Record, ValueRef
-from lastgood.model.digest import to_text
+from lastgood.model.identity import digest_text
 
 if TYPE_CHECKING:
     from lastgood.catalog.contract import Catalog
@@ -82,5 +82,5 @@ def _damaged(stored: StoredCheckpoint, key: bytes, how: str) -> IntegrityError:
         f"checkpoint {stored.id} cannot be loaded: a part of it {how}",
         hint="other checkpoints are not affected unless they share this part; go back to an earlier one",
         checkpoint_id=stored.id,
-        blob=to_text(key),
+        blob=digest_text(key),
     )

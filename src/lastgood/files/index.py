@@ -20,13 +20,13 @@ import msgspec
 
 from lastgood.files.folders import Signature, join
 from lastgood.local.location import make_private
-from lastgood.model.digest import SIZE, digest
+from lastgood.model.identity import DIGEST_SIZE, digest
 from lastgood.model.tree import Entry, Folder, Why, decode_tree
 
 encode = msgspec.msgpack.Encoder().encode
 
 _MAGIC = b"lastgood index 4\n"
-_HEAD = struct.Struct(f"<Q{SIZE}s")
+_HEAD = struct.Struct(f"<Q{DIGEST_SIZE}s")
 _signatures = msgspec.msgpack.Decoder(list[Signature | None])
 _CLOCK_NS = 20_000_000
 _WHOLE_SECONDS_NS = 2_000_000_000

@@ -14,7 +14,7 @@ from lastgood.errors import FolderBusyError, UnavailableError
 from lastgood.files.roots import Root
 from lastgood.local.fork import hold_for_fork, renew_after_fork
 from lastgood.local.location import make_private
-from lastgood.model.digest import digest
+from lastgood.model.identity import digest
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 

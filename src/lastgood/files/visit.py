@@ -13,7 +13,7 @@ import msgspec
 from lastgood.files.folders import Signature, join
 from lastgood.files.index import FolderRecord, Report, split
 from lastgood.files.read import Content, LeftOut, ReadJob
-from lastgood.model.digest import digest
+from lastgood.model.identity import digest
 from lastgood.model.tree import Entry, File, Left, Link
 
 if TYPE_CHECKING:

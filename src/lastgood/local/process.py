@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from lastgood.local.fork import renew_after_fork
-from lastgood.model.step import Process
+from lastgood.model.work import Process
 
 ENDED = -1
 _this: Process | None = None

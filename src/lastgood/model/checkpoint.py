@@ -1,4 +1,4 @@
-"""A checkpoint as values: its immutable record, where it stands, and what was attested about it later.
+"""A checkpoint as values: its immutable record, where it stands, what was attested about it later; control states.
 
 Layouts and digests are those of docs/format.md. Bytes of a record are kept as they were written; they are
 decoded for reading and never encoded again.
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from lastgood.errors import IntegrityError, InvalidError
-from lastgood.model.digest import digest
-from lastgood.model.identity import MAX_TEXT_BYTES, check_text
+from lastgood.errors import ControlError, IntegrityError, InvalidError
+from lastgood.model.identity import MAX_TEXT_BYTES, check_text, digest
 
 LAYOUT = 1
 PREVIEW_CHARACTERS = 200
@@ -24,6 +23,20 @@ VALUES = ("state", *COMPANIONS)
 MAX_METADATA_DEPTH = 32
 PROVISIONAL = 1 << 31
 """Sequences from here on are no places in a store: what waits to come into one has them, behind all that is there."""
+
+Lineage = Literal["automatic", "manual", "restored", "forked", "imported"]
+MOVES: dict[str, tuple[str, ...]] = {
+    "idle": ("running",),
+    "running": ("waiting_for_input", "paused", "stopped", "completed", "failed"),
+    "waiting_for_input": ("running", "stopped", "failed"),
+    "paused": ("running", "stopped", "failed"),
+    "stopped": ("running",),
+    "completed": ("running",),
+    "failed": ("running",),
+}
+"""The control states (A15), and which may follow each. From `completed` only by a session, which sees to it that there
+are more rounds, or that a restart is meant."""
+CONTROL_STATES = tuple(MOVES)
 
 
 class ValueRef(msgspec.Struct, frozen=True, array_like=True):
@@ -237,3 +250,33 @@ def _say(path: list[str | int]) -> str:
     """Write a path as `metadata.steps[3].name`."""
     said = [f"[{part}]" if isinstance(part, int) else f".{part[:40]}" for part in path]
     return "".join(said)[1:]
+
+
+# --- control states ---
+
+
+def check_move(before: str, after: str) -> None:
+    """Raise ControlError for a move that is not allowed. Staying in a state always is."""
+    allowed = MOVES.get(before, ())
+    if before != after and after not in allowed:
+        raise ControlError(
+            f"work that is {describe(before)} cannot become {describe(after)}",
+            hint=f"it can become {' or '.join(map(describe, allowed))}",
+            state=before,
+            wanted=after,
+        )
+
+
+def refuse_restart(before: str, after: str | None) -> None:
+    """Raise ControlError for a save outside of a session that would make completed work run."""
+    if before == "completed" and after == "running":
+        raise ControlError(
+            "work that is completed cannot become running by a save",
+            hint="add rounds, or begin a session with restart=True",
+            state=before,
+            wanted=after,
+        )
+
+
+def describe(state: str) -> str:
+    return state.replace("_", " ")

@@ -1,4 +1,7 @@
-"""Ids, names and moments: made here, and checked here when they come from outside."""
+"""Ids, digests, names and moments: made here, and checked here when they come from outside.
+
+A digest is 32 bytes inside, `sha256:<hex>` outside.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,12 @@ import os
 import re
 import time
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 
 from lastgood.errors import InvalidError
 
+ALGORITHM = "sha256"
+DIGEST_SIZE = 32
 MAX_NAME_BYTES = 255
 MAX_TEXT_BYTES = 1 << 20
 
@@ -36,6 +42,26 @@ def new_id() -> str:
         text, *others = (digits[start : start + _DIGITS] for start in range(0, len(digits), _DIGITS))
         _random.extend(others)
     return f"{moment >> 16:08x}-{moment & 0xFFFF:04x}-7{text[:3]}-{_VARIANTS[text[3]]}{text[4:7]}-{text[7:19]}"
+
+
+def digest(data: bytes) -> bytes:
+    """Return the SHA-256 of `data`: blob id, checksum and every other digest of format 1."""
+    return sha256(data).digest()
+
+
+def digest_text(value: bytes) -> str:
+    return f"{ALGORITHM}:{value.hex()}"
+
+
+def parse_digest(text: str) -> bytes:
+    algorithm, _, digits = text.partition(":")
+    try:
+        value = bytes.fromhex(digits)
+    except ValueError:
+        value = b""
+    if algorithm != ALGORITHM or len(value) != DIGEST_SIZE:
+        raise InvalidError(f"not a digest: {text[:80]!r}", hint=f"a digest looks like {ALGORITHM}:9f86d0…")
+    return value
 
 
 def now() -> int:

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from lastgood.errors import IntegrityError
-from lastgood.model.digest import SIZE, digest
+from lastgood.model.identity import DIGEST_SIZE, digest
 
 Why = Literal["ignored", "secret", "special", "unreadable", "unstable", "store"]
 """Why something was left out: by an ignore rule, as a secret, a socket, fifo or device, not readable, changing while it
@@ -187,7 +187,7 @@ def decode_chunks(data: bytes, file: File) -> tuple[Chunk, ...]:
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise _damaged("has a list of chunks that cannot be read") from error
     if sum(chunk.size for chunk in chunks) != file.size or any(
-        len(chunk.digest) != SIZE or chunk.size <= 0 for chunk in chunks
+        len(chunk.digest) != DIGEST_SIZE or chunk.size <= 0 for chunk in chunks
     ):
         raise _damaged("has a list of chunks that does not fit its file")
     return chunks
@@ -206,10 +206,10 @@ def is_git(name: bytes) -> bool:
 
 def _is_whole(entry: Entry) -> bool:
     if isinstance(entry, File):
-        fits = len(entry.digest) == SIZE and (entry.chunks is None or len(entry.chunks) == SIZE)
+        fits = len(entry.digest) == DIGEST_SIZE and (entry.chunks is None or len(entry.chunks) == DIGEST_SIZE)
         return fits and entry.size >= 0 and entry.mode == entry.mode & MODE_BITS
     if isinstance(entry, Folder):
-        return len(entry.tree) == SIZE and entry.mode == entry.mode & MODE_BITS
+        return len(entry.tree) == DIGEST_SIZE and entry.mode == entry.mode & MODE_BITS
     return not isinstance(entry, Link) or (bool(entry.target) and b"\0" not in entry.target)
 
 

@@ -6,7 +6,7 @@ in the report and one line in a `.lastgoodignore`; a secret that was captured is
 
 from __future__ import annotations
 
-from lastgood.model.digest import digest
+from lastgood.model.identity import digest
 
 _FOLDERS = frozenset({b".ssh", b".gnupg", b".password-store"})
 

@@ -9,7 +9,7 @@ import msgspec
 from lastgood.catalog.values import Actor, Blob, Commit, NewBranch, StoredCheckpoint
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import PROVISIONAL, Attestation, Head, Placement
-from lastgood.model.digest import digest
+from lastgood.model.identity import digest
 
 
 class Waiting(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ import apsw
 from lastgood.catalog.values import FILES, Blob
 from lastgood.errors import CheckpointError, FormatError, IntegrityError
 from lastgood.model.identity import now
-from lastgood.model.step import OpenStep, decode_step, encode_step
+from lastgood.model.work import OpenStep, decode_step, encode_step
 from lastgood.spool.database import SpoolDatabase
 from lastgood.spool.entry import Body, Entry, Waiting, decode_body, encode_body
 

@@ -16,8 +16,8 @@ from lastgood.catalog.contract import Catalog
 from lastgood.catalog.values import FILES, Actor, Blob, Commit, Committed, HistoryRange, Position, StoredCheckpoint
 from lastgood.errors import NotFoundError, UnavailableError
 from lastgood.model.checkpoint import Attestation, decode_record
-from lastgood.model.step import OpenStep
 from lastgood.model.task import MAIN, BranchInfo, EventKind, TaskInfo
+from lastgood.model.work import OpenStep
 from lastgood.spool.absent import AbsentCatalog
 from lastgood.spool.entry import Entry, Waiting, is_provisional
 from lastgood.spool.file import SpoolFile, follow

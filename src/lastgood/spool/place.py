@@ -10,7 +10,7 @@ import msgspec
 from lastgood.engine.options import Options
 from lastgood.errors import InvalidError
 from lastgood.local.location import CATALOG, objects_beside, state_folder
-from lastgood.model.digest import digest
+from lastgood.model.identity import digest
 
 NAME = "spool.sqlite"
 

@@ -25,8 +25,7 @@ from lastgood.errors import (
     NotFoundError,
     UnavailableError,
 )
-from lastgood.model.digest import digest
-from lastgood.model.identity import moment, new_id
+from lastgood.model.identity import digest, moment, new_id
 from lastgood.model.task import MAIN
 from lastgood.spool.entry import Body, Waiting, whole
 from lastgood.spool.file import SpoolFile

@@ -20,11 +20,9 @@ from lastgood.catalog.values import (
 )
 from lastgood.errors import CheckpointError
 from lastgood.model.checkpoint import Record, encode_record
-from lastgood.model.digest import digest
-from lastgood.model.identity import new_id
-from lastgood.model.request import Request
-from lastgood.model.step import Process
+from lastgood.model.identity import digest, new_id
 from lastgood.model.task import TaskInfo
+from lastgood.model.work import Process, Request
 
 ADA, BEN = "ada", "ben"
 ACTOR = Actor(ADA, "correlation-1")

@@ -15,10 +15,8 @@ from lastgood.catalog.values import (
     StoredCheckpoint,
 )
 from lastgood.errors import ConflictError, IntegrityError
-from lastgood.model.digest import digest
-from lastgood.model.identity import new_id, now
-from lastgood.model.journal import Journal
-from lastgood.model.step import Process
+from lastgood.model.identity import digest, new_id, now
+from lastgood.model.work import Journal, Process
 from lastgood.testing.case import ACTOR, ADA, BEN, SOMEBODY, CatalogCase, refused
 
 HOUR = 3_600_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lastgood.catalog.values import NewBranch
 from lastgood.errors import ConflictError, NotFoundError
-from lastgood.model.digest import digest
+from lastgood.model.identity import digest
 from lastgood.testing.case import ACTOR, ADA, CatalogCase, refused
 
 

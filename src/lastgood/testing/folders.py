@@ -6,10 +6,8 @@ from typing import Any, Literal
 
 from lastgood.catalog.values import FILES, Binding, Blob, NewBranch, NewPack, PackedBlob, PackRange, StoredCheckpoint
 from lastgood.errors import ConflictError, IntegrityError, NotFoundError
-from lastgood.model.digest import digest, to_text
-from lastgood.model.identity import new_id
-from lastgood.model.journal import Journal
-from lastgood.model.step import Process
+from lastgood.model.identity import digest, digest_text, new_id
+from lastgood.model.work import Journal, Process
 from lastgood.testing.case import ACTOR, ADA, CatalogCase, refused
 
 HERE = Binding("host", ["/srv/app", "/srv/infra"])
@@ -58,7 +56,7 @@ class FoldersConformance(CatalogCase):
         self.save("second", relies_on=[there.digest])
         with refused(IntegrityError) as caught:
             self.save("third", relies_on=[there.digest, digest(b"gone")])
-        assert caught[0].details["blobs"] == [to_text(digest(b"gone"))]
+        assert caught[0].details["blobs"] == [digest_text(digest(b"gone"))]
         assert self.catalog.position(ADA, "third") is None
 
     def test_deleting_a_task_leaves_the_content_of_files(self) -> None:

@@ -7,10 +7,8 @@ from typing import Literal
 from lastgood.catalog.values import NewBranch
 from lastgood.errors import ConflictError, ControlError, LeaseError, NotFoundError
 from lastgood.model.checkpoint import Head
-from lastgood.model.digest import digest
-from lastgood.model.identity import new_id
-from lastgood.model.lease import Lease
-from lastgood.model.step import Process
+from lastgood.model.identity import digest, new_id
+from lastgood.model.work import Lease, Process
 from lastgood.testing.case import ACTOR, ADA, BEN, CatalogCase, refused
 
 HERE, THERE = Process("here", 1), Process("there", 2)

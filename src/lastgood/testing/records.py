@@ -7,8 +7,7 @@ import threading
 from lastgood.catalog.values import Blob, ContainingBlob, NewBranch, NewSlice
 from lastgood.errors import ConflictError, ControlError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import Head, decode_record
-from lastgood.model.digest import digest
-from lastgood.model.identity import new_id
+from lastgood.model.identity import digest, new_id
 from lastgood.testing.case import ACTOR, ADA, BEN, CatalogCase, refused
 
 

@@ -7,8 +7,7 @@ from typing import Any
 from lastgood.catalog.values import FulfilledRequest
 from lastgood.errors import ConflictError, LeaseError, NotFoundError
 from lastgood.model.identity import new_id
-from lastgood.model.request import Request
-from lastgood.model.step import Process
+from lastgood.model.work import Process, Request
 from lastgood.testing.case import ACTOR, ADA, BEN, CatalogCase, refused
 
 

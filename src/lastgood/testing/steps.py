@@ -7,8 +7,7 @@ from typing import Any
 from lastgood.catalog.values import Blob, FulfilledRequest, NewBranch
 from lastgood.errors import ConflictError, NotFoundError
 from lastgood.model.identity import new_id
-from lastgood.model.request import Request
-from lastgood.model.step import OpenStep, Process
+from lastgood.model.work import OpenStep, Process, Request
 from lastgood.testing.case import ACTOR, ADA, BEN, CatalogCase, refused
 
 

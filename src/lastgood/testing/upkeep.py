@@ -18,9 +18,8 @@ from lastgood.catalog.values import (
     SlicedBlob,
 )
 from lastgood.errors import ConflictError
-from lastgood.model.digest import digest
-from lastgood.model.identity import new_id
-from lastgood.model.step import OpenStep, Process
+from lastgood.model.identity import digest, new_id
+from lastgood.model.work import OpenStep, Process
 from lastgood.testing.case import ACTOR, ADA, CatalogCase, refused
 
 

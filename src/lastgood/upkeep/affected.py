@@ -15,7 +15,7 @@ from lastgood.catalog.values import FILES
 from lastgood.codec.pieces import Reference, is_plain
 from lastgood.engine.walk import Visit, Walk, companion_references, state_references, tree_references
 from lastgood.errors import IntegrityError
-from lastgood.model.digest import to_text
+from lastgood.model.identity import digest_text
 from lastgood.model.tree import File, Folder
 from lastgood.upkeep.check_content import state_root
 from lastgood.upkeep.inventory import Damage, Inventory, Key
@@ -85,7 +85,7 @@ def _assign(damage: Mapping[Key, Damage], drafts: list[Finding]) -> dict[Key, in
             continue
         for key in keys:
             causes[key] = len(drafts)
-            name = to_text(key[1])
+            name = digest_text(key[1])
             drafts.append(Finding(code=what.code, kind="blob", name=name, sentence=f"blob {name} {what.sentence}"))
     return causes
 
@@ -97,7 +97,7 @@ def _is_still_there(audit: Audit, keys: Iterable[Key]) -> bool:
 def _complete(draft: Finding, keys: Iterable[Key], uses: Sequence[Use]) -> Finding:
     owners = {(use.owner, use.task_id) for use in uses}
     owner, task_id = next(iter(owners)) if len(owners) == 1 else (None, None)
-    blobs = tuple(to_text(digest) for _, digest in keys)
+    blobs = tuple(digest_text(digest) for _, digest in keys)
     return msgspec.structs.replace(draft, blobs=blobs, uses=tuple(uses), owner=owner, task_id=task_id)
 
 

@@ -15,7 +15,7 @@ from lastgood.engine.engine import Engine, acting
 from lastgood.errors import LostCommitsError, UnavailableError
 from lastgood.local.location import Location
 from lastgood.model.checkpoint import Placement
-from lastgood.model.digest import SIZE, to_text
+from lastgood.model.identity import DIGEST_SIZE, digest_text
 from lastgood.observe.log import log_action
 from lastgood.upkeep.check import Examination, check_store, examine, report
 from lastgood.upkeep.check_catalog import (
@@ -32,7 +32,7 @@ from lastgood.upkeep.report import CheckCounts, CheckReport, Finding, Mended, Re
 from lastgood.upkeep.salvage import BROKEN, BlobSearch
 from lastgood.upkeep.snapshot import CatalogSnapshot, Derived, KnownCheckpoint, derive, read_snapshot
 
-UNKNOWN = bytes(SIZE)
+UNKNOWN = bytes(DIGEST_SIZE)
 _DERIVED = frozenset(("database", "counter", "derived", "key", "tag", "move", "workspace", "step", "journal"))
 
 
@@ -108,7 +108,7 @@ def _foresee(engine: Engine, found: Examination, before: CheckReport, accept_los
     """Report what a repair would do, as far as that is known without doing it."""
     search, snapshot = BlobSearch(engine, found, None), found.snapshot
     search.run()
-    lost = {to_text(digest) for _, digest in search.lost()}
+    lost = {digest_text(digest) for _, digest in search.lost()}
     certain = {("record", known.row.id) for known in snapshot.checkpoints.values() if known.damage and known.record}
     tombstones = {(*snapshot.owner_and_task(stone.task), stone.sequence) for stone in find_tombstones(snapshot)}
     revived = {snapshot.owner_and_task(task)[1] for task, _ in plan_corrections(snapshot, derive(snapshot))["active"]}
@@ -172,7 +172,7 @@ def _find_repaired(before: CheckReport, after: CheckReport) -> Iterator[Finding]
 
 
 def _describe_mended(sources: Mapping[Key, str], findings: Iterable[Finding]) -> Iterator[Mended]:
-    where = {to_text(digest): source for (_, digest), source in sources.items()}
+    where = {digest_text(digest): source for (_, digest), source in sources.items()}
     for finding in findings:
         found = sorted({where[blob] for blob in finding.blobs if blob in where})
         how = f"found again in {', '.join(found[:3])}" if found else "set right"

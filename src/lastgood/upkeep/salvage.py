@@ -16,7 +16,7 @@ from lastgood.engine.draft import PackDraft
 from lastgood.engine.engine import Engine
 from lastgood.errors import CheckpointError
 from lastgood.local.process import this_process
-from lastgood.model.digest import digest
+from lastgood.model.identity import digest
 from lastgood.objects.contract import ObjectStore
 from lastgood.upkeep.check import Examination
 from lastgood.upkeep.inventory import Inventory, Key

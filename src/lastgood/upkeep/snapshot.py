@@ -27,7 +27,7 @@ from lastgood.catalog.upkeep import (
 )
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import Attestation, Placement, Record, decode_plain, decode_record
-from lastgood.model.digest import digest
+from lastgood.model.identity import digest
 from lastgood.upkeep.report import CheckCounts, Use
 
 Number = tuple[int, int]

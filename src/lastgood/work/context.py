@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from lastgood.codec.decode import decode
 from lastgood.codec.encode import encode
 from lastgood.engine.commit import KEPT
-from lastgood.model.digest import digest
 from lastgood.model.evidence import Evidence
-from lastgood.model.identity import check_name, new_id
+from lastgood.model.identity import check_name, digest, new_id
 from lastgood.work.clock import POLL_SECONDS
 from lastgood.work.requests import next_version
 

@@ -12,11 +12,9 @@ from lastgood.engine.engine import acting
 from lastgood.engine.restore import restore
 from lastgood.errors import ConflictError, EvidenceError, IntegrityError, InvalidError, LeaseError, NotFoundError
 from lastgood.local.process import is_alive
-from lastgood.model.checkpoint import check_metadata
-from lastgood.model.control import describe
+from lastgood.model.checkpoint import check_metadata, describe
 from lastgood.model.identity import check_name, check_number, check_text, new_id, now
-from lastgood.model.lease import Lease
-from lastgood.model.request import Request, RequestKind
+from lastgood.model.work import Lease, Request, RequestKind
 from lastgood.observe.log import current_correlation
 from lastgood.work.inbox import STANDING_IN, StandIn
 from lastgood.work.requests import (

@@ -16,7 +16,7 @@ from lastgood.work.requests import NEEDS_PROGRAM, end_request, find_answer, fulf
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.handle import Handle
-    from lastgood.model.request import Request
+    from lastgood.model.work import Request
     from lastgood.work.autosave import Saver
 
 

@@ -22,14 +22,13 @@ from lastgood.errors import (
     NotFoundError,
     UnstorableError,
 )
-from lastgood.model.control import describe
-from lastgood.model.digest import digest
-from lastgood.model.identity import check_name, check_text
+from lastgood.model.checkpoint import describe
+from lastgood.model.identity import check_name, check_text, digest
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.handle import Handle
-    from lastgood.model.request import Request, RequestKind
+    from lastgood.model.work import Request, RequestKind
 
 # --- what is allowed ---------------------------------------------------------------------------------------
 

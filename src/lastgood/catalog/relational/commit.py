@@ -41,9 +41,16 @@ from lastgood.catalog.relational.sessions import (
 )
 from lastgood.catalog.values import FILES, Actor, Blob, Commit, Committed, NewBranch, StoredCheckpoint
 from lastgood.errors import ConflictError, ContentGoneError, FolderTakenError, InvalidError, NotFoundError
-from lastgood.model.checkpoint import Attestation, Head, Placement, decode_record, encode_plain, encode_record
-from lastgood.model.control import check_move
-from lastgood.model.digest import digest, to_text
+from lastgood.model.checkpoint import (
+    Attestation,
+    Head,
+    Placement,
+    check_move,
+    decode_record,
+    encode_plain,
+    encode_record,
+)
+from lastgood.model.identity import digest, digest_text
 from lastgood.model.task import TaskInfo
 
 SQL = Queries("commit")
@@ -239,7 +246,7 @@ def _guard(connection: Connection, commit: Commit) -> None:
     missing -= connection.guard_blobs(list(missing))
     if missing:
         sentence = "content of files that this checkpoint relies on is gone from the store"
-        raise _gone(sentence, sorted(map(to_text, missing)))
+        raise _gone(sentence, sorted(map(digest_text, missing)))
 
 
 def _gone(sentence: str, blobs: list[str] | None = None) -> ContentGoneError:

@@ -29,11 +29,11 @@ from lastgood.catalog.upkeep import (
 )
 from lastgood.catalog.values import Blob
 from lastgood.errors import IntegrityError
-from lastgood.model.digest import SIZE
+from lastgood.model.identity import DIGEST_SIZE
 
 LAST_KEY = (1 << 63) - 1
 AT_ONCE = 500
-DIGEST_BITS = 8 * SIZE
+DIGEST_BITS = 8 * DIGEST_SIZE
 MAX_PROBLEMS = 20
 
 
@@ -64,7 +64,7 @@ _SLICES = _Keys(
     "partition, digest",
     "?, ?",
     LAST_KEY << DIGEST_BITS,
-    lambda key: (key >> DIGEST_BITS, (key & (1 << DIGEST_BITS) - 1).to_bytes(SIZE, "big")),
+    lambda key: (key >> DIGEST_BITS, (key & (1 << DIGEST_BITS) - 1).to_bytes(DIGEST_SIZE, "big")),
     lambda row: (row[0] << DIGEST_BITS) + int.from_bytes(row[1], "big"),
 )
 

@@ -16,8 +16,7 @@ import apsw
 from lastgood.catalog.relational.connection import misplaced
 from lastgood.catalog.sqlite.connection import create_connection, translated_errors
 from lastgood.errors import CheckpointError, DiskFullError, FormatError, UnavailableError
-from lastgood.model.digest import ALGORITHM
-from lastgood.model.identity import new_id, now
+from lastgood.model.identity import ALGORITHM, new_id, now
 
 MAJOR = 2
 

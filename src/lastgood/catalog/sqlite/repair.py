@@ -19,8 +19,7 @@ from lastgood.catalog.sqlite.migration import migrations
 from lastgood.catalog.upkeep import Corrections, NameFix
 from lastgood.catalog.values import FILES, Actor
 from lastgood.model.checkpoint import encode_plain
-from lastgood.model.digest import ALGORITHM
-from lastgood.model.identity import new_id, now
+from lastgood.model.identity import ALGORITHM, new_id, now
 
 SQL = Queries("repair")
 

@@ -20,7 +20,7 @@ from lastgood.files.folders import join
 from lastgood.files.roots import Root, git_exclude, read_below
 from lastgood.files.rules.automaton import Automaton, RulePosition
 from lastgood.files.rules.patterns import Rule, parse_rule
-from lastgood.model.digest import digest
+from lastgood.model.identity import digest
 from lastgood.secrets.filenames import DIGEST, is_secret
 
 GIT_RULES = b".gitignore"
