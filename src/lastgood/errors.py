@@ -3,7 +3,8 @@
     CheckpointError                        error            exit 1   HTTP 500
     ├── InvalidError (ValueError)          invalid          exit 2   HTTP 422
     │   ├── UnstorableError (TypeError)    unstorable                          state that cannot be kept exactly
-    │   └── FormatError                    format                              not a store, or one from the future
+    │   └── FormatError                    format                              not a store
+    │       └── FormatVersionError         format_version                      a store of another version of lastgood
     ├── NotFoundError (LookupError)        not_found        exit 3   HTTP 404
     ├── ConflictError                      conflict         exit 4   HTTP 409  someone else moved the head
     │   ├── LeaseError                     leased                              someone else works on the branch
@@ -69,6 +70,12 @@ class FormatError(InvalidError):
     """Not a store, or a store in a format that this version does not read."""
 
     code = "format"
+
+
+class FormatVersionError(FormatError):
+    """A store or a spool of a version (`details["format"]`) that this version of lastgood does not read."""
+
+    code = "format_version"
 
 
 class NotFoundError(CheckpointError, LookupError):

@@ -57,8 +57,7 @@ def open_engine(target: str | os.PathLike[str] | None, options: Options, user: s
 
 
 def _open_with_spool(location: Location, catalog: Path, options: Options) -> Engine:
-    from lastgood.spool.known import open_or_stand_in
-    from lastgood.spool.spool import Spool
+    from lastgood.spool.spool import Spool, open_or_stand_in
 
     opened = open_or_stand_in(catalog, lambda: _open_catalog(location), options)
     engine = Engine(opened, location, options)
@@ -66,7 +65,7 @@ def _open_with_spool(location: Location, catalog: Path, options: Options) -> Eng
     engine.catalog = spool.catalog
     for name, ask in spool.gauges().items():
         engine.meter.register_gauge(name, "", ask)
-    spool.greet()
+    spool.replay_on_open()
     return engine
 
 

@@ -64,7 +64,7 @@ BUGS = (
         "what is spooled is not synced",
         "reorder",
         "spool",
-        (Change("spool/database.py", "set_synced(connection, durable)", "set_synced(connection, False)"),),
+        (Change("spool/file.py", "set_synced(connection, durable)", "set_synced(connection, False)"),),
         points=60,
     ),
     Bug(

@@ -25,8 +25,7 @@ from lastgood import (
     UnavailableError,
 )
 from lastgood.catalog.sqlite import connection
-from lastgood.catalog.sqlite.catalog import SQLiteCatalog
-from lastgood.spool.file import SpoolFile
+from lastgood.spool.entries import Entries
 
 LARGE = [f"message {number} " * 30 for number in range(300)]
 
@@ -493,7 +492,7 @@ def test_what_came_into_the_store_and_was_purged_there_before_the_spool_knew_is_
     with gone(tmp_path / "store"):
         spooled = [task.save({"n": number}) for number in (1, 2)]
     with monkeypatch.context() as patch:
-        patch.setattr(spool_of(store).file, "remove", lambda numbers: None)
+        patch.setattr(spool_of(store).entries, "remove", lambda numbers: None)
         store.replay()
     with lastgood.open(tmp_path / "store", user="tester", on_failure="raise") as other:
         other.task("t").save({"n": 3})
@@ -515,12 +514,12 @@ def test_a_damaged_entry_is_set_aside_and_the_others_come_through(
     other.save({"n": 0})
     with gone(tmp_path / "store"):
         damaged, fine = task.save({"n": 1}), other.save({"n": 1})
-        waiting = spool_of(store).file.waiting("tester", damaged.id)
+        waiting = spool_of(store).entries.waiting("tester", damaged.id)
         assert waiting is not None
         sql = (
             "UPDATE bodies SET body = CAST(substr(body, 1, 99) || x'ff' || substr(body, 101) AS BLOB) WHERE number = ?"
         )
-        spool_of(store).file.write(lambda connection: connection.execute(sql, (waiting.number,)))
+        spool_of(store).entries.write(lambda connection: connection.execute(sql, (waiting.number,)))
     done = store.replay()
     assert (done.stored, done.aside[0].checkpoint_id) == (1, damaged.id)
     assert store.get_checkpoint(fine.id).status == "stored"
@@ -583,16 +582,16 @@ def test_a_spool_that_was_left_and_is_damaged_keeps_nobody_from_coming_into_the_
     task.save({"n": 0})
     with gone(tmp_path / "store"):
         task.save({"n": 1})
-        left = spool_of(store).file.leave_behind("other-store")
+        left = spool_of(store).entries.move_folder("other-store")
         store.task("u").save({"n": 2})
-    fact = SpoolFile.fact
+    fact = Entries.get_meta
 
-    def read_unless_left(self: SpoolFile, name: str) -> Any:
+    def read_unless_left(self: Entries, name: str) -> Any:
         if self.folder == left:
             raise IntegrityError("damaged")
         return fact(self, name)
 
-    monkeypatch.setattr(SpoolFile, "fact", read_unless_left)
+    monkeypatch.setattr(Entries, "get_meta", read_unless_left)
     assert store.replay().stored == 1
     assert store.spool_figures().left == (str(left),)
 
@@ -631,14 +630,14 @@ def test_a_save_that_failed_and_is_found_in_the_store_after_all_is_the_one_that_
     """I2, C10: after a failed sync and a crash SQLite may find the commit in its log. The same record was spooled."""
     task = store.task("t")
     task.save({"n": 0})
-    commit = SQLiteCatalog.commit
+    commit = store._engine.catalog.commit
 
-    def commit_and_fail(self: SQLiteCatalog, *about: Any) -> Any:
-        commit(self, *about)
+    def commit_and_fail(*about: Any) -> Any:
+        commit(*about)
         raise UnavailableError("the disk reported an error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(SQLiteCatalog, "commit", commit_and_fail)
+        patch.setattr(store._engine.catalog, "commit", commit_and_fail)
         assert task.save({"n": 1}).status == "spooled"
         with task.step("work") as step:
             step.state["n"] = 2

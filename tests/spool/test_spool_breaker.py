@@ -142,7 +142,7 @@ def test_what_is_spooled_is_durable_before_a_save_returns(tmp_path: Path) -> Non
 
         with gone(tmp_path / "store"):
             task.save({"n": 1})
-            connection = spool_of(store).file._connect(create=False)
+            connection = spool_of(store).entries._connect(create=False)
             assert (connection.pragma("journal_mode"), connection.reserve_bytes()) == ("wal", 8)
             connection.set_wal_hook(note)
             task.save({"n": 2})

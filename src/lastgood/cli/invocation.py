@@ -122,7 +122,7 @@ class Invocation:
         """Whether checkpoints are spooled for a store that is not there."""
         from lastgood.engine.options import Options
         from lastgood.local.location import options_for
-        from lastgood.spool.known import has_spooled
+        from lastgood.spool.spool import has_spooled
 
         return has_spooled(catalog, Options(**options_for(self.store)))
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from functools import cache
+from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from lastgood.catalog.values import Binding
-from lastgood.engine.blobs import Batch, CapturedFiles
-from lastgood.engine.browse import relate
+from lastgood.engine.blobs import Batch, CapturedFiles, FileBlobs, Gathered
+from lastgood.engine.browse import relate, walk_files
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.engine import Engine
 from lastgood.engine.readers import CaptureReader
 from lastgood.engine.staleness import take_stamps
-from lastgood.errors import BusyError, UnavailableError
+from lastgood.errors import BusyError, CheckpointError, DiskFullError, UnavailableError
 from lastgood.files.capture import Captured, capture
 from lastgood.files.folders import Signature, signature, split
 from lastgood.files.index import KeptIndex, StatIndex
@@ -30,7 +30,7 @@ from lastgood.files.watch import Changed, WatchedRoot
 from lastgood.local.location import make_private
 from lastgood.local.process import this_process
 from lastgood.model.checkpoint import FileRoot, Skipped
-from lastgood.model.tree import Entry, File
+from lastgood.model.tree import Entry, File, Folder, decode_chunks
 
 if TYPE_CHECKING:
     from lastgood.files.watch_client import BorrowedWatcher
@@ -104,9 +104,7 @@ class Workspace:
             yield
 
     def _gather_away(self, since: Sequence[FileRoot]) -> Batch:
-        from lastgood.spool.capture import SpoolBatch
-
-        return SpoolBatch(self._engine.blobs, since, self._engine.options.spool_bytes)
+        return SelfContainedBatch(self._engine.blobs, since, self._engine.options.spool_bytes)
 
     def bound(self, owner: str, task_id: str) -> list[str | None]:
         """Return the branch whose files lie in each of the folders, as far as it is known."""
@@ -285,3 +283,63 @@ def _show(root: Root, skipped: LeftOut) -> Skipped:
     path = os.fsdecode(skipped.path)
     reason = f"{skipped.why}: {skipped.detail}" if skipped.detail else skipped.why
     return Skipped(f"{root.name}:{path}" if root.name else path, reason)
+
+
+class SelfContainedBatch(Batch):
+    """New content for the spool: everything that the checkpoint `since`, which the new one continues, does not have.
+    Only that is sure to be in the store when this comes there. At most `limit` bytes."""
+
+    def __init__(self, blobs: FileBlobs, since: Sequence[FileRoot], limit: int) -> None:
+        self._limit = limit
+        super().__init__(cast(FileBlobs, _ContentOf(blobs, since)), None)
+
+    def put(self, data: bytes) -> bytes:
+        key = super().put(data)
+        if self._inline_bytes + self._waiting_bytes > self._limit:
+            raise DiskFullError(
+                f"the files that changed take more than the spool may have: {self._limit:,} bytes",
+                hint="bring the store back, or raise spool_bytes",
+            )
+        return key
+
+    def finish(self) -> Gathered:
+        return super().finish()._replace(relies_on=())
+
+
+class _ContentOf:
+    """The content of one checkpoint, as far as it can be read, in the place of all that the store has."""
+
+    def __init__(self, blobs: FileBlobs, since: Sequence[FileRoot]) -> None:
+        self._blobs = blobs
+        self._since = since
+
+    def has(self, keys: Iterable[bytes]) -> set[bytes]:
+        wanted = set(keys)
+        return wanted & self._reached if wanted else wanted
+
+    def catalog_address(self) -> None:
+        """Return None: no worker is to look anything up in the store."""
+
+    def drop(self, gathered: Gathered) -> None:
+        """Do nothing: there are no packs."""
+
+    @cached_property
+    def _reached(self) -> set[bytes]:
+        found: set[bytes] = set()
+        try:
+            for root in self._since:
+                self._walk(root, found)
+        except CheckpointError:
+            pass  # the rest is taken along
+        return found
+
+    def _walk(self, root: FileRoot, found: set[bytes]) -> None:
+        found.add(root.tree)
+        for _, entry in walk_files(self._blobs, root):
+            if isinstance(entry, Folder):
+                found.add(entry.tree)
+            elif isinstance(entry, File):
+                found.add(entry.digest)
+                if entry.chunks is not None:
+                    chunks = decode_chunks(self._blobs.read(entry.chunks), entry)
+                    found.update((entry.chunks, *(chunk.digest for chunk in chunks)))

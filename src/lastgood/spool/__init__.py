@@ -1,5 +1,5 @@
-"""The spool: where checkpoints wait that their store could not take.
+"""The spool: checkpoints that wait on this machine until their store, which is away, can take them.
 
-`file` keeps them, `entry` says what one is, `breaker` knows whether the store is away and asks for it, `replay` brings
-them into the store, `overlay` shows them to whoever reads meanwhile, `spool` joins these.
+`file` is its database, `entries` what it holds. `breaker` knows whether the store is away and probes it, `replay`
+brings the entries into the store, `overlay` shows them in its catalog meanwhile, `spool` joins these.
 """

@@ -1,7 +1,7 @@
-"""Whether the store is away, and who asks for it meanwhile.
+"""A circuit breaker: whether the store is away, and a thread that probes it meanwhile.
 
-Open means away: nobody else tries. A thread asks, at first soon, then more and more seldom, until the store answers;
-it waits for an event, so that closing ends it at once.
+While it is open, saves do not try the store. The thread probes at first soon, then more and more seldom, until the
+store answers; it waits for an event, so that closing ends it at once.
 """
 
 from __future__ import annotations
@@ -18,67 +18,62 @@ FIRST_SECONDS, LONGEST_SECONDS, GROWTH = 0.1, 15.0, 2.0
 CLOSE_SECONDS = 10.0
 
 Wait = Callable[[float], bool]
-"""Wait so many seconds; whether to stop."""
+"""Waits so many seconds; returns whether to stop."""
 
 
 class Breaker:
-    """`ask` raises UnavailableError as long as the store is away, and any other error where asking again may help, too:
-    `failed` is told of that. `draw` gives numbers from 0 to 1."""
+    """`probe` raises UnavailableError as long as the store is away. Any other error is handed to `failed`, and it is
+    probed again. `draw` gives numbers from 0 to 1. `error` is why the store is away, None when it is not."""
 
     def __init__(
         self,
-        ask: Callable[[], None],
+        probe: Callable[[], None],
         failed: Callable[[CheckpointError], None],
         *,
         wait: Wait | None = None,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        self._ask = ask
+        self._probe = probe
         self._failed = failed
         self._stop = threading.Event()
         self.wait = wait or self._wait_for_stop
         self._draw = draw
-        self._error: UnavailableError | None = None
+        self.error: UnavailableError | None = None
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
         self.start: Callable[[], None] = self._start
-        """How asking is begun."""
+        """Begins the thread."""
         self.renew_locks()
         renew_after_fork(self)
 
     def renew_locks(self) -> None:
-        """A child has no thread; whoever finds the breaker open there begins one."""
+        """In a child: forget the thread. `start` begins one where the breaker is found open."""
         self._lock = threading.Lock()
         if self._process != os.getpid():
             self._process, self._thread, self._stop = os.getpid(), None, threading.Event()
 
-    @property
-    def error(self) -> UnavailableError | None:
-        """Why the store is away; None when it is not."""
-        return self._error
-
     def open(self, error: UnavailableError) -> bool:
-        """The store is away. Whether that is news."""
+        """Note that the store is away; return whether that is new."""
         with self._lock:
-            is_new, self._error = self._error is None, error
+            is_new, self.error = self.error is None, error
         self.start()
         return is_new
 
     def shut(self) -> None:
-        """The store is back."""
+        """Note that the store is back."""
         with self._lock:
-            self._error = None
+            self.error = None
 
     def run(self) -> None:
-        """Ask until the store answers or all is closed."""
+        """Probe until the store answers or all is closed."""
         pause = FIRST_SECONDS
         while not self.wait(pause * (0.5 + self._draw() / 2)):
             try:
-                self._ask()
+                self._probe()
             except UnavailableError as error:
                 with self._lock:
-                    if self._error is not None:
-                        self._error = error
+                    if self.error is not None:
+                        self.error = error
             except CheckpointError as error:
                 self._failed(error)
             if self._is_done():
@@ -95,11 +90,11 @@ class Breaker:
         return self._stop.wait(seconds)
 
     def _is_done(self) -> bool:
-        """Decided under the lock, so that whoever opens it right now finds that a new thread is needed."""
+        """Decide under the lock: one that opens it right now must find that a new thread is needed."""
         with self._lock:
-            if self._error is None:
+            if self.error is None:
                 self._thread = None
-            return self._error is None
+            return self.error is None
 
     def _start(self) -> None:
         with self._lock:

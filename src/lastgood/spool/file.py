@@ -1,257 +1,487 @@
-"""What the spool keeps: entries in the order in which they came, what they hold, and steps."""
+"""The spool's file: where it lies, its tables, and a connection that the threads of a process use one at a time.
+
+It is made when there is something to keep, and shared by the processes of a user. A write is durable when the call
+returns, unless it says otherwise.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import apsw
+import msgspec
 
-from lastgood.catalog.values import FILES, Blob
-from lastgood.errors import CheckpointError, FormatError, IntegrityError
-from lastgood.model.identity import now
-from lastgood.model.work import OpenStep, decode_step, encode_step
-from lastgood.spool.database import SpoolDatabase
-from lastgood.spool.entry import Body, Entry, Waiting, decode_body, encode_body
+from lastgood.catalog.sqlite.connection import (
+    LONG_PAGES,
+    open_connection,
+    open_memory,
+    set_synced,
+    translate,
+    translated_errors,
+    write_again,
+)
+from lastgood.catalog.sqlite.group import nested_write
+from lastgood.catalog.sqlite.migration import create_database
+from lastgood.engine.options import Options
+from lastgood.errors import (
+    CheckpointError,
+    DiskFullError,
+    FormatError,
+    FormatVersionError,
+    IntegrityError,
+    InvalidError,
+    ReplayBusyError,
+    UnavailableError,
+)
+from lastgood.local.fork import hold_for_fork, renew_after_fork
+from lastgood.local.location import CATALOG, make_folder, objects_beside, state_folder
+from lastgood.model.identity import digest
 
 T = TypeVar("T")
-PAGE = 64
+NAME = "spool.sqlite"
+VERSION = 1
+"""Of the file (docs/format.md): another one is refused."""
+BUSY_MS = 2_000
+FORK_SECONDS = 5.0
 
-_WAITING = """SELECT e.number, e.task, e.owner, t.id, e.branch, e.id, e.parent, e.checksum, e.follows, e.at, e.size
-              FROM entries e JOIN tasks t USING (task)"""
-_PENDING = "NOT EXISTS (SELECT 1 FROM aside a WHERE a.number = e.number)"
+SCHEMA = """
+  CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+  CREATE TABLE tasks (task INTEGER PRIMARY KEY, owner TEXT NOT NULL, id TEXT NOT NULL, UNIQUE (owner, id));
+  CREATE TABLE entries (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, task INTEGER NOT NULL, branch TEXT NOT NULL, owner TEXT NOT NULL,
+    id TEXT NOT NULL, parent TEXT, checksum BLOB NOT NULL, key TEXT, follows INTEGER NOT NULL, at INTEGER NOT NULL,
+    size INTEGER NOT NULL, UNIQUE (owner, id));
+  CREATE INDEX entries_line ON entries (task, branch, number);
+  CREATE INDEX entries_parent ON entries (task, parent);
+  CREATE TABLE bodies (number INTEGER PRIMARY KEY, body BLOB NOT NULL);
+  CREATE TABLE blobs (
+    blob INTEGER PRIMARY KEY, task INTEGER NOT NULL, digest BLOB NOT NULL, size INTEGER NOT NULL,
+    encoding INTEGER NOT NULL, data BLOB NOT NULL, UNIQUE (task, digest));
+  CREATE TABLE aside (number INTEGER PRIMARY KEY, reason TEXT NOT NULL, at INTEGER NOT NULL);
+  CREATE TABLE steps (
+    owner TEXT NOT NULL, id TEXT NOT NULL, task_id TEXT NOT NULL, step BLOB NOT NULL, size INTEGER, encoding INTEGER,
+    snapshot BLOB, PRIMARY KEY (owner, id));
+  CREATE TABLE room (data BLOB);
+"""
+
+PENDING = "NOT EXISTS (SELECT 1 FROM aside a WHERE a.number = e.number)"
+"""Of an entry `e`: it was not set aside."""
+
+_orphans: list[apsw.Connection] = []
+"""Connections of a parent process: closing them here could disturb the file."""
 
 
-class SpoolFile(SpoolDatabase):
-    """`folder` None: in memory, gone with the process.
+# --- the folder ----------------------------------------------------------------------------------------------------
 
-    When the index of what waits is damaged, nobody can say what there is: the whole file is put out of the way, and
-    `damaged` is told where to. A damaged entry is refused alone.
+
+def spool_folder(catalog: Path, options: Options) -> Path | None:
+    """Return the folder of a store's spool; None: in memory. It follows from the store's path alone, because the id of
+    a store that is away is not known."""
+    if options.spool is None:
+        return None
+    target = os.path.realpath(catalog)
+    if isinstance(options.spool, msgspec.UnsetType):
+        try:
+            above = state_folder() / "spool"
+        except RuntimeError:  # a user without a home
+            return None
+    else:
+        above = Path(os.path.abspath(os.path.expanduser(os.fspath(options.spool))))  # noqa: PTH100, PTH111
+        _require_outside(Path(os.path.realpath(above)), Path(target))
+    return above / digest(os.fsencode(target)).hex()[:32]
+
+
+def _require_outside(folder: Path, catalog: Path) -> None:
+    inside = [objects_beside(catalog), *([catalog.parent] if catalog.name == CATALOG else [])]
+    if any(folder == each or each in folder.parents for each in inside):
+        raise InvalidError(
+            "the spool would lie inside the store that it stands in for", hint="give another folder", field="spool"
+        )
+
+
+def free_bytes(folder: Path) -> int | None:
+    """Return how much room there is where `folder` is, or would be; None when that cannot be found out."""
+    path = str(folder)  # saves ask, so that no objects are made of the paths above
+    while True:
+        try:
+            found = os.statvfs(path)
+        except FileNotFoundError:
+            above = path.rpartition("/")[0] or "/"
+            if above == path:
+                return None
+            path = above
+        except OSError:
+            return None
+        else:
+            return found.f_bavail * found.f_frsize
+
+
+def find_moved(folder: Path | None, why: Literal["other-store", "damaged"] | None = None) -> list[Path]:
+    """List the folders that the spool in `folder` was moved to, because another store lay there, or it was damaged."""
+    if folder is None:
+        return []
+    beginnings = tuple(f"{folder.name}.{name}." for name in (("other-store", "damaged") if why is None else (why,)))
+    try:
+        names = os.listdir(folder.parent)  # noqa: PTH208  # asked when a store is opened: 9 us, with Path.glob 210
+    except OSError:
+        return []
+    return sorted(folder.parent / name for name in names if name.startswith(beginnings))
+
+
+def create_spool(path: Path) -> None:
+    """Make a new file; one that another process has just made is kept."""
+    try:
+        make_folder(path.parent)
+        create_database(path, _fill, _link)
+    except OSError as error:
+        if isinstance(error, CheckpointError):
+            raise
+        from lastgood.engine.draft import disk_error
+
+        raise disk_error(error) from error
+
+
+def _fill(connection: apsw.Connection) -> None:
+    connection.execute(SCHEMA)
+    connection.pragma("user_version", VERSION)
+
+
+def _link(fresh: Path, path: Path) -> None:
+    try:
+        os.link(fresh, path)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without links
+        fresh.rename(path)
+
+
+# --- the log -------------------------------------------------------------------------------------------------------
+
+
+class Log:
+    """The write-ahead log: whether all of it can be on the disk, as every process that writes to it must know.
+
+    A file beside it says that a sync has failed. That need not survive power loss: what was not synced is gone then,
+    too, and SQLite goes on from what is there.
+    """
+
+    def __init__(self, spool: Path) -> None:
+        self._spool = spool
+        self._mark = f"{spool}-doubted"
+        self._is_doubted = False
+
+    def doubt(self) -> None:
+        """Note that a sync of it has failed."""
+        self._is_doubted = True  # where the mark cannot be made, either, this process knows
+        with suppress(OSError):
+            os.close(os.open(self._mark, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+
+    def is_doubted(self) -> bool:
+        """Return whether a sync has failed, in any process, and the log was not written again since."""
+        return self._is_doubted or os.path.exists(self._mark)  # noqa: PTH110  # asked twice with each write
+
+    def trust(self) -> None:
+        """Write it again if it is doubted, before anything is added to it. Only under SQLite's write lock."""
+        if self.is_doubted():
+            write_again(self._spool)
+            self._is_doubted = False
+            with suppress(OSError):
+                os.unlink(self._mark)  # noqa: PTH108
+
+
+# --- the database --------------------------------------------------------------------------------------------------
+
+
+class SpoolFile:
+    """The database of a spool. `folder` None: in memory, gone with the process.
+
+    When the index of what waits is damaged, it is not known what there is: the whole folder is moved away, and
+    `damaged` is called with the reason and its new place. A damaged entry is refused alone.
     """
 
     damaged: Callable[[CheckpointError, Path | None], None] = staticmethod(lambda error, kept: None)
 
-    # --- keeping -------------------------------------------------------------------------------------------
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self._path = None if folder is None else folder / NAME
+        self._connection: apsw.Connection | None = None
+        self._log = None if self._path is None else Log(self._path)
+        self._log_pages = [0]
+        self._is_held = False
+        self._locked: set[int] = set()
+        self._identity: tuple[int, int] | None = None
+        self._closed = False
+        self._owner = os.getpid()
+        self.renew_locks()
+        renew_after_fork(self)
+        hold_for_fork(self)
 
-    def add(
-        self,
-        body: Body,
-        blobs: Sequence[Blob],
-        file_blobs: Sequence[Blob],
-        *,
-        branch_id: str,
-        follows: bool,
-        store_id: str | None,
-        admit: Callable[[Waiting | None, int], None],
-    ) -> tuple[Waiting, int]:
-        """Keep an entry; how many bytes are taken then. `admit` is told the end of another line that continues the same
-        parent, if there is one, and how many bytes will be taken, and may refuse by raising. All in one transaction."""
-        commit, data = body.commit, encode_body(body)
-        record = commit.record
-        size = len(data) + sum(len(blob.data) for blob in (*blobs, *file_blobs))
+    @property
+    def durable(self) -> bool:
+        return self._path is not None
 
-        def insert(connection: apsw.Connection) -> tuple[Waiting, int]:
-            task = _number_task(connection, commit.owner, record.task_id)
-            used = _used(connection)
-            admit(_continuing(connection, task, record.parent_id), used + size)
-            if not any_pending(connection):  # an earlier store that lay here is none of this one's business
-                connection.execute("INSERT OR REPLACE INTO meta VALUES ('store_id', ?)", (store_id,))
-            values = (task, branch_id, commit.owner, record.id, record.parent_id, commit.checksum, record.key)
-            connection.execute(
-                "INSERT INTO entries (task, branch, owner, id, parent, checksum, key, follows, at, size) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*values, follows, at := now(), size),
-            )
-            number = connection.last_insert_rowid()
-            connection.execute("INSERT INTO bodies VALUES (?, ?)", (number, data))
-            for partition, brought in ((task, blobs), (FILES, file_blobs)):
-                connection.executemany(
-                    "INSERT INTO blobs (task, digest, size, encoding, data) VALUES (?, ?, ?, ?, ?) "
-                    "ON CONFLICT DO NOTHING",
-                    ((partition, *blob[:4]) for blob in brought),
-                )
-            names = (commit.owner, record.task_id, branch_id, record.id, record.parent_id, commit.checksum)
-            return Waiting(number, task, *names, follows, at, size), _used(connection)
+    def renew_locks(self) -> None:
+        """In a child: give up the parent's connection and its lock of who replays."""
+        self._lock = threading.RLock()
+        if self._owner != os.getpid():
+            if self._connection is not None and self._path is not None:
+                _orphans.append(self._connection)
+                self._connection = None
+            for descriptor in self._locked:
+                with suppress(OSError):
+                    os.close(descriptor)
+            self._locked.clear()
+        self._owner = os.getpid()
 
-        return self.write(insert)
+    def hold(self) -> None:
+        """Before fork(): wait until no thread is inside SQLite, whose own locks would stay held in the child."""
+        self._is_held = self._lock.acquire(timeout=FORK_SECONDS)
 
-    def remove(self, numbers: Sequence[int]) -> None:
-        """They are in the store. Not waited for: who finds them again finds them there, too."""
-        if not numbers:
+    def let_go(self) -> None:
+        """After fork()."""
+        if self._is_held:
+            self._is_held = False
+            self._lock.release()
+
+    @contextmanager
+    def replaying(self, wait: Callable[[], bool]) -> Iterator[None]:
+        """Lock out other processes that replay. ReplayBusyError when one does and `wait` returns False."""
+        if self.folder is None:
+            with self._lock:
+                yield
             return
+        import fcntl
 
-        def delete(connection: apsw.Connection) -> None:
-            for table in ("entries", "bodies", "aside"):
-                connection.executemany(f"DELETE FROM {table} WHERE number = ?", ((number,) for number in numbers))
-            connection.execute("DELETE FROM blobs WHERE task <> ? AND task NOT IN (SELECT task FROM entries)", (FILES,))
-            connection.execute("DELETE FROM blobs WHERE NOT EXISTS (SELECT 1 FROM entries)")
+        try:
+            descriptor = os.open(self.folder / "replay.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise UnavailableError("the spool cannot be used", hint="look at its folder and the disk") from error
+        self._locked.add(descriptor)
+        try:
+            while not _try_lock(fcntl, descriptor):
+                if not wait():
+                    raise ReplayBusyError("another process is bringing spooled checkpoints into the store", hint="wait")
+            yield
+        finally:
+            if descriptor in self._locked:  # a child that was forked inside has closed its own
+                self._locked.discard(descriptor)
+                os.close(descriptor)
 
-        self.write(delete, durable=False)
+    def find_work(self) -> tuple[bool, bool]:
+        """Return whether a checkpoint waits for the store, and whether a step is open that was begun without it."""
+        sql = f"SELECT EXISTS (SELECT 1 FROM entries e WHERE {PENDING}), EXISTS (SELECT 1 FROM steps)"
+        nothing: Any = (0, 0)
+        has_pending, has_steps = self.look(lambda connection: connection.execute(sql).fetchone(), nothing)
+        return bool(has_pending), bool(has_steps)
 
-    def set_aside(self, number: int, reason: str) -> None:
-        """It cannot come into the store, and stays here."""
-        sql = "INSERT INTO aside VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-        self.write(lambda connection: connection.execute(sql, (number, reason, now())))
+    def get_meta(self, name: str) -> Any:
+        sql = "SELECT value FROM meta WHERE name = ?"
+        return self.read(lambda connection: connection.execute(sql, (name,)).get, None)
 
-    # --- looking -------------------------------------------------------------------------------------------
+    def set_meta(self, name: str, value: object) -> None:
+        self.write(lambda connection: connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value)))
 
-    def is_empty(self) -> bool:
-        """Whether there is nothing that waits, and nothing set aside."""
-        sql = "SELECT 1 FROM entries LIMIT 1"
-        return self._look(lambda connection: connection.execute(sql).get is None, True)
+    def reserve(self, size: int) -> None:
+        """Allocate so many bytes of the disk, in the file and in its log, and leave them empty."""
 
-    def has_pending(self) -> bool:
-        return self._look(any_pending, False)
+        def fill(connection: apsw.Connection) -> None:
+            connection.execute("INSERT INTO room VALUES (zeroblob(?))", (size,))
 
-    def pending(self, owner: str | None = None, task_id: str | None = None) -> list[Waiting]:
-        """In the order in which they came."""
-        where = f"WHERE {_PENDING} AND (?1 IS NULL OR e.owner = ?1) AND (?2 IS NULL OR t.id = ?2) ORDER BY e.number"
-        return self._look(lambda connection: _read(connection, where, (owner, task_id)), [])
+        self.write(fill)
+        with self._lock, self._writing():
+            self._connect(create=True).wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+        self.write(lambda connection: connection.execute("DELETE FROM room"))
 
-    def pages(self) -> Iterator[list[Waiting]]:
-        """All that wait now, in the order in which they came, some at a time: nobody is kept from saving for long."""
-        newest: Any = self._look(lambda connection: connection.execute("SELECT max(number) FROM entries").get, None)
-        where = f"WHERE {_PENDING} AND e.number > ? AND e.number <= ? ORDER BY e.number LIMIT {PAGE}"
-        after = 0
-        while page := self._page(where, (after, newest or 0)):
-            yield page
-            after = page[-1].number
+    def create(self) -> None:
+        """Make the file; where none can be made, keep all in memory from now on. A full disk may get room."""
+        with self._lock:
+            try:
+                self._connect(create=True)
+            except DiskFullError:
+                return
+            except UnavailableError:
+                if not self._closed:
+                    self.folder = self._path = self._log = None
 
-    def _page(self, where: str, about: tuple[object, ...]) -> list[Waiting]:
-        return self._look(lambda connection: _read(connection, where, about), [])
+    def move_folder(self, name: str) -> Path | None:
+        """Rename the whole folder, with `name` in its new name, so that a new spool begins. Nothing of it is lost."""
+        with self._lock:
+            self._drop()
+            if self.folder is None:
+                return None
+            for number in range(1, 1000):
+                with suppress(OSError):
+                    return self.folder.rename(self.folder.with_name(f"{self.folder.name}.{name}.{number}"))
+        return None
 
-    def aside(self) -> list[tuple[Waiting, str]]:
-        def read(connection: apsw.Connection) -> list[tuple[Waiting, str]]:
-            reasons = dict(connection.execute("SELECT number, reason FROM aside"))
-            found = _read(connection, "WHERE e.number IN (SELECT number FROM aside) ORDER BY e.number", ())
-            return [(waiting, reasons[waiting.number]) for waiting in found]
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._drop()
 
-        return self.read(read, [])
+    # --- transactions ----------------------------------------------------------------------------------------------
 
-    def on_branch(self, owner: str, branch_id: str) -> list[Waiting]:
-        """As `pending`, of a branch."""
-        where = f"WHERE {_PENDING} AND e.owner = ? AND e.branch = ? ORDER BY e.number"
-        return self._look(lambda connection: _read(connection, where, (owner, branch_id)), [])
+    def read(self, work: Callable[[apsw.Connection], T], nothing: T) -> T:
+        """Return what `work` finds in a snapshot; `nothing` where there is no file."""
+        with self._lock:
+            if not self._is_there():
+                return nothing
+            connection = self._connect(create=False)
+            with translated_errors():
+                try:
+                    connection.execute("BEGIN")
+                    return work(connection)
+                except UnicodeDecodeError as error:
+                    raise damaged_entry() from error
+                finally:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
 
-    def waiting(self, owner: str, checkpoint_id: str) -> Waiting | None:
-        """Also one that was set aside."""
-        where = "WHERE e.owner = ? AND e.id = ?"
-        return self._first(where, (owner, checkpoint_id))
-
-    def keyed(self, owner: str, task_id: str, key: str) -> Waiting | None:
-        where = f"WHERE {_PENDING} AND e.owner = ? AND t.id = ? AND e.key = ?"
-        return self._first(where, (owner, task_id, key))
-
-    def find(self, owner: str, prefix: str, limit: int) -> list[str]:
-        sql = "SELECT id FROM entries WHERE owner = ? AND substr(id, 1, ?) = ? ORDER BY id LIMIT ?"
-        about = (owner, len(prefix), prefix, limit)
-        return self.read(lambda connection: [id_ for (id_,) in connection.execute(sql, about)], [])
-
-    def entry(self, waiting: Waiting) -> Entry:
-        """IntegrityError when it is damaged, or was removed meanwhile."""
-        sql = "SELECT body FROM bodies WHERE number = ?"
-        body = self.read(lambda connection: connection.execute(sql, (waiting.number,)).get, None)
-        return Entry(waiting, decode_body(body, waiting.checksum))
-
-    def blobs(self, partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
-        def read(connection: apsw.Connection) -> dict[bytes, Blob]:
-            sql = "SELECT digest, size, encoding, data FROM blobs WHERE task = ? AND digest = ?"
-            return {row[0]: Blob(*row) for row in connection.executemany(sql, ((partition, key) for key in digests))}
-
-        return self.read(read, {})
-
-    def task(self, number: int) -> tuple[str, str] | None:
-        """Owner and id of the task that has this number here."""
-        sql = "SELECT owner, id FROM tasks WHERE task = ?"
-        row: Any = self.read(lambda connection: connection.execute(sql, (number,)).fetchone(), None)
-        return None if row is None else (row[0], row[1])
-
-    def depth(self) -> int:
-        """How many there are, with those that were set aside."""
-        return self.read(lambda connection: int(connection.execute("SELECT count(*) FROM entries").get), 0)
-
-    def figures(self) -> tuple[int, int, int | None, int]:
-        """How many wait, how many bytes they take, since when the oldest does, how many were set aside."""
-
-        def read(connection: apsw.Connection) -> tuple[int, int, int | None, int]:
-            sql = f"SELECT count(*), min(e.at) FROM entries e WHERE {_PENDING}"
-            row: Any = connection.execute(sql).fetchone()
-            count, oldest = row
-            aside = connection.execute("SELECT count(*) FROM aside").get
-            return count, _used(connection) if count or aside else 0, oldest, aside
-
-        nothing: tuple[int, int, int | None, int] = (0, 0, None, 0)
-        return self.read(read, nothing)
-
-    def _first(self, where: str, about: tuple[object, ...]) -> Waiting | None:
-        found: list[Waiting] = self._look(lambda connection: _read(connection, where, about), [])
-        return found[0] if found else None
-
-    def _look(self, work: Callable[[apsw.Connection], T], nothing: T) -> T:
+    def look(self, work: Callable[[apsw.Connection], T], nothing: T) -> T:
+        """As `read`, of the index of what waits. If that is damaged, move the folder away and return `nothing`."""
         try:
             return self.read(work, nothing)
+        except FormatVersionError:
+            raise
         except (IntegrityError, FormatError) as error:
-            self.damaged(error, self.leave_behind("damaged"))
+            self.damaged(error, self.move_folder("damaged"))
             return nothing
 
-    # --- steps that were begun while the store was away -------------------------------------------------------
+    def write(self, work: Callable[[apsw.Connection], T], *, durable: bool = True) -> T:
+        """Return what `work` gives, after all that it did is committed."""
+        with self._lock, self._writing():
+            if self._connection is not None and self._identify() != self._identity:
+                self._drop()  # it was taken away, and perhaps made anew: what is written to the old one would be gone
+            try:
+                result = self._transact(work, durable)
+            except apsw.FullError:
+                self._empty_log(apsw.SQLITE_CHECKPOINT_RESTART)  # what is in the log makes room in it
+                result = self._transact(work, durable)
+            if self._log is not None and self._log.is_doubted():
+                self._trust_log()  # a sync that failed just before may have lost what this one is built on
+            if self._log_pages[0] >= LONG_PAGES:
+                self._empty_log(apsw.SQLITE_CHECKPOINT_PASSIVE)
+        return result
 
-    def begin_step(self, step: OpenStep, snapshot: Blob | None) -> None:
-        values = (snapshot.size, snapshot.encoding, snapshot.data) if snapshot else (None, None, None)
-        about = (step.owner, step.id, step.task_id, encode_step(step), *values)
-        self.write(lambda connection: connection.execute("INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?)", about))
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Translate SQLite's errors; after a failed sync no connection goes on as if nothing was."""
+        try:
+            yield
+        except apsw.Error as error:
+            self._doubt_log(error)
+            raise translate(error) from error
 
-    def steps(self) -> list[tuple[OpenStep, Blob | None]]:
-        """Those that were begun while the store was away, and have not ended."""
+    def _transact(self, work: Callable[[apsw.Connection], T], durable: bool) -> T:
+        connection = self._connect(create=True)
+        if self._path is not None:
+            set_synced(connection, durable)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            if self._log is not None:
+                self._log.trust()
+            result = work(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                with suppress(apsw.Error):
+                    connection.execute("ROLLBACK")
+            raise
+        return result
 
-        def read(connection: apsw.Connection) -> list[tuple[OpenStep, Blob | None]]:
-            found = connection.execute("SELECT step, size, encoding, snapshot FROM steps ORDER BY rowid")
-            return [(decode_step(row[0]), None if row[3] is None else Blob(b"", *row[1:])) for row in found]
+    def _trust_log(self) -> None:
+        self._transact(lambda connection: None, durable=True)
 
-        return self.read(read, [])
+    def _doubt_log(self, error: apsw.Error) -> None:
+        """After a failed sync it is not known what is on the disk: the log is written again at once, or with the next
+        write of any process."""
+        if self._log is not None and isinstance(error, apsw.IOError):
+            self._log.doubt()
+            self._drop()
+            with suppress(CheckpointError, apsw.Error):
+                self._trust_log()
 
-    def end_step(self, owner: str, step_id: str) -> bool:
-        """Whether it was one of these."""
+    def _empty_log(self, how: int) -> None:
+        """Move what is in it to the file, as far as no reader needs it. Else the log is as good as the file."""
+        try:
+            self._connect(create=True).wal_checkpoint(mode=how)
+        except apsw.Error as error:
+            self._doubt_log(error)
 
-        def delete(connection: apsw.Connection) -> bool:
-            connection.execute("DELETE FROM steps WHERE owner = ? AND id = ?", (owner, step_id))
-            return bool(connection.changes())
+    # --- the connection --------------------------------------------------------------------------------------------
 
-        return bool(self.steps()) and self.write(delete)
+    def _connect(self, *, create: bool) -> apsw.Connection:
+        if self._closed:
+            raise UnavailableError("this store was closed", hint="open it again")
+        if self._connection is not None and self._connection.in_transaction:  # a signal handler came in between
+            raise nested_write()
+        if self._connection is None:
+            if self._path is None:
+                self._connection = open_memory()
+                self._connection.execute(SCHEMA)
+            else:
+                if create and not self._path.exists():
+                    create_spool(self._path)
+                self._identity = self._identify()
+                self._connection = _open(self._path)
+                self._connection.set_busy_timeout(BUSY_MS)
+                self._connection.set_wal_hook(partial(_note_pages, self._log_pages))
+        return self._connection
+
+    def _is_there(self) -> bool:
+        if self._connection is not None:
+            return True
+        # Asked with each save, and a Path takes three times as long.
+        return self._path is not None and not self._closed and os.path.exists(self._path)  # noqa: PTH110
+
+    def _identify(self) -> tuple[int, int] | None:
+        if self._path is None:
+            return None
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
 
-def any_pending(connection: apsw.Connection) -> bool:
-    return connection.execute(f"SELECT 1 FROM entries e WHERE {_PENDING} LIMIT 1").get is not None
+def damaged_entry() -> IntegrityError:
+    return IntegrityError("a spooled checkpoint is damaged", hint="look at the disk that the spool lies on")
 
 
-def _number_task(connection: apsw.Connection, owner: str, task_id: str) -> int:
-    connection.execute("INSERT INTO tasks (owner, id) VALUES (?, ?) ON CONFLICT DO NOTHING", (owner, task_id))
-    return int(connection.execute("SELECT task FROM tasks WHERE owner = ? AND id = ?", (owner, task_id)).get)
+def _open(path: Path) -> apsw.Connection:
+    """Open a file of this version. FormatVersionError for another one, which is left as it is."""
+    connection = open_connection(path)
+    with translated_errors():
+        version = connection.pragma("user_version")
+    if version != VERSION:
+        connection.close()
+        raise FormatVersionError(
+            f"the spool of this store has format {version}, and this version of lastgood reads {VERSION}",
+            hint=f"open the store with the version of lastgood that spooled, or give another spool; it is {path}",
+            format=str(version),
+        )
+    return connection
 
 
-def _continuing(connection: apsw.Connection, task: int, parent_id: str | None) -> Waiting | None:
-    """The end of the line that begins with another child of this parent."""
-    where, last = f"WHERE e.task = ? AND e.parent IS ? AND {_PENDING} ORDER BY e.number DESC LIMIT 1", None
-    while found := _read(connection, where, (task, last.id if last else parent_id)):
-        last = found[0]
-    return last
+def _note_pages(noted: list[int], connection: apsw.Connection, name: str, pages: int) -> int:
+    noted[0] = pages
+    return apsw.SQLITE_OK
 
 
-def follow(children: Mapping[str | None, Waiting], parent_id: str | None) -> Waiting | None:
-    """The end of the line that goes on from a checkpoint; None when nothing does."""
-    last = None
-    while (child := children.get(last.id if last else parent_id)) is not None:
-        last = child
-    return last
-
-
-def _read(connection: apsw.Connection, where: str, about: tuple[object, ...]) -> list[Waiting]:
-    rows: Iterable[Any] = connection.execute(f"{_WAITING} {where}", about)
-    return [Waiting(*row) for row in rows]
-
-
-def _used(connection: apsw.Connection) -> int:
-    """Bytes of pages that hold something."""
-    size: int = connection.pragma("page_size")
-    return size * int(connection.pragma("page_count") - connection.pragma("freelist_count"))
+def _try_lock(fcntl: Any, descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -1,13 +1,14 @@
-"""Bringing what was spooled into the store: in order, each exactly once, nothing dropped.
+"""Replay: bringing what was spooled into the store, in order, each checkpoint exactly once, none dropped.
 
 A crash at any point does no harm: what is in the store already is known by its id and checksum, and is only removed
-here. What cannot go on from where it was made lands on a branch of its own. What cannot land at all is set aside.
+here. What cannot continue its parent's branch begins a branch. What cannot come into the store is set aside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
@@ -27,8 +28,8 @@ from lastgood.errors import (
 )
 from lastgood.model.identity import digest, moment, new_id
 from lastgood.model.task import MAIN
-from lastgood.spool.entry import Body, Waiting, whole
-from lastgood.spool.file import SpoolFile
+from lastgood.spool.entries import Body, Entries, Waiting
+from lastgood.spool.file import find_moved
 
 if TYPE_CHECKING:
     from lastgood.catalog.contract import Catalog
@@ -60,51 +61,51 @@ class Replayed(msgspec.Struct, frozen=True):
     left: int = 0
 
 
-class Tell(Protocol):
+class SendAlert(Protocol):
     def __call__(self, message: str, task_id: str | None = None, error: Exception | None = None) -> None: ...
 
 
 class Replay:
-    """One pass. `stopped` says when to leave the rest for the next."""
+    """One pass over what waits. When `stopped` returns True, the rest is left for the next."""
 
     def __init__(
-        self, file: SpoolFile, backend: Catalog, blobs: FileBlobs, tell: Tell, stopped: Callable[[], bool]
+        self, entries: Entries, backend: Catalog, blobs: FileBlobs, alert: SendAlert, stopped: Callable[[], bool]
     ) -> None:
-        self._file = file
+        self._entries = entries
         self._backend = backend
         self._blobs = blobs
-        self._tell = tell
+        self._alert = alert
         self._stopped = stopped
-        self._landed: list[int] = []
+        self._done: list[int] = []
         self._stored = 0
         self._diverged: list[Diverged] = []
         self._aside: list[SetAside] = []
 
     def run(self) -> Replayed:
-        """All that wait now. UnavailableError when the store is away (again), IntegrityError where it is damaged: the
-        rest goes on waiting."""
+        """Bring all that wait now. UnavailableError when the store is away (again), IntegrityError where it is damaged:
+        the rest goes on waiting."""
         failed: dict[int, CheckpointError] = {}
         try:
-            for waiting in chain.from_iterable(self._file.pages()):
+            for waiting in chain.from_iterable(self._entries.pages()):
                 if self._stopped():
                     break
                 if waiting.task not in failed:
                     self._try_to_bring(waiting, failed)
-                if len(self._landed) >= REMOVED_AT_ONCE:
+                if len(self._done) >= REMOVED_AT_ONCE:
                     self._remove()
         finally:
             self._remove()
         for error in failed.values():
             raise error
-        left = self._file.figures()[0]
+        left = self._entries.figures()[0]
         return Replayed(self._stored, tuple(self._diverged), tuple(self._aside), left)
 
     def _remove(self) -> None:
-        numbers, self._landed = self._landed, []
-        self._file.remove(numbers)
+        numbers, self._done = self._done, []
+        self._entries.remove(numbers)
 
     def _try_to_bring(self, waiting: Waiting, failed: dict[int, CheckpointError]) -> None:
-        """Where the store is damaged, the rest of a task waits; the others need not."""
+        """Bring one; where the store is damaged, note that the rest of the task must wait."""
         try:
             self._bring(waiting)
         except (UnavailableError, LostCommitsError):
@@ -116,29 +117,29 @@ class Replay:
         found = self._backend.checkpoint(waiting.owner, waiting.id)
         if found is not None:
             if found.checksum == waiting.checksum:
-                self._landed.append(waiting.number)
+                self._done.append(waiting.number)
                 self._stored += 1
             else:
                 self._set_aside(waiting, "the store has another checkpoint of this id")
             return
         try:
-            body = self._file.entry(waiting).body
-            commit = whole(body, self._file.blobs(waiting.task, body.blobs))
+            entry = self._entries.entry(waiting)
+            commit = self._entries.commit_of(entry)
             _check_blobs(commit)
         except IntegrityError as error:
             self._set_aside(waiting, str(error), error)
             return
-        parent = self._parent(waiting, body)
+        parent = self._parent(waiting, entry.body)
         if isinstance(parent, str):
             self._set_aside(waiting, parent)
             return
         try:
-            self._commit_files(waiting, body, commit, parent)
+            self._commit_files(waiting, entry.body, commit, parent)
         except (ConflictError, NotFoundError, InvalidError, ContentGoneError) as error:
             self._set_aside(waiting, str(error), error)
 
     def _parent(self, waiting: Waiting, body: Body) -> StoredCheckpoint | str | None:
-        """The checkpoint that it continues; or why it cannot."""
+        """Return the checkpoint that it continues; or why it cannot."""
         if waiting.parent_id is None:
             return None
         parent = self._backend.checkpoint(waiting.owner, waiting.parent_id)
@@ -151,7 +152,7 @@ class Replay:
         return parent
 
     def _commit_files(self, waiting: Waiting, body: Body, commit: Commit, parent: StoredCheckpoint | None) -> None:
-        """With its files in a pack, where they are many."""
+        """Commit it with its files, in a pack where they are many."""
         if not body.file_blobs:
             self._commit(waiting, commit, body.actor, parent)
             return
@@ -164,7 +165,7 @@ class Replay:
 
     def _gather(self, batch: Batch, body: Body) -> Gathered:
         try:
-            found = self._file.blobs(FILES, body.file_blobs)
+            found = self._entries.blobs(FILES, body.file_blobs)
             for key in body.file_blobs:
                 if (
                     key not in found
@@ -177,18 +178,18 @@ class Replay:
             raise
 
     def _commit(self, waiting: Waiting, commit: Commit, actor: Actor, parent: StoredCheckpoint | None) -> None:
-        """Where it was meant to be; or, when that has moved on, on a branch of its own from where it began."""
+        """Commit it to its branch; or, when that has moved on, to a branch of its own from where it began."""
         commit = self._prepare(commit, parent)
         try:
-            self._land(waiting, self._backend.commit(commit, actor))
+            self._note_stored(waiting, self._backend.commit(commit, actor))
         except (ConflictError, NotFoundError) as conflict:
-            commit = self._apart(commit, conflict)
+            commit = self._begin_branch(commit, conflict)
             committed = self._backend.commit(commit, actor)
-            self._land(waiting, committed)
+            self._note_stored(waiting, committed)
             self._report(waiting, committed.stored.placement.branch_id, conflict)
 
     def _prepare(self, commit: Commit, parent: StoredCheckpoint | None) -> Commit:
-        """On the branch on which its parent lies: that one may have landed elsewhere."""
+        """Let it follow its parent, which may have come to another branch, and drop what does not hold any more."""
         branch = commit.branch
         if parent is not None and isinstance(branch, str):
             branch = parent.placement.branch_id
@@ -200,8 +201,8 @@ class Replay:
         return msgspec.structs.replace(commit, **prepared, **self._claims(commit, branch))
 
     def _claims(self, commit: Commit, branch: str | NewBranch) -> dict[str, Any]:
-        """What of the session that saved it still holds: its lease, if nobody has taken over and it was not released;
-        the requests that nobody has met meanwhile."""
+        """Return what of the session that saved it still holds: its lease, if that was neither taken over nor released;
+        the requests that are still open."""
         lease = (
             self._backend.lease(commit.owner, branch) if commit.lease is not None and isinstance(branch, str) else None
         )
@@ -211,7 +212,8 @@ class Replay:
             "fulfilled": [met for met, found in asked if any(request.status == "open" for request in found)],
         }
 
-    def _apart(self, commit: Commit, conflict: CheckpointError) -> Commit:
+    def _begin_branch(self, commit: Commit, conflict: CheckpointError) -> Commit:
+        """Return the commit as the first of a branch that is not active, with an event that says why."""
         at = f"{moment(commit.record.created_at):%Y-%m-%d %H:%M}"
         if isinstance(commit.branch, NewBranch):
             origin, name = commit.branch.id, commit.branch.name
@@ -240,11 +242,11 @@ class Replay:
             fulfilled=(),
         )
 
-    def _land(self, waiting: Waiting, committed: Committed) -> None:
-        self._landed.append(waiting.number)
+    def _note_stored(self, waiting: Waiting, committed: Committed) -> None:
+        self._done.append(waiting.number)
         self._stored += 1
         if committed.repeated and committed.stored.id != waiting.id:
-            self._tell(
+            self._alert(
                 f"the spooled checkpoint {waiting.id} was in the store already, under its key: {committed.stored.id}",
                 waiting.task_id,
             )
@@ -253,16 +255,16 @@ class Replay:
         branch = self._backend.branch(waiting.owner, branch_id)
         name = branch.name if branch else branch_id
         self._diverged.append(Diverged(waiting.id, branch_id, name))
-        self._tell(
+        self._alert(
             f"a spooled checkpoint of {waiting.task_id!r} is on a branch of its own now, {name!r}: {conflict}",
             waiting.task_id,
             conflict,
         )
 
     def _set_aside(self, waiting: Waiting, reason: str, error: Exception | None = None) -> None:
-        self._file.set_aside(waiting.number, reason)
+        self._entries.set_aside(waiting.number, reason)
         self._aside.append(SetAside(waiting.id, reason))
-        self._tell(
+        self._alert(
             f"the spooled checkpoint {waiting.id} of {waiting.task_id!r} cannot come into the store and is kept aside "
             f"in the spool: {reason}",
             waiting.task_id,
@@ -271,8 +273,31 @@ class Replay:
 
 
 def _check_blobs(commit: Commit) -> None:
-    """What the spool gives back is what was put in."""
+    """IntegrityError when the spool does not give back what was put in."""
     root = () if commit.root is None else (commit.root,)
     for blob in (*commit.blobs, *root):
         if digest(decompress(blob.encoding, blob.data, blob.size)) != blob.digest:
             raise IntegrityError("a part of it is damaged")
+
+
+def replay_moved(folder: Path | None, store_id: Callable[[], str], replay: Callable[[Entries], object]) -> None:
+    """Replay what was moved away while another store was here, and is meant for the one that is here now."""
+    for moved in find_moved(folder, "other-store"):
+        entries = Entries(moved)
+        try:
+            if entries.has_pending() and _store_id(entries) == store_id():
+                replay(entries)
+                if not entries.pending() and not entries.aside():
+                    import shutil
+
+                    shutil.rmtree(moved)
+        finally:
+            entries.close()
+
+
+def _store_id(entries: Entries) -> object:
+    """Return the id of the store that it waits for; None when that is damaged: then it stays where it is."""
+    try:
+        return entries.get_meta("store_id")
+    except IntegrityError:
+        return None

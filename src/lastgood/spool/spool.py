@@ -1,7 +1,8 @@
-"""The spool of an open store: takes what the store could not, and brings it there when the store is back."""
+"""The spool of an open store: keeps checkpoints that the store cannot take, and brings them there when it is back."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -14,6 +15,7 @@ from lastgood.catalog import open_catalog
 from lastgood.catalog.contract import Catalog
 from lastgood.catalog.values import Actor, Commit, Committed, NewBranch
 from lastgood.engine.engine import Engine, why_away
+from lastgood.engine.options import Options
 from lastgood.errors import (
     CheckpointError,
     ConflictError,
@@ -27,14 +29,11 @@ from lastgood.model.checkpoint import Record, decode_record
 from lastgood.model.identity import moment, now
 from lastgood.observe.log import log_warning
 from lastgood.spool.breaker import Breaker
-from lastgood.spool.entry import Entry, Waiting, body_of
-from lastgood.spool.file import SpoolFile
-from lastgood.spool.left import bring_back, find_left
-from lastgood.spool.overlay import Overlay
-from lastgood.spool.place import free_bytes, spool_folder
+from lastgood.spool.entries import Entries, Waiting, any_pending
+from lastgood.spool.file import find_moved, free_bytes, spool_folder
+from lastgood.spool.overlay import AbsentCatalog, Overlay
 
 if TYPE_CHECKING:
-    from lastgood.engine.blobs import FileBlobs
     from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.commit import Draft, Ground, Splitters
     from lastgood.spool.replay import Replayed
@@ -45,7 +44,7 @@ LOW_BYTES = 256 << 20
 """With less than this free where the spool lies, room is reserved while there is some."""
 SHARE_RESERVED = 8
 LOOK_SECONDS = 1.0
-"""Looking at the room there is costs as much as a tenth of a save: not each one looks."""
+"""Finding out how much room there is takes a tenth of the time of a save: it is not done with each."""
 PATIENCE_SECONDS, PAUSE_SECONDS = 2.0, 0.01
 
 
@@ -74,36 +73,37 @@ class Spool:
     def __init__(self, engine: Engine, catalog: Catalog, file: Path) -> None:
         self._engine = engine
         self._target = file
-        self.file = SpoolFile(spool_folder(file, engine.options))
-        self.file.damaged = self._tell_damage
-        self._overlay = Overlay(catalog, self.file, self)
-        self.breaker = Breaker(self._ask, self._tell_failure)
+        self.entries = Entries(spool_folder(file, engine.options))
+        self.entries.damaged = self._alert_damage
+        self._overlay = Overlay(catalog, self.entries, self)
+        self.breaker = Breaker(self._probe, self._alert_failure)
         self._store_id: str | None = None
         self._last_error: UnavailableError | None = None
         self._is_nearly_full = False
-        self._has_looked = False
+        self._has_steps = False
         self._has_room = False
-        self._looks_again = 0.0
+        self._next_look = 0.0
         self.closed = False
         self.clock: Callable[[], float] = time.monotonic
         self.pause: Callable[[float], None] = time.sleep
 
     @property
     def catalog(self) -> Catalog:
-        """The store's, with what is spooled shown in it."""
+        """The store's catalog, with what is spooled shown in it."""
         return cast(Catalog, self._overlay)
 
     @property
     def folder(self) -> Path | None:
-        """Where it lies; None: in memory."""
-        return self.file.folder
+        """The folder that it lies in; None: in memory."""
+        return self.entries.folder
 
     @property
     def is_away(self) -> bool:
         return self.breaker.error is not None
 
     def figures(self) -> SpoolFigures:
-        depth, size, oldest, aside = self.file.figures()
+        """Return what waits for the store, and why the store is away."""
+        depth, size, oldest, aside = self.entries.figures()
         away, last = self.breaker.error, self._last_error
         return SpoolFigures(
             depth,
@@ -113,16 +113,16 @@ class Spool:
             aside,
             None if away is None else why_away(away),
             None if last is None else why_away(last),
-            self.file.durable,
+            self.entries.durable,
             None if self.folder is None else str(self.folder),
-            tuple(map(str, find_left(self.folder))),
+            tuple(map(str, find_moved(self.folder))),
         )
 
-    def greet(self) -> None:
-        """Whoever opens the store brings what is spooled into it, if it is there."""
-        if (absence := self._overlay.absence) is not None:
-            self.away(absence)
-        elif self.file.has_pending() or find_left(self.folder, "other-store"):
+    def replay_on_open(self) -> None:
+        """Bring what is spooled into the store that was just opened, if it is there; raise nothing if it is away."""
+        if (reason := self._overlay.open_error) is not None:
+            self.away(reason)
+        elif self.entries.has_pending() or find_moved(self.folder, "other-store"):
             try:
                 self.replay(wait=False)
             except ReplayBusyError:
@@ -130,57 +130,63 @@ class Spool:
             except UnavailableError as error:
                 self.away(error)
             except CheckpointError as error:
-                self._tell_failure(error)
+                self._alert_failure(error)
 
     def count(self, owner: str, task_id: str) -> tuple[int, int]:
         """Return how many checkpoints of a task wait for the store, and how many were set aside."""
-        aside = [each for each, _ in self.file.aside() if (each.owner, each.task_id) == (owner, task_id)]
-        return len(self.file.pending(owner, task_id)), len(aside)
+        aside = [each for each, _ in self.entries.aside() if (each.owner, each.task_id) == (owner, task_id)]
+        return len(self.entries.pending(owner, task_id)), len(aside)
 
     # --- before a save -------------------------------------------------------------------------------------
 
     def require_here(self) -> None:
         """UnavailableError, at once, while the store is away."""
         if (error := self.breaker.error) is not None:
-            self.breaker.start()  # in a child that was forked meanwhile nobody asks
+            self.breaker.start()  # in a child that was forked meanwhile there is no thread
             raise StoreAwayError(f"the store is away: {why_away(error)}", hint=error.hint) from error
 
     def make_way(self, owner: str | None = None, task_id: str | None = None) -> None:
-        """What is spooled comes first: it is in the store when this returns. UnavailableError while that is away.
+        """Bring everything that is spooled into the store. UnavailableError while that is away.
 
-        Where the store is damaged, and something of another task cannot come into it, that keeps nobody from going on.
+        Where the store is damaged, a checkpoint of another task that cannot come into it keeps nothing from going on.
         """
-        self.require_here()
-        if self.file.has_pending():
+        if self.breaker.error is not None:
+            self.require_here()
+        has_pending, has_steps = self.entries.find_work()
+        if has_pending:
             try:
                 self.replay()
             except UnavailableError:
                 raise
             except CheckpointError as error:
-                if self.file.pending(owner, task_id):
+                if self.entries.pending(owner, task_id):
                     raise
-                self._tell_failure(error)
-        elif not self._has_looked:
-            self._store_id = self._overlay.behind.info().id
-            self._has_looked = True
-        self._keep_room()
+                self._alert_failure(error)
+        elif self._store_id is None:
+            self._store_id = self._overlay.backend.info().id
+        if has_steps is not self._has_steps:
+            self._has_steps = has_steps
+            self._overlay.watch_steps(has_steps)
+        if not self._has_room and (at := self.clock()) >= self._next_look:
+            self._next_look = at + LOOK_SECONDS
+            self._reserve_room()
 
     def takes(self, error: UnavailableError) -> bool:
-        """Whether a save that failed with this may be spooled."""
+        """Return whether a save that failed with this error may be spooled."""
         return not self.closed and not isinstance(error, NestedWriteError)
 
     def wants_files_of(self, draft: Draft, error: UnavailableError) -> bool:
-        """Whether it may be spooled, once its files are captured without the store."""
+        """Return whether it may be spooled, once its files are captured without the store."""
         return self.takes(error) and not is_self_contained(draft)
 
     def away(self, error: UnavailableError) -> None:
-        """The store did not answer: from now on nobody waits for it."""
-        if isinstance(error, StoreAwayError):  # known already
+        """Note that the store did not answer: from now on saves do not wait for it."""
+        if isinstance(error, StoreAwayError):
             return
         self._last_error = error
         if self.breaker.open(error):
-            self.file.make()
-            where = "in the spool" if self.file.durable else "in memory alone, and are gone with this process"
+            self.entries.create()
+            where = "in the spool" if self.entries.durable else "in memory alone, and are gone with this process"
             self._engine.alert(
                 f"the store is away: {why_away(error)}; until it is back checkpoints are kept {where}",
                 None,
@@ -199,9 +205,9 @@ class Spool:
         splitters: Splitters,
         error: UnavailableError,
     ) -> tuple[Record, Committed]:
-        """Keep a checkpoint here. Its record is as the store would have it; its place is none yet.
+        """Keep a checkpoint. Its record is as the store would have it, its placement is provisional.
 
-        Raises `error` when it leans on content that only the store has, DiskFullError when there is no room.
+        Raises `error` when it needs content that only the store has, DiskFullError when there is no room.
         """
         from lastgood.engine.commit import write_checkpoint
 
@@ -215,9 +221,9 @@ class Spool:
         return record, msgspec.structs.replace(committed, previous_control_state=before)
 
     def commit(self, commit: Commit, actor: Actor) -> Committed:
-        """As a catalog does it, as far as is known here: what others have done in the store shows when it is back."""
+        """Commit as a catalog does, as far as is known here: what others did in the store shows when it is back."""
         if (earlier := self._find_earlier(commit) if commit.may_repeat else None) is not None:
-            stored = self.file.entry(earlier).stored()
+            stored = self.entries.entry(earlier).stored()
             return Committed(stored, commit.record.control_state, repeated=True)
         branch = commit.branch
         branch_id = branch.id if isinstance(branch, NewBranch) else branch
@@ -236,30 +242,24 @@ class Spool:
                     f"the spool is full: it may take {most:,} bytes", hint="bring the store back, or raise spool_bytes"
                 )
 
-        body = body_of(commit, actor)
-        waiting, used = self.file.add(
-            body,
-            commit.blobs,
-            commit.file_blobs,
-            branch_id=branch_id,
-            follows=follows,
-            store_id=self._store_id,
-            admit=admit,
+        entry, used, depth = self.entries.add(
+            commit, actor, branch_id=branch_id, follows=follows, store_id=self._store_id, admit=admit
         )
         if commit.step is not None:
-            self.file.end_step(commit.owner, commit.step)
+            self.entries.end_step(commit.owner, commit.step)
         self._warn_of_bound(used)
-        self._engine.alerts.check_spool(self.file.depth(), used)
-        return Committed(Entry(waiting, body).stored(), commit.record.control_state)
+        self._engine.alerts.check_spool(depth, used)
+        return Committed(entry.stored(), commit.record.control_state)
 
     def _find_earlier(self, commit: Commit) -> Waiting | None:
+        """Return what waits under this key or this id. ConflictError if that says something else."""
         record = commit.record
-        earlier, what = self.file.waiting(commit.owner, record.id), f"the id {record.id!r}"
+        earlier, what = self.entries.waiting(commit.owner, record.id), f"the id {record.id!r}"
         if earlier is None and record.key is not None:
-            earlier, what = self.file.keyed(commit.owner, record.task_id, record.key), f"the key {record.key!r}"
+            earlier, what = self.entries.keyed(commit.owner, record.task_id, record.key), f"the key {record.key!r}"
         if earlier is None:
             return None
-        there = self.file.entry(earlier).body.commit
+        there = self.entries.entry(earlier).body.commit
         if decode_record(there.data, there.checksum, "it").says_the_same_as(record, commit.inherited):
             return earlier
         raise ConflictError(
@@ -267,7 +267,7 @@ class Spool:
         )
 
     def _with_state(self, ground: Ground, head: Checkpoint | None, draft: Draft) -> Draft:
-        """With the state that it goes on with, where that lies in the store and can still be read there."""
+        """Return it with the state that it inherits, where that lies in the store and can still be read there."""
         from lastgood.engine.commit import KEPT, Splitters
 
         parent, options = ground.parent, self._engine.options
@@ -286,35 +286,37 @@ class Spool:
     # --- the store is back ---------------------------------------------------------------------------------
 
     def replay(self, *, wait: bool = True) -> Replayed:
-        """Bring all that waits into the store. UnavailableError when it is away; whatever got there stays there."""
-        from lastgood.spool.replay import Replayed
+        """Bring all that waits into the store. UnavailableError when it is away; what came there before stays there."""
+        from lastgood.spool.replay import Replayed, replay_moved
 
         deadline = self.clock() + (PATIENCE_SECONDS if wait else 0)
-        behind, done = self._overlay.behind, Replayed()
+        backend, done = self._overlay.backend, Replayed()
         try:
-            behind.require_ready()
-            bring_back(self.folder, lambda: behind.info().id, lambda file: self._bring(file, deadline))
-            if self.file.has_pending():
-                done = self._bring(self.file, deadline)
+            backend.require_ready()
+            replay_moved(self.folder, lambda: backend.info().id, lambda entries: self._replay(entries, deadline))
+            if self.entries.has_pending():
+                done = self._replay(self.entries, deadline)
         except UnavailableError as error:
             self._last_error = error
             raise
         self.breaker.shut()
         return done
 
-    def _bring(self, file: SpoolFile, deadline: float) -> Replayed:
+    def _replay(self, entries: Entries, deadline: float) -> Replayed:
+        from lastgood.engine.blobs import FileBlobs
         from lastgood.spool.replay import Replay
 
-        with file.replaying(lambda: self._wait(deadline)):
-            behind = self._overlay.behind
-            self._require_same_store(file, behind)
-            done = Replay(file, behind, self._blobs(behind), self._engine.alert, lambda: self.closed).run()
+        with entries.replaying(lambda: self._wait(deadline)):
+            backend = self._overlay.backend
+            self._require_same_store(entries, backend)
+            blobs = FileBlobs(backend, self._engine.objects)
+            done = Replay(entries, backend, blobs, self._engine.alert, lambda: self.closed).run()
         if done.stored:
             log_warning(f"the store is back: {done.stored} spooled checkpoint(s) came into it", left=done.left)
         return done
 
     def gauges(self) -> dict[str, Callable[[], float]]:
-        """What metrics tell of it, by name."""
+        """Return the gauges of the metrics, by name."""
 
         def age() -> float:
             oldest = self.figures().oldest
@@ -329,24 +331,23 @@ class Spool:
     def close(self) -> None:
         self.closed = True
         self.breaker.close()
-        depth = self.file.figures()[0] if not self.file.durable else 0
+        depth = self.entries.figures()[0] if not self.entries.durable else 0
         if depth:
             said = f"{depth} checkpoint(s) were in memory alone and are gone: the store is away"
             self._engine.alert(said, code="spool_lost")
-        self.file.close()
+        self.entries.close()
 
-    def _ask(self) -> None:
-        """In the background."""
+    def _probe(self) -> None:
         if not self.closed:
             self.replay(wait=False)
 
-    def _tell_failure(self, error: CheckpointError) -> None:
+    def _alert_failure(self, error: CheckpointError) -> None:
         if not self.closed:
             self._engine.alert(
                 f"what is spooled could not be brought into the store: {error}", None, error, code="spool"
             )
 
-    def _tell_damage(self, error: CheckpointError, kept: Path | None) -> None:
+    def _alert_damage(self, error: CheckpointError, kept: Path | None) -> None:
         self._engine.alert(
             f"the spool is damaged and was put out of the way: {error}; it is kept in {kept}", None, error, code="spool"
         )
@@ -358,7 +359,7 @@ class Spool:
         return True
 
     def reopen(self) -> Catalog:
-        """The catalog of a store that was away when it was opened. It is never made."""
+        """Open the catalog of a store that was away when it was opened. It is never made."""
         if self.closed or not self._target.exists():
             raise UnavailableError("the store is not there", hint="bring it back to where it was")
         try:
@@ -367,43 +368,34 @@ class Spool:
             if isinstance(error, CheckpointError):
                 raise
             raise UnavailableError("the store cannot be opened", hint="look at the disk and the log") from error
-        self._require_same_store(self.file, found)
+        self._require_same_store(self.entries, found)
         return found
 
-    def _require_same_store(self, file: SpoolFile, behind: Catalog) -> None:
-        """What waits for a store that was here must not come into another one that is here now."""
-        meant, found = file.fact("store_id"), behind.info().id
+    def _require_same_store(self, entries: Entries, backend: Catalog) -> None:
+        """Move the spool away if it waits for another store that was here before."""
+        meant, found = entries.get_meta("store_id"), backend.info().id
         if meant in (None, found):
             return
-        depth = file.figures()[0]
-        left = file.leave_behind("other-store")
+        depth = entries.figures()[0]
+        moved = entries.move_folder("other-store")
         self._engine.alert(
-            f"{depth} checkpoint(s) were spooled for another store that was here before; they are kept in {left}",
+            f"{depth} checkpoint(s) were spooled for another store that was here before; they are kept in {moved}",
             code="spool",
         )
 
-    def _blobs(self, behind: Catalog) -> FileBlobs:
-        from lastgood.engine.blobs import FileBlobs
-
-        return FileBlobs(behind, self._engine.objects)
-
     # --- room ----------------------------------------------------------------------------------------------
 
-    def _keep_room(self) -> None:
+    def _reserve_room(self) -> None:
         """Reserve some while there is some: a disk that fills up is what makes stores go away."""
-        if self.folder is None or self._has_room or (at := self.clock()) < self._looks_again:
-            return
-        self._looks_again = at + LOOK_SECONDS
-        free = free_bytes(self.folder)
-        if free is None or free >= LOW_BYTES:
+        if self.folder is None or (free := free_bytes(self.folder)) is None or free >= LOW_BYTES:
             return
         self._has_room = True
-        if self.file.fact("reserved") is not None:
+        if self.entries.get_meta("reserved") is not None:
             return
         size = min(RESERVE_BYTES, free // SHARE_RESERVED, self._engine.options.spool_bytes)
         try:
-            self.file.reserve(size)
-            self.file.note("reserved", size)
+            self.entries.reserve(size)
+            self.entries.set_meta("reserved", size)
         except CheckpointError as error:
             said = f"the disk is nearly full, and no room could be reserved for the spool: {error}"
             self._engine.alert(said, error=error, code="spool")
@@ -418,6 +410,41 @@ class Spool:
 
 
 def is_self_contained(draft: Draft) -> bool:
-    """Whether it brings all content of files that its parent does not have."""
+    """Return whether it brings all content of files that its parent does not have."""
     files = draft.files
     return not isinstance(files, tuple) or not (files.gathered.packs or files.gathered.relies_on)
+
+
+# --- opening a store that may be away -------------------------------------------------------------------------------
+
+
+def open_or_stand_in(catalog: Path, open_it: Callable[[], Catalog], options: Options) -> Catalog:
+    """Open the catalog of a store.
+
+    Where the store is away and something is spooled for it, the catalog refuses everything; above all no new store is
+    made in the place of one that was moved away. Of a store that nothing is spooled for nothing is known: opening it
+    fails, or makes a new store, as it would without a spool.
+    """
+    spool_folder(catalog, options)  # refuses a folder that cannot be one, before anything is opened
+    if not os.path.exists(catalog) and has_spooled(catalog, options):  # noqa: PTH110  # raises nothing
+        error = UnavailableError("the store is not there", hint="bring it back to where it was")
+        return cast(Catalog, AbsentCatalog(catalog, error))
+    try:
+        return open_it()
+    except UnavailableError as error:
+        if not has_spooled(catalog, options):
+            raise
+        return cast(Catalog, AbsentCatalog(catalog, error))
+
+
+def has_spooled(catalog: Path, options: Options) -> bool:
+    """Return whether checkpoints wait for the store of this catalog; not if the spool cannot be read."""
+    if (folder := spool_folder(catalog, options)) is None:
+        return False
+    entries = Entries(folder)
+    try:
+        return entries.read(any_pending, False)
+    except CheckpointError:  # it is reported when the store is opened
+        return False
+    finally:
+        entries.close()

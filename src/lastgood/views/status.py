@@ -109,7 +109,7 @@ def list_spooled(store: Store) -> list[SpooledCheckpointView]:
 
     if not isinstance(spool := engine_of(store).spool, Spool):
         return []
-    both = [*((each, None) for each in spool.file.pending()), *spool.file.aside()]
+    both = [*((each, None) for each in spool.entries.pending()), *spool.entries.aside()]
     return [SpooledCheckpointView.of(each, since=moment(each.at), reason=reason) for each, reason in both]
 
 

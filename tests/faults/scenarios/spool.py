@@ -8,7 +8,7 @@ from tests.faults.scenarios.scenario import Scenario, save_some, some_state, tun
 from tests.faults.worker import Worker, write_files
 
 import lastgood
-from lastgood.spool import database
+from lastgood.spool import file as spool_file
 
 MOVED = "moved"
 
@@ -38,7 +38,7 @@ def _save_apart(worker: Worker, moved: lastgood.Task, number: int) -> None:
 
 def _spool_more(worker: Worker) -> None:
     """The log of the spool is emptied in between."""
-    tune(database, LONG_PAGES=20)
+    tune(spool_file, LONG_PAGES=20)
     with worker.without_store():
         plain = worker.store.task(SPOOLED)
         for number in range(30, 36):

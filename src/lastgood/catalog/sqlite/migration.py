@@ -6,7 +6,7 @@ import errno
 import functools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +15,7 @@ import apsw
 
 from lastgood.catalog.relational.connection import misplaced
 from lastgood.catalog.sqlite.connection import create_connection, translated_errors
-from lastgood.errors import CheckpointError, DiskFullError, FormatError, UnavailableError
+from lastgood.errors import CheckpointError, DiskFullError, FormatVersionError, UnavailableError
 from lastgood.model.identity import ALGORITHM, new_id, now
 
 MAJOR = 2
@@ -43,7 +43,7 @@ def migrations(folder: Path = _FOLDER) -> tuple[Migration, ...]:
 
 
 def pending(connection: apsw.Connection, known: Sequence[Migration]) -> Sequence[Migration]:
-    """The migrations still to be applied. Raises FormatError for a store that this version must not touch."""
+    """The migrations still to be applied. Raises FormatVersionError for a store that this version must not touch."""
     applied = connection.pragma("user_version")
     if applied == 0:
         return known
@@ -52,7 +52,7 @@ def pending(connection: apsw.Connection, known: Sequence[Migration]) -> Sequence
         raise misplaced()
     major = int(newest.partition(".")[0])
     if major != MAJOR:
-        raise FormatError(
+        raise FormatVersionError(
             f"this store has format {newest}, and this version of lastgood reads {MAJOR}.x",
             hint=f"{'upgrade lastgood' if major > MAJOR else 'open it with the version that wrote it'}; "
             "nothing was changed",
@@ -79,13 +79,29 @@ def migrate(connection: apsw.Connection, known: Sequence[Migration]) -> Sequence
 
 
 def create_catalog(path: Path, known: Sequence[Migration]) -> None:
-    """A new catalog, whole or not there at all."""
+    """Make a new catalog, whole or not at all."""
+
+    def fill(connection: apsw.Connection) -> None:
+        migrate(connection, known)
+        describe(connection)
+
+    try:
+        create_database(path, fill, Path.rename)
+    except OSError as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise _not_created(error) from error
+
+
+def create_database(
+    path: Path, fill: Callable[[apsw.Connection], None], give_name: Callable[[Path, Path], object]
+) -> None:
+    """Make a new database file, durable and filled before `give_name` moves it to `path`, or not at all."""
     fresh = path.with_name(f".{path.name}.{new_id()}.new")
     try:
         connection = create_connection(fresh)
         with translated_errors():
-            migrate(connection, known)
-            describe(connection)
+            fill(connection)
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             connection.close()
         for leftover in ("-wal", "-shm"):
@@ -94,12 +110,8 @@ def create_catalog(path: Path, known: Sequence[Migration]) -> None:
         _sync_way_to(path.parent)
         # SQLite makes the log with the first commit, and does not say if its name could not be made durable.
         os.close(os.open(path.with_name(path.name + "-wal"), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        fresh.rename(path)
+        give_name(fresh, path)
         _sync(path.parent)
-    except OSError as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise _not_created(error) from error
     finally:
         for end in ("", "-wal", "-shm"):
             remove(fresh.with_name(fresh.name + end))
