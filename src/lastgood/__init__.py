@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         UnavailableError,
         UnstorableError,
     )
-    from lastgood.evidence.registry import register_evidence
+    from lastgood.evidence.check import register_evidence
     from lastgood.evidence.verifier import EvidenceVerifier
     from lastgood.manager import CheckpointManager
     from lastgood.model.checkpoint import Skipped
@@ -240,7 +240,7 @@ _HOMES = {
     "reporting": "lastgood.observe.log",
     "open": "lastgood.opening",
     "register": "lastgood.codec.classes",
-    "register_evidence": "lastgood.evidence.registry",
+    "register_evidence": "lastgood.evidence.check",
 }
 
 

@@ -22,8 +22,7 @@ from lastgood.engine.options import Options
 from lastgood.engine.proof import Proof, proving
 from lastgood.engine.save import save_on_top
 from lastgood.errors import ConflictError, NotFoundError, UnstorableError
-from lastgood.local.fork import renew_after_fork
-from lastgood.local.process import this_process
+from lastgood.local.process import renew_after_fork, this_process
 from lastgood.model.checkpoint import check_metadata
 from lastgood.model.evidence import EvidencePack
 from lastgood.model.identity import check_name, check_type, new_id, now

@@ -21,8 +21,17 @@ from hypothesis import strategies as st
 from lastgood.compare import lines as alignment
 from lastgood.compare import trees as changes_module
 from lastgood.compare.lines import LineCounts
-from lastgood.compare.summary import Stat, count_changes, path_text, stat_line, summarize
-from lastgood.compare.text import count_lines, quoted, section, unified
+from lastgood.compare.text import (
+    Stat,
+    count_changes,
+    count_lines,
+    path_text,
+    quoted,
+    section,
+    stat_line,
+    summarize,
+    unified,
+)
 from lastgood.compare.trees import TreeChange, compare_trees, read_content
 from lastgood.errors import IntegrityError
 from lastgood.model.identity import digest

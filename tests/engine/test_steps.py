@@ -33,8 +33,8 @@ from lastgood import (
 )
 from lastgood.engine.proof import MAX_EVIDENCE, UNUSABLE, proving
 from lastgood.engine.verify import REDACTED
-from lastgood.evidence import registry
-from lastgood.evidence.registry import register_evidence
+from lastgood.evidence import check
+from lastgood.evidence.check import register_evidence
 
 PYTHON = sys.executable
 TOKEN = "ghp_" + "aB3d" * 9
@@ -469,10 +469,10 @@ def test_a_branch_id_is_accepted_wherever_a_task_id_is(manager: CheckpointManage
 
 @pytest.fixture
 def own_types() -> Iterator[None]:
-    before = dict(registry._checks)
+    before = dict(check._checks)
     yield
-    registry._checks.clear()
-    registry._checks.update(before)
+    check._checks.clear()
+    check._checks.update(before)
 
 
 def prove(manager: CheckpointManager, *evidence: Evidence, **rule: Any) -> lastgood.Checkpoint:

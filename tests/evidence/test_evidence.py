@@ -17,13 +17,12 @@ from typing import Any
 import pytest
 
 from lastgood.errors import BusyError, ForbiddenError, InvalidError, NotFoundError, UnavailableError
-from lastgood.evidence import registry
-from lastgood.evidence.check import Surroundings
-from lastgood.evidence.hashing import HashCache, is_settled
-from lastgood.evidence.registry import register_evidence
+from lastgood.evidence import check
+from lastgood.evidence.check import Surroundings, register_evidence
+from lastgood.evidence.files import HashCache
 from lastgood.evidence.verifier import EvidenceVerifier
 from lastgood.local import database
-from lastgood.local.paths import signature
+from lastgood.local.paths import is_settled, signature
 from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
 
 CONTENT = b"all is well\n"
@@ -52,10 +51,10 @@ def verifier(base: Path) -> Iterator[EvidenceVerifier]:
 
 @pytest.fixture
 def own_types() -> Iterator[None]:
-    before = dict(registry._checks)
+    before = dict(check._checks)
     yield
-    registry._checks.clear()
-    registry._checks.update(before)
+    check._checks.clear()
+    check._checks.update(before)
 
 
 def claim(type: str, expected: Any, metadata: Any = None) -> Evidence:
@@ -848,13 +847,13 @@ class TestCache:
         """D10: within one tick of the kernel's clock a second write leaves no trace in the stamps."""
         modified, changed, tick = 100 * 10**9, 100 * 10**9 + 5, 10_000_000
         for stamps in ((modified, changed), (changed, modified + 1)):
-            seen = (1, 1, 5, *stamps, 0o100644)
+            seen = (0o100644, 5, *stamps, 1, 1)
             assert not is_settled(seen, changed)
             assert not is_settled(seen, changed + tick)
             assert is_settled(seen, changed + 3 * tick)
 
     def test_stamps_of_whole_seconds_are_trusted_later(self) -> None:
-        coarse = (1, 1, 5, 100 * 10**9, 100 * 10**9, 0o100644)
+        coarse = (0o100644, 5, 100 * 10**9, 100 * 10**9, 1, 1)
         assert not is_settled(coarse, 102 * 10**9)
         assert is_settled(coarse, 103 * 10**9)
 
@@ -879,7 +878,9 @@ class TestCache:
 
 
 def helpers_of(verifier: EvidenceVerifier) -> list[int]:
-    return [helper._process.pid for helper in (verifier._rows, verifier._hashes) if helper._process is not None]
+    return [
+        helper._process._process.pid for helper in (verifier._rows, verifier._hashes) if helper._process is not None
+    ]
 
 
 class TestHelper:

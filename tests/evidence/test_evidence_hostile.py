@@ -23,7 +23,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lastgood.evidence import files as files_module
-from lastgood.evidence.hashing import HashCache, hash_open
+from lastgood.evidence.files import HashCache, hash_open
 from lastgood.evidence.verifier import EvidenceVerifier
 from lastgood.local.database import _kept, _Reading, close_kept, find_row
 from lastgood.local.paths import signature
@@ -642,7 +642,7 @@ class TestMaliciousDatabases:
         assert check_row(verifier, "app.db") == "holds"
         child = verifier._rows._process
         assert child is not None
-        held = Path(f"/proc/{child.pid}/fd")
+        held = Path(f"/proc/{child._process.pid}/fd")
         if not held.exists():
             pytest.skip("this system does not tell what another process has open")
 

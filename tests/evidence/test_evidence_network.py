@@ -518,6 +518,6 @@ def test_other_evidence_does_not_pay_for_what_looks_outside(tmp_path: Path) -> N
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     modules = set(done.stdout.split())
-    assert "lastgood.evidence.registry" in modules
+    assert "lastgood.evidence.check" in modules
     assert not modules & {"socket", "ssl", "subprocess", "http", "lastgood.evidence.connection"}
     assert not modules & {"lastgood.evidence.kinds.network", "lastgood.secrets.redaction"}

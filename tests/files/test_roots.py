@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lastgood.errors import BusyError, InvalidError, UnavailableError
 from lastgood.files.lock import locked
 from lastgood.files.roots import Root, git_exclude, git_head, open_roots
-from lastgood.files.rules.rules import Rules
+from lastgood.files.rules import Rules
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 ENVIRONMENT = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "PATH": os.environ["PATH"]}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lastgood import Store
-from lastgood.files.rules.rules import MAX_RULES
+from lastgood.files.rules import MAX_RULES
 
 IDLE = "rules: line 2 can never match"
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lastgood.files.rules.rules import MAX_RULES, MAX_TEXT, MAX_WILD, UNREADABLE, RuleLevel, Rules
+from lastgood.files.rules import MAX_RULES, MAX_TEXT, MAX_WILD, UNREADABLE, RuleLevel, Rules
 
 FOLDERS = (b"a", b"ab", b"b", b"a.b", b"\xff")
 FILES = (

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from lastgood.local.fork import renew_after_fork
+from lastgood.local.process import renew_after_fork
 
 
 class Counted:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, overload
 from lastgood import store
 from lastgood.aio.bridge import Bridge, Fetched, Handle, Plain, bridged
 from lastgood.compare.state import StateChange
-from lastgood.compare.summary import Stat
+from lastgood.compare.text import Stat
 from lastgood.engine import branch, difference, recovery
 from lastgood.engine import checkpoint as engine
 from lastgood.engine.difference import FileChange

@@ -102,7 +102,7 @@ def _print(found: Compared, stat: bool) -> None:
     if found.files is None:
         return
     if stat:
-        from lastgood.compare.summary import stat_line
+        from lastgood.compare.text import stat_line
 
         for one in found.files.stats:
             click.echo(printable(stat_line(one)))

@@ -22,7 +22,7 @@ MARKS = {"added": "+", "deleted": "-"}
 
 def path_text(path: str) -> str:
     """Return a path on one line, in C's quotes where it holds what cannot be printed."""
-    from lastgood.compare.summary import path_text as quoted
+    from lastgood.compare.text import path_text as quoted
 
     return quoted(os.fsencode(path)) if path else ""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from lastgood.local.fork import renew_after_fork
+from lastgood.local.process import renew_after_fork
 
 Blobs = dict[bytes, bytes]
 

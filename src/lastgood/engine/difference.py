@@ -14,7 +14,7 @@ from lastgood.model.identity import digest_text
 from lastgood.model.tree import File
 
 if TYPE_CHECKING:
-    from lastgood.compare.summary import Stat
+    from lastgood.compare.text import Stat
     from lastgood.compare.trees import TreeChange
     from lastgood.engine.checkpoint import Checkpoint
 
@@ -72,7 +72,7 @@ class FilesDiff:
     @cached_property
     def stats(self) -> list[Stat]:
         """The lines that were added and removed, for each path."""
-        from lastgood.compare.summary import count_changes
+        from lastgood.compare.text import count_changes
 
         return [
             stat._replace(path=f"{name}:{stat.path}") if name else stat
@@ -83,7 +83,7 @@ class FilesDiff:
     @property
     def summary(self) -> str:
         """What changed, in one paragraph."""
-        from lastgood.compare.summary import summarize
+        from lastgood.compare.text import summarize
 
         return summarize(self.stats)
 

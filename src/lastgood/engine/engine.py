@@ -14,9 +14,8 @@ from lastgood.catalog.values import Actor, Committed
 from lastgood.engine.cache import CheckpointCache
 from lastgood.engine.options import Options
 from lastgood.errors import UnavailableError
-from lastgood.local.folder import LocalFolder
-from lastgood.local.fork import renew_after_fork
-from lastgood.local.location import Location
+from lastgood.local.location import LocalFolder, Location
+from lastgood.local.process import renew_after_fork
 from lastgood.observe.alerts import Alarms
 from lastgood.observe.log import current_correlation
 from lastgood.observe.meter import Meter

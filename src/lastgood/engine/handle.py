@@ -13,7 +13,7 @@ from lastgood.engine.engine import Engine
 from lastgood.engine.load import load_checkpoint, wrap_intact
 from lastgood.engine.names import resolve
 from lastgood.errors import ConflictError, InvalidError, NotFoundError
-from lastgood.local.fork import renew_after_fork
+from lastgood.local.process import renew_after_fork
 from lastgood.model.checkpoint import Head
 from lastgood.model.identity import new_id
 from lastgood.model.task import MAIN

@@ -19,10 +19,8 @@ from lastgood.engine.blobs import GROUP_BLOBS, GROUP_BYTES, PACK_BYTES
 from lastgood.engine.draft import disk_error
 from lastgood.engine.readers import MAX_BYTES, Portion, ReadAnswer, ReadOrder, WrittenPack
 from lastgood.errors import CheckpointError
-from lastgood.files.apart import read_apart
-from lastgood.files.read import Content, LeftOut, ReadJob, read_jobs
-from lastgood.local.channel import Channel, ChannelClosedError
-from lastgood.local.helper import channel_to_parent
+from lastgood.files.read import Content, LeftOut, ReadJob, read_apart, read_jobs
+from lastgood.local.channel import Channel, ChannelClosedError, channel_to_parent
 from lastgood.model.identity import digest
 
 _REQUESTS: msgspec.msgpack.Decoder[ReadOrder | Portion] = msgspec.msgpack.Decoder(ReadOrder | Portion)

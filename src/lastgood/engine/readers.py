@@ -27,7 +27,7 @@ from lastgood.observe.log import report
 
 if TYPE_CHECKING:
     from lastgood.engine.blobs import Batch
-    from lastgood.local.helper import HelperProcess
+    from lastgood.local.channel import HelperProcess
 
 MANY_FILES, MANY_BYTES = 2000, 32 << 20
 """From which on starting other interpreters costs less than it saves."""
@@ -284,7 +284,7 @@ def _start() -> HelperProcess[ReadAnswer]:
     import pyfastcdc
     import zstandard
 
-    from lastgood.local.helper import HelperProcess
+    from lastgood.local.channel import HelperProcess
 
     packages = (zstandard, pyfastcdc, apsw)
     decoder = msgspec.msgpack.Decoder(ReadAnswer)

@@ -109,7 +109,7 @@ def _stamp_of(walk: FolderWalk, folder: bytes) -> int | None:
 
 
 def _shown(root: Root, path: bytes) -> str:
-    from lastgood.compare.summary import path_text
+    from lastgood.compare.text import path_text
 
     text = path_text(path[-MAX_PATH:])
     return f"{root.name}:{text}" if root.name else text

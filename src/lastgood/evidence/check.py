@@ -7,12 +7,14 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from lastgood.errors import BusyError, ForbiddenError, InvalidError, UnavailableError
 from lastgood.evidence.files import Later
 from lastgood.local.paths import show
-from lastgood.model.evidence import Evidence
+from lastgood.model.evidence import Evidence, EvidenceType
 
 if TYPE_CHECKING:
     from lastgood.evidence.files import Allowance, Files
@@ -26,6 +28,7 @@ MAX_TEXT = 8192
 _DIGEST = re.compile("(?:sha256:)?([0-9a-fA-F]{64})")
 
 
+@dataclass(slots=True)
 class Surroundings:
     """A view of the files, databases and rules that a check may use.
 
@@ -33,26 +36,14 @@ class Surroundings:
     Later otherwise; `question` is what was asked meanwhile.
     """
 
-    __slots__ = ("_database", "_files", "_rows", "_snapshot", "allowance", "deadline", "outside", "question")
-
-    def __init__(
-        self,
-        files: Files,
-        rows: Helper,
-        database: str | None,
-        snapshot: Callable[[], object],
-        deadline: float,
-        allowance: Allowance | None,
-        outside: Outside,
-    ) -> None:
-        self._files = files
-        self._rows = rows
-        self._database = database
-        self._snapshot = snapshot
-        self.allowance = allowance
-        self.deadline = deadline
-        self.outside = outside
-        self.question: Question | None = None
+    _files: Files
+    _rows: Helper
+    _database: str | None
+    _snapshot: Callable[[], object]
+    deadline: float
+    allowance: Allowance | None
+    outside: Outside
+    question: Question | None = None
 
     @property
     def base_path(self) -> str:
@@ -106,14 +97,12 @@ class NotYet(Exception):  # noqa: N818
     """The claim does not hold, and a moment later it may. Its text is the sentence that says how."""
 
 
+@dataclass(slots=True)
 class Deadline:
     """A moment on a clock, for all that is waited for until then together."""
 
-    __slots__ = ("_at", "_clock")
-
-    def __init__(self, at: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._at = at
-        self._clock = clock
+    _at: float
+    _clock: Callable[[], float] = time.monotonic
 
     def left(self) -> float:
         """Return the seconds left, more than none; TimeoutError when it has passed."""
@@ -125,24 +114,19 @@ class Deadline:
         return seconds < self._at - self._clock()
 
 
+@dataclass(slots=True)
 class Outside:
     """A verifier's rules for connections and repeated attempts. Safe for threads."""
 
-    def __init__(
-        self,
-        network: Network,
-        attempts: int,
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        if network not in get_args(Network):
-            raise InvalidError(
-                f"network cannot be {network!r}", hint=f"one of {', '.join(get_args(Network))}", field="network"
-            )
-        self.network = network
-        self._attempts = attempts
-        self._sleep = sleep
-        self._clock = clock
+    network: Network
+    _attempts: int
+    _sleep: Callable[[float], None] = time.sleep
+    _clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        if self.network not in get_args(Network):
+            allowed = ", ".join(get_args(Network))
+            raise InvalidError(f"network cannot be {self.network!r}", hint=f"one of {allowed}", field="network")
 
     def deadline(self, at: float, timeout: float | None) -> Deadline:
         """Return the deadline `at`, or `timeout` seconds from now if that is sooner."""
@@ -237,3 +221,64 @@ def get_entry(value: object, key: str) -> object:
 
 def _chance() -> float:
     return os.urandom(1)[0] / 256
+
+
+_TYPE = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+
+_BUILT_IN: dict[str, tuple[str, str]] = {
+    EvidenceType.ARTIFACT_EXISTS: ("artifacts", "check_artifact"),
+    EvidenceType.FILE_SHA256: ("artifacts", "check_digest"),
+    EvidenceType.COMMAND_EXIT: ("artifacts", "check_exit"),
+    EvidenceType.DB_ROW: ("artifacts", "check_row"),
+    EvidenceType.NETWORK_REACHABLE: ("network", "check_reachable"),
+    EvidenceType.API_RESPONSE: ("network", "check_response"),
+    EvidenceType.CONTAINER_RUNNING: ("containers", "check_container"),
+    EvidenceType.PROCESS_EXISTS: ("processes", "check_process"),
+}
+"""Functions of modules in kinds/, which are loaded when they are first needed."""
+_checks: dict[str, Check] = {}
+"""Those that were registered, which may replace built-in ones."""
+
+
+def register_evidence(type: str, check: Check, *, replace: bool = False) -> None:
+    """Add a type of evidence to every verifier of this process.
+
+    `check(evidence, surroundings)` returns None when the claim holds and a sentence saying how it does not when it
+    does not; it raises when that cannot be known (a `lastgood.UnavailableError` whose `retryable` is true, such as
+    `BusyError`, is tried again; after a `lastgood.ForbiddenError`, this process is not to look, it stays pending). It
+    may be called from several threads at once.
+
+        def check_line(evidence, surroundings):
+            text = Path(surroundings.base_path, evidence.expected["path"]).read_text()
+            return None if evidence.expected["line"] in text.splitlines() else "the line is not there"
+
+        lastgood.register_evidence("has_line", check_line)
+
+    The sentence, and those of lastgood's own errors, are kept with the checkpoint: put no secrets in them. Of any
+    other exception only its type is kept.
+    """
+    if not _TYPE.fullmatch(type):
+        raise InvalidError("not a name for a type of evidence", hint="use small letters, digits and underscores")
+    if not callable(check):
+        raise InvalidError(f"the check for {type} cannot be called", hint="give a function of two arguments")
+    if not replace and (type in _checks or type in _BUILT_IN):
+        raise InvalidError(f"there already is evidence of type {type}", hint="replace=True puts yours in its place")
+    _checks[str(type)] = check
+
+
+def find_check(type: object) -> Check:
+    """Return the check of a type; InvalidError when there is none."""
+    if isinstance(type, str):
+        if (registered := _checks.get(type)) is not None:
+            return registered
+        if type in _BUILT_IN:
+            module, name = _BUILT_IN[type]
+            check: Check = getattr(import_module(f"lastgood.evidence.kinds.{module}"), name)
+            return check
+    raise InvalidError(f"there is no evidence of type {show(type)}", hint="register_evidence adds one")
+
+
+def is_quick(type: str) -> bool:
+    """Tell whether its check does only what is quick when it has an allowance, and so needs no thread."""
+    return type not in _checks and type in _BUILT_IN and _BUILT_IN[type][0] == "artifacts"

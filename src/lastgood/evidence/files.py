@@ -6,17 +6,94 @@ import os
 import stat
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from lastgood.errors import ForbiddenError, InvalidError, NotFoundError, UnavailableError
-from lastgood.evidence.hashing import HashCache, hash_open, is_settled, too_large
-from lastgood.local.paths import BaseFolder, Signature, kind_of, open_anywhere, require_path, show, signature
-from lastgood.local.process import descriptors
+from lastgood.local.paths import (
+    BaseFolder,
+    Signature,
+    is_settled,
+    kind_of,
+    locate_anywhere,
+    open_anywhere,
+    require_path,
+    show,
+    signature,
+)
+from lastgood.local.process import descriptors, renew_after_fork
 
 if TYPE_CHECKING:
     from tempfile import TemporaryDirectory
+
+T = TypeVar("T")
+CHUNK_BYTES = 1 << 18
+CACHE_ENTRIES = 65_536
+
+
+class HashCache:
+    """A cache of digests by file and stat signature; the least recently used go first. Safe for threads and fork().
+
+    A file written through a memory map may change without a new time stamp; this does not notice it either.
+    """
+
+    def __init__(self, max_entries: int = CACHE_ENTRIES) -> None:
+        self._max_entries = max_entries
+        self._entries: OrderedDict[tuple[int, int], tuple[Signature, str]] = OrderedDict()
+        self.renew_locks()
+        renew_after_fork(self)
+
+    def renew_locks(self) -> None:
+        self._lock = threading.Lock()
+
+    def get(self, seen: Signature) -> str | None:
+        key = seen[4:]
+        with self._lock:
+            if (entry := self._entries.get(key)) is None or entry[0] != seen:
+                return None
+            self._entries.move_to_end(key)
+            return entry[1]
+
+    def put(self, seen: Signature, digest: str) -> None:
+        key = seen[4:]
+        with self._lock:
+            self._entries[key] = seen, digest
+            self._entries.move_to_end(key)
+            if len(self._entries) > self._max_entries:
+                self._entries.popitem(last=False)
+
+
+def hash_open(descriptor: int, max_bytes: int, deadline: float) -> str:
+    """Hash what is left to read; InvalidError beyond the bound or the deadline."""
+    digest, total = sha256(), 0
+    while chunk := os.read(descriptor, CHUNK_BYTES):
+        digest.update(chunk)
+        total += len(chunk)
+        if total > max_bytes:
+            raise too_large(total, max_bytes)
+        if time.monotonic() > deadline:
+            raise InvalidError("reading the file took too long", hint="give the verifier a longer timeout")
+    return digest.hexdigest()
+
+
+def too_large(size: int, max_bytes: int) -> InvalidError:
+    return InvalidError(
+        f"the file is {_in_words(size)}, more than the {_in_words(max_bytes)} that evidence reads",
+        hint="give the verifier a larger max_file_bytes",
+    )
+
+
+def _in_words(size: float) -> str:
+    for unit in ("bytes", "KB", "MB"):
+        if size < 1000:
+            return f"{size:.4g} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"
+
 
 HashElsewhere = Callable[[str, str, int, float], tuple[str, Signature | None]]
 """Hashes a file in another process, by base, path, bound in bytes and deadline; answers as `Files.read`."""
@@ -68,28 +145,11 @@ class Files:
 
     def stat(self, path: object) -> os.stat_result | None:
         """Return the stat of what is there; None when nothing is."""
-        text = self.require(path)
-        try:
-            if text.startswith("/"):
-                return os.stat(text)  # noqa: PTH116
-            return folder.stat(text) if (folder := self._folder) is not None else None
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise _unreadable(text, error) from error
+        return self._reach(path, os.stat, BaseFolder.stat)
 
     def locate(self, path: object) -> tuple[str, os.stat_result] | None:
         """Return the real path of what is there, and its stat; None when nothing is."""
-        text = self.require(path)
-        try:
-            if text.startswith("/"):
-                real = os.path.realpath(text)
-                return real, os.stat(real)  # noqa: PTH116
-            return folder.locate(text) if (folder := self._folder) is not None else None
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise _unreadable(text, error) from error
+        return self._reach(path, locate_anywhere, BaseFolder.locate)
 
     def hash(self, path: object, deadline: float, allowance: Allowance | None = None) -> str:
         """Return the hex SHA-256 of a regular file; Later when it is not known and costs more than is allowed."""
@@ -122,7 +182,9 @@ class Files:
             expected = self.stat(path)
             if expected is None:
                 raise NotFoundError(f"{show(path)} does not exist")
-            descriptor = self._open(path, expected)
+            descriptor = self._reach(
+                path, partial(open_anywhere, expected=expected), partial(BaseFolder.open, expected=expected)
+            )
             if descriptor is None:
                 continue
             descriptors.adopt(descriptor)
@@ -152,15 +214,17 @@ class Files:
             raise ForbiddenError(f"{show(text)} is an absolute path, and those are not accepted here")
         return text
 
-    def _open(self, path: str, expected: os.stat_result) -> int | None:
+    def _reach(self, path: object, anywhere: Callable[[str], T], below: Callable[[BaseFolder, str], T]) -> T | None:
+        """Use what a path leads to; None when nothing is there."""
+        text = self.require(path)
         try:
-            if path.startswith("/"):
-                return open_anywhere(path, expected)
-            return folder.open(path, expected) if (folder := self._folder) is not None else None
+            if text.startswith("/"):
+                return anywhere(text)
+            return below(folder, text) if (folder := self._folder) is not None else None
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise _unreadable(text, error) from error
 
 
 class CapturedFile(NamedTuple):

@@ -20,11 +20,11 @@ import msgspec
 
 from lastgood.errors import BusyError, CheckpointError, InvalidError, NotFoundError, UnavailableError
 from lastgood.evidence.files import Files
-from lastgood.local.fork import renew_after_fork
 from lastgood.local.paths import Signature
+from lastgood.local.process import renew_after_fork
 
 if TYPE_CHECKING:
-    from lastgood.local.helper import HelperProcess
+    from lastgood.local.channel import HelperProcess
 
 _MAX_BYTES = 4 << 20
 _GRACE_SECONDS = 0.25  # the helper keeps the deadline, too; this much later it is taken for stuck
@@ -158,7 +158,7 @@ class Helper:
             pass
 
     def _require_process(self) -> HelperProcess[Reply]:
-        from lastgood.local.helper import HelperProcess
+        from lastgood.local.channel import HelperProcess
 
         if self._closed:
             raise UnavailableError("this verifier was closed")
@@ -218,8 +218,7 @@ def serve() -> None:
     import resource
     import select
 
-    from lastgood.local.channel import ChannelClosedError
-    from lastgood.local.helper import channel_to_parent
+    from lastgood.local.channel import ChannelClosedError, channel_to_parent
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # no file grows by its hand, whatever a library does
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from lastgood.errors import CheckpointError, ForbiddenError, InvalidError, UnavailableError
-from lastgood.evidence.check import Check, Network, Outside, Surroundings
+from lastgood.evidence.check import Check, Network, Outside, Surroundings, find_check, is_quick
 from lastgood.evidence.files import Allowance, CheckpointFiles, Files, FindCaptured, Later
 from lastgood.evidence.helper import Helper
-from lastgood.evidence.registry import find_check, is_quick
 from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
 
 _MAX_THREADS = 8

@@ -28,9 +28,9 @@ from lastgood.files.folders import (
     hash_file,
     rename_exclusively,
     set_mode,
-    signature,
 )
 from lastgood.files.plan import Enter, Leave, PutFile, Remove, RestorePlan, Step
+from lastgood.local.paths import signature
 from lastgood.model.tree import File, Link
 
 OpenContent = Callable[[File], Iterator[bytes]]

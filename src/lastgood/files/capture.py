@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from lastgood.errors import CheckpointError, InvalidError, UnavailableError
-from lastgood.files.folders import FolderWalk, Signature, join, split
-from lastgood.files.index import FolderRecord, Newest, StatIndex, encode, find_newest, is_settled, name_others
+from lastgood.files.folders import FolderWalk, join, split
+from lastgood.files.index import FolderRecord, Newest, StatIndex, encode, find_newest, name_others
 from lastgood.files.read import Content, IsOpen, LeftOut, ReadFiles, ReadJob, read_jobs
-from lastgood.files.scan import Expect, Scan
-from lastgood.files.visit import FolderVisit, dated, demand_files, newest_in
+from lastgood.files.scan import Expect, FolderVisit, Scan, dated, demand_files, newest_in
 from lastgood.files.watch import Changed, Watcher
+from lastgood.local.paths import Signature, is_settled
 from lastgood.model.tree import MODE_BITS, Entry, File, Folder, Left, Link, decode_chunks, encode_tree, is_name
 
 if TYPE_CHECKING:
     from lastgood.files.roots import Root
-    from lastgood.files.rules.rules import Rules
+    from lastgood.files.rules import Rules
 
 ROUNDS = 4
 """How often folders that changed during the scan are visited again."""

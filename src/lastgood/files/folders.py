@@ -13,15 +13,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
-from operator import attrgetter
 from types import TracebackType
 from typing import Self
 
+from lastgood.local.paths import signature
 from lastgood.model.tree import is_git
-
-Signature = tuple[int, int, int, int, int, int]
-"""mode, size, mtime_ns, ctime_ns, inode, device."""
-signature = attrgetter("st_mode", "st_size", "st_mtime_ns", "st_ctime_ns", "st_ino", "st_dev")
 
 MAX_DEPTH = 256
 """Folders nested deeper are not entered: each level holds a descriptor, and a process may have 1024 of them."""

@@ -18,8 +18,9 @@ from typing import Literal, NamedTuple, Self
 
 import msgspec
 
-from lastgood.files.folders import Signature, join
+from lastgood.files.folders import join
 from lastgood.local.location import make_private
+from lastgood.local.paths import Signature
 from lastgood.model.identity import DIGEST_SIZE, digest
 from lastgood.model.tree import Entry, Folder, Why, decode_tree
 
@@ -28,19 +29,6 @@ encode = msgspec.msgpack.Encoder().encode
 _MAGIC = b"lastgood index 4\n"
 _HEAD = struct.Struct(f"<Q{DIGEST_SIZE}s")
 _signatures = msgspec.msgpack.Decoder(list[Signature | None])
-_CLOCK_NS = 20_000_000
-_WHOLE_SECONDS_NS = 2_000_000_000
-
-
-def is_settled(seen: Signature, began_ns: int) -> bool:
-    """Return whether a write after `began_ns` is sure to give the file another stamp.
-
-    Files are stamped with the kernel's coarse clock, which lags by up to one tick, 10 ms at 100 Hz: two of them, then.
-    A stamp of whole seconds may come from a file system that knows nothing finer; FAT counts in steps of two.
-    """
-    margin = _CLOCK_NS if seen[3] % 1_000_000_000 else _CLOCK_NS + _WHOLE_SECONDS_NS
-    return max(seen[2], seen[3]) < began_ns - margin
-
 
 Identity = tuple[int, int, int]
 """Inode, mtime_ns and size of a file in which an index is kept: it grows, or is another one, when one is saved."""

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from lastgood.errors import FolderBusyError, UnavailableError
 from lastgood.files.roots import Root
-from lastgood.local.fork import hold_for_fork, renew_after_fork
 from lastgood.local.location import make_private
+from lastgood.local.process import hold_for_fork, move_off_standard_streams, renew_after_fork
 from lastgood.model.identity import digest
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
@@ -116,14 +116,7 @@ def _open(file: str) -> int:
             descriptor = os.open(file, how, 0o600)
     except OSError as error:
         raise _unusable() from error
-    if descriptor > 2:
-        return descriptor
-    import fcntl
-
-    try:  # a program without standard output: what is printed must not end up in this file
-        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
-    finally:
-        os.close(descriptor)
+    return move_off_standard_streams(descriptor)
 
 
 def _close(descriptor: int) -> None:

@@ -1,6 +1,11 @@
 """Reading files for a capture: never torn, never through a link, memory flat at any size.
 
-Also for worker processes: `read_jobs` needs a root's path, jobs, and somewhere to put blobs.
+Also for worker processes: `read_jobs` needs a root's path, jobs, and somewhere to put blobs. `read_apart` is for a
+process of its own, and reads what must not be read in the user's: files that it has open, because closing a descriptor
+would drop its locks, and SQLite databases, because their content may be more than one file.
+
+A database that is in use comes as SQLite's own backup of it. What lies beside it (log, journal, shared
+memory) comes empty then: the backup holds everything, and a log would be read into it after a restore.
 """
 
 from __future__ import annotations
@@ -8,13 +13,17 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from lastgood.errors import CheckpointError, UnavailableError
-from lastgood.files.folders import GONE, FolderWalk, Signature, open_file, signature, split
+from lastgood.errors import BusyError, CheckpointError, UnavailableError
+from lastgood.files.folders import GONE, FolderWalk, open_file, split
+from lastgood.local.paths import Signature, signature
 from lastgood.model.tree import Chunk, Why, encode_chunks
 
 if TYPE_CHECKING:
@@ -25,6 +34,7 @@ SMALL = 512 << 10
 MIN_CHUNK, AVERAGE_CHUNK, MAX_CHUNK = 256 << 10, 1 << 20, 4 << 20
 ATTEMPTS = 3
 DATABASE = b"SQLite format 3\0"
+COPY_SECONDS = 30.0
 
 Put = Callable[[bytes], bytes]
 """Stores a blob, gives its id. Raises errors of lastgood only."""
@@ -178,3 +188,49 @@ def _chunker() -> FastCDC:
     from pyfastcdc import FastCDC
 
     return FastCDC(AVERAGE_CHUNK, min_size=MIN_CHUNK, max_size=MAX_CHUNK)
+
+
+def read_apart(root: str, jobs: list[ReadJob], put: Put, scratch: Path) -> Iterator[Content | LeftOut]:
+    """Read files, with one result for each job. `scratch` is a path where nothing is; nothing is left there."""
+    with FolderWalk(root) as walk:
+        for job in jobs:
+            try:
+                yield _read(walk, root, job, put, scratch)
+            except OSError as error:
+                yield refuse(job.path, error)
+
+
+def _read(walk: FolderWalk, root: str, job: ReadJob, put: Put, scratch: Path) -> Content | LeftOut:
+    from lastgood.local.database import is_at_rest
+
+    if job.kind == "sidecar":
+        return Content(0, put(b""), None, job.seen)
+    folder, name = split(job.path)
+    path = os.fsdecode(os.path.join(os.fsencode(root), job.path))  # noqa: PTH118
+    at_rest = is_at_rest(path)
+    got = read_content(walk.folder(folder), name, job.seen, put, databases=at_rest)
+    if isinstance(got, Content) and (not at_rest or is_at_rest(path)):
+        return got
+    if got == "replaced":
+        return LeftOut(job.path, "missing", "something else took its place")
+    if got == "unstable" and job.kind != "database":
+        return LeftOut(job.path, "unstable", "it kept changing while it was read")
+    return _back_up(path, job, put, scratch)
+
+
+def _back_up(path: str, job: ReadJob, put: Put, scratch: Path) -> Content | LeftOut:
+    from lastgood.local.database import copy_database
+
+    try:
+        copy_database(path, job.seen[4:], scratch, time.monotonic() + COPY_SECONDS)
+        with FolderWalk(str(scratch.parent)) as walk:
+            got = read_content(walk.root, os.fsencode(scratch.name), signature(scratch.stat()), put)
+    except BusyError as error:
+        return LeftOut(job.path, "unstable", str(error))
+    except CheckpointError as error:
+        return LeftOut(job.path, "unreadable", str(error))
+    finally:
+        with suppress(OSError):  # the sweep of drafts removes it one day
+            scratch.unlink(missing_ok=True)
+    assert isinstance(got, Content), "a file of our own changed"
+    return got._replace(seen=job.seen)

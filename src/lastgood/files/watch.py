@@ -28,7 +28,7 @@ import msgspec
 
 from lastgood.files.folders import join
 from lastgood.files.index import KeptIndex
-from lastgood.local.fork import renew_after_fork
+from lastgood.local.process import renew_after_fork
 from lastgood.model.tree import is_git
 
 FULL_SECONDS = 60.0

@@ -146,7 +146,7 @@ def _is_in_wal_mode(path: str) -> bool:
 
 
 def _find_in(path: str, scene: _Scene, table: str, where: Columns, values: Columns, deadline: float) -> str | None:
-    if scene.file[2] == 0 and not scene.log_size:
+    if scene.file[1] == 0 and not scene.log_size:
         return _no_table(table)
     if scene.log_size and not scene.has_index:
         raise InvalidError(
@@ -213,7 +213,7 @@ class _Reading:
     """A connection that can do nothing but look for rows."""
 
     def __init__(self, path: str, mode: str, file: Signature) -> None:
-        self._place = path, mode, file[:2]
+        self._place = path, mode, file[4:]
         self._deadline = 0.0
         self._readable: set[str] = set()
         self._schema = -1
@@ -229,7 +229,7 @@ class _Reading:
 
     def serves(self, path: str, mode: str, file: Signature) -> bool:
         """Tell whether it is open on that very file: its number cannot be another's as long as it is."""
-        return self._place == (path, mode, file[:2])
+        return self._place == (path, mode, file[4:])
 
     def close(self) -> None:
         self._connection.close()
@@ -302,7 +302,7 @@ def _require_opened(file: Signature) -> None:
             found = os.fstat(int(name))
         except OSError:
             continue
-        if (found.st_dev, found.st_ino) == file[:2]:
+        if (found.st_ino, found.st_dev) == file[4:]:
             return
     raise _Moved
 

@@ -1,17 +1,23 @@
-"""Where a store is: from an argument, the environment, a `lastgood.toml` above, or the user's data directory."""
+"""Where a store is: from an argument, the environment, a `lastgood.toml` above, or the user's data directory; and what
+this host keeps beside it."""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from lastgood.errors import InvalidError
+from lastgood.errors import InvalidError, UnavailableError
+from lastgood.local.process import renew_after_fork
 from lastgood.model.identity import check_name
+
+if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
 
 VARIABLE = "LASTGOOD_STORE"
 CONFIG = "lastgood.toml"
@@ -50,22 +56,17 @@ class Location(NamedTuple):
 
     @property
     def quarantine(self) -> Path | None:
-        """The folder of what repairs took out of it."""
-        return None if self.catalog is None else quarantine_beside(self.catalog)
+        """The folder of what repairs took out of it, and of copies of what they changed."""
+        return None if self.catalog is None else _beside(self.catalog, "quarantine")
 
 
 def objects_beside(catalog: Path) -> Path:
     """Return the folder of a store's objects."""
-    return catalog.with_name("objects") if catalog.name == CATALOG else catalog.with_suffix(".objects")
+    return _beside(catalog, "objects")
 
 
-def quarantine_beside(catalog: Path) -> Path:
-    """Return the folder of what repairs took out of a store, and of copies of what they changed."""
-    return (
-        objects_beside(catalog).with_suffix(".quarantine")
-        if catalog.name != CATALOG
-        else catalog.with_name("quarantine")
-    )
+def _beside(catalog: Path, name: str) -> Path:
+    return catalog.with_name(name) if catalog.name == CATALOG else catalog.with_suffix(f".{name}")
 
 
 class Config(NamedTuple):
@@ -94,10 +95,7 @@ class Config(NamedTuple):
         return {name: self._path(path) for name, path in self.workspace.items()}
 
     def _path(self, path: str) -> str:
-        try:
-            return str(self.folder / Path(path).expanduser())
-        except RuntimeError as error:
-            raise InvalidError(f"there is no home for {path.split('/')[0]!r}", hint="give another path") from error
+        return str(_expand(self.folder, path))
 
 
 def locate(target: str | os.PathLike[str] | None = None) -> Location:
@@ -110,7 +108,7 @@ def locate(target: str | os.PathLike[str] | None = None) -> Location:
         return _place(value, Path.cwd(), VARIABLE)
     if (config := find_config()) is not None:
         return _place(config.store, config.folder, str(config.folder / CONFIG))
-    return _place(str(_data_folder()), Path.cwd(), "default")
+    return _place(str(_user_folder("XDG_DATA_HOME", ".local/share")), Path.cwd(), "default")
 
 
 def options_for(target: str | os.PathLike[str] | None = None) -> dict[str, Any]:
@@ -145,7 +143,11 @@ def _read_config(file: Path) -> Config:
         raise InvalidError(f"{CONFIG} cannot be read: {error}", hint=f"mend {file}") from error
     numbers = {name: data.pop(name, None) for name in ("max_bytes", "spool_bytes")}
     unknown = set(data) - {"store", "task", "workspace", "collect", "spool"}
-    if unknown or not all(isinstance(value, str) for value in _values(data)):
+    values = list(data.values())
+    if isinstance(named := data.get("workspace"), dict):
+        values.remove(named)
+        values += named.values()
+    if unknown or not all(isinstance(value, str) for value in values):
         raise InvalidError(
             f"{CONFIG} has something unknown: {', '.join(sorted(unknown)) or 'a value that is not text'}",
             hint='it takes store = "…", task = "…" and workspace = "…", or a table [workspace] of names and paths, '
@@ -153,12 +155,6 @@ def _read_config(file: Path) -> Config:
             'and where checkpoints wait while the store is away: spool = "…", spool_bytes = 500_000_000',
         )
     return Config(file.parent, **data, **numbers)
-
-
-def _values(data: dict[str, Any]) -> list[Any]:
-    workspace = data.get("workspace")
-    named = list(workspace.values()) if isinstance(workspace, dict) else []
-    return [value for name, value in data.items() if name != "workspace" or not isinstance(value, dict)] + named
 
 
 def _place(target: str, base: Path, found_by: str) -> Location:
@@ -169,10 +165,7 @@ def _place(target: str, base: Path, found_by: str) -> Location:
         raise InvalidError(f"there is no backend for {scheme}://", hint="give a path, or :memory:")
     if not target or "\0" in target:
         raise InvalidError("the store's path is empty or has a NUL in it", hint="give a folder or a .sqlite file")
-    try:
-        path = base / Path(target).expanduser()
-    except RuntimeError as error:
-        raise InvalidError(f"there is no home for {target.split('/')[0]!r}", hint="give another path") from error
+    path = _expand(base, target)
     if path.suffix in _FILE_ENDINGS and not path.is_dir():
         return Location(path, found_by)
     if path.exists() and not path.is_dir():
@@ -182,19 +175,23 @@ def _place(target: str, base: Path, found_by: str) -> Location:
     return Location(path / CATALOG, found_by)
 
 
-def _data_folder() -> Path:
-    home = Path.home()
-    if sys.platform == "darwin":
-        return home / "Library" / "Application Support" / "lastgood"
-    return Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "lastgood"
+def _expand(base: Path, path: str) -> Path:
+    try:
+        return base / Path(path).expanduser()
+    except RuntimeError as error:
+        raise InvalidError(f"there is no home for {path.split('/')[0]!r}", hint="give another path") from error
 
 
 def state_folder() -> Path:
     """Return the folder in which this user's programs keep state that is not data."""
+    return _user_folder("XDG_STATE_HOME", ".local/state")
+
+
+def _user_folder(variable: str, usual: str) -> Path:
     home = Path.home()
     if sys.platform == "darwin":
         return home / "Library" / "Application Support" / "lastgood"
-    return Path(os.environ.get("XDG_STATE_HOME") or home / ".local" / "state") / "lastgood"
+    return Path(os.environ.get(variable) or home / usual) / "lastgood"
 
 
 def make_folder(folder: Path) -> None:
@@ -215,3 +212,56 @@ def make_private(folder: Path) -> None:
 def config_text(values: dict[str, Any]) -> str:
     """Encode a `lastgood.toml`."""
     return "".join(f"{name} = {msgspec.json.encode(value).decode()}\n" for name, value in values.items())
+
+
+NOTE = ".gitignore"
+"""What `lastgood init` puts into a store's folder beside the store."""
+
+
+class LocalFolder:
+    """The local folder of one store; a temporary one for a store in memory. Made when it is first needed."""
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._temporary: TemporaryDirectory[str] | None = None
+        self.renew_locks()
+        renew_after_fork(self)
+
+    def renew_locks(self) -> None:
+        self._lock = threading.Lock()
+
+    def path(self) -> Path:
+        """Return the folder. Its content is a cache, except for locks while they are held.
+
+        UnavailableError when the folder of the store is gone: nothing may be made in its place.
+        """
+        location = self._location
+        if location.catalog is not None and location.cache is not None:
+            if not location.catalog.parent.is_dir():
+                raise UnavailableError("the store's folder is gone", hint="bring it back to where it was")
+            return location.cache
+        with self._lock:
+            if self._temporary is None:
+                from tempfile import TemporaryDirectory
+
+                self._temporary = TemporaryDirectory(prefix="lastgood-")
+            return Path(self._temporary.name)
+
+    def own_paths(self) -> list[Path]:
+        """Return the paths that must not be captured with a workspace that the store lies in."""
+        file, objects = self._location.catalog, self._location.objects
+        if file is None or objects is None:
+            return []
+        beside = [file.with_name(file.name + end) for end in ("", "-wal", "-shm", "-lock")]
+        more = (objects, self._location.cache, self._location.quarantine)
+        own = [path.resolve() for path in (*beside, *more) if path is not None]
+        folder = file.parent.resolve()
+        try:
+            others = {path.resolve() for path in folder.iterdir()} - set(own)
+        except OSError as error:
+            raise UnavailableError("the store's folder cannot be read", hint="look at it and the disk") from error
+        return [folder] if file.name == CATALOG and others <= {folder / NOTE} else own
+
+    def close(self) -> None:
+        if self._temporary is not None:
+            self._temporary.cleanup()

@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TypeVar
 
 from lastgood.errors import InvalidError
@@ -19,10 +20,13 @@ Use = Callable[[int, str, os.stat_result, list[str]], T]
 """Called with the directory's descriptor, the name in it, its lstat, and the real names from the folder down."""
 
 Signature = tuple[int, int, int, int, int, int]
-"""Which file, and when it was last touched: device, inode, size, mtime_ns, ctime_ns, mode."""
+"""Which file, and when it was last touched: mode, size, mtime_ns, ctime_ns, inode, device."""
+signature = attrgetter("st_mode", "st_size", "st_mtime_ns", "st_ctime_ns", "st_ino", "st_dev")
 
 MAX_PATH = 4096
 MAX_LINKS = 40
+_CLOCK_NS = 20_000_000
+_WHOLE_SECONDS_NS = 2_000_000_000
 _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -138,6 +142,12 @@ def open_anywhere(path: str, expected: os.stat_result) -> int | None:
     return os.open(path, _FILE) if is_same(os.stat(path), expected) else None  # noqa: PTH116
 
 
+def locate_anywhere(path: str) -> tuple[str, os.stat_result]:
+    """As `BaseFolder.locate`, for an absolute path."""
+    real = os.path.realpath(path)
+    return real, os.stat(real)  # noqa: PTH116
+
+
 def is_same(one: os.stat_result, other: os.stat_result) -> bool:
     return one.st_ino == other.st_ino and one.st_dev == other.st_dev and stat.S_ISREG(one.st_mode)
 
@@ -170,8 +180,14 @@ def _leads_out(path: str) -> InvalidError:
     return InvalidError(f"{show(path)} leads out of the folder that paths are relative to")
 
 
-def signature(file: os.stat_result) -> Signature:
-    return file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns, file.st_mode
+def is_settled(seen: Signature, began_ns: int) -> bool:
+    """Return whether a write after `began_ns` is sure to give the file another stamp.
+
+    Files are stamped with the kernel's coarse clock, which lags by up to one tick, 10 ms at 100 Hz: two of them, then.
+    A stamp of whole seconds may come from a file system that knows nothing finer; FAT counts in steps of two.
+    """
+    margin = _CLOCK_NS if seen[3] % 1_000_000_000 else _CLOCK_NS + _WHOLE_SECONDS_NS
+    return max(seen[2], seen[3]) < began_ns - margin
 
 
 def kind_of(found: os.stat_result) -> str:

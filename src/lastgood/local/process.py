@@ -1,13 +1,59 @@
-"""This process: its identity, the files that it has open; and whether another one is still alive."""
+"""This process: its identity, its locks across fork(), the files that it has open; and whether another is alive."""
 
 from __future__ import annotations
 
 import os
 import threading
+from functools import partial
 from pathlib import Path
+from typing import Any, Protocol
+from weakref import WeakSet
 
-from lastgood.local.fork import renew_after_fork
 from lastgood.model.work import Process
+
+
+class HasLocks(Protocol):
+    def renew_locks(self) -> None: ...
+
+
+class Holdable(Protocol):
+    def hold(self) -> None: ...
+
+    def let_go(self) -> None: ...
+
+
+_renewed: WeakSet[HasLocks] = WeakSet()
+_held: WeakSet[Holdable] = WeakSet()
+
+
+def renew_after_fork(holder: HasLocks) -> None:
+    """Have `holder.renew_locks()` called in every child that is forked while it lives."""
+    _renewed.add(holder)
+
+
+def hold_for_fork(holder: Holdable) -> None:
+    """Have `holder.hold()` called before each fork(), and `holder.let_go()` afterwards in the parent."""
+    _held.add(holder)
+
+
+def _call_all(holders: WeakSet[Any], method: str) -> None:
+    """Call it of each, whatever one of them raises: a lock that is not renewed would be waited for without end."""
+    failure: Exception | None = None
+    for holder in list(holders):
+        try:
+            getattr(holder, method)()
+        except Exception as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+
+
+os.register_at_fork(
+    before=partial(_call_all, _held, "hold"),
+    after_in_parent=partial(_call_all, _held, "let_go"),
+    after_in_child=partial(_call_all, _renewed, "renew_locks"),
+)
+
 
 ENDED = -1
 _this: Process | None = None
@@ -56,6 +102,19 @@ def _started(pid: int) -> int | None:
         return ENDED if fields[0] in (b"Z", b"X") else int(fields[19])  # ended, and its parent does not know yet
     except (OSError, ValueError, IndexError):
         return None
+
+
+def move_off_standard_streams(descriptor: int) -> int:
+    """Return the descriptor, or another one in its place if it is 0, 1 or 2, as in a program without standard output:
+    what is printed must not end up in a file of ours."""
+    if descriptor > 2:
+        return descriptor
+    import fcntl
+
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    finally:
+        os.close(descriptor)
 
 
 class Descriptors:

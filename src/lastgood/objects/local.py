@@ -20,6 +20,7 @@ from lastgood.errors import (
     NotFoundError,
     UnavailableError,
 )
+from lastgood.local.process import move_off_standard_streams
 from lastgood.model.identity import new_id
 from lastgood.objects.contract import DAY, Listed, ObjectStore, check_name, check_prefix, check_range, is_name
 
@@ -266,13 +267,7 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def _open(path: Path, flags: int) -> int:
-    descriptor = os.open(path, flags, 0o600)
-    if descriptor > 2:
-        return descriptor
-    try:  # a program without standard output: what is printed must not end up in an object
-        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
-    finally:
-        os.close(descriptor)
+    return move_off_standard_streams(os.open(path, flags, 0o600))
 
 
 def _check_file(found: os.stat_result, name: str | None = None) -> os.stat_result:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from lastgood.errors import InvalidError
-from lastgood.local.fork import renew_after_fork
+from lastgood.local.process import renew_after_fork
 from lastgood.model.identity import check_number, moment, now
 from lastgood.observe.log import current_correlation, log_error
 

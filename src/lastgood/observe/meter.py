@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from lastgood.errors import InvalidError
-from lastgood.local.fork import renew_after_fork
+from lastgood.local.process import renew_after_fork
 from lastgood.model.identity import moment, now
 from lastgood.observe.metrics import METRICS, Family, Histogram, Metric, Metrics, Sample
 

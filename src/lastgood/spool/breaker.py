@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 
 from lastgood.errors import CheckpointError, UnavailableError
-from lastgood.local.fork import renew_after_fork
+from lastgood.local.process import renew_after_fork
 
 FIRST_SECONDS, LONGEST_SECONDS, GROWTH = 0.1, 15.0, 2.0
 CLOSE_SECONDS = 10.0

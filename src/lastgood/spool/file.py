@@ -39,8 +39,8 @@ from lastgood.errors import (
     ReplayBusyError,
     UnavailableError,
 )
-from lastgood.local.fork import hold_for_fork, renew_after_fork
 from lastgood.local.location import CATALOG, make_folder, objects_beside, state_folder
+from lastgood.local.process import hold_for_fork, renew_after_fork
 from lastgood.model.identity import digest
 
 T = TypeVar("T")

@@ -207,7 +207,7 @@ def find_in_folder(path: str, own: Sequence[str], wanted: set[bytes], take: Take
     from lastgood.files.capture import capture
     from lastgood.files.index import StatIndex
     from lastgood.files.roots import open_roots
-    from lastgood.files.rules.rules import Rules
+    from lastgood.files.rules import Rules
     from lastgood.local.process import descriptors
 
     sink = _Sink(wanted, path, take)

@@ -41,7 +41,7 @@ from lastgood.catalog.sqlite.migration import (
 )
 from lastgood.catalog.sqlite.queue import Queue
 from lastgood.errors import CheckpointError, DiskFullError, IntegrityError, LostCommitsError, UnavailableError
-from lastgood.local.fork import hold_for_fork, renew_after_fork
+from lastgood.local.process import hold_for_fork, renew_after_fork
 from lastgood.model.identity import new_id
 
 T = TypeVar("T")

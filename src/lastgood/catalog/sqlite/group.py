@@ -22,7 +22,7 @@ import apsw
 
 from lastgood.catalog.sqlite.connection import told
 from lastgood.errors import NestedWriteError
-from lastgood.local.fork import renew_after_fork
+from lastgood.local.process import renew_after_fork
 
 T = TypeVar("T")
 Work = Callable[[apsw.Connection], T]

@@ -15,7 +15,7 @@ from weakref import ReferenceType, ref
 from zlib import crc32
 
 from lastgood.errors import UnavailableError
-from lastgood.local.fork import renew_after_fork
+from lastgood.local.process import move_off_standard_streams, renew_after_fork
 
 _WITNESS = struct.Struct("<4sQB11xI")
 _MAGIC = b"LGW1"
@@ -167,12 +167,7 @@ class Queue:
                 raise
             self._is_read_only = True
             descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        if descriptor > 2:
-            return descriptor
-        try:  # a program without standard output: what is printed must not end up in this file
-            return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
-        finally:
-            os.close(descriptor)
+        return move_off_standard_streams(descriptor)
 
     def _descriptor(self) -> int:
         if self._fd == _CLOSED:

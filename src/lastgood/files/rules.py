@@ -17,9 +17,8 @@ from typing import Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 from lastgood.files.folders import join
+from lastgood.files.patterns import Automaton, Rule, RulePosition, parse_rule
 from lastgood.files.roots import Root, git_exclude, read_below
-from lastgood.files.rules.automaton import Automaton, RulePosition
-from lastgood.files.rules.patterns import Rule, parse_rule
 from lastgood.model.identity import digest
 from lastgood.secrets.filenames import DIGEST, is_secret
 

@@ -1,1 +1,0 @@
-"""Ignore rules, read exactly as git reads them."""
