@@ -1,4 +1,4 @@
-"""docs/cli.md says what the program does."""
+"""docs/reference/command-line.md says what the program does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lastgood.cli.app import COMMANDS, app
 from lastgood.local import location
 from lastgood.work.lease import HeldLease
 
-TEXT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "command-line.md").read_text()
 COMMON = TEXT.partition("## Commands")[0]
 STEERING = COMMON.partition("## Steering")[2]
 

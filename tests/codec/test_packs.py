@@ -133,7 +133,7 @@ def test_how_large_a_pack_can_be_is_known_before_it_is_written(count: int) -> No
 
 
 def test_the_layout_is_the_one_that_is_written_down() -> None:
-    """docs/format.md, byte by byte."""
+    """docs/reference/format.md, byte by byte."""
     blob = b"hello"
     head = b"LGPE" + digest(blob) + struct.pack("<IIB", 5, 5, 0)
     entry = head + struct.pack("<I", crc32(head)) + blob

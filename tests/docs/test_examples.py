@@ -1,14 +1,11 @@
-"""What the documentation shows, and the example programs, run as they stand."""
+"""The example program of a loop that resumes runs as it stands."""
 
 from __future__ import annotations
 
-import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 import lastgood
 
@@ -19,18 +16,6 @@ LOOP = ROOT / "examples" / "resume_loop" / "main.py"
 def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "error", *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=100)
-
-
-@pytest.mark.parametrize(
-    "page",
-    ["semantics.md", "evidence.md", "files.md", "upkeep.md", "metrics.md", "spool.md", "pipelines.md", "sessions.md"],
-)
-def test_the_examples_of_a_page_run_in_their_order(page: str, tmp_path: Path) -> None:
-    text = (ROOT / "docs" / page).read_text()
-    program = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
-    assert program
-    done = run("-c", program, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
 
 
 def test_the_resume_loop_goes_on_after_a_crash_and_back_when_its_work_is_bad(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """`./dev faults`: every campaign in full, and one table of what came out.
 
-./dev faults                     everything; the table goes into docs/reliability.md
+./dev faults                     everything; the table goes into docs/explanation/reliability.md
 ./dev faults kill failing        only these campaigns
 ./dev faults kill --part create  only this part of them (may be given again)
 ./dev faults --points 50         at most so many trials of each part

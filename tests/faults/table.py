@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.faults.campaigns import CAMPAIGNS
 from tests.faults.runner import Job, Tally
 
-PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "reliability.md"
 BEGIN, END = "<!-- the table: written by ./dev faults -->", "<!-- end of the table -->"
 
 

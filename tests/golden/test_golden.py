@@ -64,7 +64,7 @@ def test_every_format_has_a_golden_store() -> None:
 
 
 def test_the_format_that_is_documented_is_the_newest() -> None:
-    document = Path(__file__).parents[2] / "docs" / "format.md"
+    document = Path(__file__).parents[2] / "docs" / "reference" / "format.md"
     assert document.read_text().startswith(f"# The format, version {FORMATS[-1]}\n")
 
 

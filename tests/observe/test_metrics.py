@@ -458,7 +458,7 @@ def test_nothing_is_imported_that_nobody_asked_for() -> None:
 
 def table(page: str, head: str) -> list[list[str]]:
     """The rows of the table of a page that begins with `head`."""
-    text = (Path(__file__).parents[2] / "docs" / page).read_text()
+    text = (Path(__file__).parents[2] / "docs" / "reference" / page).read_text()
     rows = text[text.index(head) :].split("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows]
 

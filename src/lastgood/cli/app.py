@@ -93,7 +93,7 @@ class App(click.Group):
             ctx.exit(BROKEN_PIPE)
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
-        """Run, and end the process with the exit code that docs/cli.md names."""
+        """Run, and end the process with the exit code that docs/reference/command-line.md names."""
         arguments = list(sys.argv[1:] if args is None else args)
         call = Invocation()
         for stream in (sys.stdout, sys.stderr):

@@ -48,7 +48,7 @@ def json_text(view: Any) -> str:
 
 
 def value_text(value: Any, *, indent: int = 0) -> str:
-    """Return a value that a user stored as JSON, in the tagged form of docs/cli.md, escaped as by `json_text`."""
+    """Return a stored value as JSON, tagged as in docs/reference/command-line.md, escaped as by `json_text`."""
     import msgspec
 
     from lastgood.views.document import tagged

@@ -1,4 +1,4 @@
-"""Values from msgpack (docs/format.md, Values): the ext codes, and what they are read as.
+"""Values from msgpack (docs/reference/format.md, Values): the ext codes, and what they are read as.
 
 Whatever is not well formed is an IntegrityError; nothing is ever imported by name.
 """

@@ -1,4 +1,4 @@
-"""Values to canonical msgpack, lossless or loud (docs/format.md, Values).
+"""Values to canonical msgpack, lossless or loud (docs/reference/format.md, Values).
 
 `encode` goes through a C encoder with all of its own conversions off. What that encoder would refuse, or get
 silently wrong (it writes a bytearray as bytes), goes through `encode_strictly`, which walks the value, keeps

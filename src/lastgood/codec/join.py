@@ -1,4 +1,4 @@
-"""Split values put together again (docs/format.md, Splitting). What they may take is bounded by what was recorded."""
+"""Split values put together again (docs/reference/format.md, Splitting), bounded by the sizes that were recorded."""
 
 from __future__ import annotations
 

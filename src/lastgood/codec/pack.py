@@ -1,4 +1,4 @@
-"""Packs: many blobs in one immutable object, and the index that finds them again (docs/format.md).
+"""Packs: many blobs in one immutable object, and the index that finds them again (docs/reference/format.md).
 
 Nothing here opens a file: a writer is given something to write to, a reader something that reads a range.
 Memory holds a blob or two and the index, never the pack.

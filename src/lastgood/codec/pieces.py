@@ -1,4 +1,4 @@
-"""The blobs of a split value: pieces, runs and nodes (docs/format.md, Splitting), built from elements and read again.
+"""The blobs of a split value: pieces, runs and nodes (docs/reference/format.md), built from elements and read again.
 
 Whatever is not well formed is an IntegrityError: the caller may be about to remove what was not found.
 """

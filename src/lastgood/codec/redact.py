@@ -1,4 +1,4 @@
-"""Redaction of the state by path (docs/format.md, ext 16)."""
+"""Redaction of the state by path (docs/reference/format.md, ext 16)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large values split at content-defined boundaries, so that history costs what changed (docs/format.md).
+"""Large values split at content-defined boundaries, so that history costs what changed (docs/reference/format.md).
 
 A `Splitter` remembers the value it split last. Runs of elements that still encode to the same bytes are
 taken over without hashing; the rest is split anew. An AppendList goes on where it was, and what it had then is

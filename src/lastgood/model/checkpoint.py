@@ -1,6 +1,6 @@
 """A checkpoint as values: its immutable record, where it stands, what was attested about it later; control states.
 
-Layouts and digests are those of docs/format.md. Bytes of a record are kept as they were written; they are
+Layouts and digests are those of docs/reference/format.md. Bytes of a record are kept as they were written; they are
 decoded for reading and never encoded again.
 """
 

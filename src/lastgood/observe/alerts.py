@@ -46,7 +46,7 @@ CODES = {
 
 
 class Alert(msgspec.Struct, frozen=True):
-    """A message that a person should read now. `code` is stable and for programs; docs/metrics.md lists them."""
+    """A message that a person should read now. `code` is stable; docs/reference/metrics.md lists them."""
 
     message: str
     task_id: str | None = None

@@ -1,6 +1,6 @@
 """How views become JSON: keys in camelCase, times in ISO 8601, and a tagged form for values that JSON does not have.
 
-A tagged form is an object with one key that begins with `$`; docs/cli.md lists them.
+A tagged form is an object with one key that begins with `$`; docs/reference/command-line.md lists them.
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ SIZES = 40
 SMALLEST = (4, 8, 16, 32, 48, 64, 96, 128, 160, 200)
 AMPLE = 256 << 20
 ROOM = (0, 64 * KIB, 256 * KIB)
-"""How much is freed outside of the store, at first and when that is not enough (docs/upkeep.md, A full disk)."""
+"""How much is freed outside of the store, at first and when that is not enough
+(docs/how-to/keep-the-store-small.md, A full disk)."""
 PARTS = ("a quarter of the sizes", "another quarter", "a third quarter", "the last quarter")
 
 

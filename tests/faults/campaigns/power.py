@@ -3,7 +3,7 @@
 The writer itself shuts ext4 down, so that no call of its own is under way, and dies. Then it is mounted again, its
 journal replayed, and the store looked at.
 
-What power loss may take, as docs/architecture.md and docs/format.md say: the beginning of a step, the announcement of a
+What power loss may take, as docs/reference/format.md says: the beginning of a step, the announcement of a
 pack, the witness, caches, copies of files elsewhere; and steps of a collection. None of them is acknowledged as saved.
 """
 

@@ -3,7 +3,7 @@
 Real ones hide a missing sync of a folder, because the next sync of anything takes it along. Here one undisturbed run
 is noted with all that it wrote, and for each call the disk is laid out as it may look if the power fails before it.
 
-What power loss may take, as docs/architecture.md and docs/format.md say: the beginning of a step, the announcement of a
+What power loss may take, as docs/reference/format.md says: the beginning of a step, the announcement of a
 pack, the witness, caches, copies of files elsewhere; and steps of a collection. None of them is acknowledged as saved.
 """
 

@@ -1,5 +1,5 @@
 -- format: 2.0
--- Keys of checkpoints and events are task * 2^32 + sequence (docs/format.md).
+-- Keys of checkpoints and events are task * 2^32 + sequence (docs/reference/format.md).
 
 CREATE TABLE meta (
   key   TEXT PRIMARY KEY,
