@@ -10,13 +10,15 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from tests.support.outages import ask_nobody
+from tests.support.outages import ask_nobody, spool_of
 
 import lastgood
 from lastgood import Alert, ConflictError, UnavailableError
+from lastgood.spool.entries import Waiting
 
 FULL = bool(os.environ.get("LASTGOOD_FULL"))
 sides = st.sampled_from([0, 1])
@@ -91,6 +93,7 @@ class SpoolMachine(RuleBasedStateMachine):
             handle = self.stores[side].task("t")
         except UnavailableError:
             assert self.is_away
+            assert not any(each.follows for each in self._pending(side))
             return
         assert handle.head is not None
         assert handle.head.id in self.kept
@@ -127,7 +130,7 @@ class SpoolMachine(RuleBasedStateMachine):
             self.stores[side].close()
         mine = [handle for handle in self.handles if handle._handle.engine is self.stores[side]._engine]
         self.stores[side] = self._open()
-        self.handles = [handle for handle in self.handles if handle not in mine] or [self.stores[side].task("t")]
+        self.handles = [handle for handle in self.handles if handle not in mine] or [self._open_handle_again(side)]
 
     @rule()
     @precondition(lambda self: not self.is_away)
@@ -204,6 +207,19 @@ class SpoolMachine(RuleBasedStateMachine):
             state = self.kept[saved.parent_id or ""].state
         self.kept[saved.id] = Kept(saved.parent_id, saved.checksum, state)
 
+    def _open_handle_again(self, side: int) -> lastgood.Task:
+        """Open the task in a store that was just opened; or, while that is away, the branch that is spooled: where the
+        task's active branch stands is known only if something was spooled on it."""
+        store, waiting = self.stores[side], self._pending(side)
+        if not self.is_away or any(each.follows for each in waiting):
+            return store.task("t")
+        with pytest.raises(UnavailableError):
+            store.task("t")
+        return store.task(waiting[-1].branch_id)
+
+    def _pending(self, side: int) -> list[Waiting]:
+        return spool_of(self.stores[side]).entries.pending("tester", "t")
+
     def _handle(self, place: int) -> lastgood.Task:
         return self.handles[place % len(self.handles)]
 
@@ -221,3 +237,25 @@ class SpoolMachine(RuleBasedStateMachine):
 
 TestSpoolMachine = SpoolMachine.TestCase
 TestSpoolMachine.settings = settings(max_examples=500 if FULL else 40, stateful_step_count=30)
+
+
+def test_a_task_is_not_opened_on_a_side_branch_because_only_that_is_spooled() -> None:
+    """While the store is away: the branch is opened by its own id."""
+    machine = SpoolMachine()
+    try:
+        machine.begin()
+        machine.an_outsider_saves()
+        machine.go_away()
+        machine.append(0)
+        machine.come_back()
+        machine.replay(0)  # it lands on a branch of its own
+        machine.go_away()
+        machine.save(0, large=False)
+        machine.reopen(0, crashes=False)
+        (handle,) = machine.handles
+        assert handle.head is not None
+        assert handle.head.status == "spooled"
+        assert handle.id == handle.branch_id
+        machine.save(0, large=False)
+    finally:
+        machine.teardown()

@@ -46,7 +46,7 @@ from lastgood.model.identity import digest
 T = TypeVar("T")
 NAME = "spool.sqlite"
 VERSION = 1
-"""Of the file (docs/format.md): another one is refused."""
+"""Of the file (docs/reference/format.md): another one is refused."""
 BUSY_MS = 2_000
 FORK_SECONDS = 5.0
 

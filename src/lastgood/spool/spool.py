@@ -20,6 +20,7 @@ from lastgood.errors import (
     CheckpointError,
     ConflictError,
     DiskFullError,
+    FormatVersionError,
     NestedWriteError,
     ReplayBusyError,
     StoreAwayError,
@@ -438,12 +439,14 @@ def open_or_stand_in(catalog: Path, open_it: Callable[[], Catalog], options: Opt
 
 
 def has_spooled(catalog: Path, options: Options) -> bool:
-    """Return whether checkpoints wait for the store of this catalog; not if the spool cannot be read."""
+    """Return whether checkpoints wait for the store of this catalog; not if the spool is damaged."""
     if (folder := spool_folder(catalog, options)) is None:
         return False
     entries = Entries(folder)
     try:
         return entries.read(any_pending, False)
+    except FormatVersionError:
+        raise
     except CheckpointError:  # it is reported when the store is opened
         return False
     finally:
