@@ -61,11 +61,11 @@ def test_the_exit_codes_are_those_of_the_errors() -> None:
 
 
 def test_every_variable_of_the_environment_is_documented() -> None:
-    read = re.compile(r'environ(?:\.get\(|\[)"(\w+)"')
-    files = [*Path(failure.__file__).parent.glob("*.py"), Path(location.__file__)]
+    read = re.compile(r'(?:environ(?:\.get\(|\[)|_user_folder\()"(\w+)"')
+    files = [*Path(failure.__file__).parent.glob("*.py"), *Path(location.__file__).parent.glob("*.py")]
     named = {location.VARIABLE, *invocation.VARIABLES.values()}
     names = {name for file in files for name in read.findall(file.read_text())} | named
-    assert {"NO_COLOR", "TERM", "XDG_DATA_HOME"} <= names
+    assert {"NO_COLOR", "TERM", "XDG_DATA_HOME", "XDG_STATE_HOME"} <= names
     for name in names:
         assert f"`{name}`" in COMMON
 

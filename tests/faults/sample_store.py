@@ -25,7 +25,7 @@ STATES = ("closed", "killed")
 PAGE = 1000
 DERIVED = frozenset(("tasks", "events", "tags", "branches", "verified", "typed", "marks", "said"))
 """Questions about what serves to find things, and what was said of them: if that is wrong, a check says so
-(docs/how-to/keep-the-store-small.md, Findings). What was saved is never wrong, whether somebody checks or not."""
+(docs/how-to/check-and-repair.md, Findings). What was saved is never wrong, whether somebody checks or not."""
 
 Range = tuple[str, int, int]
 """A file below the store, and from where to where in it."""
