@@ -14,9 +14,8 @@ from tests.codec.test_splitting import ANY_SIZE, some_large_value
 
 from lastgood import AppendList
 from lastgood.codec.decode import SPLIT_LIST, SPLIT_TEXT
-from lastgood.codec.join import check
-from lastgood.codec.pieces import ELEMENTS, REFERENCE, is_plain, references_below, references_in
-from lastgood.codec.split import Split, Splitter
+from lastgood.codec.join import ELEMENTS, check, is_plain, references_below, references_in
+from lastgood.codec.split import REFERENCE, Split, Splitter
 from lastgood.errors import IntegrityError
 
 Blobs = dict[bytes, bytes]

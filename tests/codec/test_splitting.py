@@ -19,8 +19,7 @@ from tests.support.equality import exactly
 from lastgood.codec import decode as decoding
 from lastgood.codec import encode as values
 from lastgood.codec.join import join
-from lastgood.codec.pieces import REFERENCE
-from lastgood.codec.split import Split, Splitter
+from lastgood.codec.split import REFERENCE, Split, Splitter
 from lastgood.errors import CheckpointError, IntegrityError, UnstorableError
 from lastgood.model.identity import digest
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tests.codec.test_splitting import ANY_SIZE, Blobs, some_large_value
 
 import lastgood
-from lastgood.codec.join import check
-from lastgood.codec.pieces import Reference, is_plain, references_below, references_in
+from lastgood.codec.join import Reference, check, is_plain, references_below, references_in
 from lastgood.codec.split import Splitter
 from lastgood.errors import IntegrityError
 from lastgood.model.identity import digest

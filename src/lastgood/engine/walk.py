@@ -1,6 +1,6 @@
 """From checkpoints to the blobs that they need. Each blob that refers to others is read once, however many share it.
 
-A reference is a flag byte and a blob's id, in the partition of a task (codec/pieces.py) or in that of files.
+A reference is a flag byte and a blob's id, in the partition of a task (codec/join.py) or in that of files.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from lastgood.catalog.values import FILES, Blob
-from lastgood.codec.pieces import ELEMENTS, Reference, is_plain, references_below, references_in
+from lastgood.codec.join import ELEMENTS, Reference, is_plain, references_below, references_in
 from lastgood.engine.blob_reader import unpack_blob
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import VALUES, Record

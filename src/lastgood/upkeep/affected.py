@@ -12,7 +12,7 @@ import msgspec
 
 from lastgood.catalog.upkeep import Audit
 from lastgood.catalog.values import FILES
-from lastgood.codec.pieces import Reference, is_plain
+from lastgood.codec.join import Reference, is_plain
 from lastgood.engine.walk import Visit, Walk, companion_references, state_references, tree_references
 from lastgood.errors import IntegrityError
 from lastgood.model.identity import digest_text

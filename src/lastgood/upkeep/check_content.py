@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from lastgood.catalog.upkeep import Audit, CheckpointRow, PackRow
 from lastgood.catalog.values import FILES, Blob
+from lastgood.codec.join import Reference, is_plain
 from lastgood.codec.pack import HEAD_SIZE, HEADER_SIZE, PackEntry, is_head, is_header, read_index, unpack
-from lastgood.codec.pieces import Reference, is_plain
 from lastgood.engine.walk import TREE, Walk, companion_references, state_references, tree_references
 from lastgood.errors import CheckpointError, IntegrityError, NotFoundError
 from lastgood.objects.contract import ObjectStore

@@ -19,7 +19,7 @@ from lastgood.catalog.values import (
     SlicedBlob,
     StoredCheckpoint,
 )
-from lastgood.codec.pieces import Reference, is_plain
+from lastgood.codec.join import Reference, is_plain
 from lastgood.engine.blob_reader import BlobReader, UnreadableBlob
 from lastgood.engine.blobs import FileBlobs, raise_unreadable
 from lastgood.engine.walk import Walk, companion_references, state_references, tree_references
