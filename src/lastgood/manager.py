@@ -28,7 +28,7 @@ from lastgood.model.evidence import EvidencePack
 from lastgood.model.identity import check_name, check_type, new_id, now
 from lastgood.model.work import OpenStep
 from lastgood.observe.log import current_correlation
-from lastgood.observe.spans import spanned
+from lastgood.observe.meter import spanned
 from lastgood.opening import open_engine, user_or_default, warn_of_interrupted_steps
 from lastgood.store import Store
 from lastgood.task import Task

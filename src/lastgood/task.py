@@ -17,7 +17,7 @@ from lastgood.engine.options import OnFailure, check_on_failure
 from lastgood.engine.save import append, make_draft, proving, save
 from lastgood.model.identity import check_flag, check_name, check_tag, check_type
 from lastgood.model.task import BranchInfo
-from lastgood.observe.spans import spanned
+from lastgood.observe.meter import spanned
 
 if TYPE_CHECKING:
     from lastgood.engine.branch import Restored, What

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from lastgood.local.process import renew_after_fork
+from lastgood.observe.alerts import LEFT
 
 Blobs = dict[bytes, bytes]
 
@@ -22,13 +23,15 @@ class CacheFigures(msgspec.Struct, frozen=True):
 
 
 class CheckpointCache:
-    """At most `max_entries` checkpoints. `look` is told their bytes whenever one has come. Hits, misses and evictions
-    are this process's, not those of one that it was forked from. A signal handler may save while its thread is in here:
-    each change is one call, and no number is read before a call and written after it."""
+    """At most `max_entries` checkpoints. `alert` is called with their bytes when those come above `alert_bytes`. Hits,
+    misses and evictions are this process's, not those of one that it was forked from. A signal handler may save while
+    its thread is in here: each change is one call, and no number is read before a call and written after it."""
 
-    def __init__(self, max_entries: int, look: Callable[[int], None]) -> None:
+    def __init__(self, max_entries: int, alert_bytes: int, alert: Callable[[int, int], None]) -> None:
         self._max_entries = max_entries
-        self._look = look
+        self._alert_bytes = alert_bytes
+        self._alert = alert
+        self._is_above = False
         self._entries: OrderedDict[tuple[str, str], Blobs] = OrderedDict()
         self._bytes = 0
         self.renew_locks()
@@ -55,7 +58,11 @@ class CheckpointCache:
             self._entries[owner, checkpoint_id] = blobs
             self._bytes += weight
             self._evict()
-        self._look(self._bytes)
+            crossed = self._bytes > self._alert_bytes and not self._is_above
+            if crossed or self._bytes <= self._alert_bytes * LEFT:
+                self._is_above = crossed
+        if crossed:
+            self._alert(self._bytes, self._alert_bytes)
 
     def drop(self, owner: str, checkpoint_id: str) -> None:
         with self._lock:

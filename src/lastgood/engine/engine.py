@@ -98,15 +98,10 @@ class Engine:
         self.location = location
         self.options = options
         self.meter = Meter()
-        self.alerts = Alarms(
-            self.meter,
-            options.thresholds,
-            on_alert=options.on_alert,
-            redact=options.redaction.text,
-            cache_bytes=options.cache_alert_bytes,
-            max_bytes=options.max_bytes,
-        )
-        self.cache = CheckpointCache(options.cache_checkpoints, self.alerts.check_cache)
+        thresholds = options.thresholds
+        self.alerts = Alarms(self.meter, thresholds, options.on_alert, options.redaction.text, options.max_bytes)
+        most = options.cache_alert_bytes if thresholds.cache_bytes is None else thresholds.cache_bytes
+        self.cache = CheckpointCache(options.cache_checkpoints, most, self.alerts.warn_of_cache)
         self.local = LocalFolder(location)
         self.base_path = _absolute(options.base_path or os.curdir)
         self.spool: SpoolPort | None = None

@@ -22,7 +22,7 @@ from lastgood.model.identity import check_name, check_type, new_id, now
 from lastgood.model.task import EventKind
 from lastgood.model.work import OpenStep
 from lastgood.observe.log import log_action
-from lastgood.observe.spans import spanned
+from lastgood.observe.meter import spanned
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint

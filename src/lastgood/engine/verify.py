@@ -19,7 +19,7 @@ from lastgood.model.checkpoint import VALUES, Record, decode_record
 from lastgood.model.evidence import EvidencePack
 from lastgood.model.tree import File
 from lastgood.observe.log import log_action
-from lastgood.observe.spans import spanned
+from lastgood.observe.meter import spanned
 from lastgood.secrets.redaction import MASK
 
 if TYPE_CHECKING:

@@ -107,10 +107,8 @@ class Alarms:
         self,
         meter: Meter,
         thresholds: Thresholds,
-        *,
         on_alert: Callable[[Alert], None] | None,
         redact: Callable[[str], str],
-        cache_bytes: int,
         max_bytes: int | None,
     ) -> None:
         self._meter = meter
@@ -122,7 +120,6 @@ class Alarms:
         self._failures = Watermark(None if most is None else most - 1)
         self._depth = Watermark(thresholds.spool_checkpoints)
         self._bytes = Watermark(thresholds.spool_bytes)
-        self._cache = Watermark(cache_bytes if thresholds.cache_bytes is None else thresholds.cache_bytes)
         self._quota = Watermark(None if max_bytes is None or share is None else max_bytes * share)
         meter.on_failure = self._check_failures
         self.renew_locks()
@@ -150,12 +147,10 @@ class Alarms:
         if self._crosses(self._bytes, size):
             self.send(f"{size:,} bytes wait in the spool for the backend", None, None, "spool_bytes")
 
-    def check_cache(self, size: int) -> None:
-        """Alert if checkpoints in memory take too many bytes."""
-        if self._crosses(self._cache, size):
-            limit = self._cache.limit
-            message = f"{size:,} bytes of checkpoints are held in memory, more than {limit:,}"
-            self.send(message, None, None, "cache_memory", "warning")
+    def warn_of_cache(self, size: int, limit: int) -> None:
+        """Alert that checkpoints in memory take too many bytes."""
+        message = f"{size:,} bytes of checkpoints are held in memory, more than {limit:,}"
+        self.send(message, None, None, "cache_memory", "warning")
 
     def check_size(self, size: int) -> None:
         """Alert if the store takes too many bytes on disk."""

@@ -1,24 +1,27 @@
-"""What a store counts while it works."""
+"""What a store counts while it works, and the spans around its operations, for a trace that others collect."""
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from typing import TYPE_CHECKING, Literal, Protocol
+from contextlib import AbstractContextManager, suppress
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar
 
 from lastgood.errors import InvalidError
 from lastgood.local.process import renew_after_fork
 from lastgood.model.identity import moment, now
+from lastgood.observe.log import current_correlation
 from lastgood.observe.metrics import METRICS, Family, Histogram, Metric, Metrics, Sample
 
 if TYPE_CHECKING:
     from lastgood.model.evidence import EvidencePack
-    from lastgood.observe.spans import Spans
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Outcome = Literal["stored", "repeated", "spooled", "lost", "failed"]
 Listener = Callable[[str, float], None]
 
@@ -28,6 +31,16 @@ MAX_CHARACTERS = 64
 OTHER = "other"
 RATE_SECONDS = 60.0
 FRESH_SECONDS = 60.0
+
+
+class Span(Protocol):
+    """A span of a trace."""
+
+    def set_attribute(self, key: str, value: str | bool) -> None: ...
+
+
+Spans = Callable[[str, Mapping[str, str]], AbstractContextManager[Span]]
+"""Begins a span by its name and attributes."""
 
 
 class Measured(Protocol):
@@ -234,3 +247,45 @@ def _histogram(name: str, counts: list[int], total: float) -> Histogram:
         count += new
         buckets.append((bound, count))
     return Histogram(tuple(buckets), total, count + counts[-1])
+
+
+# --- spans ---
+
+
+def spanned(
+    name: str, meter_of: Callable[[Any], Meter], about: Callable[..., Mapping[str, str]]
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Run the decorated operation inside a span if its meter has `spans`; else as it is, for 0.2 us.
+
+    `meter_of` gets the operation's first argument, `about` all that are given by position.
+    """
+
+    def decorate(operation: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(operation)
+        def inside(*args: P.args, **kwargs: P.kwargs) -> R:
+            spans = meter_of(args[0]).spans
+            if spans is None:
+                return operation(*args, **kwargs)
+            with spans(name, _named(about(*args))) as span:
+                result = operation(*args, **kwargs)
+                _describe(span, result)
+                return result
+
+        return inside
+
+    return decorate
+
+
+def _named(about: Mapping[str, str]) -> dict[str, str]:
+    named = {f"lastgood.{name}": value for name, value in about.items()}
+    if (correlation_id := current_correlation()) is not None:
+        named["lastgood.correlation_id"] = correlation_id
+    return named
+
+
+def _describe(span: Span, result: object) -> None:
+    """Copy the attributes of a checkpoint, or of the result of checking one."""
+    made = getattr(result, "checkpoint", result)
+    for name in ("checkpoint_id", "status", "verified"):
+        if (value := getattr(made, name, None)) is not None:
+            span.set_attribute(f"lastgood.{name}", value)
