@@ -292,7 +292,7 @@ class Store:
         )
 
     def history(
-        self, task_id: str, *, before: int | None = None, limit: int = 100, owner: str | None = None, **wanted: Any
+        self, /, task_id: str, *, before: int | None = None, limit: int = 100, owner: str | None = None, **wanted: Any
     ) -> list[Entry]:
         """All that happened to a task, newest first; by a branch's id, what its ancestors knew and its own.
 

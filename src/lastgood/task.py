@@ -116,7 +116,7 @@ class Task:
         kind = None if type is None else check_type("checkpoint_type", type)
         return find_last_good(handle.engine, handle.user, line, verified=check_flag("verified", verified), type=kind)
 
-    def history(self, *, all: bool = False, **wanted: Any) -> list[Entry]:
+    def history(self, /, *, all: bool = False, **wanted: Any) -> list[Entry]:
         """What happened on this branch and before it began; with `all`, on every branch. See `Store.history`."""
         if self.head is None:
             return []
@@ -194,6 +194,7 @@ class Task:
     @_spanned("save")
     def append(
         self,
+        /,
         state: Any,
         *,
         evidence: EvidencePack | None = None,

@@ -19,10 +19,9 @@ hears of the cancellation afterwards. So a save is whole or not there, and it is
 
 from lastgood.aio.checkpoint import Checkpoint, CheckpointPage, Difference, FilesDiff, Recovery, Restored
 from lastgood.aio.session import Control, Session
-from lastgood.aio.step import Step
 from lastgood.aio.store import CheckpointManager, EvidenceVerifier, Store, open_manager, open_verifier
 from lastgood.aio.store import open_store as open  # noqa: A004
-from lastgood.aio.task import Task
+from lastgood.aio.task import Step, Task
 
 __all__ = [
     "Checkpoint",

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from lastgood import task as tasks
-from lastgood.aio.bridge import Bridge, Fetched, Handle, Plain
+from lastgood.aio.bridge import Bridge, Fetched, Handle, Plain, bridged
 from lastgood.aio.checkpoint import Checkpoint, unwrap
 from lastgood.engine.branch import What
 from lastgood.errors import InvalidError
@@ -45,6 +45,7 @@ class Session(Handle[runner.Session]):
     decisions = Fetched[list[Any]]()
     artifacts = Fetched[list[Any]]()
     rounds = Fetched[int]()
+    save = bridged(runner.Session.save, Checkpoint)
 
     def __init__(
         self, bridge: Bridge, task: tasks.Task, how: dict[str, Any], handle: Callable[[Bridge, tasks.Task], Any]
@@ -72,11 +73,6 @@ class Session(Handle[runner.Session]):
     async def wait(self, seconds: float) -> None:
         """See `lastgood.Session.wait`."""
         await self._wait_in(partial(self._far.wait, seconds))
-
-    async def save(self, *, message: str = "", type: str = "step", **fields: Any) -> Checkpoint:
-        """See `lastgood.Session.save`."""
-        work = partial(self._far.save, message=message, type=type, **fields)
-        return Checkpoint(self._bridge, await self._bridge.run(work))
 
     def before_risky(self, name: str) -> Risky:
         """See `lastgood.Session.before_risky`: `async with session.before_risky("deploy"): …`, or as a decorator."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
-
 from lastgood import manager
 from lastgood import store as engine
 from lastgood.aio.bridge import Opened, Plain, bridged, opening
 from lastgood.aio.checkpoint import Checkpoint, FilesDiff, Recovery, wrap_each, wrap_optional, wrap_page
 from lastgood.aio.task import Task
-from lastgood.engine.history import Entry
 from lastgood.evidence import verifier
 from lastgood.opening import open_store as open_store_in_thread
 
@@ -46,6 +42,7 @@ class Store(Opened[engine.Store]):
     purge_checkpoint = bridged(engine.Store.purge_checkpoint)
     delete_old_checkpoints = bridged(engine.Store.delete_old_checkpoints)
     events = bridged(engine.Store.events)
+    history = bridged(engine.Store.history)
 
     branches = bridged(engine.Store.branches)
     delete_branch = bridged(engine.Store.delete_branch)
@@ -63,13 +60,6 @@ class Store(Opened[engine.Store]):
     repair = bridged(engine.Store.repair)
     replay = bridged(engine.Store.replay)
     spool_figures = bridged(engine.Store.spool_figures)
-
-    async def history(
-        self, task_id: str, *, before: int | None = None, limit: int = 100, owner: str | None = None, **wanted: Any
-    ) -> list[Entry]:
-        """See `lastgood.Store.history`."""
-        work = partial(self._far.history, task_id, before=before, limit=limit, owner=owner, **wanted)
-        return await self._bridge.run(work)
 
 
 class CheckpointManager(Store):

@@ -153,7 +153,7 @@ class Session:
         self._check_interrupts()
         self._saver.save_at_boundary()
 
-    def save(self, *, message: str = "", type: str = "step", **fields: Any) -> Checkpoint:
+    def save(self, /, *, message: str = "", type: str = "step", **fields: Any) -> Checkpoint:
         """Save the present as a checkpoint, now. Takes the fields of `Task.save`."""
         self._require_own()
         return self._saver.save(type, message=message, **fields)
