@@ -28,7 +28,6 @@ from lastgood.model.evidence import EvidencePack
 from lastgood.model.identity import check_name, check_type, new_id, now
 from lastgood.model.work import OpenStep
 from lastgood.observe.log import current_correlation
-from lastgood.observe.meter import spanned
 from lastgood.opening import open_engine, user_or_default, warn_of_interrupted_steps
 from lastgood.store import Store
 from lastgood.task import Task
@@ -177,9 +176,9 @@ class _OpenTasks:
             return task
 
 
-@spanned("save", lambda handle: handle.engine.meter, lambda handle, *_: {"task_id": handle.task_id})
 def _append(handle: Handle, draft: Draft) -> Checkpoint:
-    return save_on_top(handle, draft)
+    with handle.engine.meter.span("save", task_id=handle.task_id) as describe:
+        return describe(save_on_top(handle, draft))
 
 
 def _state_of(found: tuple[OpenStep, Blob | None] | None) -> Any:

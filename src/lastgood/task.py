@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Sequence
-from functools import partial
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lastgood.engine.attest import attest
@@ -17,7 +17,6 @@ from lastgood.engine.options import OnFailure, check_on_failure
 from lastgood.engine.save import append, make_draft, proving, save
 from lastgood.model.identity import check_flag, check_name, check_tag, check_type
 from lastgood.model.task import BranchInfo
-from lastgood.observe.meter import spanned
 
 if TYPE_CHECKING:
     from lastgood.engine.branch import Restored, What
@@ -29,15 +28,12 @@ if TYPE_CHECKING:
     from lastgood.engine.step import OnError, Step
     from lastgood.engine.workspace import Folders
     from lastgood.model.evidence import EvidencePack
+    from lastgood.observe.meter import Describe
     from lastgood.work.control import Control
     from lastgood.work.progress import Progress
     from lastgood.work.session import Session
 
 T = TypeVar("T")
-
-_spanned = partial(
-    spanned, meter_of=lambda task: task._handle.engine.meter, about=lambda task, *_: {"task_id": task.task_id}
-)
 
 
 class Task:
@@ -136,7 +132,6 @@ class Task:
 
     # --- going on ------------------------------------------------------------------------------------------
 
-    @_spanned("save")
     def save(
         self,
         state: Any,
@@ -169,7 +164,7 @@ class Task:
         `on_failure` says. "spool": while the store is away it is kept in the spool (status "spooled"), and raised when
         that cannot take it either. "continue": as "spool", but then its status is "lost". "raise": raised at once.
         """
-        with proving(self._handle, evidence, state) as proof:
+        with self._span("save") as describe, proving(self._handle, evidence, state) as proof:
             draft = make_draft(
                 state,
                 proof=proof,
@@ -189,9 +184,8 @@ class Task:
                 participants=participants,
             )
             policy = _policy(on_failure)
-            return save(self._handle, draft, files, policy)
+            return describe(save(self._handle, draft, files, policy))
 
-    @_spanned("save")
     def append(
         self,
         /,
@@ -203,10 +197,10 @@ class Task:
         **fields: Any,
     ) -> Checkpoint:
         """As `save`, on top of whatever the head is at that moment: for one-shot writers that read nothing."""
-        with proving(self._handle, evidence, state) as proof:
+        with self._span("save") as describe, proving(self._handle, evidence, state) as proof:
             draft = make_draft(state, **{**fields, "proof": proof})
             policy = _policy(on_failure)
-            return append(self._handle, draft, files, policy)
+            return describe(append(self._handle, draft, files, policy))
 
     def step(self, name: str, *, type: str = "step", on_error: OnError = "keep", **fields: Any) -> Step:
         """One piece of work that ends in a checkpoint, or is recorded as failed: `with task.step("edit") as step:`.
@@ -252,7 +246,6 @@ class Task:
 
     # --- going back, and aside -----------------------------------------------------------------------------
 
-    @_spanned("restore")
     def restore(
         self,
         checkpoint: Checkpoint | str,
@@ -275,7 +268,8 @@ class Task:
         from lastgood.engine.restore import restore
 
         about: dict[str, Any] = {"paths": paths, "present": present, "verify": verify, "message": message}
-        return restore(self._handle, checkpoint, what, **about)
+        with self._span("restore") as describe:
+            return describe(restore(self._handle, checkpoint, what, **about))
 
     def plan(self, checkpoint: Checkpoint | str, *, paths: Sequence[str] | None = None) -> FilesPlan:
         """What restoring the files of `checkpoint` would do; nothing is touched."""
@@ -374,12 +368,15 @@ class Task:
         handle = self._handle
         return delete_branch(handle.engine, handle.user, self.owner, find_branch(handle, branch).id)
 
-    @_spanned("restore")
     def roll_back(self, checkpoint: Checkpoint) -> Restored:
         """As `restore` of the state, for one-shot callers: evidence is demanded, and the head may be any."""
         from lastgood.engine.restore import roll_back
 
-        return roll_back(self._handle, checkpoint)
+        with self._span("restore") as describe:
+            return describe(roll_back(self._handle, checkpoint))
+
+    def _span(self, name: str) -> AbstractContextManager[Describe]:
+        return self._handle.engine.meter.span(name, task_id=self.task_id)
 
     def __repr__(self) -> str:
         return f"<Task {self.id!r} at {self.head!r}>"

@@ -22,7 +22,6 @@ from lastgood.model.identity import check_name, check_type, new_id, now
 from lastgood.model.task import EventKind
 from lastgood.model.work import OpenStep
 from lastgood.observe.log import log_action
-from lastgood.observe.meter import spanned
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
@@ -249,13 +248,13 @@ class Step:
         return f"<Step {self.name!r} of {self._handle.id!r}{' open' if self._open else ''}>"
 
 
-@spanned("save", lambda handle: handle.engine.meter, lambda handle, *_: {"task_id": handle.task_id})
 def _commit(handle: Handle, step: Step, state: Any, then: Step | None) -> Checkpoint:
     """Make the checkpoint of a step: on top of whatever is there if its state is the head's, else where it began."""
-    with proving(handle, step.evidence, state) as proof:
+    span = handle.engine.meter.span("save", task_id=handle.task_id)
+    with span as describe, proving(handle, step.evidence, state) as proof:
         about = {"type": step.type, "step_id": step.name, "id": step.id, "step": step.id, "proof": proof}
         draft = make_draft(state, **{**step._fields, **about, "begins": then})
-        return save_step(handle, draft, step._from, step.evidence, step._runs)
+        return describe(save_step(handle, draft, step._from, step.evidence, step._runs))
 
 
 def end_step(engine: Engine, user: str, owner: str, step_id: str, kind: EventKind, reason: str) -> None:

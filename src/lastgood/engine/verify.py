@@ -19,7 +19,6 @@ from lastgood.model.checkpoint import VALUES, Record, decode_record
 from lastgood.model.evidence import EvidencePack
 from lastgood.model.tree import File
 from lastgood.observe.log import log_action
-from lastgood.observe.meter import spanned
 from lastgood.secrets.redaction import MASK
 
 if TYPE_CHECKING:
@@ -61,11 +60,6 @@ class Verification(msgspec.Struct, frozen=True):
         return f"{first.description} ({first.verification_error})"
 
 
-@spanned(
-    "verify",
-    lambda engine: engine.meter,
-    lambda _, user, stored, *more: {"task_id": stored.task_id, "checkpoint_id": stored.id},
-)
 def verify_stored(
     engine: Engine,
     user: str,
@@ -82,19 +76,22 @@ def verify_stored(
     too. Evidence about files that it captured is checked against these, because they are what comes back; with `live`,
     against the disk, and then nothing is recorded.
     """
-    problems = examine(engine.catalog, stored, engine.blobs if files else None)
-    pack = EvidencePack() if problems else _recheck(engine, wrap(engine, stored), live)
-    data = {"verified": False, "problems": problems[:20]} if problems else to_data(pack)
-    result = Verification(stored.id, problems, pack)
-    # Damage may pass, when bytes come back; it is recorded only where something else was said.
-    is_news = stored.verified if problems else pack.evidence_list and not pack.is_refused
-    if is_news and record != "never" and not live and not stored.deleted:
-        with suppress(CheckpointError):  # what was found is said all the same, in a store that takes no more, too
-            if record == "always" or not _is_recorded(engine, stored, result):
-                engine.catalog.attest(stored.owner, [stored.id], "verification", data, acting(user))
-    engine.meter.count_verification(pack, intact=result.intact)
-    log_action(user, "verify", stored.task_id, checkpoint_id=stored.id, verified=result.verified, intact=result.intact)
-    return result
+    with engine.meter.span("verify", task_id=stored.task_id, checkpoint_id=stored.id) as describe:
+        problems = examine(engine.catalog, stored, engine.blobs if files else None)
+        pack = EvidencePack() if problems else _recheck(engine, wrap(engine, stored), live)
+        data = {"verified": False, "problems": problems[:20]} if problems else to_data(pack)
+        result = Verification(stored.id, problems, pack)
+        # Damage may pass, when bytes come back; it is recorded only where something else was said.
+        is_news = stored.verified if problems else pack.evidence_list and not pack.is_refused
+        if is_news and record != "never" and not live and not stored.deleted:
+            with suppress(CheckpointError):  # what was found is said all the same, in a store that takes no more, too
+                if record == "always" or not _is_recorded(engine, stored, result):
+                    engine.catalog.attest(stored.owner, [stored.id], "verification", data, acting(user))
+        engine.meter.count_verification(pack, intact=result.intact)
+        log_action(
+            user, "verify", stored.task_id, checkpoint_id=stored.id, verified=result.verified, intact=result.intact
+        )
+        return describe(result)
 
 
 def check_bytes(engine: Engine, stored: StoredCheckpoint) -> Verification:

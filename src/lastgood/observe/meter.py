@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from lastgood.errors import InvalidError
 from lastgood.local.process import renew_after_fork
@@ -20,7 +19,6 @@ from lastgood.observe.metrics import METRICS, Family, Histogram, Metric, Metrics
 if TYPE_CHECKING:
     from lastgood.model.evidence import EvidencePack
 
-P = ParamSpec("P")
 R = TypeVar("R")
 Outcome = Literal["stored", "repeated", "spooled", "lost", "failed"]
 Listener = Callable[[str, float], None]
@@ -43,6 +41,12 @@ Spans = Callable[[str, Mapping[str, str]], AbstractContextManager[Span]]
 """Begins a span by its name and attributes."""
 
 
+class Describe(Protocol):
+    """Describes the result of an operation in its span, and returns it."""
+
+    def __call__(self, result: R, /) -> R: ...
+
+
 class Measured(Protocol):
     """A store, as exporters of metrics see it."""
 
@@ -56,7 +60,7 @@ class Meter:
     """A store's counters in one process; a forked child begins at nothing. Safe for threads and signal handlers.
 
     `failing` is how many saves in a row were not stored; `on_failure` is called with it after each of them. `spans`, if
-    set, is entered around each operation that `spanned` marks.
+    set, begins the span around each operation.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -178,6 +182,10 @@ class Meter:
 
         return stop
 
+    def span(self, name: str, **about: str) -> AbstractContextManager[Describe]:
+        """Run the operation in the block inside a span if spans are collected; else as it is."""
+        return _NO_SPAN if self.spans is None else _begin_span(self.spans, name, about)
+
     # --- reading -------------------------------------------------------------------------------------------
 
     def snapshot(self, values: Mapping[str, float | None] | None = None) -> Metrics:
@@ -252,40 +260,25 @@ def _histogram(name: str, counts: list[int], total: float) -> Histogram:
 # --- spans ---
 
 
-def spanned(
-    name: str, meter_of: Callable[[Any], Meter], about: Callable[..., Mapping[str, str]]
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Run the decorated operation inside a span if its meter has `spans`; else as it is, for 0.2 us.
-
-    `meter_of` gets the operation's first argument, `about` all that are given by position.
-    """
-
-    def decorate(operation: Callable[P, R]) -> Callable[P, R]:
-        @functools.wraps(operation)
-        def inside(*args: P.args, **kwargs: P.kwargs) -> R:
-            spans = meter_of(args[0]).spans
-            if spans is None:
-                return operation(*args, **kwargs)
-            with spans(name, _named(about(*args))) as span:
-                result = operation(*args, **kwargs)
-                _describe(span, result)
-                return result
-
-        return inside
-
-    return decorate
-
-
-def _named(about: Mapping[str, str]) -> dict[str, str]:
-    named = {f"lastgood.{name}": value for name, value in about.items()}
+@contextmanager
+def _begin_span(spans: Spans, name: str, about: Mapping[str, str]) -> Iterator[Describe]:
+    named = {f"lastgood.{key}": value for key, value in about.items()}
     if (correlation_id := current_correlation()) is not None:
         named["lastgood.correlation_id"] = correlation_id
-    return named
+    with spans(name, named) as span:
+
+        def describe(result: R) -> R:
+            made = getattr(result, "checkpoint", result)  # a checkpoint, or the result of checking one
+            for key in ("checkpoint_id", "status", "verified"):
+                if (value := getattr(made, key, None)) is not None:
+                    span.set_attribute(f"lastgood.{key}", value)
+            return result
+
+        yield describe
 
 
-def _describe(span: Span, result: object) -> None:
-    """Copy the attributes of a checkpoint, or of the result of checking one."""
-    made = getattr(result, "checkpoint", result)
-    for name in ("checkpoint_id", "status", "verified"):
-        if (value := getattr(made, name, None)) is not None:
-            span.set_attribute(f"lastgood.{name}", value)
+def _return(result: R) -> R:
+    return result
+
+
+_NO_SPAN: nullcontext[Describe] = nullcontext(_return)
