@@ -11,11 +11,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from lastgood.catalog.values import StoreInfo
-from lastgood.engine.attest import attest
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.engine import Engine, acting
-from lastgood.engine.lease import retry_without_dead_lease
-from lastgood.engine.load import find_line, find_stored, load_checkpoint, wrap, wrap_intact
+from lastgood.engine.load import attest, find_line, find_stored, load_checkpoint, wrap, wrap_intact
+from lastgood.engine.orphans import retry_without_dead_lease
 from lastgood.errors import CheckpointError
 from lastgood.model.checkpoint import Head
 from lastgood.model.identity import check_flag, check_name, check_number, check_tag, check_text, check_type
@@ -111,7 +110,7 @@ class Store:
 
     def find_checkpoint(self, name: str, task_id: str | None = None, *, owner: str | None = None) -> Checkpoint:
         """By any name people use: an id or the beginning of one, a tag, `HEAD`, `@12`, any of them with `~2`."""
-        from lastgood.engine.names import resolve
+        from lastgood.engine.load import resolve
 
         owner = self._owner(owner)
         task_id = None if task_id is None else check_name("task id", task_id)
@@ -464,7 +463,7 @@ class Store:
 
     def _recover_files(self, task: Task) -> None:
         """Finish or take back the restores of files that were interrupted in the task's workspace."""
-        from lastgood.engine.journals import interrupted_restores
+        from lastgood.engine.orphans import interrupted_restores
 
         if interrupted_restores(self._engine.catalog, task.task_id, task.owner):
             from lastgood.engine.restore_files import FilesRestore

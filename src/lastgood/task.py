@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lastgood.engine.attest import attest
 from lastgood.engine.branch import NOT_GIVEN
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.handle import Handle
-from lastgood.engine.load import find_line
+from lastgood.engine.load import attest, find_line
 from lastgood.engine.options import OnFailure, check_on_failure
 from lastgood.engine.save import append, make_draft, proving, save
 from lastgood.model.identity import check_flag, check_name, check_tag, check_type

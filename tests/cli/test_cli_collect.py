@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import socket
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 
 import lastgood
 from lastgood.catalog.values import Actor
-from lastgood.local.process import this_process
+from lastgood.model.work import Process
 from lastgood.upkeep import collect as collecting
 
 Run = Callable[..., Any]
@@ -124,8 +126,9 @@ def test_who_collects_at_the_same_time_is_told(run: Run, three: Path, monkeypatc
     """After half a minute; here, sooner."""
     monkeypatch.setattr(collecting, "PATIENCE_SECONDS", 0.03)
     run("collect")
+    parent = Process(socket.gethostname(), os.getppid())
     with lastgood.open(three / ".lastgood") as store:
-        store._engine.catalog.acquire_lease(None, "collect", this_process(), "another", 60.0, Actor("ben"))
+        store._engine.catalog.acquire_lease(None, "collect", parent, "another", 60.0, Actor("ben"))
         error = json.loads(run("collect", "--json", code=6).stderr)["error"]
     assert (error["code"], error["detail"]) == ("busy", "someone else is collecting this store")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import lastgood
-from lastgood.engine import blobs
+from lastgood.engine import gather
 from lastgood.objects.local import LocalObjects
 
 
@@ -23,7 +23,7 @@ def work(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[lastgood.Store]:
-    monkeypatch.setattr(blobs, "INLINE_BLOBS", 2)
+    monkeypatch.setattr(gather, "INLINE_BLOBS", 2)
     with lastgood.open(tmp_path / "store", user="ada", collect="never") as opened:
         yield opened
 

@@ -41,7 +41,7 @@ from tests.faults.store_and_model import USER, WORK, Held, StoreAndModel
 
 import lastgood
 from lastgood import CheckpointManager, Evidence, EvidencePack, EvidenceType, NotFoundError
-from lastgood.engine import blobs
+from lastgood.engine import gather
 from lastgood.upkeep import collect, repack
 
 STEPS = 50
@@ -590,7 +590,7 @@ def main() -> None:
 
 def _work_in_small_steps() -> None:
     """Few blobs make a pack, and a collection changes few rows at a time."""
-    smaller = ((blobs, "INLINE_BLOBS", 3), (blobs, "PACK_BYTES", 20_000), (repack, "PACK_BYTES", 20_000))
+    smaller = ((gather, "INLINE_BLOBS", 3), (gather, "PACK_BYTES", 20_000), (repack, "PACK_BYTES", 20_000))
     for module, name, value in (*smaller, (collect, "AT_ONCE", 3), (repack, "AT_ONCE", 2)):
         assert hasattr(module, name)
         setattr(module, name, value)

@@ -44,7 +44,7 @@ def plant(bug: Bug, folder: Path) -> Path:
     return folder
 
 
-_WRITE_AT_ONCE = Change("engine/draft.py", 'os.fdopen(descriptor, "wb")', 'os.fdopen(descriptor, "wb", buffering=0)')
+_WRITE_AT_ONCE = Change("engine/gather.py", 'os.fdopen(descriptor, "wb")', 'os.fdopen(descriptor, "wb", buffering=0)')
 _TWICE = Change(
     "engine/commit.py",
     "    committed = catalog.commit(commit, Actor(user, correlation_id))\n",
@@ -312,7 +312,7 @@ BUGS = (
         "save packed",
         (
             Change(
-                "engine/draft.py",
+                "engine/gather.py",
                 "self._writer.add(key, data)\n        except OSError as error:\n            self.discard()\n"
                 "            raise disk_error(error) from error",
                 "self._writer.add(key, data)\n        except OSError:\n            pass",
@@ -326,7 +326,7 @@ BUGS = (
         "save packed",
         (
             Change(
-                "engine/draft.py",
+                "engine/gather.py",
                 "        except OSError as error:\n            raise disk_error(error) from error\n        self._file",
                 "        finally:\n            pass\n        self._file",
             ),
@@ -381,7 +381,7 @@ BUGS = (
         "packs",
         (
             Change(
-                "engine/blob_reader.py",
+                "engine/blobs.py",
                 "    data = decompress(encoding, stored, size)\n    if digest(data) != key:\n",
                 "    data = decompress(encoding, stored, size)\n    if False:\n",
             ),
@@ -439,7 +439,7 @@ BUGS = (
         "a full disk is called something else",
         "full",
         "another quarter",
-        (Change("engine/draft.py", "in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)", "in (errno.EDQUOT,)"),),
+        (Change("engine/gather.py", "in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)", "in (errno.EDQUOT,)"),),
     ),
     Bug(
         "a step stays open after its checkpoint",

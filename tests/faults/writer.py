@@ -16,7 +16,7 @@ from tests.faults.ledger import Content, Ledger, read_account, state_digest, tre
 
 import lastgood
 from lastgood import CheckpointError, ConflictError, NotFoundError
-from lastgood.engine import blobs
+from lastgood.engine import gather
 from lastgood.upkeep import collect, repack
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ def open_store(sandbox: CrowdSandbox) -> lastgood.Store:
 
 def take_small_steps() -> None:
     """So that little content makes packs, and collecting takes many transactions and rewrites packs."""
-    small = {blobs: {"INLINE_BLOBS": 3, "PACK_BYTES": 60_000}, collect: {"AT_ONCE": 30}}
+    small = {gather: {"INLINE_BLOBS": 3, "PACK_BYTES": 60_000}, collect: {"AT_ONCE": 30}}
     small[repack] = {"AT_ONCE": 5, "PACK_BYTES": 60_000}
     for module, constants in small.items():
         for name, value in constants.items():

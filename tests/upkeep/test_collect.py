@@ -17,7 +17,8 @@ from tests.support.damage import flip, tamper
 
 import lastgood
 from lastgood.engine import blobs
-from lastgood.errors import IntegrityError
+from lastgood.engine.gather import Batch
+from lastgood.errors import IntegrityError, UnavailableError
 from lastgood.local.process import this_process
 from lastgood.model.identity import digest, now
 from lastgood.model.work import Journal
@@ -492,7 +493,7 @@ def test_a_pack_that_comes_while_strays_are_looked_for_is_none(
     def read_and_store() -> Any:
         told = read()
         if not came:
-            batch = store._engine.blobs.gather()
+            batch = Batch(store._engine.blobs, store._engine.objects)
             for number in range(100):
                 batch.put(b"%d" % number)
             came.extend(pack.name for pack in batch.finish().packs)
@@ -759,3 +760,18 @@ def test_going_elsewhere_while_the_content_of_the_present_is_removed_succeeds(
     ]
     assert is_whole(store, kept, contents)
     require_clean(store)
+
+
+def test_a_lease_that_could_not_be_released_holds_up_no_later_collection(
+    store: lastgood.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by the state machine: a full disk kept the lease of a collection that had ended."""
+
+    def refuse(token: int) -> None:
+        raise UnavailableError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store._engine.catalog, "release_lease", refuse, raising=False)
+        store.collect(grace=0)
+    monkeypatch.setattr(collect, "PATIENCE_SECONDS", 0.03)
+    store.collect(grace=0)

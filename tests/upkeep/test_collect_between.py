@@ -16,13 +16,13 @@ import pytest
 from tests.support.collect_model import Holding, read_holding
 
 import lastgood
-from lastgood.engine import blobs
+from lastgood.engine import gather
 from lastgood.upkeep import collect, repack
 
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blobs, "INLINE_BLOBS", 3)
+    monkeypatch.setattr(gather, "INLINE_BLOBS", 3)
     monkeypatch.setattr(repack, "AT_ONCE", 3)
     monkeypatch.setattr(collect, "AT_ONCE", 4)
 

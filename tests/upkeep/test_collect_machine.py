@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.support.collect_model import Operation, World
 
-from lastgood.engine import blobs
+from lastgood.engine import gather
 from lastgood.upkeep import collect, repack
 
 WRITING = ["save", "save", "save", "save", "restore", "fork", "undo", "switch"]
@@ -32,8 +32,8 @@ def operations(names: list[str]) -> st.SearchStrategy[Operation]:
 def in_small_steps() -> Iterator[None]:
     """Few blobs make a pack, and a run changes few rows at a time: there is much to come in between."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blobs, "INLINE_BLOBS", 3)
-        patch.setattr(blobs, "PACK_BYTES", 20_000)
+        patch.setattr(gather, "INLINE_BLOBS", 3)
+        patch.setattr(gather, "PACK_BYTES", 20_000)
         patch.setattr(repack, "PACK_BYTES", 20_000)
         patch.setattr(repack, "AT_ONCE", 2)
         patch.setattr(collect, "AT_ONCE", 3)

@@ -1,8 +1,4 @@
-"""The content of files: gathered for a save, and read back checked.
-
-A few small blobs go into the catalog with the checkpoint, so that a small save is one transaction; more of them become
-a pack, which is durable before the transaction begins.
-"""
+"""Blobs read back: from an id to bytes that were compared with it, out of the catalog or a pack; and files of them."""
 
 from __future__ import annotations
 
@@ -10,30 +6,156 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
-from lastgood.catalog.values import FILES, Binding, Blob, NewPack, PackRange
-from lastgood.codec.compress import compress, decompress
+from lastgood.catalog.values import FILES, Blob, NewPack, PackRange
+from lastgood.codec.compress import decompress
 from lastgood.compare.trees import fetch_differing
-from lastgood.engine.blob_reader import BlobReader, UnreadableBlob
-from lastgood.engine.draft import PackDraft, discard
-from lastgood.errors import CheckpointError, IntegrityError, InvalidError, UnavailableError
+from lastgood.errors import CheckpointError, IntegrityError, InvalidError, NotFoundError, UnavailableError
 from lastgood.local.process import this_process
-from lastgood.model.identity import digest, digest_text, new_id
+from lastgood.model.identity import digest, digest_text
 from lastgood.model.tree import File, Tree, decode_chunks, decode_tree
 
 if TYPE_CHECKING:
     from lastgood.catalog.contract import Catalog
-    from lastgood.files.index import Newest
-    from lastgood.model.checkpoint import FileRoot, Skipped
     from lastgood.objects.contract import ObjectStore
 
-INLINE_BLOBS, INLINE_BYTES = 64, 256 << 10
 GROUP_BLOBS, GROUP_BYTES = 256, 4 << 20
-PACK_BYTES = 128 << 20
-"""A pack that has so many is finished: rewriting one takes no more room than that."""
+"""So many are looked up and read at once."""
 SMALL_BLOBS, SMALL_BYTES = 1024, 16 << 10
 TREES = 4096
+GAP_BYTES, RUN_BYTES = 4096, 4 << 20
+"""Blobs of a pack with at most such gaps between them are read at once, up to so many bytes."""
+
+
+class UnreadableBlob(NamedTuple):
+    """A blob that cannot be had. `pack`: the one that it lies in; `error`: what reading that one raised."""
+
+    partition: int
+    key: bytes
+    problem: Literal["missing", "empty", "damaged", "pack"]
+    pack: str | None = None
+    error: CheckpointError | None = None
+
+
+LookUp = Callable[[int, Sequence[bytes]], Mapping[bytes, Blob]]
+"""The blobs of a partition with these ids, those that exist: `Catalog.blobs`, `Audit.read`."""
+
+
+class BlobReader:
+    """Reads blobs. `report` is called with each that cannot be had, and raises or takes note of it; what raises ends
+    the reading. `objects` None: there are no packs. As safe for threads as `look_up` and `report` are."""
+
+    def __init__(self, look_up: LookUp, objects: ObjectStore | None, report: Callable[[UnreadableBlob], None]) -> None:
+        self._look_up = look_up
+        self._objects = objects
+        self._report = report
+
+    def read(self, partition: int, keys: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the id and the bytes of each blob, in any order; blobs that lie in the catalog come first."""
+        wanted = list(dict.fromkeys(keys))
+        found = dict(self._look_up(partition, wanted)) if wanted else {}
+        failed = {key: UnreadableBlob(partition, key, "missing") for key in wanted if key not in found}
+        yield from self._read(partition, found.values(), failed)
+        while failed:
+            again = self._look_up(partition, list(failed))
+            moved = {key: blob for key, blob in again.items() if blob != found.get(key)}
+            if not moved:
+                break
+            for key in moved:  # into another pack meanwhile
+                del failed[key]
+            found |= moved
+            yield from self._read(partition, moved.values(), failed)
+        for problem in failed.values():
+            self._report(problem)
+
+    def read_found(self, partition: int, blobs: Iterable[Blob]) -> Iterator[tuple[bytes, bytes]]:
+        """As `read`, of blobs that need not be looked up."""
+        failed: dict[bytes, UnreadableBlob] = {}
+        yield from self._read(partition, blobs, failed)
+        for problem in failed.values():
+            self._report(problem)
+
+    def _read(
+        self, partition: int, blobs: Iterable[Blob], failed: dict[bytes, UnreadableBlob]
+    ) -> Iterator[tuple[bytes, bytes]]:
+        wholes: dict[bytes, bytes] = {}
+        placed = []
+        for blob in blobs:
+            if blob.place is not None:
+                placed.append(blob)
+            elif type(blob.data) is not bytes:
+                failed[blob.digest] = UnreadableBlob(partition, blob.digest, "empty")
+            else:
+                try:
+                    data = unpack_blob(blob.digest, blob, wholes)
+                except IntegrityError:
+                    failed[blob.digest] = UnreadableBlob(partition, blob.digest, "damaged")
+                else:
+                    yield blob.digest, data
+        for pack, run in _runs(placed):
+            yield from self._read_run(partition, pack, run, failed)
+
+    def _read_run(
+        self, partition: int, pack: str, run: Sequence[tuple[int, int, Blob]], failed: dict[bytes, UnreadableBlob]
+    ) -> Iterator[tuple[bytes, bytes]]:
+        start, end = run[0][0], run[-1][1]
+        try:
+            if self._objects is None:
+                raise NotFoundError("this store has no objects")
+            data = self._objects.get(pack, start, end - start)
+        except CheckpointError as error:
+            if len(run) > 1:
+                for one in run:
+                    yield from self._read_run(partition, pack, [one], failed)
+            else:
+                key = run[0][2].digest
+                failed[key] = UnreadableBlob(partition, key, "pack", pack, error)
+            return
+        for begin, stop, blob in run:
+            try:
+                plain = _decode(blob.digest, blob.encoding, data[begin - start : stop - start], blob.size)
+            except IntegrityError:
+                failed[blob.digest] = UnreadableBlob(partition, blob.digest, "damaged", pack)
+            else:
+                yield blob.digest, plain
+
+
+def unpack_blob(key: bytes, blob: Blob, wholes: dict[bytes, bytes]) -> bytes:
+    """Return the bytes of a blob that lies in the catalog, compared with `key`: IntegrityError when they differ.
+
+    `wholes` keeps the blobs that it and others are parts of.
+    """
+    if (whole := blob.whole) is None:
+        return _decode(key, blob.encoding, blob.data, blob.size)
+    if whole.digest not in wholes:
+        wholes[whole.digest] = decompress(blob.encoding, blob.data, whole.size)
+    data = wholes[whole.digest][whole.position : whole.position + blob.size]
+    if digest(data) != key:
+        raise IntegrityError("a blob is not what its id says")
+    return data
+
+
+def _decode(key: bytes, encoding: int, stored: bytes, size: int) -> bytes:
+    data = decompress(encoding, stored, size)
+    if digest(data) != key:
+        raise IntegrityError("a blob is not what its id says")
+    return data
+
+
+def _runs(blobs: Iterable[Blob]) -> Iterator[tuple[str, list[tuple[int, int, Blob]]]]:
+    """Group blobs that are read at once: the pack's name, and for each where it begins and ends there."""
+    pack, run = "", list[tuple[int, int, Blob]]()
+    places = [(*blob.place[:2], blob.place.position + blob.place.length, blob) for blob in blobs if blob.place]
+    for name, begin, end, blob in sorted(places, key=lambda place: place[:2]):
+        is_near = run and name == pack and 0 <= begin - run[-1][1] <= GAP_BYTES and end - run[0][0] <= RUN_BYTES
+        if run and not is_near:
+            yield pack, run
+            run = []
+        pack = name
+        run.append((begin, end, blob))
+    if run:
+        yield pack, run
 
 
 class Gathered(NamedTuple):
@@ -50,27 +172,6 @@ class Gathered(NamedTuple):
                 place = PackRange(pack.name, entry.position, entry.length)
                 found[entry.digest] = Blob(entry.digest, entry.size, entry.encoding, b"", None, place)
         return found
-
-
-class CapturedFiles(NamedTuple):
-    """What a capture found: the trees, what was left out, and the new content."""
-
-    roots: tuple[FileRoot, ...]
-    skipped: tuple[Skipped, ...]
-    gathered: Gathered
-    binding: Binding | None
-    newest: Mapping[str, Callable[[], Newest]]
-    """Finds what changed last, by root."""
-    base: str | None = None
-    """The checkpoint whose files were not looked up in the store, because that one has them."""
-
-    def joined(self, other: CapturedFiles) -> CapturedFiles:
-        """Return both, for one checkpoint."""
-        mine, its = self.gathered, other.gathered
-        gathered = Gathered(
-            [*mine.blobs, *its.blobs], [*mine.packs, *its.packs], sorted({*mine.relies_on, *its.relies_on})
-        )
-        return self._replace(roots=self.roots + other.roots, gathered=gathered)
 
 
 class FileBlobs:
@@ -164,9 +265,6 @@ class FileBlobs:
         address = self._catalog.address
         return None if address is None or not self._catalog.may_have_files() else os.fsencode(address)
 
-    def gather(self) -> Batch:
-        return Batch(self, self._objects)
-
     def adopt(self, name: str, path: Path) -> None:
         """A finished pack, durable afterwards. Nobody takes it for garbage before it is committed or let go."""
         assert self._objects is not None
@@ -192,126 +290,6 @@ class FileBlobs:
                 assert self._objects is not None
                 self._objects.delete(pack.name)
             self.let_go(gathered)
-
-
-class Batch:
-    """New content on its way into one checkpoint. `finish` it or `discard` it; not safe for threads."""
-
-    def __init__(self, blobs: FileBlobs, objects: ObjectStore | None) -> None:
-        self._blobs = blobs
-        self._objects = objects
-        self._waiting: dict[bytes, bytes] = {}
-        self._waiting_bytes = 0
-        self._inline: dict[bytes, Blob] = {}
-        self._inline_bytes = 0
-        self._pack: PackDraft | None = None
-        self._packs: list[NewPack] = []
-        self._packed: set[bytes] = set()
-        self._relied: set[bytes] = set()
-        self.new_bytes = 0
-
-    def has(self, ids: Sequence[bytes]) -> set[bytes]:
-        """What is stored; the checkpoint will rely on it."""
-        mine = {key for key in ids if self._is_mine(key)}
-        found = self._blobs.has([key for key in ids if key not in mine])
-        self._relied |= found
-        return mine | found
-
-    def put(self, data: bytes) -> bytes:
-        key = digest(data)
-        if not self._is_mine(key) and key not in self._relied:
-            self._waiting[key] = data
-            self._waiting_bytes += len(data)
-            if len(self._waiting) >= GROUP_BLOBS or self._waiting_bytes >= GROUP_BYTES:
-                self._settle()
-        return key
-
-    def catalog_address(self) -> bytes | None:
-        """Where another process can look what content of files is stored; None when there is none."""
-        return self._blobs.catalog_address()
-
-    def rely_on(self, ids: Iterable[bytes]) -> None:
-        """Another process found these stored."""
-        self._relied.update(ids)
-
-    @property
-    def takes_packs(self) -> bool:
-        return self._objects is not None
-
-    def draft(self) -> Path:
-        """Where another process may write a pack for `adopt`."""
-        if self._objects is not None:
-            return self._objects.draft()
-        import tempfile
-
-        return Path(tempfile.gettempdir()) / f"lastgood-{new_id()}.pack"
-
-    def adopt(self, pack: NewPack, path: Path) -> None:
-        """A pack that another process has written. What is in a small one goes where small blobs go."""
-        if self._objects is None or pack.size <= INLINE_BYTES:
-            data = path.read_bytes()
-            for entry in pack.entries:
-                stored = data[entry.position : entry.position + entry.length]
-                self.put(decompress(entry.encoding, stored, entry.size))
-            discard(path)
-            return
-        self._blobs.adopt(pack.name, path)
-        self._packs.append(pack)
-        self._packed.update(entry.digest for entry in pack.entries)
-        self.new_bytes += pack.size
-
-    def finish(self) -> Gathered:
-        """Everything is durable but what the commit itself brings."""
-        self._settle()
-        self._finish_pack()
-        return Gathered(list(self._inline.values()), self._packs, sorted(self._relied))
-
-    def discard(self) -> None:
-        if self._pack is not None:
-            self._pack.discard()
-            self._pack = None
-        self._blobs.drop(Gathered(packs=self._packs))
-
-    def _finish_pack(self) -> None:
-        if self._pack is not None:
-            done = self._pack.finish()
-            self._blobs.adopt(done.name, self._pack.path)
-            self._packs.append(done)
-            self._pack = None
-
-    def _is_mine(self, key: bytes) -> bool:
-        return key in self._waiting or key in self._inline or key in self._packed
-
-    def _settle(self) -> None:
-        """Those of the waiting that are stored are relied on, the others are kept."""
-        found = self._blobs.has(self._waiting)
-        self._relied |= found
-        for key, data in self._waiting.items():
-            if key not in found:
-                self._keep(key, data)
-        self._waiting.clear()
-        self._waiting_bytes = 0
-
-    def _keep(self, key: bytes, data: bytes) -> None:
-        self.new_bytes += len(data)
-        if self._pack is None and self._packs and self._objects is not None:
-            self._pack = PackDraft(self._objects.draft())
-        if self._pack is None:
-            encoding, stored = compress(data)
-            fits = len(self._inline) < INLINE_BLOBS and self._inline_bytes + len(stored) <= INLINE_BYTES
-            if fits or self._objects is None:
-                self._inline[key] = Blob(key, len(data), encoding, stored)
-                self._inline_bytes += len(stored)
-                return
-            self._pack = PackDraft(self._objects.draft())
-            for blob in self._inline.values():
-                self._pack.add(blob.digest, decompress(blob.encoding, blob.data, blob.size))
-            self._packed.update(self._inline)
-            self._inline.clear()
-        self._pack.add(key, data)
-        self._packed.add(key)
-        if self._pack.size >= PACK_BYTES:
-            self._finish_pack()
 
 
 def _few(files: Sequence[File], start: int) -> Iterator[bytes]:

@@ -43,7 +43,7 @@ from lastgood.secrets.redaction import Redaction
 
 if TYPE_CHECKING:
     from lastgood.catalog.contract import Catalog
-    from lastgood.engine.blobs import CapturedFiles
+    from lastgood.engine.gather import CapturedFiles
     from lastgood.engine.proof import Proof
     from lastgood.model.checkpoint import FileRoot
     from lastgood.model.work import OpenStep

@@ -10,8 +10,7 @@ from lastgood.catalog.values import NewBranch, Position
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import Ground, Splitters
 from lastgood.engine.engine import Engine
-from lastgood.engine.load import load_checkpoint, wrap_intact
-from lastgood.engine.names import resolve
+from lastgood.engine.load import load_checkpoint, resolve, wrap_intact
 from lastgood.errors import ConflictError, InvalidError, NotFoundError
 from lastgood.local.process import renew_after_fork
 from lastgood.model.checkpoint import Head

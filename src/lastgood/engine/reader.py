@@ -15,8 +15,8 @@ import msgspec
 from lastgood.catalog import open_catalog
 from lastgood.catalog.values import FILES
 from lastgood.codec.pack import PackWriter
-from lastgood.engine.blobs import GROUP_BLOBS, GROUP_BYTES, PACK_BYTES
-from lastgood.engine.draft import disk_error
+from lastgood.engine.blobs import GROUP_BLOBS, GROUP_BYTES
+from lastgood.engine.gather import PACK_BYTES, disk_error
 from lastgood.engine.readers import MAX_BYTES, Portion, ReadAnswer, ReadOrder, WrittenPack
 from lastgood.errors import CheckpointError
 from lastgood.files.read import Content, LeftOut, ReadJob, read_apart, read_jobs

@@ -19,14 +19,14 @@ import msgspec
 
 from lastgood.catalog.values import NewPack, PackedBlob
 from lastgood.codec.pack import pack_name
-from lastgood.engine.draft import discard
+from lastgood.engine.gather import discard
 from lastgood.errors import CheckpointError, UnavailableError
 from lastgood.files.read import Content, LeftOut, ReadJob, read_jobs
 from lastgood.local.process import descriptors
 from lastgood.observe.log import report
 
 if TYPE_CHECKING:
-    from lastgood.engine.blobs import Batch
+    from lastgood.engine.gather import Batch
     from lastgood.local.channel import HelperProcess
 
 MANY_FILES, MANY_BYTES = 2000, 32 << 20

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from lastgood.catalog.values import NewEvent, Position
-from lastgood.engine.blobs import CapturedFiles, FileBlobs, Gathered
+from lastgood.engine.blobs import FileBlobs, Gathered
 from lastgood.engine.branch import (
     NOT_GIVEN,
     Restored,
@@ -27,9 +27,10 @@ from lastgood.engine.branch import (
 from lastgood.engine.browse import require_files
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, Draft
+from lastgood.engine.gather import CapturedFiles
 from lastgood.engine.handle import Handle
-from lastgood.engine.journals import interrupted_restores, restores_under_way
 from lastgood.engine.load import load_checkpoint
+from lastgood.engine.orphans import interrupted_restores, restores_under_way
 from lastgood.engine.save import begin_branch, is_unchanged, save_draft
 from lastgood.engine.workspace import Workspace
 from lastgood.errors import CheckpointError, ConflictError, ContentGoneError, InvalidError, UnavailableError

@@ -27,9 +27,9 @@ from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, Draft, Ground, Splitters, write_checkpoint
 from lastgood.engine.engine import HOUSEKEEPING_INTERVAL
 from lastgood.engine.handle import Handle, identity_of
-from lastgood.engine.lease import release_dead_lease
 from lastgood.engine.load import hold, wrap, wrap_intact
 from lastgood.engine.options import OnFailure
+from lastgood.engine.orphans import release_dead_lease
 from lastgood.errors import (
     BusyError,
     CheckpointError,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from lastgood.engine.blobs import CapturedFiles
+from lastgood.engine.gather import CapturedFiles
 from lastgood.errors import CheckpointError
 from lastgood.model.evidence import Evidence, EvidencePack
 

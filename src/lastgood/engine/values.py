@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from lastgood.catalog.values import StoredCheckpoint
 from lastgood.codec.join import check, join
-from lastgood.engine.blob_reader import BlobReader, UnreadableBlob, unpack_blob
+from lastgood.engine.blobs import BlobReader, UnreadableBlob, unpack_blob
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import Record, ValueRef
 from lastgood.model.identity import digest_text

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from lastgood.catalog.values import FILES, Blob
 from lastgood.codec.join import ELEMENTS, Reference, is_plain, references_below, references_in
-from lastgood.engine.blob_reader import unpack_blob
+from lastgood.engine.blobs import unpack_blob
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import VALUES, Record
 from lastgood.model.tree import Entry, File, Folder, Versions, decode_chunks, decode_tree

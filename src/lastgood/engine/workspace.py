@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from lastgood.catalog.values import Binding
-from lastgood.engine.blobs import Batch, CapturedFiles, FileBlobs, Gathered
+from lastgood.engine.blobs import FileBlobs, Gathered
 from lastgood.engine.browse import relate, walk_files
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.engine import Engine
+from lastgood.engine.gather import Batch, CapturedFiles
 from lastgood.engine.readers import CaptureReader
 from lastgood.engine.staleness import take_stamps
 from lastgood.errors import BusyError, CheckpointError, DiskFullError, UnavailableError
@@ -131,7 +132,7 @@ class Workspace:
         """
         stored = trusted if trusted is not None else since.record.files if since else None
         trees = {root.name: root.tree for root in stored or () if not root.partial}
-        batch = self._gather_away(stored or ()) if away else self._engine.blobs.gather()
+        batch = self._gather_away(stored or ()) if away else Batch(self._engine.blobs, self._engine.objects)
         try:
             with self._locked_away() if away else self._locked():
                 found = [
@@ -154,7 +155,7 @@ class Workspace:
 
     def capture_named(self, paths: Mapping[str, Sequence[bytes]]) -> CapturedFiles:
         """Capture just these files, by root, whatever the ignore rules say."""
-        batch = self._engine.blobs.gather()
+        batch = Batch(self._engine.blobs, self._engine.objects)
         try:
             with self._locked():
                 found = [

@@ -142,7 +142,7 @@ def create_spool(path: Path) -> None:
     except OSError as error:
         if isinstance(error, CheckpointError):
             raise
-        from lastgood.engine.draft import disk_error
+        from lastgood.engine.gather import disk_error
 
         raise disk_error(error) from error
 

@@ -15,7 +15,8 @@ import msgspec
 
 from lastgood.catalog.values import FILES, Actor, Commit, Committed, NewBranch, NewEvent, StoredCheckpoint
 from lastgood.codec.compress import decompress
-from lastgood.engine.blobs import Batch, FileBlobs, Gathered
+from lastgood.engine.blobs import FileBlobs, Gathered
+from lastgood.engine.gather import Batch
 from lastgood.errors import (
     CheckpointError,
     ConflictError,
@@ -156,7 +157,7 @@ class Replay:
         if not body.file_blobs:
             self._commit(waiting, commit, body.actor, parent)
             return
-        gathered = self._gather(self._blobs.gather(), body)
+        gathered = self._gather(Batch(self._blobs, self._blobs.objects), body)
         try:
             brought = {"file_blobs": gathered.blobs, "packs": gathered.packs, "relies_on": gathered.relies_on}
             self._commit(waiting, msgspec.structs.replace(commit, **brought), body.actor, parent)

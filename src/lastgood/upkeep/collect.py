@@ -23,10 +23,11 @@ import msgspec
 from lastgood.catalog.values import AnnouncedPack, IndexedBlob, SlicedBlob
 from lastgood.codec.pack import ENTRY_SIZE, FRAME_SIZE
 from lastgood.engine.engine import Engine, acting
-from lastgood.engine.lease import retry_without_dead_lease
+from lastgood.engine.orphans import retry_without_dead_lease
 from lastgood.errors import BusyError, CheckpointError, IntegrityError, InvalidError, LeaseError, LostCommitsError
 from lastgood.local.process import is_alive, this_process
-from lastgood.model.identity import now
+from lastgood.model.identity import new_id, now
+from lastgood.model.work import Lease
 from lastgood.upkeep.reach import NeededBlobs, each_blob, each_slice
 from lastgood.upkeep.repack import repack
 
@@ -320,31 +321,44 @@ def _check_seconds(field: str, seconds: object) -> None:
 def _ignore_progress(phase: Phase, done: int, of: int) -> None: ...
 
 
+_collecting: set[str] = set()
+"""The collections of this process, by the executor that their lease names."""
+
+
 @contextmanager
 def _lease_collector(engine: Engine, user: str, *, wait: bool) -> Iterator[int | None]:
     """Hold the store's lease for collecting while the block runs, and give its token; None: another process has it."""
-    token = _take_lease(engine, user, PATIENCE_SECONDS if wait else 0)
-    if token is None:
-        yield None
-        return
+    executor = new_id()
+    _collecting.add(executor)
     ended = threading.Event()
-    threading.Thread(target=_keep_lease, args=(engine, token, ended), daemon=True, name="lastgood-collect").start()
     try:
-        yield token
+        token = _take_lease(engine, user, executor, PATIENCE_SECONDS if wait else 0)
+        if token is None:
+            yield None
+            return
+        threading.Thread(target=_keep_lease, args=(engine, token, ended), daemon=True, name="lastgood-collect").start()
+        try:
+            yield token
+        finally:
+            with suppress(CheckpointError):  # then the next one takes it over, in this process or when it has ended
+                engine.catalog.release_lease(token)
     finally:
         ended.set()
-        with suppress(CheckpointError):  # then it runs out, or is taken over when this process has ended
-            engine.catalog.release_lease(token)
+        _collecting.discard(executor)
 
 
-def _take_lease(engine: Engine, user: str, seconds: float) -> int | None:
-    """Return the token of the lease; None, or BusyError after so many seconds, while another process has it."""
+def _take_lease(engine: Engine, user: str, executor: str, seconds: float) -> int | None:
+    """Return the token of the lease; None, or BusyError after so many seconds, while another collection has it."""
     catalog, process, deadline = engine.catalog, this_process(), time.monotonic() + seconds
-    about = (process, f"{process.host}:{process.pid}", LEASE_SECONDS, acting(user))
+    about = (process, executor, LEASE_SECONDS, acting(user))
     while True:
         try:
             return retry_without_dead_lease(catalog, lambda: catalog.acquire_lease(None, LEASE, *about)).token
         except LeaseError as error:
+            held: Lease | None = error.details["lease"]
+            if held is not None and held.process == process and held.executor not in _collecting:
+                catalog.release_lease(held.token)  # it could not be released when its collection ended
+                continue
             if not seconds:
                 return None
             if time.monotonic() > deadline:

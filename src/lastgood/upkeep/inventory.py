@@ -11,7 +11,7 @@ from lastgood.catalog.upkeep import Audit, BlobRow, PackRow, SliceRow
 from lastgood.catalog.values import FILES, Blob, PackRange
 from lastgood.codec.compress import RAW, decompress
 from lastgood.codec.pack import PackEntry
-from lastgood.engine.blob_reader import BlobReader, UnreadableBlob
+from lastgood.engine.blobs import BlobReader, UnreadableBlob
 from lastgood.errors import IntegrityError, NotFoundError
 from lastgood.upkeep.report import CheckCounts, Code
 

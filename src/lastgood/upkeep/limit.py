@@ -10,9 +10,8 @@ import msgspec
 
 from lastgood.catalog.contract import Catalog
 from lastgood.catalog.values import MAX_PAGE, HistoryRange
-from lastgood.engine.attest import attest
 from lastgood.engine.engine import Engine, acting
-from lastgood.engine.load import find_line
+from lastgood.engine.load import attest, find_line
 from lastgood.errors import ConflictError
 from lastgood.local.process import this_process
 from lastgood.model.identity import check_number, moment

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lastgood.engine.draft import discard, disk_error
+from lastgood.engine.gather import discard, disk_error
 from lastgood.errors import CheckpointError, UnavailableError
 from lastgood.local.location import Location, make_folder
 from lastgood.model.identity import new_id

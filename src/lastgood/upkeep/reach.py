@@ -20,8 +20,7 @@ from lastgood.catalog.values import (
     StoredCheckpoint,
 )
 from lastgood.codec.join import Reference, is_plain
-from lastgood.engine.blob_reader import BlobReader, UnreadableBlob
-from lastgood.engine.blobs import FileBlobs, raise_unreadable
+from lastgood.engine.blobs import BlobReader, FileBlobs, UnreadableBlob, raise_unreadable
 from lastgood.engine.walk import Walk, companion_references, state_references, tree_references
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import decode_record

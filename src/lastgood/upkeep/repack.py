@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from lastgood.catalog.values import IndexedBlob
 from lastgood.codec.pack import HEAD_SIZE, PackEntry, unpack
-from lastgood.engine.blobs import PACK_BYTES
-from lastgood.engine.draft import PackDraft
 from lastgood.engine.engine import Engine
+from lastgood.engine.gather import PACK_BYTES, PackDraft
 from lastgood.errors import IntegrityError
 from lastgood.objects.contract import ObjectStore
 

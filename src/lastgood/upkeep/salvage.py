@@ -11,9 +11,9 @@ from lastgood.catalog.upkeep import Audit, SliceRow
 from lastgood.catalog.values import FILES, Blob, NewPack, PackedBlob
 from lastgood.codec.compress import compress
 from lastgood.codec.pack import PackEntry, read_index, rebuild_index, unpack
-from lastgood.engine.blob_reader import BlobReader
-from lastgood.engine.draft import PackDraft
+from lastgood.engine.blobs import BlobReader
 from lastgood.engine.engine import Engine
+from lastgood.engine.gather import PackDraft
 from lastgood.errors import CheckpointError
 from lastgood.local.process import this_process
 from lastgood.model.identity import digest

@@ -45,7 +45,7 @@ def find_place(store: Store, owner: str | None, checkpoint_id: str | None) -> Pl
 
 def resolve_place(store: Store, owner: str | None, name: str, task_id: str) -> PlacedCheckpoint:
     """Return a checkpoint by any name people use, also a purged or a damaged one. Raises NotFoundError."""
-    from lastgood.engine.names import resolve
+    from lastgood.engine.load import resolve
 
     found = find_place(store, owner, resolve(store._engine.catalog, owner or store.user, name, task_id))
     assert found is not None, "it was found by its name"

@@ -8,7 +8,7 @@ from tests.faults.scenarios.scenario import Scenario, some_state, tune
 from tests.faults.worker import Worker, write_files
 
 from lastgood.catalog.sqlite import database
-from lastgood.engine import blobs
+from lastgood.engine import gather
 from lastgood.upkeep import collect, repack
 
 SAVES = 6
@@ -18,7 +18,7 @@ TOO_MUCH = 30_000
 
 def in_small_steps() -> None:
     """Few blobs make a pack, and a run changes few rows at a time: there are many moments to die at."""
-    tune(blobs, INLINE_BLOBS=3, PACK_BYTES=20_000)
+    tune(gather, INLINE_BLOBS=3, PACK_BYTES=20_000)
     tune(repack, PACK_BYTES=20_000, AT_ONCE=2)
     tune(collect, AT_ONCE=3, SHRINK_BYTES=16 << 10)
     tune(database, LONG_LIVED_COMMITS=1)  # closing cuts the write-ahead log, so that its size does not count
