@@ -11,14 +11,11 @@ from __future__ import annotations
 
 from lastgood.testing.branches import BranchesConformance, MovesConformance
 from lastgood.testing.collection import CollectionConformance
-from lastgood.testing.deletion import DeletionConformance
 from lastgood.testing.folders import FoldersConformance
-from lastgood.testing.leases import LeasesConformance
 from lastgood.testing.objects import ObjectStoreConformance
-from lastgood.testing.records import AttestationsConformance, CommitsConformance
-from lastgood.testing.requests import RequestsConformance
-from lastgood.testing.steps import StepsConformance
+from lastgood.testing.records import AttestationsConformance, CommitsConformance, DeletionConformance
 from lastgood.testing.upkeep import AuditConformance, UsageConformance
+from lastgood.testing.work import LeasesConformance, RequestsConformance, StepsConformance
 
 __all__ = ["CatalogConformance", "ObjectStoreConformance"]
 

@@ -15,7 +15,7 @@ class BranchesConformance(CatalogCase):
 
     def test_a_branch_lists_its_ancestors_and_its_own(self) -> None:
         one, two, three = self.chain(3)
-        four = self.save(parent=two, new=NewBranch("side", "side", active=False)).stored
+        four = self.fork(two, "side")
         five = self.save(parent=three).stored
         assert self.listed(self.along("side")) == [four.id, two.id, one.id]
         assert self.listed(self.along(one.placement.branch_id)) == [five.id, three.id, two.id, one.id]
@@ -34,7 +34,7 @@ class BranchesConformance(CatalogCase):
 
     def test_a_new_branch_becomes_active_when_asked(self) -> None:
         first = self.save().stored
-        self.save(parent=first, new=NewBranch("quiet", "quiet", active=False))
+        self.fork(first, "quiet")
         assert self.task().active_branch_id == first.placement.branch_id
         self.save(parent=first, new=NewBranch("loud", "loud", active=True))
         assert self.task().active_branch_id == "loud"
@@ -49,8 +49,7 @@ class BranchesConformance(CatalogCase):
         side = self.save(parent=two, new=NewBranch("side", "side", metadata={"isBranch": True})).stored
         assert (side.placement.sequence, side.placement.version) == (3, 1)
         assert [event.kind for event in self.catalog.events(self.task())] == ["created", "created", "branched"]
-        branch = self.catalog.branch(ADA, "side")
-        assert branch is not None
+        branch = self.branch("side")
         assert (branch.origin_id, branch.origin_sequence, branch.metadata) == (two.id, 2, {"isBranch": True})
 
     def test_a_branch_without_an_origin_may_begin_beside_the_others(self) -> None:
@@ -64,8 +63,7 @@ class BranchesConformance(CatalogCase):
         assert self.listed(self.along("apart")) == [after.id, apart.id]
         assert self.listed(self.whole()) == [after.id, apart.id, first.id]
         assert self.task().active_branch_id == first.placement.branch_id
-        branch = self.catalog.branch(ADA, "apart")
-        assert branch is not None
+        branch = self.branch("apart")
         assert (branch.name, branch.origin_id) == ("main 2", None)
         self.catalog.require_ready()
 
@@ -89,7 +87,7 @@ class BranchesConformance(CatalogCase):
     def test_a_branch_comes_from_a_checkpoint_of_its_own_task_that_is_still_there(self) -> None:
         first, second = self.chain(2)
         other = self.save("other").stored
-        self.catalog.purge([(ADA, first.id)], ACTOR, all_or_none=True)
+        self.purge(first)
         for origin in (first, other):
             with refused(NotFoundError):
                 self.save(parent=origin, new=NewBranch(new_id(), "side"))
@@ -98,15 +96,15 @@ class BranchesConformance(CatalogCase):
 
     def test_a_branch_made_after_a_deletion_counts_what_is_left(self) -> None:
         first, second, _ = self.chain(3)
-        self.catalog.attest(ADA, [first.id], "deleted", {}, ACTOR)
+        self.attest("deleted", first)
         self.save(parent=second, new=NewBranch("side", "side"))
         assert self.catalog.count(self.along("side")) == len(self.listed(self.along("side"))) == 2
 
     def test_nothing_continues_a_checkpoint_that_was_purged(self) -> None:
         """B6: what it would share with it may be gone."""
         (first,) = self.chain(1)
-        side = self.save(parent=first, new=NewBranch(new_id(), "side", active=False)).stored
-        self.catalog.purge([(ADA, side.id)], ACTOR, all_or_none=True)
+        side = self.fork(first, "side")
+        self.purge(side)
         for keep_root in (False, True):
             with refused(ConflictError):
                 self.save(parent=side, keep_root=keep_root)
@@ -168,7 +166,7 @@ class BranchesConformance(CatalogCase):
         one, two, three = self.chain(3)
         back = self.restore(two, "back", expects=three.id)
         for row in (one, three, back):
-            self.catalog.attest(ADA, [row.id], "verification", {"verified": True}, ACTOR)
+            self.attest("verification", row, verified=True)
         along = self.along(back.placement.branch_id)
         assert self.listed(along, verified=True) == [back.id, one.id]
         assert self.listed(self.whole(), verified=True) == [back.id, three.id, one.id]
@@ -185,15 +183,15 @@ class BranchesConformance(CatalogCase):
     def test_the_last_verified_is_the_newest_on_its_line(self) -> None:
         one, two, three = self.chain(3, type="step")
         for row in (one, two):
-            self.catalog.attest(ADA, [row.id], "verification", {"verified": True}, ACTOR)
-        self.catalog.attest(ADA, [three.id], "verification", {"verified": False}, ACTOR)
+            self.attest("verification", row, verified=True)
+        self.attest("verification", three, verified=False)
         line = self.along(one.placement.branch_id)
         last = self.last_verified(line)
         assert last is not None
         assert (last.id, last.verified) == (two.id, True)
         assert self.last_verified(line, "hourly") is None
         assert self.last_verified(self.whole()) == last
-        self.catalog.attest(ADA, [two.id], "verification", {"verified": False}, ACTOR)
+        self.attest("verification", two, verified=False)
         last = self.last_verified(line, "step")
         assert last is not None
         assert last.id == one.id
@@ -224,60 +222,60 @@ class MovesConformance(CatalogCase):
         back = self.restore(first, "back")
         on = self.save(parent=back).stored
         again = self.restore(second, "again")
-        assert [self.catalog.move(ADA, "task", "undo", ACTOR).head.id for _ in range(2)] == [on.id, second.id]
+        assert [self.move("undo").head.id for _ in range(2)] == [on.id, second.id]
         with refused(ConflictError):
-            self.catalog.move(ADA, "task", "undo", ACTOR)
-        assert [self.catalog.move(ADA, "task", "redo", ACTOR).head.id for _ in range(2)] == [on.id, again.id]
+            self.move("undo")
+        assert [self.move("redo").head.id for _ in range(2)] == [on.id, again.id]
         with refused(ConflictError):
-            self.catalog.move(ADA, "task", "redo", ACTOR)
+            self.move("redo")
         kinds = [event.kind for event in self.catalog.events(self.task(), after=5)]
         assert kinds == ["undone", "undone", "redone", "redone"]
 
     def test_a_commit_after_an_undo_ends_redoing(self) -> None:
         first, second = self.chain(2)
         self.restore(first, "back")
-        self.catalog.move(ADA, "task", "undo", ACTOR)
+        self.move("undo")
         third = self.save(parent=second).stored
         with refused(ConflictError):
-            self.catalog.move(ADA, "task", "redo", ACTOR)
+            self.move("redo")
         assert self.active() == third.id
 
     def test_a_commit_on_another_branch_does_not_end_redoing(self) -> None:
         first, _ = self.chain(2)
-        side = self.save(parent=first, new=NewBranch(new_id(), "side", active=False)).stored
+        side = self.fork(first, "side")
         back = self.restore(first, "back")
-        self.catalog.move(ADA, "task", "undo", ACTOR)
+        self.move("undo")
         self.save(parent=side)
-        assert self.catalog.move(ADA, "task", "redo", ACTOR).head.id == back.id
+        assert self.move("redo").head.id == back.id
 
     def test_a_new_move_ends_redoing(self) -> None:
         first, _ = self.chain(2)
         self.restore(first, "one")
-        self.catalog.move(ADA, "task", "undo", ACTOR)
+        self.move("undo")
         self.restore(first, "two")
         with refused(ConflictError):
-            self.catalog.move(ADA, "task", "redo", ACTOR)
+            self.move("redo")
 
     def test_undo_and_redo_expect_the_head_that_the_writer_saw(self) -> None:
         first, second = self.chain(2)
         back = self.restore(first, "back")
         with refused(ConflictError):
-            self.catalog.move(ADA, "task", "undo", ACTOR, expects=second.id)
-        self.catalog.move(ADA, "task", "undo", ACTOR, expects=back.id)
+            self.move("undo", expects=second.id)
+        self.move("undo", expects=back.id)
         with refused(ConflictError):
-            self.catalog.move(ADA, "task", "redo", ACTOR, expects=back.id)
+            self.move("redo", expects=back.id)
         assert self.active() == second.id
 
     def test_another_branch_is_made_active_and_that_can_be_undone(self) -> None:
         first, second = self.chain(2)
-        side = self.save(parent=first, new=NewBranch(new_id(), "side", active=False)).stored
+        side = self.fork(first, "side")
         assert self.catalog.move(ADA, side.placement.branch_id, "switch", ACTOR).head.id == side.id
         assert self.catalog.move(ADA, side.placement.branch_id, "switch", ACTOR).head.id == side.id  # again: nothing
-        assert self.catalog.move(ADA, "task", "undo", ACTOR).head.id == second.id
+        assert self.move("undo").head.id == second.id
 
     def test_a_switch_expects_the_head_that_the_writer_saw_and_is_logged(self) -> None:
         first, second = self.chain(2)
-        side = self.save(parent=first, new=NewBranch(new_id(), "side", active=False)).stored
+        side = self.fork(first, "side")
         for seen in (first, side):
             with refused(ConflictError) as caught:
                 self.catalog.move(ADA, side.placement.branch_id, "switch", ACTOR, expects=seen.id)
@@ -299,17 +297,17 @@ class MovesConformance(CatalogCase):
     def test_no_move_leads_to_a_branch_whose_newest_checkpoint_was_deleted(self) -> None:
         first, second = self.chain(2)
         back = self.restore(first, "back")
-        self.catalog.attest(ADA, [second.id], "deleted", {}, ACTOR)
+        self.attest("deleted", second)
         with refused(ConflictError):
-            self.catalog.move(ADA, "task", "undo", ACTOR)
+            self.move("undo")
         with refused(ConflictError):
             self.catalog.move(ADA, second.placement.branch_id, "switch", ACTOR)
         assert self.active() == back.id
-        self.catalog.attest(ADA, [second.id], "undeleted", {}, ACTOR)
-        assert self.catalog.move(ADA, "task", "undo", ACTOR).head.id == second.id
-        self.catalog.attest(ADA, [back.id], "deleted", {}, ACTOR)
+        self.attest("undeleted", second)
+        assert self.move("undo").head.id == second.id
+        self.attest("deleted", back)
         with refused(ConflictError):
-            self.catalog.move(ADA, "task", "redo", ACTOR)
+            self.move("redo")
         assert self.active() == second.id
 
     def test_who_follows_the_active_branch_is_told_where_it_is_when_his_own_was_deleted(self) -> None:
@@ -322,31 +320,31 @@ class MovesConformance(CatalogCase):
 
     def test_a_deleted_branch_leaves_what_a_tagged_checkpoint_of_another_deleted_one_descends_from(self) -> None:
         (first,) = self.chain(1)
-        origin = self.save(parent=first, new=NewBranch("a", "a", active=False)).stored
-        heir = self.save(parent=origin, new=NewBranch("b", "b", active=False)).stored
-        self.catalog.attest(ADA, [heir.id], "tag", {"name": "green"}, ACTOR)
+        origin = self.fork(first, "a")
+        heir = self.fork(origin, "b")
+        self.attest("tag", heir, name="green")
         assert self.catalog.delete_branch(ADA, "b", ACTOR) == 0
         assert self.catalog.delete_branch(ADA, "a", ACTOR) == 0
         assert self.listed(self.whole()) == [heir.id, origin.id, first.id]
 
     def test_a_deleted_branch_leaves_what_others_descend_from_by_way_of_a_deleted_one(self) -> None:
         (first,) = self.chain(1)
-        origin = self.save(parent=first, new=NewBranch("a", "a", active=False)).stored
-        between = self.save(parent=origin, new=NewBranch("b", "b", active=False)).stored
-        heir = self.save(parent=between, new=NewBranch("c", "c", active=False)).stored
-        self.catalog.attest(ADA, [between.id], "deleted", {}, ACTOR)
+        origin = self.fork(first, "a")
+        between = self.fork(origin, "b")
+        heir = self.fork(between, "c")
+        self.attest("deleted", between)
         for branch_id in ("b", "a"):
             assert self.catalog.delete_branch(ADA, branch_id, ACTOR) == 0
         assert self.listed(self.along("c")) == [heir.id, origin.id, first.id]
 
     def test_a_deleted_branch_leaves_what_others_descend_from(self) -> None:
         first, _ = self.chain(2)
-        side = self.save(parent=first, new=NewBranch(new_id(), "side", active=False)).stored
+        side = self.fork(first, "side")
         kept = self.save(parent=side).stored
         tagged = self.save(parent=kept).stored
         last = self.save(parent=tagged).stored
-        heir = self.save(parent=kept, new=NewBranch(new_id(), "heir", active=False)).stored
-        self.catalog.attest(ADA, [tagged.id], "tag", {"name": "green"}, ACTOR)
+        heir = self.fork(kept, "heir")
+        self.attest("tag", tagged, name="green")
         branch_id = side.placement.branch_id
         assert self.catalog.delete_branch(ADA, branch_id, ACTOR) == 1
         assert self.catalog.branch(ADA, branch_id) is None
@@ -371,13 +369,13 @@ class MovesConformance(CatalogCase):
             self.catalog.delete_branch(ADA, back.placement.branch_id, ACTOR)
         self.catalog.delete_branch(ADA, first.placement.branch_id, ACTOR)
         with refused(ConflictError):
-            self.catalog.move(ADA, "task", "undo", ACTOR)
+            self.move("undo")
         assert self.active() == back.id
 
     def test_the_history_of_a_branch_is_what_its_ancestors_knew_and_its_own(self) -> None:
         first, second = self.chain(2)
-        side = self.save(parent=first, new=NewBranch(new_id(), "side", active=False)).stored
-        self.catalog.attest(ADA, [first.id], "tag", {"name": "late"}, ACTOR)  # after the branch began
+        side = self.fork(first, "side")
+        self.attest("tag", first, name="late")  # after the branch began
         branch = self.catalog.branch(ADA, side.placement.branch_id)
         own = self.catalog.history(HistoryRange(self.task(), branch))
         assert [(event.kind, event.checkpoint_id) for event in own] == [("branched", side.id), ("created", first.id)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 from lastgood.catalog.contract import Catalog
 from lastgood.catalog.values import (
@@ -15,14 +15,17 @@ from lastgood.catalog.values import (
     HistoryRange,
     NewBranch,
     NewEvent,
+    NewPack,
     NewSlice,
+    PackedBlob,
+    Position,
     StoredCheckpoint,
 )
 from lastgood.errors import CheckpointError
-from lastgood.model.checkpoint import Record, encode_record
+from lastgood.model.checkpoint import Attestation, Record, encode_record
 from lastgood.model.identity import digest, new_id
-from lastgood.model.task import TaskInfo
-from lastgood.model.work import Process, Request
+from lastgood.model.task import BranchInfo, TaskInfo
+from lastgood.model.work import Journal, OpenStep, Process, Request
 
 ADA, BEN = "ada", "ben"
 ACTOR = Actor(ADA, "correlation-1")
@@ -109,10 +112,47 @@ class CatalogCase:
             made.append(self.save(task_id, made[-1] if made else None, **fields).stored)
         return made
 
+    def fork(self, origin: StoredCheckpoint, name: str, **fields: Any) -> StoredCheckpoint:
+        """Make a checkpoint on a new branch beside the active one; its id is its name."""
+        return self.save(parent=origin, new=NewBranch(name, name, active=False), **fields).stored
+
     def restore(
         self, origin: StoredCheckpoint, name: str, expects: str | None = None, **fields: Any
     ) -> StoredCheckpoint:
         return self.save(parent=origin, new=NewBranch(new_id(), name, expects=expects), **fields).stored
+
+    def attest(self, kind: str, *about: StoredCheckpoint, **data: Any) -> list[Attestation]:
+        return self.catalog.attest(ADA, [each.id for each in about], kind, data, ACTOR)
+
+    def purge(self, *chosen: StoredCheckpoint) -> list[str]:
+        return self.catalog.purge([(ADA, each.id) for each in chosen], ACTOR, all_or_none=True)
+
+    def move(self, way: Literal["undo", "redo"], **how: Any) -> Position:
+        return self.catalog.move(ADA, "task", way, ACTOR, **how)
+
+    def step(self, task_id: str = "task", owner: str = ADA, **fields: Any) -> OpenStep:
+        return OpenStep(
+            id=fields.pop("id", None) or new_id(),
+            owner=owner,
+            task_id=task_id,
+            name="work",
+            type="step",
+            began_at=1 + len(self.catalog.open_steps(None)),
+            began_by=owner,
+            process=SOMEBODY,
+            **fields,
+        )
+
+    def stored(self, one: StoredCheckpoint) -> StoredCheckpoint:
+        """Return it as it is now."""
+        found = self.catalog.checkpoint(ADA, one.id)
+        assert found is not None
+        return found
+
+    def branch(self, branch_id: str) -> BranchInfo:
+        found = self.catalog.branch(ADA, branch_id)
+        assert found is not None
+        return found
 
     def active(self) -> str:
         position = self.catalog.position(ADA, "task")
@@ -134,9 +174,7 @@ class CatalogCase:
         return HistoryRange(self.task(task_id))
 
     def along(self, branch_id: str, task_id: str = "task") -> HistoryRange:
-        branch = self.catalog.branch(ADA, branch_id)
-        assert branch is not None
-        return HistoryRange(self.task(task_id), branch)
+        return HistoryRange(self.task(task_id), self.branch(branch_id))
 
     def listed(self, line: HistoryRange, **how: Any) -> list[str]:
         return [row.id for row in self.catalog.checkpoints(line, **how)]
@@ -152,3 +190,35 @@ def refused(kind: type[CheckpointError]) -> Iterator[list[Any]]:
         caught.append(error)
     else:
         raise AssertionError(f"{kind.__name__} was not raised")
+
+
+def digests(*contents: bytes) -> list[bytes]:
+    return [digest(content) for content in contents]
+
+
+def inline(data: bytes) -> Blob:
+    return Blob(digest(data), len(data), 0, data)
+
+
+def pack_name(name: str) -> str:
+    return f"packs/aa/{name}"
+
+
+def pack(name: str, *contents: bytes) -> NewPack:
+    """Return a pack of blobs of one byte each."""
+    blobs = [PackedBlob(digest(each), 28 + at * 50, 1, 1, 0) for at, each in enumerate(contents)]
+    return NewPack(pack_name(name), 90, blobs)
+
+
+def journal(chosen: StoredCheckpoint, before: StoredCheckpoint, began_at: int = 0) -> Journal:
+    return Journal(
+        id=new_id(),
+        host="host",
+        owner=ADA,
+        task_id="task",
+        began_at=began_at,
+        process=SOMEBODY,
+        chosen=chosen.id,
+        before=before.id,
+        paths=("/srv/app",),
+    )

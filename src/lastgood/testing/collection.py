@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from lastgood.catalog.values import (
     FILES,
-    Blob,
     KnownPack,
-    NewBranch,
-    NewPack,
     NewSlice,
-    PackedBlob,
     PackRange,
     SlicedBlob,
     StoredCheckpoint,
 )
 from lastgood.errors import ConflictError, IntegrityError
-from lastgood.model.identity import digest, new_id, now
-from lastgood.model.work import Journal, Process
-from lastgood.testing.case import ACTOR, ADA, BEN, SOMEBODY, CatalogCase, refused
+from lastgood.model.identity import digest, now
+from lastgood.model.work import Process
+from lastgood.testing.case import (
+    ACTOR,
+    ADA,
+    BEN,
+    SOMEBODY,
+    CatalogCase,
+    digests,
+    inline,
+    journal,
+    pack,
+    pack_name,
+    refused,
+)
 
 HOUR = 3_600_000_000
 
@@ -32,7 +40,7 @@ class CollectionConformance(CatalogCase):
         self.catalog.condemn(task, [digest(b"a")], 100)
         self.catalog.condemn(task, [digest(b"b")], 101)
         assert self._condemned(task) == {b"a": 100, b"b": 101, b"c": None}
-        assert self.catalog.remove_blobs(task, _digests(b"a", b"b", b"c"), 100) == 1
+        assert self.catalog.remove_blobs(task, digests(b"a", b"b", b"c"), 100) == 1
         assert self._condemned(task) == {b"b": 101, b"c": None}
 
     def test_who_is_condemned_stays_so_since_the_first_time(self) -> None:
@@ -43,14 +51,14 @@ class CollectionConformance(CatalogCase):
 
     def test_who_is_acquitted_is_not_removed(self) -> None:
         task = self._task_with(b"a", b"b")
-        self.catalog.condemn(task, _digests(b"a", b"b"), 100)
-        self.catalog.condemn(task, _digests(b"a", b"never stored"), None)
-        assert self.catalog.remove_blobs(task, _digests(b"a", b"b"), 100) == 1
+        self.catalog.condemn(task, digests(b"a", b"b"), 100)
+        self.catalog.condemn(task, digests(b"a", b"never stored"), None)
+        assert self.catalog.remove_blobs(task, digests(b"a", b"b"), 100) == 1
         assert self._condemned(task) == {b"a": None}
 
     def test_each_partition_is_condemned_for_itself(self) -> None:
         mine, other = self._task_with(b"a"), self._task_with(b"a", task_id="other")
-        self.save("files", file_blobs=[_inline(b"a")])
+        self.save("files", file_blobs=[inline(b"a")])
         self.catalog.condemn(mine, [digest(b"a")], 100)
         self.catalog.condemn(FILES, [digest(b"a")], 100)
         assert self.catalog.remove_blobs(other, [digest(b"a")], 100) == 0
@@ -67,40 +75,40 @@ class CollectionConformance(CatalogCase):
 
     def test_a_commit_acquits_parts_of_its_state_that_it_brings(self) -> None:
         first = self.save(blobs=(b"a", b"b")).stored
-        self.catalog.condemn(first.task_number, _digests(b"a", b"b"), 100)
+        self.catalog.condemn(first.task_number, digests(b"a", b"b"), 100)
         self.save(parent=first, blobs=(b"a",))
         assert self._condemned(first.task_number) == {b"a": None, b"b": 100}
 
     def test_a_commit_acquits_content_of_files_that_it_brings_in_line_or_in_a_pack(self) -> None:
-        self.save(file_blobs=[_inline(b"a"), _inline(b"b"), _inline(b"c")])
-        self.catalog.condemn(FILES, _digests(b"a", b"b", b"c"), 100)
-        self.save("second", file_blobs=[_inline(b"a")], packs=[_pack("one", b"b")])
+        self.save(file_blobs=[inline(b"a"), inline(b"b"), inline(b"c")])
+        self.catalog.condemn(FILES, digests(b"a", b"b", b"c"), 100)
+        self.save("second", file_blobs=[inline(b"a")], packs=[pack("one", b"b")])
         assert self._condemned(FILES) == {b"a": None, b"b": None, b"c": 100}
 
     def test_a_commit_acquits_content_of_files_that_it_relies_on(self) -> None:
-        self.save(file_blobs=[_inline(b"a"), _inline(b"b")])
-        self.catalog.condemn(FILES, _digests(b"a", b"b"), 100)
+        self.save(file_blobs=[inline(b"a"), inline(b"b")])
+        self.catalog.condemn(FILES, digests(b"a", b"b"), 100)
         self.save("second", relies_on=[digest(b"a")])
         assert self._condemned(FILES) == {b"a": None, b"b": 100}
-        assert self.catalog.remove_blobs(FILES, _digests(b"a", b"b"), 100) == 1
+        assert self.catalog.remove_blobs(FILES, digests(b"a", b"b"), 100) == 1
 
     def test_a_commit_that_is_refused_acquits_nobody(self) -> None:
-        first = self.save(blobs=(b"s",), file_blobs=[_inline(b"a")]).stored
+        first = self.save(blobs=(b"s",), file_blobs=[inline(b"a")]).stored
         self.catalog.condemn(FILES, [digest(b"a")], 100)
         self.catalog.condemn(first.task_number, [digest(b"s")], 100)
         with refused(IntegrityError):
-            self.save(parent=first, blobs=(b"s",), relies_on=_digests(b"a", b"gone"))
+            self.save(parent=first, blobs=(b"s",), relies_on=digests(b"a", b"gone"))
         assert self._condemned(FILES) == {b"a": 100}
         assert self._condemned(first.task_number) == {b"s": 100}
 
     def test_what_was_removed_can_be_brought_again(self) -> None:
-        first = self.save(blobs=(b"s",), file_blobs=[_inline(b"a")]).stored
+        first = self.save(blobs=(b"s",), file_blobs=[inline(b"a")]).stored
         for partition, key in ((first.task_number, digest(b"s")), (FILES, digest(b"a"))):
             self.catalog.condemn(partition, [key], 100)
             assert self.catalog.remove_blobs(partition, [key], 100) == 1
         with refused(IntegrityError):
             self.save("second", relies_on=[digest(b"a")])
-        self.save(parent=first, blobs=(b"s",), file_blobs=[_inline(b"a")])
+        self.save(parent=first, blobs=(b"s",), file_blobs=[inline(b"a")])
         assert self.catalog.blobs(first.task_number, [digest(b"s")])[digest(b"s")].data == b"s"
         assert self.catalog.blobs(FILES, [digest(b"a")])[digest(b"a")].data == b"a"
 
@@ -109,7 +117,7 @@ class CollectionConformance(CatalogCase):
     def test_a_commit_whose_base_was_purged_is_refused(self) -> None:
         first, second = self.chain(2)
         self.save(parent=second, base=first.id)
-        self.catalog.purge([(ADA, first.id)], ACTOR, all_or_none=True)
+        self.purge(first)
         with refused(IntegrityError) as caught:
             self.save("another", base=first.id)
         assert caught[0].details["blobs"] == []
@@ -117,25 +125,18 @@ class CollectionConformance(CatalogCase):
 
     def test_a_base_may_be_deleted_and_must_be_the_owners(self) -> None:
         first, second = self.chain(2)
-        self.catalog.attest(ADA, [first.id], "deleted", {}, ACTOR)
+        self.attest("deleted", first)
         self.save(parent=second, base=first.id)
         with refused(IntegrityError):
             self.save("theirs", owner=BEN, base=first.id)
 
-    def test_nobody_goes_on_from_a_purged_head(self) -> None:
-        first = self.save().stored
-        side = self.save(parent=first, new=NewBranch("side", "side", active=False)).stored
-        self.catalog.purge([(ADA, side.id)], ACTOR, all_or_none=True)
-        with refused(ConflictError):
-            self.save(parent=side, keep_root=False)
-
     def test_a_pack_that_nobody_announced_is_refused(self) -> None:
-        pack = _pack("one", b"a")
-        self.catalog.announce([pack.name], SOMEBODY)
-        self.catalog.announce([pack.name], None)
+        one = pack("one", b"a")
+        self.catalog.announce([one.name], SOMEBODY)
+        self.catalog.announce([one.name], None)
         first = self.save().stored
         with refused(IntegrityError) as caught:
-            self.save(parent=first, packs=[pack], announces=False)
+            self.save(parent=first, packs=[one], announces=False)
         assert caught[0].details["blobs"] == []
         assert self.catalog.packs() == []
 
@@ -146,23 +147,23 @@ class CollectionConformance(CatalogCase):
         self.catalog.condemn(task, [whole], 100)
         assert self.catalog.remove_blobs(task, [whole], 100) == 0
         assert self.catalog.blobs(task, [digest(b"alpha")])[digest(b"alpha")].data == b"alphabeta"
-        assert self.catalog.remove_blobs(task, _digests(b"alpha", b"never"), None) == 1
+        assert self.catalog.remove_blobs(task, digests(b"alpha", b"never"), None) == 1
         assert self.catalog.remove_blobs(task, [whole], 100) == 0
-        assert self.catalog.remove_blobs(task, _digests(b"beta"), None) == 1
+        assert self.catalog.remove_blobs(task, digests(b"beta"), None) == 1
         assert self.catalog.remove_blobs(task, [whole], 100) == 1
-        assert self.catalog.blobs(task, [whole, *_digests(b"alpha", b"beta")]) == {}
+        assert self.catalog.blobs(task, [whole, *digests(b"alpha", b"beta")]) == {}
 
     def test_slices_of_one_task_are_not_those_of_another(self) -> None:
         task, whole = self._sliced()
         other, _ = self._sliced("other")
-        assert self.catalog.remove_blobs(other, _digests(b"alpha", b"beta"), None) == 2
+        assert self.catalog.remove_blobs(other, digests(b"alpha", b"beta"), None) == 2
         assert self.catalog.sliced() == sorted(SlicedBlob(task, digest(part), whole) for part in (b"alpha", b"beta"))
 
     def test_a_part_that_is_removed_and_brought_again_is_there(self) -> None:
         task, whole = self._sliced()
         head = self.catalog.held()[-1].stored
         again = self.save(parent=head, blobs=(b"alpha",)).stored
-        self.catalog.remove_blobs(task, _digests(b"alpha", b"beta"), None)
+        self.catalog.remove_blobs(task, digests(b"alpha", b"beta"), None)
         assert self.catalog.blobs(task, [digest(b"alpha")])[digest(b"alpha")].data == b"alpha"
         self.save(parent=again, slices=[NewSlice(digest(b"alpha"), whole, 0)])
         assert self.catalog.sliced() == [SlicedBlob(task, digest(b"alpha"), whole)]
@@ -170,79 +171,79 @@ class CollectionConformance(CatalogCase):
     # --- packs ---------------------------------------------------------------------------------------------------
 
     def test_blobs_move_from_the_pack_they_lie_in_and_from_no_other(self) -> None:
-        self.save(packs=[_pack("one", b"a", b"b"), _pack("two", b"c")])
-        new = _pack("new", b"c", b"a", b"never")
+        self.save(packs=[pack("one", b"a", b"b"), pack("two", b"c")])
+        new = pack("new", b"c", b"a", b"never")
         self.catalog.announce([new.name], SOMEBODY)
-        self.catalog.move_blobs(new, _name("one"))
+        self.catalog.move_blobs(new, pack_name("one"))
         assert {blob.digest: blob.pack for blob in self.catalog.indexed()} == {
             digest(b"a"): new.name,
-            digest(b"b"): _name("one"),
-            digest(b"c"): _name("two"),
+            digest(b"b"): pack_name("one"),
+            digest(b"c"): pack_name("two"),
         }
         place = self.catalog.blobs(FILES, [digest(b"a")])[digest(b"a")].place
         assert place == PackRange(new.name, new.entries[1].position, 1)
         assert self.catalog.announced() == []
 
     def test_blobs_that_are_condemned_move_and_stay_condemned(self) -> None:
-        self.save(packs=[_pack("one", b"a")])
+        self.save(packs=[pack("one", b"a")])
         self.catalog.condemn(FILES, [digest(b"a")], 100)
-        self.catalog.move_blobs(_pack("new", b"a"), _name("one"))
+        self.catalog.move_blobs(pack("new", b"a"), pack_name("one"))
         assert self._condemned(FILES) == {b"a": 100}
 
     def test_a_pack_tells_what_lies_in_it_by_place(self) -> None:
-        self.save(packs=[_pack("one", b"b", b"a"), _pack("two", b"c")])
-        assert [blob.digest for blob in self.catalog.indexed(pack=_name("one"))] == _digests(b"b", b"a")
-        assert self.catalog.indexed(pack=_name("none")) == []
+        self.save(packs=[pack("one", b"b", b"a"), pack("two", b"c")])
+        assert [blob.digest for blob in self.catalog.indexed(pack=pack_name("one"))] == digests(b"b", b"a")
+        assert self.catalog.indexed(pack=pack_name("none")) == []
 
     def test_only_packs_in_which_nothing_lies_are_removed(self) -> None:
-        self.save(packs=[_pack("one", b"a"), _pack("two", b"b")])
+        self.save(packs=[pack("one", b"a"), pack("two", b"b")])
         self.catalog.condemn(FILES, [digest(b"a")], 100)
         self.catalog.remove_blobs(FILES, [digest(b"a")], 100)
-        gone = self.catalog.remove_packs([_name("one"), _name("two"), _name("never")])
-        assert gone == [_name("one")]
-        assert self.catalog.packs() == [KnownPack(_name("two"), 90)]
+        gone = self.catalog.remove_packs([pack_name("one"), pack_name("two"), pack_name("never")])
+        assert gone == [pack_name("one")]
+        assert self.catalog.packs() == [KnownPack(pack_name("two"), 90)]
 
     # --- packs on their way --------------------------------------------------------------------------------------
 
     def test_a_pack_is_announced_until_it_is_withdrawn_or_committed(self) -> None:
         before = now()
         other = Process("another host", 7, 8)
-        self.catalog.announce([_name("one"), _name("two")], SOMEBODY)
-        self.catalog.announce([_name("three")], other)
+        self.catalog.announce([pack_name("one"), pack_name("two")], SOMEBODY)
+        self.catalog.announce([pack_name("three")], other)
         told = self.catalog.announced()
         assert [(flight.name, flight.process) for flight in sorted(told)] == [
-            (_name("one"), SOMEBODY),
-            (_name("three"), other),
-            (_name("two"), SOMEBODY),
+            (pack_name("one"), SOMEBODY),
+            (pack_name("three"), other),
+            (pack_name("two"), SOMEBODY),
         ]
         assert all(before <= flight.at <= now() for flight in told)
-        self.catalog.announce([_name("one"), _name("never")], None)
-        self.save(packs=[_pack("two", b"a")], announces=False)
-        assert [flight.name for flight in self.catalog.announced()] == [_name("three")]
+        self.catalog.announce([pack_name("one"), pack_name("never")], None)
+        self.save(packs=[pack("two", b"a")], announces=False)
+        assert [flight.name for flight in self.catalog.announced()] == [pack_name("three")]
 
     def test_a_commit_that_is_refused_withdraws_nothing(self) -> None:
         with refused(IntegrityError):
-            self.save(packs=[_pack("one", b"a")], relies_on=[digest(b"gone")])
-        assert [flight.name for flight in self.catalog.announced()] == [_name("one")]
+            self.save(packs=[pack("one", b"a")], relies_on=[digest(b"gone")])
+        assert [flight.name for flight in self.catalog.announced()] == [pack_name("one")]
 
     # --- deleted checkpoints -------------------------------------------------------------------------------------
 
     def test_deleted_ones_are_told_with_their_owner_once_they_are_old_enough(self) -> None:
         one, two, three, _ = self.chain(4)
-        self.catalog.attest(ADA, [one.id, two.id, three.id], "deleted", {}, ACTOR)
-        self.catalog.attest(ADA, [two.id], "undeleted", {}, ACTOR)
-        self.catalog.purge([(ADA, three.id)], ACTOR, all_or_none=True)
+        self.attest("deleted", one, two, three)
+        self.attest("undeleted", two)
+        self.purge(three)
         assert self.catalog.deleted_before(now()) == [(ADA, one.id)]
         assert self.catalog.deleted_before(now() - HOUR) == []
 
     def test_what_counts_is_when_it_was_deleted_last(self) -> None:
         one, _ = self.chain(2)
-        self.catalog.attest(ADA, [one.id], "deleted", {}, ACTOR)
+        self.attest("deleted", one)
         first = max(said.at for said, _ in self.catalog.attestations(ADA, one.id))
-        self.catalog.attest(ADA, [one.id], "undeleted", {}, ACTOR)
+        self.attest("undeleted", one)
         while now() <= first:
             pass
-        self.catalog.attest(ADA, [one.id], "deleted", {}, ACTOR)
+        self.attest("deleted", one)
         assert self.catalog.deleted_before(first) == []
         assert self.catalog.purge([(ADA, one.id)], ACTOR, deleted_before=first) == []
         assert self.catalog.purge([(ADA, one.id)], ACTOR, deleted_before=now()) == [one.id]
@@ -263,9 +264,9 @@ class CollectionConformance(CatalogCase):
 
     def test_who_was_undeleted_or_tagged_meanwhile_is_spared_on_request(self) -> None:
         one, two, three, _ = self.chain(4)
-        self.catalog.attest(ADA, [one.id, two.id], "deleted", {}, ACTOR)
-        self.catalog.attest(ADA, [one.id], "undeleted", {}, ACTOR)
-        self.catalog.attest(ADA, [three.id], "tag", {"name": "green"}, ACTOR)
+        self.attest("deleted", one, two)
+        self.attest("undeleted", one)
+        self.attest("tag", three, name="green")
         wanted = [(ADA, each.id) for each in (one, two, three)]
         assert self.catalog.purge(wanted, ACTOR, deleted_before=now()) == [two.id]
         assert self.catalog.purge(wanted, ACTOR, spare_tagged=True) == [one.id]
@@ -273,24 +274,14 @@ class CollectionConformance(CatalogCase):
 
     def test_who_is_needed_by_a_restore_under_way_is_spared(self) -> None:
         one, two, three, _ = self.chain(4)
-        journal = Journal(
-            id=new_id(),
-            host="any host",
-            owner=ADA,
-            task_id="task",
-            began_at=now(),
-            process=SOMEBODY,
-            chosen=one.id,
-            before=two.id,
-            paths=("/srv/app",),
-        )
-        self.catalog.begin_journal(journal)
+        under_way = journal(one, two)
+        self.catalog.begin_journal(under_way)
         wanted = [(ADA, each.id) for each in (one, two, three)]
         assert self.catalog.purge(wanted, ACTOR) == [three.id]
         for needed in (one, two):
             with refused(ConflictError):
-                self.catalog.purge([(ADA, needed.id)], ACTOR, all_or_none=True)
-        self.catalog.end_journal(journal.id)
+                self.purge(needed)
+        self.catalog.end_journal(under_way.id)
         assert self.catalog.purge(wanted, ACTOR) == [one.id, two.id]
 
     # --- room ----------------------------------------------------------------------------------------------------
@@ -326,21 +317,3 @@ class CollectionConformance(CatalogCase):
         letters = {digest(bytes([letter])): bytes([letter]) for letter in range(256)}
         found = [blob for blob in self.catalog.indexed() if blob.partition == partition]
         return {letters[blob.digest]: blob.condemned for blob in found}
-
-
-def _digests(*contents: bytes) -> list[bytes]:
-    return [digest(content) for content in contents]
-
-
-def _inline(data: bytes) -> Blob:
-    return Blob(digest(data), len(data), 0, data)
-
-
-def _name(name: str) -> str:
-    return f"packs/aa/{name}"
-
-
-def _pack(name: str, *contents: bytes) -> NewPack:
-    return NewPack(
-        _name(name), 90, [PackedBlob(digest(each), 28 + at * 50, 1, 1, 0) for at, each in enumerate(contents)]
-    )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from lastgood.catalog.values import FILES, Binding, Blob, NewBranch, NewPack, PackedBlob, PackRange, StoredCheckpoint
+from lastgood.catalog.values import FILES, Binding, NewPack, PackedBlob, PackRange
 from lastgood.errors import ConflictError, IntegrityError, NotFoundError
-from lastgood.model.identity import digest, digest_text, new_id
-from lastgood.model.work import Journal, Process
-from lastgood.testing.case import ACTOR, ADA, CatalogCase, refused
+from lastgood.model.identity import digest, digest_text
+from lastgood.testing.case import ACTOR, ADA, CatalogCase, inline, journal, pack, refused
 
 HERE = Binding("host", ["/srv/app", "/srv/infra"])
 
@@ -16,13 +15,10 @@ HERE = Binding("host", ["/srv/app", "/srv/infra"])
 class FoldersConformance(CatalogCase):
     """A part of CatalogConformance."""
 
-    def _fork(self, origin: StoredCheckpoint, name: str, **fields: Any) -> StoredCheckpoint:
-        return self.save(parent=origin, new=NewBranch(new_id(), name, active=False), **fields).stored
-
     # --- content -------------------------------------------------------------------------------------------------
 
     def test_content_of_files_is_the_stores_and_comes_with_a_commit(self) -> None:
-        one, other = _inline(b"one"), _inline(b"other")
+        one, other = inline(b"one"), inline(b"other")
         self.save("without files", blobs=(b"state",))
         assert not self.catalog.may_have_files()
         self.save(file_blobs=[one, other])
@@ -39,19 +35,18 @@ class FoldersConformance(CatalogCase):
         assert (found.size, found.encoding, found.place) == (300, 1, PackRange("packs/aa/one", 9, 20))
 
     def test_content_that_is_stored_already_stays_where_it_is(self) -> None:
-        inline = _inline(b"a")
-        self.save(file_blobs=[inline])
-        self.save("another", packs=[NewPack("packs/aa/one", 40, [PackedBlob(inline.digest, 8, 1, 1, 0)])])
-        assert self.catalog.blobs(FILES, [inline.digest]) == {inline.digest: inline}
+        blob = inline(b"a")
+        self.save(file_blobs=[blob])
+        self.save("another", packs=[pack("one", b"a")])
+        assert self.catalog.blobs(FILES, [blob.digest]) == {blob.digest: blob}
 
     def test_the_same_pack_may_come_twice(self) -> None:
-        pack = NewPack("packs/aa/one", 40, [PackedBlob(digest(b"a"), 8, 1, 1, 0)])
-        self.save(packs=[pack])
-        self.save("another", packs=[pack])
+        self.save(packs=[pack("one", b"a")])
+        self.save("another", packs=[pack("one", b"a")])
         assert self.catalog.has_blobs(FILES, [digest(b"a")]) == {digest(b"a")}
 
     def test_content_that_is_relied_on_must_be_there(self) -> None:
-        there = _inline(b"there")
+        there = inline(b"there")
         self.save(file_blobs=[there])
         self.save("second", relies_on=[there.digest])
         with refused(IntegrityError) as caught:
@@ -60,7 +55,7 @@ class FoldersConformance(CatalogCase):
         assert self.catalog.position(ADA, "third") is None
 
     def test_deleting_a_task_leaves_the_content_of_files(self) -> None:
-        blob = _inline(b"shared")
+        blob = inline(b"shared")
         self.save(file_blobs=[blob])
         self.catalog.delete_task(ADA, "task", ACTOR)
         assert self.catalog.has_blobs(FILES, [blob.digest]) == {blob.digest}
@@ -70,7 +65,7 @@ class FoldersConformance(CatalogCase):
     def test_a_folder_has_the_files_of_one_branch(self) -> None:
         """B3: a handle from before a restore cannot save the restored files as its own."""
         first = self.save(binding=HERE).stored
-        other = self._fork(first, "other", binding=HERE._replace(takes_over=True))
+        other = self.fork(first, "other", binding=HERE._replace(takes_over=True))
         assert self._bound("/srv/app") == self._bound("/srv/infra") == other.placement.branch_id
         with refused(ConflictError) as caught:
             self.save(parent=first, binding=HERE)
@@ -86,7 +81,7 @@ class FoldersConformance(CatalogCase):
 
     def test_a_folder_can_be_given_to_a_branch(self) -> None:
         first = self.save(binding=HERE).stored
-        other = self._fork(first, "other")
+        other = self.fork(first, "other")
         self.catalog.bind(ADA, other.placement.branch_id, HERE)
         assert self._bound("/srv/app") == other.placement.branch_id
         with refused(NotFoundError):
@@ -96,9 +91,9 @@ class FoldersConformance(CatalogCase):
 
     def test_a_journal_is_there_until_it_ends(self) -> None:
         first = self.save().stored
-        one, two = _journal(first.id, 1), _journal(first.id, 2)
-        for journal in (two, one):
-            self.catalog.begin_journal(journal)
+        one, two = journal(first, first, 1), journal(first, first, 2)
+        for begun in (two, one):
+            self.catalog.begin_journal(begun)
         assert self.catalog.journals("host") == [one, two]
         assert self.catalog.journals("elsewhere") == []
         self.save(parent=first, journal=one.id)
@@ -109,25 +104,25 @@ class FoldersConformance(CatalogCase):
         before = self.save().stored
         after = self.save(parent=before, files_move=True).stored
         assert self.catalog.destination(ADA, "task", "undo") == before
-        undone = self.catalog.move(ADA, "task", "undo", ACTOR)
+        undone = self.move("undo")
         assert (undone.files, undone.head.id) == (before.id, after.id)
         assert self.catalog.destination(ADA, "task", "redo") == after
         with refused(ConflictError):
             self.catalog.destination(ADA, "task", "undo")
         put_back = self.save(parent=after, keeps_redo=True).stored
-        redone = self.catalog.move(ADA, "task", "redo", ACTOR)
+        redone = self.move("redo")
         assert (redone.files, redone.head.id) == (after.id, put_back.id)
 
     def test_a_save_of_the_users_ends_redoing(self) -> None:
         before = self.save().stored
         after = self.save(parent=before, files_move=True).stored
-        self.catalog.move(ADA, "task", "undo", ACTOR)
+        self.move("undo")
         put_back = self.save(parent=after, keeps_redo=True).stored
         self.save(parent=put_back)
         with refused(ConflictError):
             self.catalog.destination(ADA, "task", "redo")
         with refused(ConflictError):
-            self.catalog.move(ADA, "task", "redo", ACTOR)
+            self.move("redo")
 
     def test_several_restores_of_files_are_undone_one_after_the_other(self) -> None:
         made = [self.save().stored]
@@ -136,27 +131,9 @@ class FoldersConformance(CatalogCase):
         head, seen = made[-1], []
         ways: list[Literal["undo", "redo"]] = ["undo", "undo", "redo", "redo"]
         for way in ways:
-            seen.append(self.catalog.move(ADA, "task", way, ACTOR).files)
+            seen.append(self.move(way).files)
             head = self.save(parent=head, keeps_redo=True).stored
         assert seen == [made[2].id, made[1].id, made[2].id, made[3].id]
 
     def _bound(self, path: str) -> str | None:
         return self.catalog.bound(ADA, "task", "host", path)
-
-
-def _inline(data: bytes) -> Blob:
-    return Blob(digest(data), len(data), 0, data)
-
-
-def _journal(chosen: str, at: int) -> Journal:
-    return Journal(
-        id=new_id(),
-        host="host",
-        owner="ada",
-        task_id="task",
-        began_at=at,
-        process=Process("host", 1),
-        chosen=chosen,
-        before=chosen,
-        paths=("/srv/app",),
-    )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 
 from lastgood.errors import IntegrityError, InvalidError, NotFoundError
@@ -262,19 +263,6 @@ def _in_pieces(data: bytes) -> Iterable[bytes]:
 
 
 def _in_threads(work: Callable[[bytes], None], items: list[bytes]) -> None:
-    """Do the work for each item in a thread of its own; what one of them raises is raised here."""
-    failed: list[BaseException] = []
-
-    def run(item: bytes) -> None:
-        try:
-            work(item)
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=run, args=(item,)) for item in items]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failed:
-        raise failed[0]
+    """Do the work for each item in a thread of its own."""
+    with ThreadPoolExecutor(len(items)) as pool:
+        list(pool.map(work, items))

@@ -1,8 +1,9 @@
-"""What every catalog must do with checkpoints: commit them, find them again, and add attestations to them."""
+"""What every catalog must do with checkpoints: commit, find, attest, delete and purge them."""
 
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 from lastgood.catalog.values import Blob, ContainingBlob, NewBranch, NewSlice
 from lastgood.errors import ConflictError, ControlError, InvalidError, NotFoundError
@@ -55,8 +56,7 @@ class CommitsConformance(CatalogCase):
         first = self.save().stored
         task = self.task()
         assert (task.owner, task.checkpoints, task.last_sequence) == (ADA, 1, 1)
-        branch = self.catalog.branch(ADA, task.active_branch_id)
-        assert branch is not None
+        branch = self.branch(task.active_branch_id)
         assert branch.name == "main"
         assert branch.head == Head(first.id, first.checksum, 1, branch.id)
 
@@ -183,24 +183,19 @@ class CommitsConformance(CatalogCase):
 
     def test_one_of_many_threads_wins(self) -> None:
         first = self.save().stored
-        won: list[str] = []
-        lost: list[str] = []
         gate = threading.Barrier(8)
 
-        def race() -> None:
+        def race(_: int) -> tuple[bool, str]:
             gate.wait()
             try:
-                won.append(self.save(parent=first).stored.id)
+                return True, self.save(parent=first).stored.id
             except ConflictError as error:
-                lost.append(error.head.id)
+                return False, error.head.id
 
-        threads = [threading.Thread(target=race) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(won) == 1
-        assert lost == won * 7
+        with ThreadPoolExecutor(8) as pool:
+            outcomes = sorted(pool.map(race, range(8)))
+        winner = self.active()
+        assert outcomes == [(False, winner)] * 7 + [(True, winner)]
 
     # --- owners --------------------------------------------------------------------------------------------------
 
@@ -232,8 +227,8 @@ class AttestationsConformance(CatalogCase):
 
     def test_attestations_are_appended_with_digests(self) -> None:
         first = self.save().stored
-        self.catalog.attest(ADA, [first.id], "verification", {"verified": True}, ACTOR)
-        self.catalog.attest(ADA, [first.id], "tag", {"name": "green"}, ACTOR)
+        self.attest("verification", first, verified=True)
+        self.attest("tag", first, name="green")
         found = self.catalog.attestations(ADA, first.id)
         assert [(a.number, a.kind, a.actor) for a, _ in found] == [(1, "verification", ADA), (2, "tag", ADA)]
         assert all(attestation.digest(first.checksum) == kept for attestation, kept in found)
@@ -243,8 +238,7 @@ class AttestationsConformance(CatalogCase):
         first = self.save().stored
         data = {"verified": True, "results": [["verified", None, 1]]}
         (said,) = self.catalog.attest(ADA, [first.id], "verification", data, ACTOR)
-        stored = self.catalog.checkpoint(ADA, first.id)
-        assert stored is not None
+        stored = self.stored(first)
         assert (stored.verified, stored.verified_at) == (True, said.at)
         assert self.catalog.attestations(ADA, first.id)[0][0].data == data
         assert self.catalog.events(self.task())[-1].data == {"verified": True}
@@ -253,12 +247,12 @@ class AttestationsConformance(CatalogCase):
         first, _ = self.chain(2)
         for kind in ("deleted", "undeleted", "deleted"):
             (last,) = self.catalog.attest(ADA, [first.id], kind, {}, ACTOR)
-        assert self.catalog.attest(ADA, [first.id], "deleted", {}, ACTOR) == [last]
+        assert self.attest("deleted", first) == [last]
         assert [a.number for a, _ in self.catalog.attestations(ADA, first.id)] == [1, 2, 3]
 
     def test_a_deleted_one_is_neither_tagged_nor_verified(self) -> None:
         first, _ = self.chain(2)
-        self.catalog.attest(ADA, [first.id], "deleted", {}, ACTOR)
+        self.attest("deleted", first)
         for kind, data in (("tag", {"name": "green"}), ("verification", {"verified": True})):
             with refused(NotFoundError):
                 self.catalog.attest(ADA, [first.id], kind, data, ACTOR)
@@ -268,25 +262,142 @@ class AttestationsConformance(CatalogCase):
     def test_an_unknown_attestation_is_refused(self) -> None:
         first = self.save().stored
         with refused(InvalidError):
-            self.catalog.attest(ADA, [first.id], "blessed", {}, ACTOR)
+            self.attest("blessed", first)
 
     def test_a_tag_names_one_checkpoint_and_moves_on_purpose(self) -> None:
         one, two = self.chain(2)
-        self.catalog.attest(ADA, [one.id], "tag", {"name": "green"}, ACTOR)
-        self.catalog.attest(ADA, [one.id], "tag", {"name": "green"}, ACTOR)
+        self.attest("tag", one, name="green")
+        self.attest("tag", one, name="green")
         with refused(ConflictError):
-            self.catalog.attest(ADA, [two.id], "tag", {"name": "green"}, ACTOR)
-        self.catalog.attest(ADA, [two.id], "tag", {"name": "green", "move": True}, ACTOR)
+            self.attest("tag", two, name="green")
+        self.attest("tag", two, name="green", move=True)
         tagged = self.catalog.checkpoint_at(self.task(), "green")
         assert tagged is not None
         assert (tagged.id, tagged.tags) == (two.id, ("green",))
         assert [a.kind for a, _ in self.catalog.attestations(ADA, one.id)] == ["tag", "untag"]
-        self.catalog.attest(ADA, [two.id], "untag", {"name": "green"}, ACTOR)
+        self.attest("untag", two, name="green")
         assert self.catalog.checkpoint_at(self.task(), "green") is None
 
     def test_a_tag_is_taken_only_from_the_checkpoint_that_has_it(self) -> None:
         one, two = self.chain(2)
-        self.catalog.attest(ADA, [two.id], "tag", {"name": "green"}, ACTOR)
-        self.catalog.attest(ADA, [one.id], "untag", {"name": "green"}, ACTOR)
+        self.attest("tag", two, name="green")
+        self.attest("untag", one, name="green")
         assert [head.id for head in self.catalog.tags(self.task()).values()] == [two.id]
         assert self.catalog.attestations(ADA, one.id) == []
+
+
+class DeletionConformance(CatalogCase):
+    """A part of CatalogConformance."""
+
+    def test_a_deleted_one_is_not_listed_and_still_a_parent(self) -> None:
+        one, two, three = self.chain(3)
+        self.fork(two, "side")
+        self.attest("deleted", two)
+        self.attest("deleted", two)
+        assert self.listed(self.whole())[1:] == [three.id, one.id]
+        assert [self.catalog.count(line) for line in (self.whole(), self.along("side"))] == [3, 2]
+        kept = self.stored(two)
+        assert kept.deleted
+        self.save(parent=three)
+        self.attest("undeleted", two)
+        assert [self.catalog.count(line) for line in (self.whole(), self.along("side"))] == [5, 3]
+
+    def test_counts_follow_deletions_through_branches_of_branches(self) -> None:
+        one, two = self.chain(2)
+        three = self.save(parent=one, new=NewBranch("b", "b")).stored
+        self.save(parent=three, new=NewBranch("c", "c"))
+        self.attest("deleted", one, two)
+        for name in ("b", "c"):
+            line = self.along(name)
+            assert self.catalog.count(line) == len(self.catalog.checkpoints(line))
+        assert self.catalog.count(self.whole()) == 2
+
+    def test_the_active_head_cannot_be_deleted_or_purged(self) -> None:
+        first = self.save().stored
+        with refused(ConflictError):
+            self.attest("deleted", first)
+        with refused(ConflictError):
+            self.purge(first)
+        assert self.listed(self.whole()) == [first.id]
+
+    def test_several_are_attested_together_or_not_at_all(self) -> None:
+        one, two = self.chain(2)
+        with refused(ConflictError):
+            self.attest("deleted", one, two)
+        assert self.listed(self.whole()) == [two.id, one.id]
+
+    def test_a_purge_leaves_a_tombstone_and_nothing_else(self) -> None:
+        one, two, three = self.chain(3)
+        self.attest("tag", two, name="green")
+        self.purge(two)
+        stone = self.stored(two)
+        assert (stone.data, stone.checksum, stone.placement, stone.tags) == (None, two.checksum, two.placement, ())
+        assert self.catalog.root(stone) is None
+        assert self.catalog.checkpoint_at(self.task(), "green") is None
+        assert self.listed(self.whole()) == [three.id, one.id]
+        assert self.catalog.count(self.whole()) == 2
+        assert [a.kind for a, _ in self.catalog.attestations(ADA, two.id)] == ["purged"]
+        with refused(NotFoundError):
+            self.purge(two)
+        with refused(ConflictError):
+            self.save(parent=three, id=two.id)
+
+    def test_one_that_was_deleted_and_then_purged_is_counted_out_once(self) -> None:
+        one, two, _ = self.chain(3)
+        self.fork(two, "side")
+        self.attest("deleted", one)
+        self.purge(one)
+        for line in (self.whole(), self.along("side"), self.along(two.placement.branch_id)):
+            assert self.catalog.count(line) == len(self.listed(line))
+
+    def test_nothing_is_verified_by_a_purged_one_and_its_key_is_free(self) -> None:
+        one = self.save(key="k", attestations=[("verification", {"verified": True})]).stored
+        two = self.save(parent=one).stored
+        self.purge(one)
+        stone = self.stored(one)
+        assert (stone.verified, stone.verified_at) == (False, None)
+        assert self.last_verified(self.along(one.placement.branch_id)) is None
+        assert not self.save(parent=two, key="k", message="other").repeated
+
+    def test_a_deleted_task_is_gone_with_everything_and_that_is_logged(self) -> None:
+        made = self.chain(3, blobs=(b"content",))
+        kept = self.save("kept").stored
+        assert self.catalog.delete_task(ADA, "task", ACTOR) == 3
+        assert self.catalog.position(ADA, "task") is None
+        assert self.catalog.checkpoint(ADA, made[0].id) is None
+        assert self.catalog.blobs(made[0].task_number, [digest(b"content")]) == {}
+        assert self.catalog.checkpoint(ADA, kept.id) == kept
+        events = self.catalog.events(None)
+        assert [(event.kind, event.actor, event.data["task_id"]) for event in events] == [("task_deleted", ADA, "task")]
+        again = self.save().stored
+        assert again.placement.sequence == 1
+        assert again.task_number != made[0].task_number
+
+    def test_events_carry_actor_and_correlation_and_are_paged(self) -> None:
+        self.chain(4)
+        events = self.catalog.events(self.task(), after=1, limit=2)
+        assert [event.sequence for event in events] == [2, 3]
+        assert {(event.actor, event.correlation_id) for event in events} == {(ADA, "correlation-1")}
+
+    def test_events_are_dense_and_in_order_and_outlive_a_purge(self) -> None:
+        one, two, three = self.chain(3)
+        self.attest("verification", one, two, verified=True)
+        self.save(parent=three, new=NewBranch("side", "side"))
+        self.attest("deleted", one)
+        self.purge(two)
+        events, after = [], 0
+        while page := self.catalog.events(self.task(), after=after, limit=2):
+            events += page
+            after = page[-1].sequence
+        assert [event.sequence for event in events] == list(range(1, 9))
+        kinds = ["created", "created", "created", "verified", "verified", "branched", "deleted", "purged"]
+        assert [event.kind for event in events] == kinds
+        assert [event.checkpoint_id for event in events][:3] == [one.id, two.id, three.id]
+        assert {event.actor for event in events} == {ADA}
+        assert self.catalog.events(self.task(), after=4, limit=100) == events[4:]
+
+    def test_blobs_belong_to_their_task(self) -> None:
+        mine = self.save(blobs=(b"secret",)).stored
+        other = self.save("other").stored
+        assert self.catalog.blobs(other.task_number, [digest(b"secret")]) == {}
+        assert set(self.catalog.blobs(mine.task_number, [digest(b"secret")])) == {digest(b"secret")}

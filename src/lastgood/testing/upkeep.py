@@ -19,8 +19,7 @@ from lastgood.catalog.values import (
 )
 from lastgood.errors import ConflictError
 from lastgood.model.identity import digest, new_id
-from lastgood.model.work import OpenStep, Process
-from lastgood.testing.case import ACTOR, ADA, CatalogCase, refused
+from lastgood.testing.case import ACTOR, ADA, CatalogCase, inline, pack, pack_name, refused
 
 
 class AuditConformance(CatalogCase):
@@ -35,9 +34,9 @@ class AuditConformance(CatalogCase):
     def test_an_audit_tells_tasks_branches_and_checkpoints_of_every_owner(self) -> None:
         first = self.save(key="k", root=b"the state").stored
         second = self.save(parent=first).stored
-        side = self.save(parent=first, new=NewBranch(new_id(), "side", active=False)).stored
+        side = self.fork(first, "side")
         other = self.save("task", owner="ben").stored
-        self.catalog.purge([(ADA, first.id)], ACTOR, all_or_none=True)
+        self.purge(first)
         with self.catalog.audit() as audit:
             store, *tasks = audit.tasks()
             branches = list(audit.branches())
@@ -62,7 +61,7 @@ class AuditConformance(CatalogCase):
 
     def test_an_audit_tells_what_was_said_and_logged(self) -> None:
         first = self.save(key="k").stored
-        self.catalog.attest(ADA, [first.id], "tag", {"name": "green"}, ACTOR)
+        self.attest("tag", first, name="green")
         number = first.task_number, 1
         with self.catalog.audit() as audit:
             (said,) = audit.attestations()
@@ -77,10 +76,7 @@ class AuditConformance(CatalogCase):
         first = self.save(binding=Binding("host", ["/srv"])).stored
         second = self.save(parent=first, files_move=True).stored
         self.save(parent=first, new=NewBranch(new_id(), "new"))
-        step = OpenStep(
-            id="s", owner="ada", task_id="task", name="s", type="step", began_at=1, began_by="ada", process=_NOBODY
-        )
-        self.catalog.begin_step(step, Blob(b"", 4, 0, b"snap"))
+        self.catalog.begin_step(self.step(id="s"), Blob(b"", 4, 0, b"snap"))
         with self.catalog.audit() as audit:
             main, new = audit.branches()
             files, switch = audit.moves()
@@ -108,7 +104,7 @@ class AuditConformance(CatalogCase):
             parent=first,
             blobs=(b"alphabeta",),
             slices=[NewSlice(digest(b"alpha"), whole, 0)],
-            file_blobs=[Blob(digest(b"file"), 4, 0, b"file")],
+            file_blobs=[inline(b"file")],
             packs=[NewPack("packs/aa/one", 200, [entry])],
         )
         with self.catalog.audit() as audit:
@@ -168,7 +164,7 @@ class AuditConformance(CatalogCase):
         first = self.save().stored
         second = self.save(parent=first).stored
         task, branch = first.task_number, first.placement.branch_id
-        self.catalog.purge([(ADA, first.id)], ACTOR, all_or_none=True)
+        self.purge(first)
         with self.catalog.audit() as audit:
             stone, _ = audit.checkpoints()
         assert (stone.record, stone.deleted, stone.type != "") == (None, 2, True)
@@ -181,15 +177,15 @@ class AuditConformance(CatalogCase):
         first = self.save(blobs=(b"alpha", b"other")).stored
         whole, task = digest(b"alphabeta"), first.task_number
         self.save(parent=first, blobs=(b"alphabeta",), slices=[NewSlice(digest(b"alpha"), whole, 0)])
-        inline, packed = Blob(digest(b"file"), 4, 0, b"file"), PackedBlob(digest(b"packed"), 57, 6, 6, 0)
+        file, packed = inline(b"file"), PackedBlob(digest(b"packed"), 57, 6, 6, 0)
         self.save("files", file_blobs=[Blob(packed.digest, 6, 0, b"damage")])
         mending = Corrections(
-            blobs=[(FILES, inline), (task, Blob(digest(b"other"), 5, 0, b"other"))],
+            blobs=[(FILES, file), (task, inline(b"other"))],
             packs=[NewPack("packs/aa/one", 200, [packed])],
             lost=[(task, whole)],
         )
         self.catalog.correct(mending, ACTOR)
-        assert self.catalog.blobs(FILES, [inline.digest]) == {inline.digest: inline}
+        assert self.catalog.blobs(FILES, [file.digest]) == {file.digest: file}
         assert self.catalog.blobs(FILES, [packed.digest])[packed.digest].place == PackRange("packs/aa/one", 57, 6)
         assert self.catalog.blobs(task, [digest(b"other"), digest(b"alpha"), whole]).keys() == {digest(b"other")}
 
@@ -202,7 +198,7 @@ class AuditConformance(CatalogCase):
 
     def test_rebuilding_what_is_whole_changes_nothing(self) -> None:
         first = self.save(key="k", blobs=(b"alpha",)).stored
-        self.save("files", file_blobs=[Blob(digest(b"file"), 4, 0, b"file")])
+        self.save("files", file_blobs=[inline(b"file")])
         before = self._everything()
         assert self.catalog.rebuild() == []
         assert self._everything() == before
@@ -218,9 +214,6 @@ class AuditConformance(CatalogCase):
         with self.catalog.audit() as audit:
             rows: list[object] = [*audit.tasks(), *audit.branches(), *audit.checkpoints(), *audit.events()]
             return [*rows, *audit.keys(), *audit.blobs(data=True), *audit.attestations(), audit.problems()]
-
-
-_NOBODY = Process("host", 1)
 
 
 class UsageConformance(CatalogCase):
@@ -241,8 +234,8 @@ class UsageConformance(CatalogCase):
 
     def test_a_deleted_checkpoint_holds_its_content_and_a_purged_one_does_not(self) -> None:
         first, second, third = self.chain(3)
-        self.catalog.attest(ADA, [first.id], "deleted", {}, ACTOR)
-        self.catalog.purge([(ADA, second.id)], ACTOR, all_or_none=True)
+        self.attest("deleted", first)
+        self.purge(second)
         assert [(held.stored.id, held.stored.deleted) for held in self.catalog.held()] == [
             (first.id, True),
             (third.id, False),
@@ -250,7 +243,7 @@ class UsageConformance(CatalogCase):
 
     def test_checkpoints_come_page_by_page(self) -> None:
         made = [*self.chain(3), *self.chain(2, "another")]
-        self.catalog.purge([(ADA, made[1].id)], ACTOR, all_or_none=True)
+        self.purge(made[1])
         page = self.catalog.held(limit=2)
         assert [held.stored.id for held in page] == [made[0].id, made[2].id]
         page = self.catalog.held(page[-1].stored, limit=2)
@@ -301,11 +294,8 @@ class UsageConformance(CatalogCase):
         assert self.catalog.sliced(limit=1) == told[:1]
 
     def test_packs_are_told_with_their_size(self) -> None:
-        packs = [
-            NewPack(f"packs/aa/{name}", 90, [PackedBlob(digest(name.encode()), 8, 1, 1, 0)]) for name in ("b", "a")
-        ]
-        self.save(packs=packs)
-        assert self.catalog.packs() == [KnownPack("packs/aa/a", 90), KnownPack("packs/aa/b", 90)]
+        self.save(packs=[pack("b", b"b"), pack("a", b"a")])
+        assert self.catalog.packs() == [KnownPack(pack_name("a"), 90), KnownPack(pack_name("b"), 90)]
 
     def test_what_is_free_is_a_part_of_what_is_taken(self) -> None:
         self.save(new_id(), blobs=tuple(bytes([number]) * 9000 for number in range(50)))
