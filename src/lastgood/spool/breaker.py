@@ -22,8 +22,11 @@ Wait = Callable[[float], bool]
 
 
 class Breaker:
-    """`probe` raises UnavailableError as long as the store is away. Any other error is handed to `failed`, and it is
-    probed again. `draw` gives numbers from 0 to 1. `error` is why the store is away, None when it is not."""
+    """A circuit breaker. `error` is why the store is away, None when it is not.
+
+    `probe` raises UnavailableError as long as the store is away. Any other error is handed to `failed`, and the store
+    is probed again. `draw` gives numbers from 0 to 1.
+    """
 
     def __init__(
         self,

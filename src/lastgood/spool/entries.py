@@ -178,7 +178,9 @@ class Entries(SpoolFile):
 
     def pages(self) -> Iterator[list[Waiting]]:
         """Yield all that wait now, some at a time, so that saves need not wait for long."""
-        newest: Any = self.look(lambda connection: connection.execute("SELECT max(number) FROM entries").get, None)
+        newest: Any = self.read_index(
+            lambda connection: connection.execute("SELECT max(number) FROM entries").get, None
+        )
         where = f"WHERE {PENDING} AND e.number > ? AND e.number <= ? ORDER BY e.number LIMIT {PAGE}"
         after = 0
         while page := self._list(where, after, newest or 0):
@@ -230,7 +232,7 @@ class Entries(SpoolFile):
         return self.read(read, nothing)
 
     def _list(self, where: str, *about: object) -> list[Waiting]:
-        return self.look(lambda connection: _read(connection, where, about), [])
+        return self.read_index(lambda connection: _read(connection, where, about), [])
 
     # --- content -------------------------------------------------------------------------------------------
 

@@ -227,7 +227,7 @@ class SpoolFile:
         return self._path is not None
 
     def renew_locks(self) -> None:
-        """In a child: give up the parent's connection and its lock of who replays."""
+        """In a child: give up the parent's connection, and its lock for replaying."""
         self._lock = threading.RLock()
         if self._owner != os.getpid():
             if self._connection is not None and self._path is not None:
@@ -277,7 +277,7 @@ class SpoolFile:
         """Return whether a checkpoint waits for the store, and whether a step is open that was begun without it."""
         sql = f"SELECT EXISTS (SELECT 1 FROM entries e WHERE {PENDING}), EXISTS (SELECT 1 FROM steps)"
         nothing: Any = (0, 0)
-        has_pending, has_steps = self.look(lambda connection: connection.execute(sql).fetchone(), nothing)
+        has_pending, has_steps = self.read_index(lambda connection: connection.execute(sql).fetchone(), nothing)
         return bool(has_pending), bool(has_steps)
 
     def get_meta(self, name: str) -> Any:
@@ -343,7 +343,7 @@ class SpoolFile:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
 
-    def look(self, work: Callable[[apsw.Connection], T], nothing: T) -> T:
+    def read_index(self, work: Callable[[apsw.Connection], T], nothing: T) -> T:
         """As `read`, of the index of what waits. If that is damaged, move the folder away and return `nothing`."""
         try:
             return self.read(work, nothing)

@@ -15,6 +15,7 @@ import msgspec
 
 from lastgood.catalog.contract import Catalog
 from lastgood.catalog.values import FILES, Actor, Blob, Commit, Committed, HistoryRange, Position, StoredCheckpoint
+from lastgood.engine.engine import SpoolPort
 from lastgood.errors import NotFoundError, UnavailableError
 from lastgood.model.checkpoint import Attestation, decode_record
 from lastgood.model.task import MAIN, BranchInfo, EventKind, TaskInfo
@@ -51,20 +52,11 @@ class AbsentCatalog:
         return refuse
 
 
-class Availability(Protocol):
-    """Whether the store is there, as the spool knows it."""
-
-    def make_way(self) -> None:
-        """Bring everything that is spooled into the store. UnavailableError while that is away."""
+class StoreSpool(SpoolPort, Protocol):
+    """The spool as its overlay sees it: it knows whether the store is away."""
 
     def require_here(self) -> None:
         """UnavailableError while the store is away."""
-
-    def takes(self, error: UnavailableError) -> bool:
-        """Return whether what failed with this error may be spooled."""
-
-    def away(self, error: UnavailableError) -> None:
-        """Note that the store did not answer."""
 
     def reopen(self) -> Catalog:
         """Open the catalog of a store that was away when it was opened."""
@@ -73,9 +65,9 @@ class Availability(Protocol):
 class Overlay:
     """Used as a `Catalog`. What each save needs and nothing is added to are the catalog's own bound methods."""
 
-    def __init__(self, backend: Catalog, entries: Entries, store: Availability) -> None:
+    def __init__(self, backend: Catalog, entries: Entries, spool: StoreSpool) -> None:
         self._entries = entries
-        self._store = store
+        self._spool = spool
         self._has_steps = False
         self._use(backend)
 
@@ -84,7 +76,7 @@ class Overlay:
         """The store's own catalog, opened if it could not be before; or one that refuses everything."""
         if isinstance(cast(object, self._backend), AbsentCatalog):
             with suppress(UnavailableError):
-                self._use(self._store.reopen())
+                self._use(self._spool.reopen())
         return self._backend
 
     @property
@@ -111,7 +103,7 @@ class Overlay:
 
     def _after_replay(self, work: Callable[..., Any]) -> Callable[..., Any]:
         def replay_and_work(*about: Any, **more: Any) -> Any:
-            self._store.make_way()
+            self._spool.make_way()
             return work(*about, **more)
 
         return replay_and_work
@@ -194,7 +186,7 @@ class Overlay:
         self, checkpoints: Sequence[tuple[str, str]], actor: Actor, *, all_or_none: bool = False, **limits: Any
     ) -> list[str]:
         if all_or_none:
-            self._store.make_way()
+            self._spool.make_way()
         return self.backend.purge(checkpoints, actor, all_or_none=all_or_none, **limits)
 
     def checkpoints(
@@ -268,12 +260,12 @@ class Overlay:
     def begin_step(self, step: OpenStep, snapshot: Blob | None, lease: int | None = None) -> None:
         """Begin it in the spool while the store is away: its end need not wait for the store, either."""
         try:
-            self._store.require_here()
+            self._spool.require_here()
             self.backend.begin_step(step, snapshot, lease)
         except UnavailableError as error:
-            if not self._store.takes(error):
+            if not self._spool.takes(error):
                 raise
-            self._store.away(error)
+            self._spool.away(error)
             self._entries.begin_step(step, snapshot)
 
     def _commit_and_end_step(self, commit: Commit, actor: Actor) -> Committed:
@@ -298,7 +290,7 @@ class Overlay:
 
     def end_step(self, owner: str, step_id: str, kind: EventKind, data: dict[str, Any], actor: Actor) -> None:
         if not self._entries.end_step(owner, step_id):
-            self._store.require_here()
+            self._spool.require_here()
             self.backend.end_step(owner, step_id, kind, data, actor)
 
     # --- what waits -----------------------------------------------------------------------------------------

@@ -207,10 +207,10 @@ class Replay:
         lease = (
             self._backend.lease(commit.owner, branch) if commit.lease is not None and isinstance(branch, str) else None
         )
-        asked = [(met, self._backend.requests(commit.owner, id=met.id)) for met in commit.fulfilled]
+        found = [(one, self._backend.requests(commit.owner, id=one.id)) for one in commit.fulfilled]
         return {
             "lease": commit.lease if lease is not None and lease.token == commit.lease else None,
-            "fulfilled": [met for met, found in asked if any(request.status == "open" for request in found)],
+            "fulfilled": [one for one, requests in found if any(request.status == "open" for request in requests)],
         }
 
     def _begin_branch(self, commit: Commit, conflict: CheckpointError) -> Commit:
@@ -230,8 +230,8 @@ class Replay:
             may_rename=True,
             is_apart=commit.record.parent_id is None,
         )
-        told = {"branch": new.id, "reason": str(conflict)[:500]}
-        note = NewEvent("diverged", origin, commit.record.parent_id, told)
+        data = {"branch": new.id, "reason": str(conflict)[:500]}
+        note = NewEvent("diverged", origin, commit.record.parent_id, data)
         return msgspec.structs.replace(
             commit,
             branch=new,

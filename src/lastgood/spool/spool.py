@@ -69,7 +69,7 @@ class SpoolFigures(msgspec.Struct, frozen=True):
 
 
 class Spool:
-    """Of one store in one process. Safe for threads."""
+    """The spool of one store in one process. Safe to use from several threads."""
 
     def __init__(self, engine: Engine, catalog: Catalog, file: Path) -> None:
         self._engine = engine
@@ -97,10 +97,6 @@ class Spool:
     def folder(self) -> Path | None:
         """The folder that it lies in; None: in memory."""
         return self.entries.folder
-
-    @property
-    def is_away(self) -> bool:
-        return self.breaker.error is not None
 
     def figures(self) -> SpoolFigures:
         """Return what waits for the store, and why the store is away."""
