@@ -57,9 +57,8 @@ if TYPE_CHECKING:
     from lastgood.store import CheckpointPage, Store
     from lastgood.task import Task
     from lastgood.upkeep.collect import Collected
-    from lastgood.upkeep.limit import Evicted, Limited
     from lastgood.upkeep.report import CheckReport, Finding, RepairReport
-    from lastgood.upkeep.usage import CheckpointUsage, TaskUsage, Usage
+    from lastgood.upkeep.usage import CheckpointUsage, Evicted, Limited, TaskUsage, Usage
     from lastgood.work.autosave import Autosave
     from lastgood.work.clock import StageTimeout
     from lastgood.work.context import StageContext
@@ -189,8 +188,8 @@ _HOMES = {
     "CheckpointPage": "lastgood.store",
     "CheckpointUsage": "lastgood.upkeep.usage",
     "Collected": "lastgood.upkeep.collect",
-    "Evicted": "lastgood.upkeep.limit",
-    "Limited": "lastgood.upkeep.limit",
+    "Evicted": "lastgood.upkeep.usage",
+    "Limited": "lastgood.upkeep.usage",
     "ConflictError": "lastgood.errors",
     "Difference": "lastgood.engine.difference",
     "DiskFullError": "lastgood.errors",

@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     from lastgood.upkeep.check_content import Progress
     from lastgood.upkeep.collect import Collected
     from lastgood.upkeep.collect import Progress as Collecting
-    from lastgood.upkeep.limit import Limited
     from lastgood.upkeep.report import CheckReport, RepairReport
-    from lastgood.upkeep.usage import Usage
+    from lastgood.upkeep.usage import Limited, Usage
 
 
 class CheckpointPage(NamedTuple):
@@ -276,7 +275,7 @@ class Store:
 
     def delete_old_checkpoints(self, task_id: str, keep_count: int, *, owner: str | None = None) -> int:
         """Delete all but the newest `keep_count`; how many. The active head, tagged ones and the last verified stay."""
-        from lastgood.upkeep.limit import delete_old
+        from lastgood.upkeep.usage import delete_old
 
         owner = self._owner(owner)
         deleted = delete_old(self._engine, self.user, owner, task_id, keep_count)
@@ -396,7 +395,7 @@ class Store:
         would free nothing. What goes is purged: it cannot be brought back. With `dry_run` nothing changes, and the
         answer says what each would free. When it cannot be met the answer says why, and an alert is sent.
         """
-        from lastgood.upkeep.limit import limit
+        from lastgood.upkeep.usage import limit
 
         return limit(self._engine, self.user, max_bytes, dry_run=dry_run, progress=progress)
 

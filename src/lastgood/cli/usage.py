@@ -28,8 +28,7 @@ from lastgood.cli.quantity import size, span, span_text
 from lastgood.errors import IntegrityError
 from lastgood.store import Store
 from lastgood.upkeep.collect import GRACE_SECONDS, Collected
-from lastgood.upkeep.limit import Evicted, Limited
-from lastgood.upkeep.usage import CheckpointUsage, TaskUsage, Usage
+from lastgood.upkeep.usage import CheckpointUsage, Evicted, Limited, TaskUsage, Usage
 from lastgood.views.records import count_deleted
 from lastgood.views.usage import view_collected, view_usage
 
@@ -202,8 +201,8 @@ def _listed(limited: Limited) -> list[str]:
 
 
 def _row(evicted: Evicted) -> list[str]:
-    when = "" if evicted.created_at is None else local_time(evicted.created_at)
-    return [f"{printable(evicted.task_id)} @{evicted.sequence}", short_id(evicted.id), when, size_text(evicted.frees)]
+    place, when = f"{printable(evicted.task_id)} @{evicted.sequence}", local_time(evicted.created_at)
+    return [place, short_id(evicted.id), when, size_text(evicted.frees)]
 
 
 def _outcome(limited: Limited) -> Iterator[str]:

@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from lastgood.catalog.contract import Catalog
 from lastgood.catalog.upkeep import STORE, Audit, BlobRow, PackRow
 from lastgood.catalog.values import FILES
 from lastgood.codec.pack import PackEntry
 from lastgood.errors import InvalidError
-from lastgood.upkeep.affected import attribute, attribute_without_catalog
 from lastgood.upkeep.check_catalog import check_derived, check_lineage, checkpoint_finding
 from lastgood.upkeep.check_content import (
     CheckpointContent,
+    Pick,
     Progress,
-    ReadablePack,
     check_pack_content,
     check_packs,
     find_unmentioned_packs,
+    read_all,
 )
-from lastgood.upkeep.inventory import Inventory, read_inventory
+from lastgood.upkeep.damage import Inventory, attribute, attribute_without_catalog, read_inventory
 from lastgood.upkeep.report import CheckCounts, CheckReport, Depth, Finding, TaskHealth
-from lastgood.upkeep.snapshot import CatalogSnapshot, KnownCheckpoint, derive, read_snapshot
+from lastgood.upkeep.snapshot import CatalogSnapshot, KnownCheckpoint, derive
 
 if TYPE_CHECKING:
     from lastgood.objects.contract import ObjectStore
-
-Pick = Callable[[], bool]
-"""Called for each blob: whether it is read."""
 
 
 def check_store(
@@ -43,7 +40,7 @@ def check_store(
 ) -> CheckReport:
     """Find what is damaged in a store, what needs it, and what still works. See `Store.check`."""
     depth, pick, seed = _choose_depth(read_data, sample, seed)
-    return report(catalog, objects, examine(catalog, objects, depth, pick, progress), depth, seed)
+    return report(catalog, objects, examine(catalog, objects, pick, progress), depth, seed)
 
 
 def report(
@@ -58,7 +55,7 @@ def report(
     return CheckReport(
         depth=depth,
         findings=tuple(findings),
-        remarks=tuple(found.remarks),
+        remarks=found.remarks,
         standings=tuple(_assess_tasks(found.snapshot, findings)),
         looked_at=found.looked_at,
         seed=seed,
@@ -82,19 +79,11 @@ def check_packs_alone(
     packs, readable = check_packs(objects, inventory, counts)
     for pack in readable:
         inventory.placed |= {entry.blob_id: _row(pack.row, entry) for entry in pack.entries}
-    if depth != "structure":
+    if pick is not None:
         packs += check_pack_content(objects, inventory, readable, counts, pick, progress)
-    return CheckReport(
-        depth=depth,
-        findings=(
-            database_finding(f"{problem} (only packs could be looked at)"),
-            *attribute_without_catalog(inventory, packs),
-        ),
-        remarks=(),
-        standings=(),
-        looked_at=counts,
-        seed=seed,
-    )
+    first = _database_finding(f"{problem} (only packs could be looked at)")
+    findings = (first, *attribute_without_catalog(inventory, packs))
+    return CheckReport(depth=depth, findings=findings, looked_at=counts, seed=seed)
 
 
 def _row(pack: PackRow, entry: PackEntry) -> BlobRow:
@@ -103,9 +92,9 @@ def _row(pack: PackRow, entry: PackEntry) -> BlobRow:
 
 
 def _choose_depth(read_data: bool, sample: float | None, seed: int | None) -> tuple[Depth, Pick | None, int | None]:
-    """Return how much to read, which blobs (None: all), and the seed that chooses them."""
+    """Return how much to read, which blobs (None: no content), and the seed that chooses them."""
     if sample is None:
-        return ("data" if read_data else "structure"), None, None
+        return ("data", read_all, None) if read_data else ("structure", None, None)
     share = float(sample)
     if read_data or not 0 < share <= 1:
         raise InvalidError(
@@ -151,56 +140,58 @@ def _assess_tasks(snapshot: CatalogSnapshot, findings: Iterable[Finding]) -> Ite
 # --- the examination ---------------------------------------------------------------------------------------------
 
 
-class Examination:
+class Examination(NamedTuple):
     """What an examination found, before it is known what needs it. `findings` are about checkpoints and what is
     derived from them, `packs` about packs; the inventory has what is wrong with blobs. `lost`: how many acknowledged
     commits are gone."""
 
-    def __init__(self, audit: Audit) -> None:
-        self.looked_at = CheckCounts()
-        self.findings: list[Finding] = []
-        self.packs: list[Finding] = []
-        self.remarks: list[Finding] = []
-        self.snapshot = CatalogSnapshot()
-        self.inventory = Inventory()
-        self.lost = audit.lost
-        if audit.lost:
-            sentence = f"{audit.lost} acknowledged commit(s) are gone from the store; what follows is about the rest"
-            self.findings.append(Finding(code="lost_commits", kind="store", name="store", sentence=sentence))
-        self.findings += map(database_finding, audit.problems())
+    snapshot: CatalogSnapshot
+    inventory: Inventory
+    findings: list[Finding]
+    packs: list[Finding]
+    remarks: tuple[Finding, ...]
+    looked_at: CheckCounts
+    lost: int
 
 
 def examine(
-    catalog: Catalog, objects: ObjectStore | None, depth: Depth, pick: Pick | None, progress: Progress | None
+    catalog: Catalog, objects: ObjectStore | None, pick: Pick | None = None, progress: Progress | None = None
 ) -> Examination:
-    """Look at everything once; change nothing. With `pick` only the blobs are read for which it is true."""
+    """Look at everything once; change nothing. With `pick` the blobs are read for which it is true."""
     with catalog.audit() as audit:
-        found = Examination(audit)
-        counts, content = found.looked_at, CheckpointContent()
-        found.snapshot = snapshot = read_snapshot(audit, counts, content.add)
-        found.findings += check_lineage(snapshot)
-        found.findings += check_derived(snapshot, derive(snapshot))
-        found.findings += [
+        lost, findings, content = audit.lost, list(_check_database(audit)), CheckpointContent()
+        snapshot = CatalogSnapshot(audit, content.add)
+        counts = CheckCounts(
+            tasks=len(snapshot.tasks) - (STORE in snapshot.tasks),
+            branches=len(snapshot.branches),
+            checkpoints=len(snapshot.checkpoints),
+            attestations=sum(map(len, snapshot.attestations.values())),
+            events=sum(map(len, snapshot.events.values())),
+        )
+        findings += check_lineage(snapshot)
+        findings += check_derived(snapshot, derive(snapshot))
+        findings += [
             checkpoint_finding(snapshot, known, "state", how, "state") for known, how in content.damaged_states
         ]
-        found.inventory = inventory = read_inventory(audit, counts, None if depth == "structure" else pick or _always)
-        readable: list[ReadablePack] = []
-        if objects is not None:
-            broken, readable = check_packs(objects, inventory, counts)
-            found.packs += broken
+        inventory = read_inventory(audit, counts, pick)
+        packs, readable = ([], []) if objects is None else check_packs(objects, inventory, counts)
         content.check(inventory, audit, objects, counts)
         if audit.unreadable:
-            found.findings.append(database_finding(f"rows of {', '.join(audit.unreadable)} cannot be read"))
+            findings.append(_database_finding(f"rows of {', '.join(audit.unreadable)} cannot be read"))
+    remarks: tuple[Finding, ...] = ()
     if objects is not None:  # objects never change: the snapshot is not held while they are read
-        if depth != "structure":
-            found.packs += check_pack_content(objects, inventory, readable, counts, pick, progress)
-        found.remarks += find_unmentioned_packs(objects, inventory)
-    return found
+        if pick is not None:
+            packs += check_pack_content(objects, inventory, readable, counts, pick, progress)
+        remarks = tuple(find_unmentioned_packs(objects, inventory))
+    return Examination(snapshot, inventory, findings, packs, remarks, counts, lost)
 
 
-def database_finding(problem: str) -> Finding:
-    return Finding(code="database", kind="store", name="database", sentence=f"the database: {problem}")
+def _check_database(audit: Audit) -> Iterator[Finding]:
+    if audit.lost:
+        sentence = f"{audit.lost} acknowledged commit(s) are gone from the store; what follows is about the rest"
+        yield Finding("lost_commits", "store", "store", sentence)
+    yield from map(_database_finding, audit.problems())
 
 
-def _always() -> bool:
-    return True
+def _database_finding(problem: str) -> Finding:
+    return Finding("database", "store", "database", f"the database: {problem}")

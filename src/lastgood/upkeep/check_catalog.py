@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 import msgspec
 
-from lastgood.catalog.upkeep import STORE, JournalRow, MoveRow, NameRow, StepRow, TaskRow, WorkspaceRow
+from lastgood.catalog.upkeep import STORE, JournalRow, MoveRow, StepRow, TaskRow, WorkspaceRow
 from lastgood.codec.compress import decompress
 from lastgood.errors import IntegrityError
 from lastgood.model.work import decode_journal, decode_step
@@ -17,6 +16,7 @@ from lastgood.upkeep.snapshot import (
     CheckpointMarks,
     Derived,
     KnownCheckpoint,
+    NameCode,
     Number,
     decode_attestation,
     read_attestations,
@@ -60,15 +60,15 @@ def _check_missing(snapshot: CatalogSnapshot) -> Iterator[Finding]:
         gone = [n for n in range(1, task.last_sequence + 1) if (task.number, n) not in snapshot.checkpoints]
         why = "cannot be read" if "checkpoints" in snapshot.unreadable else "is gone without a tombstone"
         if len(gone) > MAX_NAMED:
-            uses = tuple(Use(task.owner, task.id, sequence, None) for sequence in gone)
+            uses = (Use(task.owner, task.id, sequence, None) for sequence in gone)
             sentence = f"{len(gone):,} checkpoints of {task.id!r} are gone or cannot be read"
             name = f"@{gone[0]} to @{gone[-1]}"
-            yield _finding("missing", "checkpoint", name, sentence, task.owner, task.id, uses)
+            yield _finding("missing", "checkpoint", name, sentence, task.owner, task.id, *uses)
             continue
         for sequence in gone:
             sentence = f"checkpoint @{sequence} of {task.id!r} {why}"
             use = Use(task.owner, task.id, sequence, None)
-            yield _finding("missing", "checkpoint", f"@{sequence}", sentence, task.owner, task.id, (use,))
+            yield _finding("missing", "checkpoint", f"@{sequence}", sentence, task.owner, task.id, use)
 
 
 def _check_attestations(snapshot: CatalogSnapshot, known: KnownCheckpoint) -> Iterator[Finding]:
@@ -91,12 +91,10 @@ def checkpoint_finding(
 ) -> Finding:
     """Make a finding about one checkpoint, or about a part of it."""
     use, sentence = snapshot.use(known, *parts), f"checkpoint {known.row.id}: {problem}"
-    return _finding(code, "checkpoint", known.row.id, sentence, use.owner, use.task_id, (use,))
+    return _finding(code, "checkpoint", known.row.id, sentence, use.owner, use.task_id, use)
 
 
 # --- what is derived ----------------------------------------------------------------------------------------------
-
-NameCode = Literal["key", "tag"]
 
 
 def check_derived(snapshot: CatalogSnapshot, derived: Derived) -> Iterator[Finding]:
@@ -106,8 +104,8 @@ def check_derived(snapshot: CatalogSnapshot, derived: Derived) -> Iterator[Findi
     yield from _check_branches(snapshot, derived)
     for number, marks in derived.marks.items():
         yield from _check_marks(snapshot, number, marks)
-    yield from _check_names(snapshot, "key", snapshot.keys, derived.keys)
-    yield from _check_names(snapshot, "tag", snapshot.tags, derived.tags)
+    yield from _check_names(snapshot, derived, "key")
+    yield from _check_names(snapshot, derived, "tag")
     yield from _check_moves(snapshot)
     yield from _check_orphans(snapshot)
     for journal in unreadable_journals(snapshot):
@@ -192,10 +190,8 @@ def _check_marks(snapshot: CatalogSnapshot, number: Number, marks: CheckpointMar
         yield _finding("derived", "checkpoint", known.row.id, sentence, owner, task_id)
 
 
-def _check_names(
-    snapshot: CatalogSnapshot, code: NameCode, rows: list[NameRow], expected: dict[tuple[int, str], Number]
-) -> Iterator[Finding]:
-    for at, number in wrong_names(snapshot, code, rows, expected):
+def _check_names(snapshot: CatalogSnapshot, derived: Derived, code: NameCode) -> Iterator[Finding]:
+    for at, number in wrong_names(snapshot, derived, code):
         known = None if number is None else snapshot.checkpoints[number]
         how = f"does not lead to checkpoint {known.row.id}" if known else "leads to a checkpoint that does not have it"
         owner, task_id = snapshot.owner_and_task(at[0])
@@ -203,13 +199,14 @@ def _check_names(
 
 
 def wrong_names(
-    snapshot: CatalogSnapshot, code: NameCode, rows: list[NameRow], expected: dict[tuple[int, str], Number]
+    snapshot: CatalogSnapshot, derived: Derived, code: NameCode
 ) -> Iterator[tuple[tuple[int, str], Number | None]]:
     """Yield keys and tags that lead elsewhere than they should, and where they should; None: they should not exist.
 
     Keys are in records, tags in attestations; where these are damaged, the row is all there is.
     """
-    stored = {(row.task, row.name): (row.owner_task, row.sequence) for row in rows}
+    expected = derived.names[code]
+    stored = {(row.task, row.name): (row.owner_task, row.sequence) for row in snapshot.names[code]}
     for at, number in expected.items():
         if stored.get(at) != number and f"{code}s" not in snapshot.unreadable:
             yield at, number
@@ -282,14 +279,6 @@ def _counter(owner: str, task_id: str, kind: Kind, name: str, what: str, is_: in
 
 
 def _finding(
-    code: Code,
-    kind: Kind,
-    name: str,
-    sentence: str,
-    owner: str | None = None,
-    task_id: str | None = None,
-    uses: tuple[Use, ...] = (),
+    code: Code, kind: Kind, name: str, sentence: str, owner: str = "", task_id: str = "", *uses: Use
 ) -> Finding:
-    return Finding(
-        code=code, kind=kind, name=name, sentence=sentence, owner=owner or None, task_id=task_id or None, uses=uses
-    )
+    return Finding(code, kind, name, sentence, owner or None, task_id or None, uses=uses)

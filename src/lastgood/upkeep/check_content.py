@@ -8,22 +8,29 @@ from functools import partial
 from typing import NamedTuple
 
 from lastgood.catalog.upkeep import Audit, CheckpointRow, PackRow
-from lastgood.catalog.values import FILES, Blob
+from lastgood.catalog.values import FILES
 from lastgood.codec.join import Reference, is_plain
 from lastgood.codec.pack import HEAD_SIZE, HEADER_SIZE, PackEntry, is_head, is_header, read_index, unpack
 from lastgood.engine.walk import TREE, Walk, companion_references, state_references, tree_references
 from lastgood.errors import CheckpointError, IntegrityError, NotFoundError
 from lastgood.objects.contract import ObjectStore
-from lastgood.upkeep.inventory import Inventory
-from lastgood.upkeep.report import CheckCounts, Code, Finding
-from lastgood.upkeep.snapshot import KnownCheckpoint
+from lastgood.upkeep.damage import Inventory
+from lastgood.upkeep.report import CheckCounts, Finding
+from lastgood.upkeep.snapshot import KnownCheckpoint, state_root
 
 WINDOW = 8 << 20
 THREADS = 2  # hashing lets others have Python meanwhile: no gain for blobs of 6 KB, much for those of 1 MB
 WAITING = 2 * THREADS  # windows in memory at once
 
+Pick = Callable[[], bool]
+"""Called for each blob: whether it is read."""
 Progress = Callable[[int, int], None]
 """Called with how many bytes were read, and how many there are to read."""
+
+
+def read_all() -> bool:
+    """Pick every blob."""
+    return True
 
 
 # --- what checkpoints lead to -------------------------------------------------------------------------------------
@@ -68,13 +75,6 @@ class CheckpointContent:
                 inventory.require(partition, (one[1:] for one in visit.below if is_plain(one)), audit)
 
 
-def state_root(row: CheckpointRow) -> Blob | None:
-    """Return the root of a checkpoint's state, which lies in its row."""
-    if row.root is None or row.root_size is None or row.encoding is None:
-        return None
-    return Blob(b"", row.root_size, row.encoding, row.root)
-
-
 # --- packs by their indexes ---------------------------------------------------------------------------------------
 
 
@@ -117,7 +117,7 @@ def find_unmentioned_packs(objects: ObjectStore, inventory: Inventory) -> Iterat
     for listed in objects.list("packs/"):
         if listed.name not in known:
             sentence = f"the pack {listed.name} ({listed.size:,} bytes) belongs to no checkpoint; it is no damage"
-            yield pack_finding("pack_unmentioned", listed.name, sentence)
+            yield Finding("pack_unmentioned", "pack", listed.name, sentence)
 
 
 def _check_pack(
@@ -126,17 +126,17 @@ def _check_pack(
     try:
         size = objects.size(pack.name)
     except NotFoundError:
-        return pack_finding("pack_missing", pack.name, f"the pack {pack.name} is gone")
+        return Finding("pack_missing", "pack", pack.name, f"the pack {pack.name} is gone")
     except CheckpointError as error:
         return _unreadable(pack, error)
     if size != pack.size:
         sentence = f"the pack {pack.name} has {size:,} bytes; it was stored with {pack.size:,}"
-        return pack_finding("pack_size", pack.name, sentence)
+        return Finding("pack_size", "pack", pack.name, sentence)
     try:
         index = read_index(partial(objects.get, pack.name), size)
     except IntegrityError:
         sentence = f"the index of the pack {pack.name} is damaged; its blobs may be whole"
-        return pack_finding("pack_index", pack.name, sentence)
+        return Finding("pack_index", "pack", pack.name, sentence)
     except CheckpointError as error:
         return _unreadable(pack, error)
     held = {entry.blob_id: entry for entry in index.entries}
@@ -149,7 +149,7 @@ def _check_pack(
 
 
 def _unreadable(pack: PackRow, error: CheckpointError) -> Finding:
-    return pack_finding("pack_unreadable", pack.name, f"the pack {pack.name} cannot be read: {error}")
+    return Finding("pack_unreadable", "pack", pack.name, f"the pack {pack.name} cannot be read: {error}")
 
 
 def _size(objects: ObjectStore, name: str) -> int:
@@ -157,10 +157,6 @@ def _size(objects: ObjectStore, name: str) -> int:
         return objects.size(name)
     except CheckpointError:
         return 0
-
-
-def pack_finding(code: Code, name: str, sentence: str) -> Finding:
-    return Finding(code=code, kind="pack", name=name, sentence=sentence)
 
 
 # --- packs by every byte ------------------------------------------------------------------------------------------
@@ -171,18 +167,16 @@ def check_pack_content(
     inventory: Inventory,
     readable: Sequence[ReadablePack],
     counts: CheckCounts,
-    pick: Callable[[], bool] | None,
+    pick: Pick,
     progress: Progress | None,
 ) -> list[Finding]:
-    """Read packs front to back, each blob once; return what is wrong with packs, and note damaged blobs.
-
-    With `pick` only the blobs are read for which it is true.
-    """
-    packs = [_picked(pack, pick) for pack in readable]
+    """Read packs front to back, each blob once for which `pick` is true; return what is wrong with packs, and note
+    damaged blobs."""
+    packs = [pack._replace(entries=[entry for entry in pack.entries if pick()]) for pack in readable]
     total = sum(entry.length for pack in packs for entry in pack.entries)
     done = counts.bytes_read
     strays: Counter[str] = Counter()
-    if pick is None:
+    if pick is read_all:
         strays.update(pack.row.name for pack in packs if pack.has_index and not _begins_right(objects, pack.row.name))
     for pack, window, outcome in _check_all(objects, packs):
         strays[pack.row.name] += outcome.stray
@@ -197,7 +191,7 @@ def check_pack_content(
         if progress is not None:
             progress(counts.bytes_read - done, total)
     return [
-        pack_finding("pack_damaged", name, f"the pack {name} has damaged bytes that no checkpoint needs")
+        Finding("pack_damaged", "pack", name, f"the pack {name} has damaged bytes that no checkpoint needs")
         for name, count in strays.items()
         if count
     ]
@@ -219,10 +213,6 @@ def _check_all(
                     yield first, looked, future.result()
         for first, looked, future in waiting:
             yield first, looked, future.result()
-
-
-def _picked(pack: ReadablePack, pick: Callable[[], bool] | None) -> ReadablePack:
-    return pack if pick is None else pack._replace(entries=[entry for entry in pack.entries if pick()])
 
 
 class _Outcome(NamedTuple):

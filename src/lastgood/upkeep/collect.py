@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from itertools import islice
 from typing import Literal, TypeVar
 
 import msgspec
@@ -83,18 +82,17 @@ def collect(
     """Collect garbage as `Store.collect` does. Without `wait` it gives up when someone else is collecting.
     `keep_deleted`: a grace period of their own for deleted checkpoints. `waste`: the share of garbage in a pack that
     is worth rewriting it."""
-    kept = grace if keep_deleted is None else keep_deleted
-    for name, seconds in (("grace", grace), ("keep_deleted", kept)):
-        _check_seconds(name, seconds)
+    if type(grace) not in (int, float) or not 0 <= grace <= MAX_SECONDS:
+        raise InvalidError("grace is not a number of seconds from 0", field="grace")
     with nullcontext(0) if dry_run else _lease_collector(engine, user, wait=wait) as lease:  # a dry run only reads
         if lease is None:
             return Collected(was_busy=True)
-        periods = int(grace * 1_000_000), int(kept * 1_000_000)
-        run = _Run(engine, user, lease, periods, waste, dry_run, progress or _ignore_progress)
-        found = run.run()
+        periods = int(grace * 1_000_000), int((grace if keep_deleted is None else keep_deleted) * 1_000_000)
+        run = _Run(engine, user, lease, periods, waste, dry_run, progress or (lambda *_: None))
+        run.run()
     if not dry_run:
         run.shrink()  # last of all: giving back the lease is written, too
-    return found
+    return msgspec.structs.replace(Collected(dry_run=dry_run), **run.counts)
 
 
 class _Run:
@@ -118,9 +116,10 @@ class _Run:
         self._waste = waste
         self._dry_run = dry_run
         self._progress = progress
-        self._found = Collected(dry_run=dry_run)
+        self.counts: Counter[str] = Counter()
+        """The figures of Collected."""
 
-    def run(self) -> Collected:
+    def run(self) -> None:
         limit = now() - self._keep_deleted
         doomed = self._doomed(limit)
         needed = NeededBlobs(self._catalog, self._files, without=set(doomed))
@@ -129,19 +128,21 @@ class _Run:
         used: defaultdict[str, int] = defaultdict(int)
         garbage = list(self._unneeded(needed, used))
         if self._dry_run:
-            return self._foresee(garbage, len(doomed))
+            due = self._due(garbage)
+            self.counts.update(purged=len(doomed), removed=len(due), freed=sum(blob.length for blob in due))
+            return
         self._purge(doomed, limit)
         slices = list(each_slice(self._catalog))
         self._condemn(garbage)
         needed.without = ()  # those that still exist were undeleted
         if self._mark(needed):  # committed before the last blob was condemned; later ones acquit by themselves
             self._acquit(needed)
-        self._remove_slices([part for part in slices if not needed.has_part(part)])
+        for partition, digests in _batches(part for part in slices if not needed.has_part(part)):
+            self._catalog.remove_blobs(partition, digests, None, lease=self._lease)
         self._remove([blob for blob in garbage if not needed.has(blob.partition, blob.digest)])
         if self._objects is not None:
             self._repack(used)
             self._sweep()
-        return self._found
 
     # --- checkpoints that were deleted
 
@@ -155,8 +156,8 @@ class _Run:
     def _purge(self, doomed: Sequence[tuple[str, str]], limit: int) -> None:
         for some in _chunks(doomed):
             purged = self._catalog.purge(some, acting(self._user), deleted_before=limit)
-            self._note(purged=self._found.purged + len(purged))
-            self._progress("purge", self._found.purged, len(doomed))
+            self.counts["purged"] += len(purged)
+            self._progress("purge", self.counts["purged"], len(doomed))
 
     def _mark(self, needed: NeededBlobs) -> int:
         try:
@@ -199,18 +200,14 @@ class _Run:
         for partition, digests in _batches(one for one in condemned if needed.has(one.partition, one.digest)):
             self._catalog.condemn(partition, digests, None)
 
-    def _remove_slices(self, unneeded: Sequence[SlicedBlob]) -> None:
-        for partition, digests in _batches(unneeded):
-            self._catalog.remove_blobs(partition, digests, None, lease=self._lease)
-
     def _remove(self, garbage: Sequence[IndexedBlob]) -> None:
         due = self._due(garbage)
         inline = {(blob.partition, blob.digest): blob.length for blob in due if blob.pack is None}
         for partition, digests in _batches(due):
             removed = self._catalog.remove_blobs(partition, digests, now() - self._grace, lease=self._lease)
             freed = sum(inline.get((partition, digest), 0) for digest in digests) if removed == len(digests) else 0
-            self._note(removed=self._found.removed + removed, freed=self._found.freed + freed)
-            self._progress("remove", self._found.removed, len(due))
+            self.counts.update(removed=removed, freed=freed)
+            self._progress("remove", self.counts["removed"], len(due))
 
     # --- packs
 
@@ -221,16 +218,21 @@ class _Run:
         """
         packs = {pack.name: pack.size for pack in self._catalog.packs()}
         self._remove_packs([name for name in packs if name not in used], packs)
+
+        def is_wasteful(name: str, needed: int) -> bool:
+            return FRAME_SIZE + needed < packs[name] * (1 - self._waste)
+
         lying = {
-            name: self._catalog.indexed(pack=name)
-            for name, size in packs.items()
-            if name in used and FRAME_SIZE + used[name] < size * (1 - self._waste)
+            name: self._catalog.indexed(pack=name) for name in packs if name in used and is_wasteful(name, used[name])
         }
-        if any(blob.condemned is not None for blobs in lying.values() for blob in blobs):
-            lying = {name: blobs for name, blobs in lying.items() if not _is_waiting(blobs, packs[name], self._waste)}
+        if any(
+            blob.condemned is not None for blobs in lying.values() for blob in blobs
+        ):  # and its grace period goes on
+            sizes = {name: sum(ENTRY_SIZE + blob.length for blob in blobs) for name, blobs in lying.items()}
+            lying = {name: blobs for name, blobs in lying.items() if is_wasteful(name, sizes[name])}
         for done, (emptied, size) in enumerate(repack(self._engine, lying), 1):
             self._remove_packs(emptied, packs)
-            self._note(packs_rewritten=self._found.packs_rewritten + len(emptied), freed=self._found.freed - size)
+            self.counts.update(packs_rewritten=len(emptied), freed=-size)
             self._progress("repack", done, len(lying))
 
     def _remove_packs(self, names: Sequence[str], sizes: dict[str, int]) -> None:
@@ -238,8 +240,8 @@ class _Run:
         for some in _chunks(names):
             for name in self._catalog.remove_packs(some):
                 self._objects.delete(name)
-                self._note(packs_removed=self._found.packs_removed + 1, freed=self._found.freed + sizes[name])
-                self._progress("remove", self._found.packs_removed, len(names))
+                self.counts.update(packs_removed=1, freed=sizes[name])
+                self._progress("remove", self.counts["packs_removed"], len(names))
 
     def _sweep(self) -> None:
         """Remove packs that are neither committed nor announced. They are listed first: what is listed was announced
@@ -255,8 +257,8 @@ class _Run:
         known = {pack.name for pack in self._catalog.packs()}
         for name in listed.keys() - known - announced:
             self._objects.delete(name)
-            self._note(strays=self._found.strays + 1, freed=self._found.freed + listed[name])
-        self._note(freed=self._found.freed + self._objects.sweep())
+            self.counts.update(strays=1, freed=listed[name])
+        self.counts["freed"] += self._objects.sweep()
 
     def shrink(self) -> None:
         """Give the free space of the catalog back to the system."""
@@ -265,60 +267,31 @@ class _Run:
             self._progress("shrink", whole - left, whole)
             free = left
 
-    # --- what would happen
-
-    def _foresee(self, garbage: Sequence[IndexedBlob], purged: int) -> Collected:
-        due = self._due(garbage)
-        self._note(purged=purged, removed=len(due), freed=sum(blob.length for blob in due))
-        return self._found
-
     def _due(self, garbage: Sequence[IndexedBlob]) -> list[IndexedBlob]:
         """List those whose grace period is over; the others are counted."""
         limit = now() - self._grace
         due = [blob for blob in garbage if self._grace == 0 or (blob.condemned or limit + 1) <= limit]
         waiting = sum(blob.length for blob in garbage) - sum(blob.length for blob in due)
-        self._note(condemned=len(garbage) - len(due), condemned_bytes=waiting)
+        self.counts.update(condemned=len(garbage) - len(due), condemned_bytes=waiting)
         return due
 
-    def _note(self, **figures: int) -> None:
-        self._found = msgspec.structs.replace(self._found, **figures)
 
-
-def _batches(blobs: Iterable[IndexedBlob | SlicedBlob]) -> Iterator[tuple[int, list[bytes]]]:
+def _batches(blobs: Iterable[IndexedBlob | SlicedBlob]) -> Iterator[tuple[int, Sequence[bytes]]]:
     """Group blobs by partition, few enough for one transaction."""
-    waiting: defaultdict[int, list[bytes]] = defaultdict(list)
+    found: defaultdict[int, list[bytes]] = defaultdict(list)
     for blob in blobs:
-        digests = waiting[blob.partition]
-        digests.append(blob.digest)
-        if len(digests) >= AT_ONCE:
-            yield blob.partition, digests
-            waiting[blob.partition] = []
-    yield from ((partition, digests) for partition, digests in waiting.items() if digests)
+        found[blob.partition].append(blob.digest)
+    return ((partition, some) for partition, digests in found.items() for some in _chunks(digests))
 
 
-def _is_waiting(blobs: Sequence[IndexedBlob], size: int, waste: float) -> bool:
-    """Return whether most of the garbage in a pack is still in its grace period."""
-    return FRAME_SIZE + sum(ENTRY_SIZE + blob.length for blob in blobs) >= size * (1 - waste)
-
-
-def _chunks(things: Sequence[T]) -> Iterator[list[T]]:
-    rest = iter(things)
-    while some := list(islice(rest, AT_ONCE)):
-        yield some
+def _chunks(things: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (things[start : start + AT_ONCE] for start in range(0, len(things), AT_ONCE))
 
 
 def _is_abandoned(flight: AnnouncedPack) -> bool:
     """Return whether the process that announced a pack has ended; for one of another host, whether a day has passed."""
     alive = is_alive(flight.process)
     return not alive if alive is not None else flight.at < now() - DAY_MICROSECONDS
-
-
-def _check_seconds(field: str, seconds: object) -> None:
-    if type(seconds) not in (int, float) or not 0 <= seconds <= MAX_SECONDS:  # type: ignore[operator]
-        raise InvalidError(f"{field} is not a number of seconds from 0", field=field)
-
-
-def _ignore_progress(phase: Phase, done: int, of: int) -> None: ...
 
 
 _collecting: set[str] = set()

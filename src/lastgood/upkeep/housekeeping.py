@@ -52,7 +52,7 @@ class Housekeeping:
     def work(self) -> None:
         """Collect, or keep to the limit, if the store has grown so much."""
         from lastgood.upkeep.collect import collect
-        from lastgood.upkeep.limit import limit
+        from lastgood.upkeep.usage import limit
 
         engine = self._engine
         try:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -25,28 +25,29 @@ from lastgood.engine.walk import Walk, companion_references, state_references, t
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import decode_record
 
+T = TypeVar("T")
+
 
 def _each_checkpoint(catalog: Catalog) -> Iterator[CheckpointRoot]:
-    page = catalog.held()
-    while page:
-        yield from page
-        page = catalog.held(page[-1].stored)
+    return all_pages(catalog.held, lambda last: last.stored)
 
 
 def each_blob(catalog: Catalog) -> Iterator[IndexedBlob]:
     """Yield all blobs by number, a page at a time."""
-    page = catalog.indexed()
-    while page:
-        yield from page
-        page = catalog.indexed(page[-1].number)
+    return all_pages(catalog.indexed, lambda last: last.number)
 
 
 def each_slice(catalog: Catalog) -> Iterator[SlicedBlob]:
     """Yield all blobs that are parts of others, a page at a time."""
-    page = catalog.sliced()
+    return all_pages(catalog.sliced, lambda last: last)
+
+
+def all_pages(read: Callable[..., Sequence[T]], place: Callable[[T], object]) -> Iterator[T]:
+    """Yield all that `read` gives, a page at a time; called with the place of the last one it gives those after it."""
+    page = read()
     while page:
         yield from page
-        page = catalog.sliced(page[-1])
+        page = read(place(page[-1]))
 
 
 class _Outgoing:

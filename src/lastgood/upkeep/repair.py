@@ -7,10 +7,11 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from lastgood.catalog.contract import Catalog
-from lastgood.catalog.upkeep import STORE, Audit, Corrections, NameFix, Tombstone
+from lastgood.catalog.upkeep import STORE, Corrections, NameFix, TaskRow, Tombstone
 from lastgood.engine.engine import Engine, acting
 from lastgood.errors import LostCommitsError, UnavailableError
 from lastgood.local.location import Location
@@ -25,12 +26,11 @@ from lastgood.upkeep.check_catalog import (
     unreadable_steps,
     wrong_names,
 )
-from lastgood.upkeep.check_content import Progress
-from lastgood.upkeep.inventory import Key
-from lastgood.upkeep.quarantine import Quarantine
-from lastgood.upkeep.report import CheckCounts, CheckReport, Finding, Mended, RepairReport
-from lastgood.upkeep.salvage import BROKEN, BlobSearch
-from lastgood.upkeep.snapshot import CatalogSnapshot, Derived, KnownCheckpoint, derive, read_snapshot
+from lastgood.upkeep.check_content import Progress, read_all
+from lastgood.upkeep.damage import Key
+from lastgood.upkeep.report import CheckReport, Finding, Mended, RepairReport
+from lastgood.upkeep.salvage import BROKEN, BlobSearch, Quarantine
+from lastgood.upkeep.snapshot import CatalogSnapshot, Derived, KnownCheckpoint, NameCode, derive
 
 UNKNOWN = bytes(DIGEST_SIZE)
 _DERIVED = frozenset(("database", "counter", "derived", "key", "tag", "move", "workspace", "step", "journal"))
@@ -46,7 +46,7 @@ def repair_store(
 ) -> RepairReport:
     """Repair a store; see `Store.repair`."""
     catalog, objects = engine.catalog, engine.objects
-    found = examine(catalog, objects, "data", None, progress)
+    found = examine(catalog, objects, read_all, progress)
     before = report(catalog, objects, found, "data")
     if found.lost and not accept_loss and not dry_run:
         raise LostCommitsError(
@@ -66,7 +66,7 @@ def repair_store(
         with catalog.exclusive():
             quarantine.copy_catalog()
             catalog.rebuild()
-        found = examine(catalog, objects, "data", None, progress)
+        found = examine(catalog, objects, read_all, progress)
     sources: dict[Key, str] = {}
     # What a directory held comes to light when it is back: so once more, as long as something is found.
     while True:
@@ -78,7 +78,7 @@ def repair_store(
         if search.sources.keys() <= sources.keys():
             break
         sources |= search.sources
-        found = examine(catalog, objects, "structure", None, None)
+        found = examine(catalog, objects)
     after = check_store(catalog, objects)
     _attest_losses(catalog, user, after)
     return RepairReport(
@@ -136,7 +136,7 @@ def _change(catalog: Catalog, user: str, search: BlobSearch, quarantine: Quarant
     """Write corrections. Other writers wait: what is derived follows from what must not change meanwhile."""
     with catalog.exclusive():
         with catalog.audit() as audit:
-            snapshot, content = _read_snapshot(audit), search.plan(audit)
+            snapshot, content = CatalogSnapshot(audit), search.plan(audit)
         tombstones = Corrections(tombstones=list(find_tombstones(snapshot)))
         derived = Corrections(**plan_corrections(snapshot, derive(snapshot)), **content)
         if not (tombstones.is_empty() and derived.is_empty()):
@@ -144,7 +144,7 @@ def _change(catalog: Catalog, user: str, search: BlobSearch, quarantine: Quarant
         if not tombstones.is_empty():  # with them more can be derived
             catalog.correct(tombstones, acting(user))
             with catalog.audit() as audit:
-                snapshot = _read_snapshot(audit)
+                snapshot = CatalogSnapshot(audit)
             derived = Corrections(**plan_corrections(snapshot, derive(snapshot)), **content)
         if not derived.is_empty():
             catalog.correct(derived, acting(user))
@@ -156,10 +156,6 @@ def _emptied(catalog: Catalog, packs: Sequence[str]) -> list[str]:
     with catalog.audit() as audit:
         needed = {row.name for row in audit.packs()}
     return [name for name in packs if name not in needed]
-
-
-def _read_snapshot(audit: Audit) -> CatalogSnapshot:
-    return read_snapshot(audit, CheckCounts(), lambda known, row: None)
 
 
 def _find_repaired(before: CheckReport, after: CheckReport) -> Iterator[Finding]:
@@ -197,7 +193,12 @@ def plan_corrections(snapshot: CatalogSnapshot, derived: Derived) -> dict[str, A
 
     Where checkpoints of a task are gone, its figures are left alone: they cannot be told.
     """
-    plan: dict[str, Any] = {
+
+    def fixes(code: NameCode) -> list[NameFix]:
+        wrong = wrong_names(snapshot, derived, code)
+        return [NameFix(*at, None if number is None else number[1]) for at, number in wrong]
+
+    return {
         "checksums": [
             (*known.number, known.checksum)
             for known in snapshot.checkpoints.values()
@@ -213,11 +214,9 @@ def plan_corrections(snapshot: CatalogSnapshot, derived: Derived) -> dict[str, A
         "workspaces": [(row.task, row.host, row.path) for row in lost_workspaces(snapshot)],
         "steps": [(step.owner, step.id) for step in unreadable_steps(snapshot)],
         "journals": [journal.id for journal in unreadable_journals(snapshot)],
+        "keys": fixes("key"),
+        "tags": fixes("tag"),
     }
-    for code, rows, expected in (("key", snapshot.keys, derived.keys), ("tag", snapshot.tags, derived.tags)):
-        wrong = wrong_names(snapshot, "key" if code == "key" else "tag", rows, expected)
-        plan[f"{code}s"] = [NameFix(*at, None if number is None else number[1]) for at, number in wrong]
-    return plan
 
 
 def _branches(snapshot: CatalogSnapshot, derived: Derived) -> Iterator[tuple[int, int, int, int, int]]:
@@ -253,81 +252,73 @@ def find_tombstones(snapshot: CatalogSnapshot) -> Iterator[Tombstone]:
     `lost-…`.
     """
     for task in snapshot.tasks.values():
-        present = {
-            known.row.sequence: known for known in snapshot.checkpoints.values() if known.row.task == task.number
-        }
+        present = {number[1]: known for number, known in snapshot.checkpoints.items() if number[0] == task.number}
         missing = [sequence for sequence in range(1, task.last_sequence + 1) if sequence not in present]
-        if task.number and missing and "checkpoints" not in snapshot.unreadable:
-            yield from _MissingCheckpoints(snapshot, task.number, present, missing).fill()
+        if not task.number or not missing or "checkpoints" in snapshot.unreadable:
+            continue
+        places = _find_places(snapshot, present, missing)
+        parents = _find_parents(snapshot, present, places)
+        events = _find_events(snapshot, task, present, missing)
+        for sequence, (branch, version) in places.items():
+            if sequence in events:
+                row, event = snapshot.branches[branch], events[sequence]
+                id_, checksum = parents.get((branch, version), (f"lost-{task.number}-{sequence}", UNKNOWN))
+                placement = Placement(row.id, sequence, version, event).digest(checksum)
+                yield Tombstone(task.number, sequence, branch, row.owner, id_, version, event, checksum, placement)
 
 
-class _MissingCheckpoints:
-    """The sequences of one task that are missing."""
+def _find_places(
+    snapshot: CatalogSnapshot, present: Mapping[int, KnownCheckpoint], missing: Sequence[int]
+) -> dict[int, tuple[int, int]]:
+    """Return branch and version of the missing: between two checkpoints of a branch as many are gone as versions
+    are missing, if no other's are gone there."""
+    own: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for known in present.values():
+        own[known.row.branch].append((known.row.sequence, known.row.version))
+    found: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for branch, placed in own.items():
+        if branch not in snapshot.branches:
+            continue
+        for (low, before), (high, after) in pairwise([(snapshot.branches[branch].origin, 0), *sorted(placed)]):
+            between = [sequence for sequence in missing if low < sequence < high]
+            versions = range(before + 1, after)
+            if len(between) == len(versions):
+                for sequence, version in zip(between, versions, strict=True):
+                    found[sequence].append((branch, version))
+    return {sequence: places[0] for sequence, places in found.items() if len(places) == 1}
 
-    def __init__(
-        self, snapshot: CatalogSnapshot, task: int, present: dict[int, KnownCheckpoint], missing: list[int]
-    ) -> None:
-        self._ledger = snapshot
-        self._task = task
-        self._present = present
-        self._missing = missing
-        used = snapshot.events.get(task, set()) | snapshot.creations.get(task, set())
-        self._unused_events = sorted(set(range(1, snapshot.tasks[task].last_event + 1)) - used)
 
-    def fill(self) -> Iterator[Tombstone]:
-        links = self._links()
-        for sequence, (branch, version) in self._places().items():
-            event = self._event(sequence)
-            if event is None:
-                continue
-            id_, checksum = links.get((branch, version), (f"lost-{self._task}-{sequence}", UNKNOWN))
-            row = self._ledger.branches[branch]
-            placement = Placement(row.id, sequence, version, event).digest(checksum)
-            yield Tombstone(self._task, sequence, branch, row.owner, id_, version, event, checksum, placement)
+def _find_parents(
+    snapshot: CatalogSnapshot, present: Mapping[int, KnownCheckpoint], places: Mapping[int, tuple[int, int]]
+) -> dict[tuple[int, int], tuple[str, bytes]]:
+    """Return ids and checksums of parents, by branch and version, as their children have them."""
+    found: dict[tuple[int, int], tuple[str, bytes]] = {}
+    for known in present.values():
+        record, row = known.record, known.row
+        if record is None or record.parent_id is None or record.parent_checksum is None:
+            continue
+        branch = snapshot.branches.get(row.branch)
+        at = (row.branch, row.version - 1) if row.version > 1 else branch and places.get(branch.origin)
+        if at is not None:
+            found[at] = record.parent_id, record.parent_checksum
+    return found
 
-    def _links(self) -> dict[tuple[int, int], tuple[str, bytes]]:
-        """Return ids and checksums of parents, by branch and version, as their children have them."""
-        found: dict[tuple[int, int], tuple[str, bytes]] = {}
-        places = self._places()
-        for known in self._present.values():
-            record, row = known.record, known.row
-            if record is None or record.parent_id is None or record.parent_checksum is None:
-                continue
-            branch = self._ledger.branches.get(row.branch)
-            at = (row.branch, row.version - 1) if row.version > 1 else branch and places.get(branch.origin)
-            if at is not None:
-                found[at] = record.parent_id, record.parent_checksum
-        return found
 
-    def _places(self) -> dict[int, tuple[int, int]]:
-        """Return branch and version of the missing: between two checkpoints of a branch as many are gone as versions
-        are missing, if no other's are gone there."""
-        own: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-        for known in self._present.values():
-            own[known.row.branch].append((known.row.sequence, known.row.version))
-        found: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for branch, placed in own.items():
-            if branch not in self._ledger.branches:
-                continue
-            start = (self._ledger.branches[branch].origin, 0)
-            for (low, before), (high, after) in zip([start, *sorted(placed)], sorted(placed), strict=False):
-                between = [sequence for sequence in self._missing if low < sequence < high]
-                missing = range(before + 1, after)
-                if missing and len(between) == len(missing):
-                    for sequence, version in zip(between, missing, strict=True):
-                        found[sequence].append((branch, version))
-        return {sequence: places[0] for sequence, places in found.items() if len(places) == 1}
-
-    def _event(self, sequence: int) -> int | None:
-        """Return the number in the log that was its own: the one between its neighbours' that nothing else has."""
-        low, high = self._bounds(sequence)
-        if high is None:
-            return None
-        near = [n for n in self._missing if self._bounds(n) == (low, high)]
-        free = [event for event in self._unused_events if low < event < high]
-        return free[near.index(sequence)] if len(near) == len(free) else None
-
-    def _bounds(self, sequence: int) -> tuple[int, int | None]:
-        low = max((known.row.last_event for n, known in self._present.items() if n < sequence), default=0)
-        high = min((known.row.last_event for n, known in self._present.items() if n > sequence), default=None)
-        return low, high
+def _find_events(
+    snapshot: CatalogSnapshot, task: TaskRow, present: Mapping[int, KnownCheckpoint], missing: Sequence[int]
+) -> dict[int, int]:
+    """Return the number in the log of each: those between its neighbours' numbers that nothing else has, if they are as
+    many as checkpoints are missing there."""
+    used = snapshot.events.get(task.number, set()) | snapshot.creations.get(task.number, set())
+    unused = sorted(set(range(1, task.last_event + 1)) - used)
+    gaps: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+    for sequence in missing:
+        low = max((known.row.last_event for n, known in present.items() if n < sequence), default=0)
+        high = min((known.row.last_event for n, known in present.items() if n > sequence), default=0)
+        gaps[low, high].append(sequence)
+    found: dict[int, int] = {}
+    for (low, high), sequences in gaps.items():
+        free = [event for event in unused if low < event < high]
+        if len(free) == len(sequences):
+            found |= dict(zip(sequences, free, strict=True))
+    return found

@@ -31,7 +31,7 @@ class Use(msgspec.Struct, frozen=True):
     more: int = 0
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Finding(msgspec.Struct, frozen=True):
     """A thing that is not as it was stored. `name`: its id, its object's name, or its digest as text.
 
     `blobs`: which are damaged or gone with it. `uses`: the checkpoints that cannot be trusted because of it; without
@@ -86,8 +86,8 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
 
     depth: Depth
     findings: tuple[Finding, ...]
-    remarks: tuple[Finding, ...]
-    standings: tuple[TaskHealth, ...]
+    remarks: tuple[Finding, ...] = ()
+    standings: tuple[TaskHealth, ...] = ()
     looked_at: CheckCounts
     seed: int | None = None
 

@@ -1,10 +1,15 @@
-"""The search for what is damaged or gone, in all places that may still have it. All that is found is checked."""
+"""The search for what is damaged or gone, in all places that may still have it, and the quarantine: the folder beside a
+store that keeps what a repair changes or takes out. All that is found is checked."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from lastgood.catalog.upkeep import Audit, SliceRow
@@ -13,15 +18,16 @@ from lastgood.codec.compress import compress
 from lastgood.codec.pack import PackEntry, read_index, rebuild_index, unpack
 from lastgood.engine.blobs import BlobReader
 from lastgood.engine.engine import Engine
-from lastgood.engine.gather import PackDraft
-from lastgood.errors import CheckpointError
+from lastgood.engine.gather import PackDraft, discard, disk_error
+from lastgood.errors import CheckpointError, UnavailableError
+from lastgood.local.location import Location, make_folder
 from lastgood.local.process import this_process
-from lastgood.model.identity import digest
+from lastgood.model.identity import digest, new_id
 from lastgood.objects.contract import ObjectStore
 from lastgood.upkeep.check import Examination
-from lastgood.upkeep.inventory import Inventory, Key
-from lastgood.upkeep.quarantine import Quarantine, kept_packs
+from lastgood.upkeep.damage import Inventory, Key
 
+CHUNK = 8 << 20
 Take = Callable[[Key, bytes, str], None]
 """Called with a blob that was found, its bytes, and where."""
 BROKEN = frozenset(("pack_index", "pack_size", "pack_damaged"))
@@ -36,8 +42,8 @@ class BlobSearch:
     def __init__(self, engine: Engine, found: Examination, quarantine: Quarantine | None) -> None:
         self._engine = engine
         self._quarantine = quarantine
-        self._shelf = found.inventory
-        self._ledger = found.snapshot
+        self._inventory = found.inventory
+        self._snapshot = found.snapshot
         self._draft: PackDraft | None = None
         self._inline: list[tuple[int, Blob]] = []
         self._packs: list[NewPack] = []
@@ -72,9 +78,10 @@ class BlobSearch:
                 for listed in kept.list("packs/"):
                     self._salvage(kept, listed.name)
         with self._engine.catalog.audit() as audit:
-            find_in_catalog(audit, self._shelf, self.lost(), self._take)
+            find_in_catalog(audit, self._inventory, self.lost(), self._take)
         left = {digest for partition, digest in self.lost() if partition == FILES}
-        for path in self._folders() if left else ():
+        here = (row.path for row in self._snapshot.workspaces if row.host == this_process().host)
+        for path in dict.fromkeys(here) if left else ():
             find_in_folder(path, [str(own) for own in self._engine.local.own_paths()], left, self._take)
             left -= {digest for partition, digest in self.sources if partition == FILES}
         if self._draft is not None and objects is not None:
@@ -101,16 +108,16 @@ class BlobSearch:
         blob = audit.read(partition, [id_]).get(id_)
         if blob is None or blob.place is None:
             return read_part(audit, partition, id_) is not None
-        row = self._shelf.placed.get(id_)
-        pack = None if row is None or row.pack is None else self._shelf.packs[row.pack].name
+        row = self._inventory.placed.get(id_)
+        pack = None if row is None or row.pack is None else self._inventory.packs[row.pack].name
         return row is None or blob.place != (pack, row.position, row.length)
 
     def _salvage(self, objects: ObjectStore, name: str) -> None:
         """Take what is whole in a broken pack into a new one, so that the broken one can be put aside."""
-        numbers = {row.name: row.number for row in self._shelf.packs.values()}
+        numbers = {row.name: row.number for row in self._inventory.packs.values()}
         for entry in read_entries(objects, name, salvage=True):
             key = FILES, entry.blob_id
-            row = self._shelf.placed.get(entry.blob_id)
+            row = self._inventory.placed.get(entry.blob_id)
             is_here = name in self.broken and row is not None and row.pack == numbers.get(name)
             if key not in self.sources and (key in self.wanted or is_here):
                 data = read_blob(objects, name, entry)
@@ -129,11 +136,6 @@ class BlobSearch:
             return
         encoding, stored = compress(data)
         self._inline.append((key[0], Blob(key[1], len(data), encoding, stored)))
-
-    def _folders(self) -> Iterator[str]:
-        """Yield the workspaces on this host, of every task."""
-        host = this_process().host
-        yield from dict.fromkeys(row.path for row in self._ledger.workspaces if row.host == host)
 
 
 # --- where to look -------------------------------------------------------------------------------------------------
@@ -202,8 +204,6 @@ def _elsewhere(
 
 def find_in_folder(path: str, own: Sequence[str], wanted: set[bytes], take: Take) -> None:
     """Take content and directories of a workspace, as a capture would read them now."""
-    from pathlib import Path
-
     from lastgood.files.capture import capture
     from lastgood.files.index import StatIndex
     from lastgood.files.roots import open_roots
@@ -249,3 +249,103 @@ class _Sink:
 def read_part(audit: Audit, partition: int, id_: bytes) -> bytes | None:
     """Return the bytes of a blob that lies in the catalog; None unless they give its id."""
     return dict(BlobReader(audit.read, None, lambda blob: None).read(partition, [id_])).get(id_)
+
+
+# --- what is taken out --------------------------------------------------------------------------------------------
+
+
+class Quarantine:
+    """The folder of one repair, made when something comes into it."""
+
+    def __init__(self, location: Location) -> None:
+        self._catalog = location.catalog
+        self._folder = None if location.quarantine is None else location.quarantine / new_id()
+        self._has_catalog = False
+
+    @property
+    def path(self) -> str | None:
+        """Its path, if there is anything in it."""
+        return str(self._folder) if self._folder is not None and self._folder.exists() else None
+
+    def copy_catalog(self) -> None:
+        """Copy the database before the first change, with its log and its witness. The caller keeps writers away.
+
+        Another process copies it: closing a file here would drop the locks that SQLite holds on it in this process.
+        """
+        if self._catalog is None or self._folder is None or self._has_catalog:
+            return
+        files = [self._catalog.with_name(self._catalog.name + end) for end in ("", "-wal", "-lock")]
+        with _worded_errors():
+            folder = self._make(self._folder)
+        done = subprocess.run(  # noqa: S603  # no shell; the paths are the store's own
+            ["/bin/cp", "-p", "--", *(str(file.absolute()) for file in files if file.exists()), str(folder.absolute())],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+        if done.returncode:
+            raise UnavailableError("the catalog could not be copied, so nothing was changed", hint="is the disk full?")
+        with _worded_errors():
+            for file in files:
+                if file.exists():
+                    _sync(folder / file.name)
+            _sync(folder)
+        self._has_catalog = True
+
+    def take(self, objects: ObjectStore | None, name: str) -> None:
+        """Move an object here, durably; it is deleted there only when it is here. What cannot be read stays there."""
+        assert objects is not None
+        assert self._folder is not None, "objects lie beside a catalog that is a file"
+        place = self._folder / name
+        with _worded_errors():
+            self._make(place.parent)
+        try:
+            with place.open("xb") as file:
+                for chunk in _chunks(objects, name):
+                    file.write(chunk)
+                file.flush()
+                os.fsync(file.fileno())
+            _sync(place.parent)
+        except (OSError, CheckpointError):
+            discard(place)
+        else:
+            objects.delete(name)
+
+    def _make(self, folder: Path) -> Path:
+        assert self._folder is not None
+        for step in (self._folder.parent, self._folder, *reversed(folder.parents), folder):
+            if step.is_relative_to(self._folder.parent):
+                make_folder(step)
+                _sync(step.parent)
+        return folder
+
+
+def kept_packs(folder: Path | None) -> Iterator[ObjectStore]:
+    """Yield what earlier repairs have kept: whole blobs in it are as good as any."""
+    from lastgood.objects.local import LocalObjects
+
+    if folder is not None and folder.is_dir():
+        yield from (LocalObjects(each) for each in sorted(folder.iterdir()) if each.is_dir())
+
+
+def _chunks(objects: ObjectStore, name: str) -> Iterator[bytes]:
+    size = objects.size(name)
+    for start in range(0, size, CHUNK):
+        yield objects.get(name, start, min(CHUNK, size - start))
+
+
+@contextmanager
+def _worded_errors() -> Iterator[None]:
+    """Translate errors of the operating system."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_error(error) from error
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

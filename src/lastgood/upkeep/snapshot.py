@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -16,22 +16,18 @@ from lastgood.catalog.upkeep import (
     STORE,
     AttestationRow,
     Audit,
-    BranchRow,
     CheckpointRow,
-    JournalRow,
-    MoveRow,
     NameRow,
-    StepRow,
-    TaskRow,
-    WorkspaceRow,
 )
+from lastgood.catalog.values import Blob
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import Attestation, Placement, Record, decode_plain, decode_record
 from lastgood.model.identity import digest
-from lastgood.upkeep.report import CheckCounts, Use
+from lastgood.upkeep.report import Use
 
 Number = tuple[int, int]
 """A checkpoint's task and sequence."""
+NameCode = Literal["key", "tag"]
 
 
 class CheckpointMarks(NamedTuple):
@@ -67,26 +63,56 @@ class KnownCheckpoint(msgspec.Struct):
 
 
 class CatalogSnapshot:
-    """A catalog's rows, by number."""
+    """A catalog's rows, by number. `creations`: the numbers in the log that belong to checkpoints, by task."""
 
-    def __init__(self) -> None:
-        self.tasks: dict[int, TaskRow] = {}
-        self.branches: dict[int, BranchRow] = {}
+    def __init__(self, audit: Audit, each: Callable[[KnownCheckpoint, CheckpointRow], None] | None = None) -> None:
+        """Read all rows. `each` is called with every checkpoint and the bytes of its row, which are not kept."""
+        self.tasks = {row.number: row for row in audit.tasks()}
+        self.branches = {row.number: row for row in audit.branches()}
         self.checkpoints: dict[Number, KnownCheckpoint] = {}
-        self.attestations: defaultdict[Number, list[AttestationRow]] = defaultdict(list)
-        self.events: defaultdict[int, set[int]] = defaultdict(set)
         self.creations: defaultdict[int, set[int]] = defaultdict(set)
-        self.keys: list[NameRow] = []
-        self.tags: list[NameRow] = []
-        self.moves: list[MoveRow] = []
-        self.workspaces: list[WorkspaceRow] = []
-        self.journals: list[JournalRow] = []
-        self.steps: list[StepRow] = []
-        self.unreadable: frozenset[str] = frozenset()
+        for row in audit.checkpoints():
+            known = self.assess(row)
+            self.checkpoints[known.number] = known
+            if not known.purged:  # of a purged one the log has it
+                self.creations[row.task].add(row.last_event)
+            if each is not None:
+                each(known, row)
+        self.attestations: defaultdict[Number, list[AttestationRow]] = defaultdict(list)
+        for said in audit.attestations():
+            self.attestations[said.task, said.sequence].append(said)
+        self.events: defaultdict[int, set[int]] = defaultdict(set)
+        for task, sequence in audit.events():
+            self.events[task].add(sequence)
+        self.names: dict[NameCode, list[NameRow]] = {"key": list(audit.keys()), "tag": list(audit.tags())}
+        self.moves, self.workspaces = list(audit.moves()), list(audit.workspaces())
+        self.journals, self.steps = list(audit.journals()), list(audit.steps())
+        self.unreadable = frozenset(audit.unreadable)
 
     def owner_and_task(self, task: int) -> tuple[str, str]:
         row = self.tasks.get(task)
         return (row.owner, row.id) if row else ("", f"number {task}")
+
+    def assess(self, row: CheckpointRow) -> KnownCheckpoint:
+        """Return a checkpoint with as much of its row as digests prove."""
+        slim = row._replace(record=None, root=None)
+        if row.record is None:
+            return KnownCheckpoint(slim, None, row.checksum, purged=True)
+        checksum, damage = row.checksum, None
+        if (actual := digest(row.record)) != checksum:
+            damage = "its record does not match its checksum"
+            if self.placement(row).digest(actual) != row.placement:
+                return KnownCheckpoint(slim, None, checksum, purged=False, damage=damage)
+            checksum = actual
+        try:
+            record = decode_record(row.record, checksum, "it")
+        except IntegrityError:
+            return KnownCheckpoint(slim, None, checksum, purged=False, damage="its record cannot be read")
+        if (record.id, record.task_id) != (row.id, self.owner_and_task(row.task)[1]) and row.task in self.tasks:
+            return KnownCheckpoint(
+                slim, None, checksum, purged=False, damage="its record is that of another checkpoint"
+            )
+        return KnownCheckpoint(slim, record, checksum, purged=False, damage=damage)
 
     def use(self, known: KnownCheckpoint, *parts: str) -> Use:
         owner, task_id = self.owner_and_task(known.row.task)
@@ -107,32 +133,11 @@ class CatalogSnapshot:
         return Placement(branch.id if branch else "", row.sequence, row.version, row.last_event)
 
 
-def read_snapshot(
-    audit: Audit, counts: CheckCounts, each: Callable[[KnownCheckpoint, CheckpointRow], None]
-) -> CatalogSnapshot:
-    """Read all rows. `each` is called with every checkpoint and the bytes of its row, which are not kept."""
-    snapshot = CatalogSnapshot()
-    snapshot.tasks = {row.number: row for row in audit.tasks()}
-    snapshot.branches = {row.number: row for row in audit.branches()}
-    for row in audit.checkpoints():
-        known = assess_checkpoint(snapshot, row)
-        snapshot.checkpoints[known.number] = known
-        if not known.purged:  # of a purged one the log has it
-            snapshot.creations[row.task].add(row.last_event)
-        each(known, row)
-    for said in audit.attestations():
-        snapshot.attestations[said.task, said.sequence].append(said)
-    for task, sequence in audit.events():
-        snapshot.events[task].add(sequence)
-    snapshot.keys, snapshot.tags, snapshot.moves = list(audit.keys()), list(audit.tags()), list(audit.moves())
-    snapshot.workspaces, snapshot.journals = list(audit.workspaces()), list(audit.journals())
-    snapshot.steps = list(audit.steps())
-    snapshot.unreadable = frozenset(audit.unreadable)
-    counts.tasks = len(snapshot.tasks) - (STORE in snapshot.tasks)
-    counts.branches, counts.checkpoints = len(snapshot.branches), len(snapshot.checkpoints)
-    counts.attestations = sum(map(len, snapshot.attestations.values()))
-    counts.events = sum(map(len, snapshot.events.values()))
-    return snapshot
+def state_root(row: CheckpointRow) -> Blob | None:
+    """Return the root of a checkpoint's state, which lies in its row."""
+    if row.root is None or row.root_size is None or row.encoding is None:
+        return None
+    return Blob(b"", row.root_size, row.encoding, row.root)
 
 
 def decode_attestation(row: AttestationRow) -> Attestation | None:
@@ -140,26 +145,6 @@ def decode_attestation(row: AttestationRow) -> Attestation | None:
         return Attestation(row.number, row.kind, row.at, row.actor, decode_plain(row.data))
     except IntegrityError:
         return None
-
-
-def assess_checkpoint(snapshot: CatalogSnapshot, row: CheckpointRow) -> KnownCheckpoint:
-    """Return a checkpoint with as much of its row as digests prove."""
-    slim = row._replace(record=None, root=None)
-    if row.record is None:
-        return KnownCheckpoint(slim, None, row.checksum, purged=True)
-    checksum, damage = row.checksum, None
-    if (actual := digest(row.record)) != checksum:
-        damage = "its record does not match its checksum"
-        if snapshot.placement(row).digest(actual) != row.placement:
-            return KnownCheckpoint(slim, None, checksum, purged=False, damage=damage)
-        checksum = actual
-    try:
-        record = decode_record(row.record, checksum, "it")
-    except IntegrityError:
-        return KnownCheckpoint(slim, None, checksum, purged=False, damage="its record cannot be read")
-    if (record.id, record.task_id) != (row.id, snapshot.owner_and_task(row.task)[1]) and row.task in snapshot.tasks:
-        return KnownCheckpoint(slim, None, checksum, purged=False, damage="its record is that of another checkpoint")
-    return KnownCheckpoint(slim, record, checksum, purged=False, damage=damage)
 
 
 # --- what follows from it -----------------------------------------------------------------------------------------
@@ -186,8 +171,7 @@ class Derived(NamedTuple):
     marks: dict[Number, CheckpointMarks]
     branches: dict[int, BranchFigures]
     tasks: dict[int, TaskFigures]
-    keys: dict[tuple[int, str], Number]
-    tags: dict[tuple[int, str], Number]
+    names: dict[NameCode, dict[tuple[int, str], Number]]
 
 
 def derive(snapshot: CatalogSnapshot) -> Derived:
@@ -204,7 +188,7 @@ def derive(snapshot: CatalogSnapshot) -> Derived:
             tags |= {(known.row.task, name): number for name in _tags(said)}
         if known.record is not None and known.record.key is not None:
             keys[known.row.task, known.record.key] = number
-    return Derived(marks, _branches(snapshot, marks), _tasks(snapshot, marks), keys, tags)
+    return Derived(marks, _branches(snapshot, marks), _tasks(snapshot, marks), {"key": keys, "tag": tags})
 
 
 def read_attestations(snapshot: CatalogSnapshot, known: KnownCheckpoint) -> list[Attestation] | None:
