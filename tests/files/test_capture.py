@@ -465,21 +465,21 @@ def test_names_are_seen_though_no_file_changed(bench: Bench, later: None) -> Non
 
 def test_a_saved_index_is_the_same_when_loaded(bench: Bench, later: None, tmp_path: Path) -> None:
     file = tmp_path / "cache/index"
-    bench.index = StatIndex.load(file, bench.root.path, "store")
+    bench.index = StatIndex(file, bench.root.path, "store").refresh()
     bench.write("a/b", b"12345")
     (bench.path / os.fsdecode(b"\xff")).write_bytes(bytes(SMALL))
     bench.capture()
     bench.index.save()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert list(file.parent.iterdir()) == [file]
-    bench.index = StatIndex.load(file, bench.root.path, "store")
+    bench.index = StatIndex(file, bench.root.path, "store").refresh()
     assert bench.capture().new_bytes == 0
 
 
 @pytest.mark.parametrize("how", ["flipped", "short", "empty", "other format", "other root", "other store", "missing"])
 def test_an_index_that_is_damaged_or_foreign_is_empty(bench: Bench, later: None, tmp_path: Path, how: str) -> None:
     file = tmp_path / "index"
-    bench.index = StatIndex.load(file, bench.root.path, "store")
+    bench.index = StatIndex(file, bench.root.path, "store").refresh()
     bench.write("a", b"12345")
     bench.capture()
     bench.index.save()
@@ -495,7 +495,7 @@ def test_an_index_that_is_damaged_or_foreign_is_empty(bench: Bench, later: None,
         if how == "missing":
             file.unlink()
         root = "/other" if how == "other root" else bench.root.path
-        index = StatIndex.load(file, root, "another" if how == "other store" else "store")
+        index = StatIndex(file, root, "another" if how == "other store" else "store").refresh()
         assert index.folders == {}
 
 
@@ -506,27 +506,27 @@ def test_an_index_that_is_no_file_is_empty_and_replaced(
     """G6: nobody waits for who would write into a fifo. A folder stays, and the index is not kept."""
     file = tmp_path / "index"
     make(file)
-    bench.index = StatIndex.load(file, bench.root.path)
+    bench.index = StatIndex(file, bench.root.path).refresh()
     assert bench.index.folders == {}
     bench.write("a", b"12345")
     bench.capture()
-    assert bench.index.save() is file.is_file()
+    assert bool(bench.index.save()) is file.is_file()
     bench.write("a", b"1")
     bench.capture()
     bench.index.save()
-    assert StatIndex.load(file, bench.root.path).folders == (bench.index.folders if file.is_file() else {})
+    assert StatIndex(file, bench.root.path).refresh().folders == (bench.index.folders if file.is_file() else {})
 
 
 def test_an_index_that_is_a_fifo_somebody_holds_is_empty(bench: Bench, tmp_path: Path) -> None:
     os.mkfifo(file := tmp_path / "index")
     writer = os.open(file, os.O_RDWR)
-    assert StatIndex.load(file, bench.root.path).folders == {}
+    assert StatIndex(file, bench.root.path).refresh().folders == {}
     os.close(writer)
 
 
 def test_an_index_grows_by_what_changed_until_it_is_written_anew(bench: Bench, later: None, tmp_path: Path) -> None:
     file = tmp_path / "index"
-    bench.index = StatIndex.load(file, bench.root.path)
+    bench.index = StatIndex(file, bench.root.path).refresh()
     for number in range(50):
         bench.write(f"{number}/file", b"1")
     bench.capture()
@@ -544,7 +544,7 @@ def test_an_index_grows_by_what_changed_until_it_is_written_anew(bench: Bench, l
         sizes.append(file.stat().st_size)
         if sizes[-1] > sizes[-2]:
             assert file.read_bytes().startswith(before)
-        loaded = StatIndex.load(file, bench.root.path)
+        loaded = StatIndex(file, bench.root.path).refresh()
         assert loaded.folders == bench.index.folders
     assert max(sizes) < 2.5 * min(sizes)
     assert sizes != sorted(sizes), "it was written anew"
@@ -555,7 +555,7 @@ def test_changes_of_an_index_that_are_damaged_count_for_nothing(
     bench: Bench, later: None, tmp_path: Path, how: str
 ) -> None:
     file = tmp_path / "index"
-    bench.index = StatIndex.load(file, bench.root.path)
+    bench.index = StatIndex(file, bench.root.path).refresh()
     for number in range(20):
         bench.write(f"{number}/file", b"1")
     bench.capture()
@@ -573,22 +573,22 @@ def test_changes_of_an_index_that_are_damaged_count_for_nothing(
     }[how]
     for version in damaged:
         file.write_bytes(version)
-        index = StatIndex.load(file, bench.root.path)
+        index = StatIndex(file, bench.root.path).refresh()
         assert index.folders == (second if how == "longer" else first)
         bench.index = index
         bench.write("8/file", os.urandom(8))
         bench.capture()
         bench.index.save()
-        assert StatIndex.load(file, bench.root.path).folders == bench.index.folders
+        assert StatIndex(file, bench.root.path).refresh().folders == bench.index.folders
 
 
 def test_an_index_that_cannot_be_saved_stops_nothing(bench: Bench, tmp_path: Path) -> None:
-    bench.index = StatIndex.load(tmp_path / "file/index", bench.root.path)
+    bench.index = StatIndex(tmp_path / "file/index", bench.root.path).refresh()
     (tmp_path / "file").write_bytes(b"in the way")
     bench.write("a")
     bench.capture()
     bench.index.save()
-    assert not StatIndex.load(tmp_path / "file/index", bench.root.path).folders
+    assert not StatIndex(tmp_path / "file/index", bench.root.path).refresh().folders
 
 
 @pytest.mark.parametrize("large", [False, True])
@@ -995,9 +995,12 @@ def test_a_file_that_this_process_has_open_is_read_apart_and_keeps_its_locks(ben
     with file.open("r+b") as stream:
         fcntl.lockf(stream, fcntl.LOCK_EX)
         open_here = os.fstat(stream.fileno())
-        found = bench.captured(
-            read_apart=apart, is_open=lambda status: (status.st_ino, status.st_dev) == signature(open_here)[4:]
-        )
+
+        def is_open(status: os.stat_result) -> bool:
+            return (status.st_ino, status.st_dev) == signature(open_here)[4:]
+
+        read_files = partial(read_jobs, bench.root.path, put=bench.sink.put, is_open=is_open, databases=False)
+        found = bench.captured(read_apart=apart, read_files=read_files)
         code = f"import fcntl; fcntl.lockf(open({str(file)!r}, 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
         refused = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
         assert refused.returncode != 0
@@ -1007,7 +1010,8 @@ def test_a_file_that_this_process_has_open_is_read_apart_and_keeps_its_locks(ben
 
 def test_an_open_file_that_nobody_can_read_apart_is_left_and_reported(bench: Bench) -> None:
     bench.write("a")
-    assert bench.captured(is_open=lambda status: True) == {b"a": ("left", "unreadable")}
+    read_files = partial(read_jobs, bench.root.path, put=bench.sink.put, is_open=lambda status: True)
+    assert bench.captured(read_files=read_files) == {b"a": ("left", "unreadable")}
     assert bench.last is not None
     assert bench.last.skipped == (LeftOut(b"a", "unreadable", "this process has the file open"),)
 

@@ -804,9 +804,9 @@ def test_closing_keeps_what_was_seen(handle: Workspace, store: lastgood.Store, t
     tree = save(handle, store)
     file = handle._index_file(handle.roots[0])
     path, store_id = handle.roots[0].path, store.info().id
-    assert StatIndex.load(file, path, store_id).folders[b""].id != tree
+    assert StatIndex(file, path, store_id).refresh().folders[b""].id != tree
     handle.close()
-    assert StatIndex.load(file, path, store_id).folders[b""].id == tree
+    assert StatIndex(file, path, store_id).refresh().folders[b""].id == tree
     handle.close()
 
 

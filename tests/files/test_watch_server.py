@@ -283,7 +283,7 @@ def test_an_index_that_could_not_be_saved_is_not_taken_for_a_new_one(
 ) -> None:
     watched.write("a/x")
     with monkeypatch.context() as patch:
-        patch.setattr(StatIndex, "save", lambda index: False)
+        patch.setattr(StatIndex, "save", lambda index: None)
         assert watched.store.task("t", workspace=watched.path).diff("HEAD").files.changes
     assert watched.save() == EVERYTHING
     assert watched.save() == {b""}

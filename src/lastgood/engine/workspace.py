@@ -21,7 +21,7 @@ from lastgood.engine.staleness import take_stamps
 from lastgood.errors import BusyError, CheckpointError, DiskFullError, UnavailableError
 from lastgood.files.capture import Captured, capture
 from lastgood.files.folders import split
-from lastgood.files.index import KeptIndex, StatIndex
+from lastgood.files.index import StatIndex
 from lastgood.files.lock import locked
 from lastgood.files.read import LeftOut
 from lastgood.files.roots import Root, git_head, open_roots
@@ -62,7 +62,7 @@ class Workspace:
         self.roots = open_roots(folders, store=self._own)
         self.unfinished: list[str] = []
         """Journals of restores that could not be taken back: the next save of these folders ends them."""
-        self._indexes = {root: KeptIndex(self._index_file(root), root.path, self._store_id) for root in self.roots}
+        self._indexes = {root: StatIndex(self._index_file(root), root.path, self._store_id) for root in self.roots}
         self._followed = {root: WatchedRoot(root.path, self._indexes[root]) for root in self.roots if watch}
 
     @contextmanager
@@ -181,7 +181,7 @@ class Workspace:
 
     def recall(self, root: Root) -> Callable[[bytes, os.stat_result], bytes | None]:
         """Return a lookup of the digest that a file with this stat was captured with, without reading it."""
-        index = self._indexes[root].get()
+        index = self._indexes[root].refresh()
 
         @cache
         def known(folder: bytes) -> dict[bytes, tuple[Signature, Entry]]:
@@ -214,7 +214,7 @@ class Workspace:
     ) -> Captured:
         index = self._indexes[root]
         with self._following(root, index) if files is None else nullcontext() as followed:
-            return self._capture_with(followed, index.get(), root, trusted, batch, files, touched)
+            return self._capture_with(followed, index.refresh(), root, trusted, batch, files, touched)
 
     def _capture_with(
         self,
@@ -254,7 +254,7 @@ class Workspace:
         return captured
 
     @contextmanager
-    def _following(self, root: Root, index: KeptIndex) -> Iterator[WatchedRoot | BorrowedWatcher | None]:
+    def _following(self, root: Root, index: StatIndex) -> Iterator[WatchedRoot | BorrowedWatcher | None]:
         """Give what knows which folders of the root have changed since the index was made; None when nothing does."""
         if root in self._followed:
             yield self._followed[root]

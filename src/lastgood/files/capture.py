@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -13,7 +14,7 @@ import msgspec
 from lastgood.errors import CheckpointError, InvalidError, UnavailableError
 from lastgood.files.folders import FolderWalk, join, split
 from lastgood.files.index import FolderRecord, Newest, StatIndex, encode, find_newest, name_others
-from lastgood.files.read import Content, IsOpen, LeftOut, ReadFiles, ReadJob, read_jobs
+from lastgood.files.read import Content, LeftOut, ReadFiles, ReadJob, read_jobs
 from lastgood.files.scan import Expect, FolderVisit, Scan, dated, demand_files, newest_in
 from lastgood.files.watch import Changed, Watcher
 from lastgood.local.paths import Signature, is_settled
@@ -65,7 +66,6 @@ def capture(
     read_files: ReadFiles | None = None,
     read_apart: ReadFiles | None = None,
     expect: Expect | None = None,
-    is_open: IsOpen | None = None,
     changed: Changed | None = None,
     watch: Watcher | None = None,
 ) -> Captured:
@@ -75,10 +75,10 @@ def capture(
     that belong to the store. `trusted`: a tree of this root whose blobs are sure to be stored; what else the index
     knows is checked with `sink.has` and read again when it is missing.
 
-    A file for which `is_open` holds is not opened here, since closing it would drop the locks that this process holds
-    on it. Such files go to `read_apart`, and so do SQLite databases and what lies beside them; without it, an open file
-    is unreadable and a database a file like any other. `read_files` reads the others, in other processes perhaps; what
-    has to be read apart it hands back. `expect` gets early what it will be asked for.
+    `read_files` reads files, in other processes perhaps, and hands back what has to be read apart: files that this
+    process has open, since closing one would drop the locks on it. They go to `read_apart`, and so do SQLite databases
+    and what lies beside them; without it, an open file is unreadable and a database a file like any other. `expect`
+    gets early what `read_files` will be asked for.
 
     `changed`: all that has changed since the index was last brought up to date; if the trusted tree is the one that
     came of that, only these folders are visited. `watch` gets every folder before it is listed.
@@ -86,7 +86,7 @@ def capture(
     wanted = None if files is None else _name_wanted(files)
     records = index.folders if wanted is None else index.listed
     is_trusted = trusted is not None and b"" in records and records[b""].id == trusted
-    read = read_files or partial(read_jobs, root.path, put=sink.put, is_open=is_open, databases=read_apart is None)
+    read = read_files or partial(read_jobs, root.path, put=sink.put, databases=read_apart is None)
     began_ns = time.time_ns()
 
     def scan_root(changed: Changed | None) -> tuple[Scan, _Reader, list[LeftOut] | None]:
@@ -97,7 +97,7 @@ def capture(
             is_trusted=is_trusted,
             began_ns=began_ns,
             left_out=_below(root.path, leave),
-            wanted=wanted,
+            wanted=wanted or {},
             changed=changed,
             watch=watch.add if watch is not None and wanted is None else None,
             expect=expect,
@@ -145,32 +145,25 @@ def _read_until_stable(scan: Scan, reader: _Reader, watch: Watcher | None) -> li
     return [LeftOut(path, "unstable", "files came and went while it was captured") for path in moved]
 
 
+@dataclass
 class _Reader:
     """A reader of the content that the scan found missing."""
 
-    def __init__(
-        self,
-        scan: Scan,
-        sink: Sink,
-        read: ReadFiles,
-        read_apart: ReadFiles | None,
-        is_trusted: bool,
-    ) -> None:
-        self._scan = scan
-        self._sink = sink
-        self._read = read
-        self._read_apart = read_apart
-        self._is_trusted = is_trusted
-        self.new_bytes = 0
+    _scan: Scan
+    _sink: Sink
+    _read: ReadFiles
+    _read_apart: ReadFiles | None
+    _is_trusted: bool
+    new_bytes: int = 0
 
     def read(self) -> None:
-        visits = self._scan.fresh
-        self._scan.fresh = []
+        visits, self._scan.fresh = self._scan.fresh, []
         if not self._is_trusted:
             self._demand_missing(visits)
-        jobs = [job for visit in visits for job in visit.jobs.values()]
-        apart = [job for job in jobs if job.kind != "file"] if self._read_apart is not None else []
-        rest = [job for job in jobs if job.kind == "file"] if self._read_apart is not None else jobs
+        apart: list[ReadJob] = []
+        rest: list[ReadJob] = []
+        for job in (job for visit in visits for job in visit.jobs.values()):
+            (rest if self._read_apart is None or job.kind == "file" else apart).append(job)
         apart += self._take(rest, self._read(rest)) if rest else []
         if apart and self._read_apart is not None:
             apart = self._take(apart, self._read_apart(apart))
@@ -215,17 +208,19 @@ def _blobs_of(entry: Entry, visit: FolderVisit) -> list[bytes] | None:
     return None if listing is None else [entry.chunks, *(chunk.digest for chunk in decode_chunks(listing, entry))]
 
 
+@dataclass
 class _Builder:
     """A builder of the trees, and of the records for the next capture."""
 
-    def __init__(self, scan: Scan, old: dict[bytes, FolderRecord], sink: Sink, is_trusted: bool, began_ns: int) -> None:
-        self._scan = scan
-        self._old = old
-        self._sink = sink
-        self._is_trusted = is_trusted
-        self._began_ns = began_ns
-        self.records: dict[bytes, FolderRecord] = dict(old) if scan.is_partial else {}
-        self._above = _above(scan.visits) if scan.is_partial else set()
+    _scan: Scan
+    _old: dict[bytes, FolderRecord]
+    _sink: Sink
+    _is_trusted: bool
+    _began_ns: int
+
+    def __post_init__(self) -> None:
+        self.records: dict[bytes, FolderRecord] = dict(self._old) if self._scan.is_partial else {}
+        self._above = _above(self._scan.visits) if self._scan.is_partial else set()
         """The folders of which something below was visited."""
 
     def build(self, path: bytes) -> FolderRecord:

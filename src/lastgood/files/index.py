@@ -12,7 +12,6 @@ import stat
 import struct
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
@@ -157,6 +156,15 @@ class StatIndex:
         """Make an empty one; without a file it lives in memory alone."""
         self._file = file
         self._owner = os.fsencode(root), store
+        self._is_kept = False
+        self.generation = 0
+        """Another number whenever its records were not made by this process."""
+        self._begin(None)
+
+    def _begin(self, identity: Identity | None) -> None:
+        self.identity = identity
+        """What it was known by when it was loaded or saved last."""
+        self.generation += 1
         self._changes = _Changes({}, {})
         self._whole, self._appended = 0, 0
         """Bytes in the file; 0 if it has to be written anew."""
@@ -164,21 +172,35 @@ class StatIndex:
         self.listed: dict[bytes, FolderRecord] = {}
         """Of captures of everything, and of those of an explicit list."""
 
-    @classmethod
-    def load(cls, file: Path, root: str, store: str = "") -> Self:
-        """Load what was saved for this root and store; empty when it is missing, damaged or another one's.
+    def refresh(self) -> Self:
+        """Load what was saved for this root and store since; empty when it is missing, damaged or another one's.
 
         Changes that are damaged count for nothing, nor do those after them: older records only tell less.
         """
-        index = cls(file, root, store)
+        if self._file is None or (self._is_kept and (self.folders or self.listed)):
+            return self
+        found = identify(self._file)
+        if found == self.identity:
+            return self
+        self._begin(found)
+        with suppress(OSError, msgspec.DecodeError), open(self._file, "rb", opener=_open_private) as opened:
+            self._take(opened.read())
+        return self
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Take it, inside the block, as this process left it, wherever its file is, and do not save it."""
+        self._is_kept = True
         try:
-            with open(file, "rb", opener=_open_private) as opened:
-                data = opened.read()
-        except OSError:
-            return index
-        with suppress(msgspec.DecodeError, msgspec.ValidationError):
-            index._take(data)
-        return index
+            yield
+        finally:
+            self._is_kept = False
+
+    def forget(self) -> None:
+        """Empty it."""
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
+        self._begin(None)
 
     def _take(self, data: bytes) -> None:
         whole = _part(data, len(_MAGIC)) if data.startswith(_MAGIC) else None
@@ -209,10 +231,13 @@ class StatIndex:
         else:
             self.folders = records
 
-    def save(self) -> bool:
-        """Save it, not synced: damage by a power loss is noticed. False: it failed, and the next capture reads more."""
-        if self._file is None or not (self._changes.folders or self._changes.listed):
-            return self._file is not None
+    def save(self) -> Identity | None:
+        """Save it, not synced: damage by a power loss is noticed. Return what it is known by; None when that failed, or
+        another process has saved its own, and the next capture reads more."""
+        if self._file is None or self._is_kept or identify(self._file) != self.identity:
+            return None
+        if not (self._changes.folders or self._changes.listed):
+            return self.identity
         part = _seal(self._changes)
         try:
             if self._appended + len(part) > self._whole // 2:
@@ -221,9 +246,11 @@ class StatIndex:
                 self._append(self._file, part)
         except OSError:
             self._whole = 0
-            return False
+            self.identity = identify(self._file)
+            return None
         self._changes = _Changes({}, {})
-        return True
+        self.identity = identify(self._file)
+        return self.identity
 
     def _write(self, place: Path, data: bytes) -> None:
         """Write the whole file, at once or not at all."""
@@ -244,54 +271,6 @@ class StatIndex:
                 raise FileNotFoundError
             file.write(part)
         self._appended += len(part)
-
-
-class KeptIndex:
-    """An index of a root that is kept between captures. Used with the workspace's lock held."""
-
-    def __init__(self, file: Path, root: str, store_id: str) -> None:
-        self._file = file
-        self._load = partial(StatIndex.load, file, root, store_id)
-        self._index: StatIndex | None = None
-        self._saved: Identity | None = None
-        self._is_kept = False
-        self.generation = 0
-        """Another number with each load."""
-
-    def get(self) -> StatIndex:
-        """Return it as this process left it, or as another one has saved it since."""
-        if self._is_kept and self._index is not None:
-            return self._index
-        found = identify(self._file)
-        if self._index is None or found != self._saved:
-            self._index, self._saved = self._load(), found
-            self.generation += 1
-        return self._index
-
-    @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Take it, inside the block, as this process left it, wherever its file is, and do not save it."""
-        self._is_kept = True
-        try:
-            yield
-        finally:
-            self._is_kept = False
-
-    def save(self) -> Identity | None:
-        """Save it; None when that failed, or another process has saved its own. Return what it is known by."""
-        if self._is_kept or self._index is None or identify(self._file) != self._saved:
-            return None
-        is_saved, self._saved = self._index.save(), identify(self._file)
-        return self._saved if is_saved else None
-
-    def identity(self) -> Identity | None:
-        """Return what it was known by when it was loaded or saved last."""
-        return self._saved
-
-    def forget(self) -> None:
-        """Empty it."""
-        self._file.unlink(missing_ok=True)
-        self._index = None
 
 
 def _seal(content: _Content | _Changes) -> bytes:

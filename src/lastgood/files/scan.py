@@ -210,6 +210,7 @@ Expect = Callable[[list[ReadJob]], None]
 """Gets the files that will have to be read, folder by folder, as soon as that is known."""
 
 
+@dataclass
 class Scan:
     """A scan of one root. `wanted`: the names to capture, for folders of which not everything is captured.
 
@@ -217,47 +218,35 @@ class Scan:
     listed, `expect` the files to read.
     """
 
-    def __init__(
-        self,
-        walk: FolderWalk,
-        enter: EnterRules | None,
-        records: Mapping[bytes, FolderRecord],
-        *,
-        is_trusted: bool,
-        began_ns: int,
-        left_out: Mapping[bytes, Collection[bytes]],
-        wanted: Mapping[bytes, Collection[bytes]] | None = None,
-        changed: Changed | None = None,
-        watch: Callable[[bytes, int], None] | None = None,
-        expect: Expect | None = None,
-    ) -> None:
-        self._walk = walk
-        self._enter = enter
-        self._records = records
-        self._is_trusted = is_trusted
-        self._began_ns = began_ns
-        self._left_out = left_out
-        self._wanted = wanted or {}
-        self._watch = watch
-        self._expect = expect
-        self.is_partial = changed is not None
-        self.has_new_links = False
-        """Whether a file that has changed has other names: folders that were not visited may have it, too."""
-        self._trees = changed.trees if changed is not None else set()
+    walk: FolderWalk
+    enter: EnterRules | None
+    records: Mapping[bytes, FolderRecord]
+    is_trusted: bool
+    began_ns: int
+    left_out: Mapping[bytes, Collection[bytes]]
+    wanted: Mapping[bytes, Collection[bytes]]
+    changed: Changed | None
+    watch: Callable[[bytes, int], None] | None
+    expect: Expect | None
+    has_new_links: bool = False
+    """Whether a file that has changed has other names: folders that were not visited may have it, too."""
+    visits: dict[bytes, FolderVisit] = field(default_factory=dict)
+    fresh: list[FolderVisit] = field(default_factory=list)
+    """Those with jobs, or with content reused from the index, that are still to be dealt with."""
+
+    def __post_init__(self) -> None:
+        self.is_partial = self.changed is not None
         self._due: set[bytes] = set()
-        if changed is not None:
-            restless = [path for path, record in records.items() if record.is_restless]
-            self._due.update(changed.folders, changed.trees, left_out, restless)
-        self.visits: dict[bytes, FolderVisit] = {}
-        self.fresh: list[FolderVisit] = []
-        """Those with jobs, or with content reused from the index, that are still to be dealt with."""
+        if self.changed is not None:
+            restless = [path for path, record in self.records.items() if record.is_restless]
+            self._due.update(*self.changed, self.left_out, restless)
 
     def begin(self) -> None:
         """Visit everything that may have changed; OSError when the root itself cannot be.
 
         The root in any case: what is excluded by the repository is not written in a folder that is captured.
         """
-        self._descend(self._walk.root, self._visit(self._walk.root, b""), 0)
+        self._descend(self.walk.root, self._visit(self.walk.root, b""), 0)
         self._enter_all(self._due)
 
     def widen(self, folders: Collection[bytes]) -> bool:
@@ -274,7 +263,7 @@ class Scan:
         moved = []
         for visit in [visit for visit in self.reached() if self._may_have_changed(visit)]:
             try:
-                folder = self._walk.folder(visit.path)
+                folder = self.walk.folder(visit.path)
                 again = self._visit(folder, visit.path)
             except OSError as error:
                 refuse(visit.path, error)  # the folder that it lay in has changed as well, and tells
@@ -300,10 +289,10 @@ class Scan:
                 todo.extend(join(visit.path, name) for name in visit.folders)
 
     def _may_have_changed(self, visit: FolderVisit) -> bool:
-        if not is_settled(visit.status, self._began_ns):
+        if not is_settled(visit.status, self.began_ns):
             return True
         try:
-            found = os.stat(visit.path or b".", dir_fd=self._walk.root, follow_symlinks=False)
+            found = os.stat(visit.path or b".", dir_fd=self.walk.root, follow_symlinks=False)
         except OSError:
             return True
         return bool(signature(found) != visit.status)
@@ -312,7 +301,7 @@ class Scan:
         found = False
         for path in sorted(folders):
             # What is not recorded is new, and found in the folder that it lies in, if it is to be captured at all.
-            if path in self._records and path not in self.visits and self._is_led_to(path):
+            if path in self.records and path not in self.visits and self._is_led_to(path):
                 found = True
                 self._enter_one(path)
         return found
@@ -320,7 +309,7 @@ class Scan:
     def _enter_one(self, path: bytes) -> None:
         """Visit a folder, however the scan came to it."""
         try:
-            folder = self._walk.folder(path)
+            folder = self.walk.folder(path)
             self._descend(folder, self._visit(folder, path), _depth(path))
         except OSError as error:
             skipped = refuse(path, error)
@@ -340,8 +329,12 @@ class Scan:
 
     def _is_known(self, visit: FolderVisit, is_below_known: bool) -> bool:
         """Return whether the records of the folders in it hold, unless one of them is due."""
-        record = self._records.get(visit.path)
-        is_same = record is not None and record.rules == visit.rules and visit.path not in self._trees
+        record = self.records.get(visit.path)
+        is_same = (
+            record is not None
+            and record.rules == visit.rules
+            and not (self.changed and visit.path in self.changed.trees)
+        )
         return self.is_partial and is_below_known and is_same
 
     def _descend(self, folder: int, visit: FolderVisit, depth: int, is_below_known: bool = True) -> None:
@@ -349,13 +342,13 @@ class Scan:
         self.visits[visit.path] = visit
         if visit.jobs or visit.reused:
             self.fresh.append(visit)
-        if visit.jobs and self._expect is not None:
-            self._expect([job for job in visit.jobs.values() if job.kind == "file"])
+        if visit.jobs and self.expect is not None:
+            self.expect([job for job in visit.jobs.values() if job.kind == "file"])
         for name in visit.folders[:]:
             path = join(visit.path, name)
             if path in self.visits:  # whether it is still the same is looked at on its own
                 continue
-            if is_known and path in self._records and path not in self._due:
+            if is_known and path in self.records and path not in self._due:
                 continue
             if depth >= MAX_DEPTH:
                 visit.refuse(name, LeftOut(path, "unreadable", "it is nested too deeply"))
@@ -373,21 +366,21 @@ class Scan:
                 os.close(below)
 
     def _visit(self, folder: int, path: bytes) -> FolderVisit:
-        if self._watch is not None:
-            self._watch(path, folder)
+        if self.watch is not None:
+            self.watch(path, folder)
         status: Signature = signature(os.fstat(folder))
         with os.scandir(folder) as found:
             entries = [entry for entry in found if entry.name[0] != "." or not _is_nothing(entry.name)]
-        if path in self._wanted:
+        if path in self.wanted:
             entries = [entry for entry in entries if self._is_wanted(path, entry)]
         names = split(os.fsencode("\0".join([entry.name for entry in entries])))
         folders = [name for name, entry in zip(names, entries, strict=True) if entry.is_dir(follow_symlinks=False)]
-        level = self._enter(path, names) if self._enter is not None else None
-        left_out = self._left_out.get(path, ())
+        level = self.enter(path, names) if self.enter is not None else None
+        left_out = self.left_out.get(path, ())
         rules = (level.digest if level is not None else b"listed") + b"\0".join(sorted(left_out))
         visit = FolderVisit(path, status, list_names(names, folders), rules, level)
-        record = self._records.get(path)
-        if self._is_trusted and record is not None and _is_unchanged(visit, record, names, folders, entries):
+        record = self.records.get(path)
+        if self.is_trusted and record is not None and _is_unchanged(visit, record, names, folders, entries):
             return visit
         self._examine(folder, visit, dict(zip(names, entries, strict=True)), frozenset(folders), left_out)
         return visit
@@ -395,8 +388,8 @@ class Scan:
     def _is_wanted(self, path: bytes, entry: os.DirEntry[str]) -> bool:
         """Return whether to capture it. What only leads to a wanted name has to be a folder: links are not followed."""
         name = os.fsencode(entry.name)
-        return name in self._wanted[path] and (
-            join(path, name) not in self._wanted or entry.is_dir(follow_symlinks=False)
+        return name in self.wanted[path] and (
+            join(path, name) not in self.wanted or entry.is_dir(follow_symlinks=False)
         )
 
     def _examine(
@@ -408,7 +401,7 @@ class Scan:
         left_out: Collection[bytes],
     ) -> None:
         before = self.visits.get(visit.path)
-        record = self._records.get(visit.path)
+        record = self.records.get(visit.path)
         known = before.known() if before is not None else record.known() if record is not None else {}
         visit.lists = lists_of(before, record)
         for name, entry in entries.items():

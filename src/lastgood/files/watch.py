@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from lastgood.files.folders import join
-from lastgood.files.index import KeptIndex
+from lastgood.files.index import StatIndex
 from lastgood.local.process import renew_after_fork
 from lastgood.model.tree import is_git
 
@@ -254,7 +254,7 @@ class WatchedRoot:
     The index is saved when everything has been scanned, and in the end: a crash costs a slower capture.
     """
 
-    def __init__(self, root: str, index: KeptIndex) -> None:
+    def __init__(self, root: str, index: StatIndex) -> None:
         self.watcher = Watcher(root)
         self._index = index
         self._generation = 0
@@ -271,7 +271,7 @@ class WatchedRoot:
 
     def settle(self, *, is_full: bool) -> None:
         """Note that a capture has ended, of everything if `is_full`."""
-        self.watcher.settle(self._index.get().folders.keys())
+        self.watcher.settle(self._index.folders.keys())
         if is_full:
             self._full_at = time.monotonic()
             self._index.save()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from lastgood.files.index import Identity, KeptIndex
+from lastgood.files.index import Identity, StatIndex
 from lastgood.files.roots import Root
 from lastgood.files.watch import Changed, Knowledge, Watcher
 from lastgood.local.channel import Channel, require_same_user
@@ -64,7 +64,7 @@ class BorrowedWatcher:
     """A watcher for one capture, used with the workspace's lock held, and closed in any case. One that was not settled
     leaves the server knowing nothing, and so does a process that is killed meanwhile."""
 
-    def __init__(self, channel: Channel[WatchMessage], watcher: Watcher, index: KeptIndex) -> None:
+    def __init__(self, channel: Channel[WatchMessage], watcher: Watcher, index: StatIndex) -> None:
         self.watcher = watcher
         self._channel = channel
         self._index = index
@@ -75,7 +75,7 @@ class BorrowedWatcher:
     def settle(self, *, is_full: bool) -> None:
         """Save the index, and give the watcher back with it."""
         index = self._index.save()
-        self.watcher.settle(self._index.get().folders.keys())
+        self.watcher.settle(self._index.folders.keys())
         shared = self.watcher.share()
         with suppress(OSError):  # the server is gone, or does not answer
             if shared is None:
@@ -95,7 +95,7 @@ class BorrowedWatcher:
         self.watcher.close()
 
 
-def borrow_watcher(path: Path, root: Root, index: KeptIndex) -> BorrowedWatcher | None:
+def borrow_watcher(path: Path, root: Root, index: StatIndex) -> BorrowedWatcher | None:
     """Borrow the root's watcher from the server at `path`; None when there is none, or not as it should be."""
     try:
         address = WatchAddress(path)
@@ -108,8 +108,7 @@ def borrow_watcher(path: Path, root: Root, index: KeptIndex) -> BorrowedWatcher 
     finally:
         address.close()
     try:
-        index.get()
-        channel.send(TakeWatcher(index.identity()))
+        channel.send(TakeWatcher(index.refresh().identity))
         known, queue = receive_queue(channel)
     except BaseException as error:
         channel.close()

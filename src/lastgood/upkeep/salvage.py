@@ -204,8 +204,11 @@ def _elsewhere(
 
 def find_in_folder(path: str, own: Sequence[str], wanted: set[bytes], take: Take) -> None:
     """Take content and directories of a workspace, as a capture would read them now."""
+    from functools import partial
+
     from lastgood.files.capture import capture
     from lastgood.files.index import StatIndex
+    from lastgood.files.read import read_jobs
     from lastgood.files.roots import open_roots
     from lastgood.files.rules import Rules
     from lastgood.local.process import descriptors
@@ -213,9 +216,9 @@ def find_in_folder(path: str, own: Sequence[str], wanted: set[bytes], take: Take
     sink = _Sink(wanted, path, take)
     try:
         (root,) = open_roots(path, store=list(own))
-        index = StatIndex(Path(), root.path, "")
         # A file that this process has open is not looked at: closing it would drop the locks on it.
-        capture(root, Rules.of(root), index, sink, leave=own, is_open=descriptors.is_open_elsewhere)
+        read_files = partial(read_jobs, root.path, put=sink.put, is_open=descriptors.is_open_elsewhere)
+        capture(root, Rules.of(root), StatIndex(), sink, leave=own, read_files=read_files)
     except (CheckpointError, OSError):
         if sink.failure is not None:
             raise sink.failure from None
