@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from lastgood.errors import BusyError
-from lastgood.files.lock import locked
-from lastgood.files.roots import open_roots
+from lastgood.files.roots import locked, open_roots
 
 
 @pytest.fixture

@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 
 from lastgood.errors import BusyError, ForbiddenError, InvalidError, NotFoundError, UnavailableError
-from lastgood.evidence import check
+from lastgood.evidence import check, files
 from lastgood.evidence.check import Surroundings, register_evidence
-from lastgood.evidence.files import HashCache
 from lastgood.evidence.verifier import EvidenceVerifier
 from lastgood.local import database
 from lastgood.local.paths import is_settled, signature
@@ -864,17 +863,16 @@ class TestCache:
                 file.write(content)
             assert verifier.hash_file("report.txt") == hashlib.sha256(content).hexdigest()
 
-    def test_the_least_recently_used_go_first(self, base: Path) -> None:
-        cache = HashCache(max_entries=2)
-        seen = []
+    def test_only_so_many_are_remembered(
+        self, verifier: EvidenceVerifier, base: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(files, "CACHE_ENTRIES", 2)
         for number in range(3):
-            (base / str(number)).touch()
-            seen.append(signature((base / str(number)).stat()))
-        cache.put(seen[0], "0")
-        cache.put(seen[1], "1")
-        assert cache.get(seen[0]) == "0"
-        cache.put(seen[2], "2")
-        assert [cache.get(each) for each in seen] == ["0", None, "2"]
+            path = base / str(number)
+            path.touch()
+            settle(path)
+            verifier.hash_file(str(number))
+        assert len(verifier._files._known) == 1
 
 
 def helpers_of(verifier: EvidenceVerifier) -> list[int]:
@@ -1045,7 +1043,7 @@ class TestFork:
         holder = threading.Event(), threading.Event()
 
         def hold() -> None:
-            with verifier._rows._lock, verifier._files._cache._lock:
+            with verifier._rows._lock:
                 holder[0].set()
                 holder[1].wait(60)
 

@@ -47,8 +47,7 @@ from lastgood.errors import (
 )
 from lastgood.files import apply as apply_module
 from lastgood.files.folders import is_temporary, remove_temporary
-from lastgood.files.lock import locked
-from lastgood.files.roots import open_roots
+from lastgood.files.roots import locked, open_roots
 from lastgood.local.process import this_process
 
 pytestmark = pytest.mark.once

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lastgood.errors import BusyError, InvalidError, UnavailableError
-from lastgood.files.lock import locked
-from lastgood.files.roots import Root, git_exclude, git_head, open_roots
+from lastgood.files.roots import Root, git_exclude, git_head, locked, open_roots
 from lastgood.files.rules import Rules
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -295,7 +294,7 @@ def test_another_process_is_shut_out_until_the_holder_dies(root: Root, tmp_path:
     """B1: even if it was killed."""
     code = (
         "import sys, pathlib\n"
-        "from lastgood.files.lock import locked\n"
+        "from lastgood.files.roots import locked\n"
         "from lastgood.files.roots import Root\n"
         "with locked([Root('', sys.argv[1])], pathlib.Path(sys.argv[2])):\n"
         "    print('inside', flush=True); sys.stdin.read()\n"
@@ -346,7 +345,7 @@ def test_a_child_that_outlives_its_parent_does_not_keep_the_lock(root: Root, tmp
     """B1: its copy of the descriptor is closed."""
     code = (
         "import os, sys, pathlib\n"
-        "from lastgood.files.lock import locked\n"
+        "from lastgood.files.roots import locked\n"
         "from lastgood.files.roots import Root\n"
         "with locked([Root('', sys.argv[1])], pathlib.Path(sys.argv[2])):\n"
         "    if not os.fork():\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from lastgood.codec.append_list import AppendList
@@ -66,17 +65,17 @@ def same(one: Any, other: Any) -> bool:
         if kind in _EXACT:
             if one != other:
                 return False
+        elif kind in (list, tuple, dict) and len(one) != len(other):
+            return False
         elif kind is list or kind is tuple:
-            if len(one) != len(other):
-                return False
             todo.extend(reversed(list(zip(one, other, strict=True))))
         elif kind is dict:
-            if len(one) != len(other):
-                return False
-            pairs = _pairs(one, other)
-            if pairs is None:
+            parts = _compare_maps(None, one, other)
+            if parts is None:
                 return Counter(map(_mark, one.items())) == Counter(map(_mark, other.items()))
-            todo.extend(pairs)
+            if any(isinstance(part, StateChange) for part in parts):
+                return False
+            todo.extend((old, new) for _, old, new in parts)
         elif _mark(one) != _mark(other):
             return False
     return True
@@ -112,16 +111,6 @@ def _compare_lists(trail: Trail, old: Any, new: Any) -> list[Any]:
     parts += [StateChange(_path((trail, i)), "removed", before=old[i]) for i in range(paired, len(old) - end)]
     parts += [StateChange(_path((trail, i)), "added", after=new[i]) for i in range(paired, len(new) - end)]
     return parts
-
-
-def _pairs(one: dict[Any, Any], other: dict[Any, Any]) -> Iterator[tuple[Any, Any]] | None:
-    """Pair the values of both by key; a pair of different types where a key is missing. None: see `_compare_maps`."""
-    ones, others = _by_mark(one), _by_mark(other)
-    if ones is None or others is None:
-        return None
-    if ones.keys() != others.keys():
-        return iter([(None, False)])
-    return ((one[key], other[others[mark]]) for mark, key in ones.items())
 
 
 def _by_mark(value: dict[Any, Any]) -> dict[Any, Any] | None:

@@ -117,23 +117,10 @@ def _walk(old: bytes | None, new: bytes | None, read: Read) -> Iterator[TreeChan
 
 def _pairs(olds: Tree, news: Tree) -> Iterator[tuple[Entry | None, Entry | None]]:
     """Yield the entries that differ, by name."""
-    i = j = 0
-    while i < len(olds) and j < len(news):
-        one, other = olds[i], news[j]
-        if one.name == other.name:
-            if one != other:
-                yield one, other
-            i, j = i + 1, j + 1
-        elif one.name < other.name:
-            yield one, None
-            i += 1
-        else:
-            yield None, other
-            j += 1
-    for entry in olds[i:]:
-        yield entry, None
-    for entry in news[j:]:
-        yield None, entry
+    ones, others = ({entry.name: entry for entry in side} for side in (olds, news))
+    for name in sorted(ones.keys() | others.keys()):
+        if ones.get(name) != others.get(name):
+            yield ones.get(name), others.get(name)
 
 
 def _compare(folder: bytes, old: Entry | None, new: Entry | None) -> list[_Pair | TreeChange]:

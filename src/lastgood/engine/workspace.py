@@ -22,9 +22,8 @@ from lastgood.errors import BusyError, CheckpointError, DiskFullError, Unavailab
 from lastgood.files.capture import Captured, capture
 from lastgood.files.folders import split
 from lastgood.files.index import StatIndex
-from lastgood.files.lock import locked
 from lastgood.files.read import LeftOut
-from lastgood.files.roots import Root, git_head, open_roots
+from lastgood.files.roots import Root, git_head, locked, open_roots
 from lastgood.files.rules import Rules
 from lastgood.files.selection import paths_in
 from lastgood.files.watch import Changed, WatchedRoot

@@ -6,7 +6,6 @@ import os
 import stat
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import sha256
@@ -25,7 +24,7 @@ from lastgood.local.paths import (
     show,
     signature,
 )
-from lastgood.local.process import descriptors, renew_after_fork
+from lastgood.local.process import descriptors
 
 if TYPE_CHECKING:
     from tempfile import TemporaryDirectory
@@ -33,38 +32,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 CHUNK_BYTES = 1 << 18
 CACHE_ENTRIES = 65_536
-
-
-class HashCache:
-    """A cache of digests by file and stat signature; the least recently used go first. Safe for threads and fork().
-
-    A file written through a memory map may change without a new time stamp; this does not notice it either.
-    """
-
-    def __init__(self, max_entries: int = CACHE_ENTRIES) -> None:
-        self._max_entries = max_entries
-        self._entries: OrderedDict[tuple[int, int], tuple[Signature, str]] = OrderedDict()
-        self.renew_locks()
-        renew_after_fork(self)
-
-    def renew_locks(self) -> None:
-        self._lock = threading.Lock()
-
-    def get(self, seen: Signature) -> str | None:
-        key = seen[4:]
-        with self._lock:
-            if (entry := self._entries.get(key)) is None or entry[0] != seen:
-                return None
-            self._entries.move_to_end(key)
-            return entry[1]
-
-    def put(self, seen: Signature, digest: str) -> None:
-        key = seen[4:]
-        with self._lock:
-            self._entries[key] = seen, digest
-            self._entries.move_to_end(key)
-            if len(self._entries) > self._max_entries:
-                self._entries.popitem(last=False)
 
 
 def hash_open(descriptor: int, max_bytes: int, deadline: float) -> str:
@@ -127,7 +94,8 @@ class Files:
         self._absolute = absolute
         self._max_bytes = max_bytes
         self._hash_elsewhere = hash_elsewhere
-        self._cache = HashCache()
+        self._known: dict[Signature, str] = {}
+        """Digests of files that look the same still (D10). One written through a memory map may change without it."""
         self._folder: BaseFolder | None = None
         self._closed = False
 
@@ -157,7 +125,7 @@ class Files:
             raise NotFoundError(f"{show(path)} does not exist")
         if not stat.S_ISREG(found.st_mode):
             raise InvalidError(f"{show(path)} is {kind_of(found)}, not a file")
-        if (known := self._cache.get(signature(found))) is not None:
+        if (known := self._known.get(signature(found))) is not None:
             return known
         if found.st_size > self._max_bytes:
             raise too_large(found.st_size, self._max_bytes)
@@ -169,7 +137,9 @@ class Files:
         else:
             digest, seen = self.read(text, deadline)
         if seen is not None:
-            self._cache.put(seen, digest)
+            if len(self._known) >= CACHE_ENTRIES:
+                self._known.clear()
+            self._known[seen] = digest
         return digest
 
     def read(self, path: str, deadline: float) -> tuple[str, Signature | None]:

@@ -126,7 +126,8 @@ class EvidenceVerifier:
         later: list[tuple[Evidence, Surroundings]] = []
         try:
             for piece in sorted(pieces, key=_is_asked_for, reverse=True):
-                surroundings = self._surroundings(files, given, allowance)
+                deadline, about = time.monotonic() + self._timeout, (files, self._rows, self._database, given)
+                surroundings = Surroundings(*about, deadline, allowance, self._outside)
                 try:
                     self._check(piece, surroundings)
                 except Later:
@@ -144,10 +145,6 @@ class EvidenceVerifier:
         if surroundings.question is None:
             surroundings.deadline = time.monotonic() + self._timeout
         self._check(piece, surroundings)
-
-    def _surroundings(self, files: Files, snapshot: Callable[[], object], allowance: Allowance) -> Surroundings:
-        deadline = time.monotonic() + self._timeout
-        return Surroundings(files, self._rows, self._database, snapshot, deadline, allowance, self._outside)
 
     def _check(self, evidence: Evidence, surroundings: Surroundings) -> None:
         """Record what came of it; Later when there is an allowance and it does not suffice."""

@@ -13,10 +13,9 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from hashlib import sha256
 from itertools import count
-from types import TracebackType
 from typing import NamedTuple
 
 from lastgood.errors import CheckpointError, IntegrityError, UnavailableError
@@ -31,6 +30,7 @@ from lastgood.files.folders import (
 )
 from lastgood.files.plan import Enter, Leave, PutFile, Remove, RestorePlan, Step
 from lastgood.local.paths import signature
+from lastgood.local.process import write_all
 from lastgood.model.tree import File, Link
 
 OpenContent = Callable[[File], Iterator[bytes]]
@@ -88,7 +88,8 @@ def apply(
         root = os.open(root_path, _ROOT)
     except OSError as error:
         raise UnavailableError(f"the workspace cannot be opened: {_say(error)}") from error
-    run = _Run(OpenFolder(root), plan, open_content, on_done or _ignore, recall or _forget, copying)
+    on_done, recall = on_done or (lambda path: None), recall or (lambda path, found: None)
+    run = _Run(OpenFolder(root), plan, open_content, on_done, recall, copying)
     try:
         run.carry_out()
     finally:
@@ -166,7 +167,7 @@ class _Run:
         with closing(self._walk(first, folder, self._enter_staging)) as walk:
             for index, step, inside in walk:
                 if isinstance(step, PutFile) and isinstance(step.new, File):
-                    with suppress(Refused), _translated:
+                    with suppress(Refused), _translated():
                         if self._needs_content(step, step.new, inside):
                             name = step.name if self._copying and step.old is None else next(self._names)
                             self._write(step.new, inside, name, sync=self._one_by_one)
@@ -177,7 +178,7 @@ class _Run:
     def _enter_staging(self, step: Enter, parent: OpenFolder) -> OpenFolder | None:
         if step.what == "empty" or step.late:
             return None
-        with suppress(Refused), _translated:
+        with suppress(Refused), _translated():
             try:
                 return parent.open(step.name)
             except FileNotFoundError:
@@ -202,7 +203,7 @@ class _Run:
                 if hasher is not None:
                     hasher.update(part)
                 size += len(part)
-                _write_all(descriptor, part)
+                write_all(descriptor, part)
             if size != file.size or (hasher is not None and hasher.digest() != file.digest):
                 raise IntegrityError("the stored content of a file is not what it was", hint="verify the checkpoint")
             os.fchmod(descriptor, file.mode)
@@ -262,7 +263,7 @@ class _Run:
         while self._at < len(self._steps) - 1:
             step, depth = self._steps[self._at], len(self._stack)
             try:
-                with _translated:
+                with _translated():
                     self._take(step)
             except (Refused, _Full) as refused:  # a full disk, too: what is to be written is there already
                 reason = str(refused) or FULL
@@ -432,20 +433,6 @@ def _brings_content(step: PutFile | Enter) -> bool:
     return isinstance(step, Enter) or not (isinstance(step.new, File) and isinstance(step.old, File) and not step.size)
 
 
-def _forget(path: bytes, found: os.stat_result) -> None:
-    """Know nothing."""
-
-
-def _ignore(path: bytes) -> None:
-    """Do nothing."""
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    written = os.write(descriptor, data)
-    while written < len(data):
-        written += os.write(descriptor, memoryview(data)[written:])
-
-
 def _sync_all(descriptor: int) -> None:
     """Make everything on this file system durable."""
     import ctypes
@@ -467,17 +454,15 @@ def _confirm(sync: Callable[[int], None], descriptor: int) -> None:
         ) from error
 
 
-class _Translated:
-    """A context that turns what the system says about a path into a reason; errors of this package pass."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if isinstance(error, OSError) and not isinstance(error, CheckpointError):
-            raise _Full if error.errno in (errno.ENOSPC, errno.EDQUOT) else Refused(_say(error)) from error
-
-
-_translated = _Translated()
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turn what the system says about a path into a reason; errors of this package pass."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except OSError as error:
+        raise _Full if error.errno in (errno.ENOSPC, errno.EDQUOT) else Refused(_say(error)) from error
 
 
 def _in_the_way(found: os.stat_result | None) -> str:

@@ -42,8 +42,8 @@ def open_folder(folder: int, name: bytes) -> int:
     return os.open(name, _FOLDER, dir_fd=folder)
 
 
-def open_file(folder: int, name: bytes) -> int:
-    """Open what has that name for reading; fstat tells what it is."""
+def open_file(folder: int | None, name: str | bytes) -> int:
+    """Open what has that name for reading; fstat tells what it is. Without a folder it may be a path."""
     return os.open(name, _FILE, dir_fd=folder)
 
 

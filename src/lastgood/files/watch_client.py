@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import msgspec
@@ -98,15 +98,10 @@ class BorrowedWatcher:
 def borrow_watcher(path: Path, root: Root, index: StatIndex) -> BorrowedWatcher | None:
     """Borrow the root's watcher from the server at `path`; None when there is none, or not as it should be."""
     try:
-        address = WatchAddress(path)
+        with closing(WatchAddress(path)) as address:
+            channel = address.connect()
     except OSError:
         return None
-    try:
-        channel = address.connect()
-    except OSError:
-        return None
-    finally:
-        address.close()
     try:
         channel.send(TakeWatcher(index.refresh().identity))
         known, queue = receive_queue(channel)

@@ -83,12 +83,11 @@ class Channel(Generic[Received]):
 
         A descriptor that comes along is not taken.
         """
-        deadline = self._deadline(deadline)
-        return self._receive(b"", deadline)
+        return self._receive(b"", self._deadline(deadline))
 
-    def receive_with_descriptor(self, *, deadline: float | None = None) -> tuple[Received, int]:
+    def receive_with_descriptor(self) -> tuple[Received, int]:
         """Receive a message and the one descriptor that comes along, which the caller closes."""
-        deadline = self._deadline(deadline)
+        deadline = self._deadline(None)
         self._allow_until(deadline)
         space, flags = socket.CMSG_LEN(_DESCRIPTOR.size), getattr(socket, "MSG_CMSG_CLOEXEC", 0)
         head, beside, _, _ = self._end.recvmsg(_LENGTH.size, space, flags)

@@ -16,13 +16,15 @@ import sqlite3
 import stat
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from lastgood.errors import BusyError, CheckpointError, InvalidError, NotFoundError
 from lastgood.local.paths import Signature, kind_of, show, signature
 
+T = TypeVar("T")
 Columns = dict[str, Any]
 """Column to value: None, a number, text or bytes."""
 
@@ -74,30 +76,31 @@ def copy_database(path: str, identity: tuple[int, ...], to: Path, deadline: floa
     if not stat.S_ISREG(file.st_mode) or (file.st_ino, file.st_dev) != tuple(identity):
         raise NotFoundError("the database was replaced")
     scene = _look_around(path, file)
+
+    def back_up(mode: str) -> None:
+        to.unlink(missing_ok=True)
+        with closing(_Reading(path, mode, scene.file)) as reading, closing(sqlite3.connect(to)) as copy:
+            reading.copy(copy, deadline)
+
+    try:
+        _read(path, scene, back_up)
+    except _Moved as error:
+        raise BusyError("the database is being replaced") from error
+
+
+def _read(path: str, scene: _Scene, use: Callable[[str], T]) -> T:
+    """Call `use` with a mode to open the database in, and with the next one where that is refused."""
     for mode in scene.modes:
         try:
-            _back_up(path, mode, scene, to, deadline)
+            result = use(mode)
         except sqlite3.Error as error:
-            to.unlink(missing_ok=True)
-            if mode == scene.modes[-1] or _code(error) not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
-                raise _translate(error) from error
-        except _Moved as error:
-            raise BusyError("the database is being replaced") from error
-        else:
-            return
-
-
-def _back_up(path: str, mode: str, scene: _Scene, to: Path, deadline: float) -> None:
-    reading = _Reading(path, mode, scene.file)
-    try:
-        copy = sqlite3.connect(to)
-        try:
-            reading.copy(copy, deadline)
-        finally:
-            copy.close()
+            if mode != scene.modes[-1] and _code(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+                continue
+            _require_unchanged(path, mode, scene)
+            raise _translate(error) from error
         _require_unchanged(path, mode, scene)
-    finally:
-        reading.close()
+        return result
+    raise AssertionError("a scene has a mode")
 
 
 class _Moved(Exception):  # noqa: N818
@@ -153,20 +156,7 @@ def _find_in(path: str, scene: _Scene, table: str, where: Columns, values: Colum
             "the database has changes in a log that cannot be read without writing",
             hint="open and close it once with the program that it belongs to",
         )
-    *others, last = scene.modes
-    for mode in others:
-        try:
-            return _query(path, mode, scene, table, where, values, deadline)
-        except sqlite3.Error as error:
-            if _code(error) not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
-                raise _translate(error) from error
-    try:
-        mismatch = _query(path, last, scene, table, where, values, deadline)
-    except sqlite3.Error as error:
-        _require_unchanged(path, last, scene)
-        raise _translate(error) from error
-    _require_unchanged(path, last, scene)
-    return mismatch
+    return _read(path, scene, lambda mode: _query(path, mode, scene, table, where, values, deadline))
 
 
 def _require_unchanged(path: str, mode: str, scene: _Scene) -> None:

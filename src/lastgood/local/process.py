@@ -117,6 +117,12 @@ def move_off_standard_streams(descriptor: int) -> int:
         os.close(descriptor)
 
 
+def write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
 class Descriptors:
     """A set of descriptors of files that are not ours, closed without harm; one object for the process.
 

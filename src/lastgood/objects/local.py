@@ -20,7 +20,7 @@ from lastgood.errors import (
     NotFoundError,
     UnavailableError,
 )
-from lastgood.local.process import move_off_standard_streams
+from lastgood.local.process import move_off_standard_streams, write_all
 from lastgood.model.identity import new_id
 from lastgood.objects.contract import DAY, Listed, ObjectStore, check_name, check_prefix, check_range, is_name
 
@@ -176,17 +176,11 @@ def _write(draft: Path, chunks: Iterable[bytes]) -> None:
     try:
         for chunk in chunks:
             with _translated_errors():
-                _write_all(descriptor, chunk)
+                write_all(descriptor, chunk)
         with _translated_errors():
             _seal(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _write_all(descriptor: int, chunk: bytes) -> None:
-    rest = memoryview(chunk)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
 
 
 def _seal_file(path: Path) -> None:
