@@ -300,9 +300,9 @@ BUGS = (
         "restore whole",
         (
             Change(
-                "files/apply.py",
-                "    while written < len(data):\n        written += os.write(descriptor, memoryview(data)[written:])\n",
-                "",
+                "local/process.py",
+                "    while rest:\n        rest = rest[os.write(descriptor, rest) :]\n",
+                "    os.write(descriptor, rest)\n",
             ),
         ),
     ),
