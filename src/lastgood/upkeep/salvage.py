@@ -204,8 +204,6 @@ def _elsewhere(
 
 def find_in_folder(path: str, own: Sequence[str], wanted: set[bytes], take: Take) -> None:
     """Take content and directories of a workspace, as a capture would read them now."""
-    from functools import partial
-
     from lastgood.files.capture import capture
     from lastgood.files.index import StatIndex
     from lastgood.files.read import read_jobs
