@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 
 import lastgood
-from lastgood.cli import demo as demo_command
-from lastgood.cli import story
 from lastgood.cli.app import COMMANDS, app
 from lastgood.errors import UnavailableError
 
@@ -40,7 +38,7 @@ def test_the_version_imports_neither_click_nor_the_engine(folder: Path) -> None:
 def test_log_imports_nothing_that_it_does_not_need(three: Path) -> None:
     modules = imported_by("log")
     assert "lastgood.cli.log" in modules
-    unneeded = {"rich", "json", "subprocess", "logging", "dataclasses", "lastgood.cli.save", "lastgood.cli.demo"}
+    unneeded = {"rich", "json", "subprocess", "logging", "dataclasses", "lastgood.cli.save"}
     assert not unneeded & modules
     assert not {"lastgood.task", "lastgood.model.evidence", "lastgood.cli.history", "lastgood.views.branch"} & modules
 
@@ -180,32 +178,6 @@ def test_completion_prints_a_script(run: Run, shell: str) -> None:
 def test_the_shell_is_told_the_commands(process: Run) -> None:
     done = process(_LASTGOOD_COMPLETE="zsh_complete", COMP_WORDS="lastgood ver", COMP_CWORD="1")
     assert "verify" in done.stdout
-
-
-def test_the_demonstration_holds(process: Run) -> None:
-    done = process("demo", "--json")
-    assert done.returncode == 0, done.stdout
-    said = json.loads(done.stdout)
-    assert len(said["claims"]) == 19
-    assert all(claim["holds"] for claim in said["claims"])
-    assert said["tree"][0] == "try-regex  <active>"
-
-
-def test_the_demonstration_fails_when_a_claim_does_not_hold(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(folder: Path, claims: demo_command.ClaimPrinter) -> None:
-        claims.check("the moon is made of cheese", False)
-
-    monkeypatch.setattr(demo_command, "CHAPTERS", (wrong,))
-    assert run("demo", code=1).stdout == "FAILED the moon is made of cheese\n"
-
-
-@pytest.mark.parametrize(("name", "value"), [("BROKEN", story.FIRST), ("OTHER", story.BROKEN)])
-def test_the_story_is_not_told_as_true_when_it_went_otherwise(
-    run: Run, monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
-    monkeypatch.setattr(demo_command, "CHAPTERS", (story.run_story,))
-    monkeypatch.setattr(story, name, value)
-    assert "FAILED" in run("demo", code=1).stdout
 
 
 def test_every_command_has_the_shared_options_and_a_help(run: Run) -> None:

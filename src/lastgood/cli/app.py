@@ -58,7 +58,6 @@ COMMANDS = {  # the module that has it, and what it does
     "migrate": ("setup", "Bring a store to the newest format."),
     "repair": ("check", "Repair damaged data from intact copies."),
     "completion": ("completion", "Print the completion script of a shell."),
-    "demo": ("demo", "Demonstrate what is promised, on a store of its own."),
 }
 
 
