@@ -11,8 +11,9 @@ from tests.support.programs import KilledError, Meanwhile, Program, another_host
 
 import lastgood
 from lastgood import ConflictError, ControlError, NotFoundError, Store
+from lastgood.engine.handle import Handle
 from lastgood.engine.restore import restore
-from lastgood.work.inbox import StandIn
+from lastgood.work.inbox import stand_in
 
 
 @pytest.fixture
@@ -133,14 +134,13 @@ def test_a_session_that_was_silent_for_long_is_asked_and_not_replaced(
 def test_a_session_that_begins_just_now_does_what_was_asked(
     program: Program, person: lastgood.Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    meet = StandIn.fulfil
     session = program.session()
 
-    def begin_first(self: StandIn, request: lastgood.Request) -> None:
+    def begin_first(handle: Handle, request: lastgood.Request) -> None:
         session.__enter__()
-        meet(self, request)
+        stand_in(handle, request)
 
-    monkeypatch.setattr(StandIn, "fulfil", begin_first)
+    monkeypatch.setattr("lastgood.work.control.stand_in", begin_first)
     asked = person.guide("hello")
     assert (asked.fulfilled, asked.alive) == (False, True)
     with session_ends(session):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ContextDecorator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -16,7 +16,6 @@ from lastgood.model.identity import check_text
 from lastgood.work.clock import Clock
 
 if TYPE_CHECKING:
-    from lastgood.catalog.values import FulfilledRequest
     from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.handle import Handle
 
@@ -105,13 +104,13 @@ class Saver:
         draft = make_draft(first, **self._fields({"type": "started", "control_state": "running"}))
         save(self._handle, draft, policy="raise")
 
-    def save(self, type: str, *, fulfilled: Iterable[FulfilledRequest] = (), **fields: Any) -> Checkpoint:
+    def save(self, type: str, **fields: Any) -> Checkpoint:
         """Save the present state and files."""
-        return self._advance(self.present(), type, fulfilled, fields, capture=True)
+        return self._advance(self.present(), {"type": type, **fields}, capture=True)
 
-    def record(self, type: str, *, fulfilled: Iterable[FulfilledRequest] = (), **fields: Any) -> Checkpoint:
+    def record(self, type: str, **fields: Any) -> Checkpoint:
         """Save that something has happened to the work, with the state and files of the head."""
-        return self._advance(KEPT, type, fulfilled, fields, capture=False)
+        return self._advance(KEPT, {"type": type, **fields}, capture=False)
 
     def save_at_boundary(self) -> None:
         self.note_saves()
@@ -157,11 +156,8 @@ class Saver:
             self._seen = head.id
             self._timer.reset()
 
-    def _advance(
-        self, state: Any, type: str, fulfilled: Iterable[FulfilledRequest], fields: dict[str, Any], *, capture: bool
-    ) -> Checkpoint:
-        draft = make_draft(state, type=type, fulfils=tuple(fulfilled), **self._fields(fields))
-        saved = advance(self._handle, draft, capture=capture)
+    def _advance(self, state: Any, fields: dict[str, Any], *, capture: bool) -> Checkpoint:
+        saved = advance(self._handle, make_draft(state, **self._fields(fields)), capture=capture)
         self.note_saves()
         return saved
 

@@ -1,4 +1,5 @@
-"""Time: the clock of sessions, which tests can replace, jobs at regular intervals, and the time limit of a stage.
+"""Time: the clock of sessions, which tests can replace, jobs at regular intervals, the time limit of a stage, and the
+deadline that a signal to end the program sets.
 
 No thread is interrupted when the time of a stage is up: what is awaited is cancelled, commands of `ctx.run` are killed,
 and every other piece of work learns of it at its next call of the context, or when it has ended.
@@ -6,10 +7,13 @@ and every other piece of work learns of it at its next call of the context, or w
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from lastgood.observe.log import log_error
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.2
 """How often work that is paused or waits looks for requests."""
 CLOSE_SECONDS = 10.0
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 KILL_SECONDS = 0.05
 """So often a command is killed that runs on when the time is up: it may have been just about to start."""
 
@@ -216,3 +221,74 @@ class TimeLimit:
 def _set_timeout(timeout: asyncio.Timeout, when: float | None) -> None:
     with suppress(RuntimeError):  # it has ended meanwhile, or its time is up
         timeout.reschedule(when)
+
+
+class ExitSignals:
+    """While installed, the first signal is only noted, and delivered when the work has ended or its deadline passed.
+    The second one does what it always did, and so does the first in a child of this process.
+
+    In other threads than the main one nothing is installed: Python lets only that one.
+    """
+
+    def __init__(self, clock: Clock, deadline: float, *, enabled: bool) -> None:
+        self._is_enabled = enabled
+        self._clock = clock
+        self._deadline = deadline
+        self._received: tuple[int, float] | None = None
+        """The signal, and when it was received."""
+        self._is_claimed = False
+        self._before: dict[int, Any] = {}
+        self._pid = 0
+
+    @property
+    def is_received(self) -> bool:
+        return self._received is not None
+
+    def install(self) -> None:
+        """Install the handlers, if that is enabled and this is the main thread."""
+        if self._is_enabled and threading.current_thread() is threading.main_thread():
+            self._pid = os.getpid()
+            for number in SIGNALS:
+                handler = signal.getsignal(number)
+                if handler is not None and handler is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._handle)
+
+    def remove(self) -> None:
+        self._pid = 0
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in self._before.items():
+                if signal.getsignal(number) == self._handle:
+                    signal.signal(number, handler)
+
+    def claim_overdue(self) -> bool:
+        """Return, once, whether a signal was received longer ago than the deadline: then the caller delivers it."""
+        received = self._received
+        if received is None or self._is_claimed or self._clock.now() - received[1] <= self._deadline:
+            return False
+        self._is_claimed = True
+        return True
+
+    def deliver(self) -> None:
+        """Let the received signal do what it does to a program without sessions."""
+        if self._received is not None:
+            _send(self._received[0])
+
+    def deliver_unclaimed(self) -> None:
+        if not self._is_claimed:
+            self.deliver()
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        # Nothing here may take a lock: the code that was interrupted may hold it.
+        is_own = self._pid == os.getpid()
+        self.remove()
+        if is_own:
+            self._received = number, self._clock.now()
+        elif callable(before := self._before[number]):  # in a child, or called by a handler that replaced this one
+            before(number, frame)
+        else:
+            signal.signal(number, before)
+            _send(number)
+
+
+def _send(number: int) -> None:
+    os.kill(os.getpid(), number)

@@ -212,20 +212,38 @@ class StageContext:
         return done
 
     async def _wait_for_people_async(self, work: Callable[[], T]) -> T:
-        """Run `work` in a thread, to its end: also when it is cancelled, as one thread works in a session at a time."""
-        import asyncio
-        from contextvars import copy_context
-
-        cancelled: asyncio.CancelledError | None = None
         with self._limit.suspended():
-            future = asyncio.get_running_loop().run_in_executor(None, copy_context().run, work)
-            while not future.done():
-                try:
-                    await asyncio.wait({future})
-                except asyncio.CancelledError as error:
-                    cancelled = error
-            if cancelled is not None:
-                raise cancelled from future.exception()
-            done = future.result()
+            done = await run_in_thread(work)
             self._check_unmoved()
         return done
+
+
+async def run_in_thread(work: Callable[[], T], on_cancel: Callable[[], None] | None = None) -> T:
+    """Run `work` to its end in a thread of its own, with the caller's context: also when this is cancelled. `on_cancel`
+    is called then."""
+    import asyncio
+    from concurrent.futures import Future
+    from contextvars import copy_context
+
+    loop, future, ended, context = asyncio.get_running_loop(), Future[T](), asyncio.Event(), copy_context()
+
+    def thread() -> None:
+        try:
+            future.set_result(context.run(work))
+        except BaseException as error:
+            future.set_exception(error)
+        finally:
+            loop.call_soon_threadsafe(ended.set)
+
+    threading.Thread(target=thread, name="lastgood pipeline", daemon=True).start()
+    cancelled: asyncio.CancelledError | None = None
+    while not ended.is_set():
+        try:
+            await ended.wait()
+        except asyncio.CancelledError as error:
+            cancelled = error
+            if on_cancel is not None:
+                on_cancel()
+    if cancelled is not None:
+        raise cancelled from future.exception()
+    return future.result()

@@ -16,7 +16,7 @@ from lastgood.model.checkpoint import check_metadata, describe
 from lastgood.model.identity import check_name, check_number, check_text, new_id, now
 from lastgood.model.work import Lease, Request, RequestKind
 from lastgood.observe.log import current_correlation
-from lastgood.work.inbox import STANDING_IN, StandIn
+from lastgood.work.inbox import STANDING_IN, stand_in
 from lastgood.work.requests import (
     NEEDS_PROGRAM,
     check_allowed,
@@ -199,7 +199,7 @@ class Control:
 
     def _stand_in(self, request: Request) -> None:
         if request.kind != "restore":
-            StandIn(self._handle).fulfil(request)
+            stand_in(self._handle, request)
             return
         data = request.data
         try:

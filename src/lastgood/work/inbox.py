@@ -11,10 +11,9 @@ from lastgood.engine.restore import restore
 from lastgood.engine.save import advance, make_draft
 from lastgood.errors import IntegrityError, InvalidError, UnavailableError
 from lastgood.work.lease import HeldLease, name_executor
-from lastgood.work.requests import NEEDS_PROGRAM, end_request, find_answer, fulfil, open_requests
+from lastgood.work.requests import NEEDS_PROGRAM, ControlledWork, end_request, find_answer, fulfil, open_requests
 
 if TYPE_CHECKING:
-    from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.handle import Handle
     from lastgood.model.work import Request
     from lastgood.work.autosave import Saver
@@ -40,7 +39,7 @@ class Inbox:
     """The open requests of a session's branch. `load` gives the program another state, when one is restored."""
 
     def __init__(self, handle: Handle, saver: Saver, load: Callable[[Any], object] | None) -> None:
-        self.handle = handle
+        self._handle = handle
         self._saver = saver
         self._load = load
         self._fulfilled: set[str] = set()
@@ -50,7 +49,7 @@ class Inbox:
 
     def read(self) -> list[Request]:
         """Return the open requests, oldest first."""
-        return [request for request in open_requests(self.handle) if request.id not in self._fulfilled]
+        return [request for request in open_requests(self._handle) if request.id not in self._fulfilled]
 
     def fulfil(self) -> None:
         """Fulfil the open requests. Raises Stopped when one of them ends the work.
@@ -59,11 +58,13 @@ class Inbox:
         """
         for request in self._read_or_alert():
             try:
-                fulfil(self, request)
+                fulfil(ControlledWork(self._handle, self._mark, self._rewind), request)
             except UnavailableError as error:
-                self.handle.alert(f"what people asked for ({request.kind}) has to wait: {error}", error, code="session")
+                self._handle.alert(
+                    f"what people asked for ({request.kind}) has to wait: {error}", error, code="session"
+                )
                 return
-            head = self.handle.head
+            head = self._handle.head
             if request.kind in ("stop", "cancel") and head is not None and head.control_state == "stopped":
                 raise Stopped("stopped" if request.kind == "stop" else "cancelled")
             if self.has_answer:
@@ -80,22 +81,21 @@ class Inbox:
 
     def find_earlier_answer(self, question_id: str) -> str | None:
         """Return, once, an answer that was given while no session waited for it."""
-        given = find_answer(self.handle)
+        given = find_answer(self._handle)
         if given is None or given.id in self._heard or given.decisions[-1]["id"] != question_id:
             return None
         self._heard.add(given.id)
         return str(given.decisions[-1]["answer"])
 
-    def mark(self, type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> Checkpoint:
+    def _mark(self, type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> None:
         """Save the present as a checkpoint that fulfils the request."""
-        saved = self._saver.save(type, fulfilled=[FulfilledRequest(request.id, outcome or {})], **fields)
+        saved = self._saver.save(type, fulfils=(FulfilledRequest(request.id, outcome or {}),), **fields)
         self._note_fulfilled(request)
         if type == "answered":
             self._answer = str(fields["decisions"][-1]["answer"])
             self._heard.add(saved.id)
-        return saved
 
-    def rewind(self, request: Request) -> None:
+    def _rewind(self, request: Request) -> None:
         """Restore the checkpoint that the request names."""
         data, present = request.data, self._saver.present()
         what = data.get("what", "both")
@@ -104,7 +104,7 @@ class Inbox:
         how = {"verify": data.get("verify", True), "message": data.get("message", "")}
         if present is not KEPT:
             how["present"] = present
-        result = restore(self.handle, data["checkpoint"], what, request=request.id, **how)
+        result = restore(self._handle, data["checkpoint"], what, request=request.id, **how)
         self._note_fulfilled(request)
         self._saver.note_saves()
         if self._load is not None and what != "files":
@@ -116,7 +116,7 @@ class Inbox:
             found = self.read()
         except (UnavailableError, IntegrityError) as error:
             if not self._has_alerted:
-                self.handle.alert(f"what people ask of the work cannot be read: {error}", error, code="session")
+                self._handle.alert(f"what people ask of the work cannot be read: {error}", error, code="session")
             self._has_alerted = True
             return []
         self._has_alerted = False
@@ -124,7 +124,7 @@ class Inbox:
 
     def _note_fulfilled(self, request: Request) -> None:
         self._fulfilled.add(request.id)
-        self.handle.engine.meter.count("requests_fulfilled", {"kind": request.kind})
+        self._handle.engine.meter.count("requests_fulfilled", {"kind": request.kind})
 
 
 def close_requests(handle: Handle) -> None:
@@ -134,32 +134,25 @@ def close_requests(handle: Handle) -> None:
             ended = FulfilledRequest(request.id, {"reason": "the work ended before it came to that: ask again"})
             end_request(handle, ended, "refused")
         elif request.kind not in NEEDS_PROGRAM:
-            StandIn(handle).fulfil(request)
+            stand_in(handle, request)
 
 
-class StandIn:
-    """A stand-in for a session, on a branch that none works on: the state and the files stay as they are."""
+def stand_in(handle: Handle, request: Request) -> None:
+    """Fulfil a request on a branch that no session works on; the state and the files stay as they are.
 
-    def __init__(self, handle: Handle) -> None:
-        self.handle = handle
+    Holds a lease of its own meanwhile. LeaseError when a session has begun just now.
+    """
 
-    def fulfil(self, request: Request) -> None:
-        """Fulfil a request under a lease of its own. LeaseError when a session has begun just now."""
-        handle, executor = self.handle, name_executor() + STANDING_IN
-        lease = HeldLease(handle.engine, handle.user, handle.owner, executor, STAND_IN_SECONDS)
-        with handle.catalog.exclusive():  # so that two of them do not exclude each other
-            lease.hold(handle, request.branch_id)
-            try:
-                handle.refresh()
-                fulfil(self, request)
-            finally:
-                lease.drop(handle)
-
-    def mark(self, type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> Checkpoint:
-        """Record that the request is fulfilled."""
+    def mark(type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> None:
         fulfils = (FulfilledRequest(request.id, outcome or {}),)
-        return advance(self.handle, make_draft(KEPT, type=type, fulfils=fulfils, **fields), capture=False)
+        advance(handle, make_draft(KEPT, type=type, fulfils=fulfils, **fields), capture=False)
 
-    def rewind(self, request: Request) -> None:
-        """Raise: without a session a restore is done directly, by `Control`."""
-        raise NotImplementedError
+    executor = name_executor() + STANDING_IN
+    lease = HeldLease(handle.engine, handle.user, handle.owner, executor, STAND_IN_SECONDS)
+    with handle.catalog.exclusive():  # so that two of them do not exclude each other
+        lease.hold(handle, request.branch_id)
+        try:
+            handle.refresh()
+            fulfil(ControlledWork(handle, mark), request)
+        finally:
+            lease.drop(handle)

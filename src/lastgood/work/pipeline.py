@@ -5,7 +5,6 @@ Asynchronous stages run in an event loop of the pipeline's own, or in that of th
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, get_args
@@ -14,6 +13,7 @@ from lastgood.engine.commit import KEPT
 from lastgood.engine.handle import Handle
 from lastgood.errors import InvalidError
 from lastgood.model.identity import check_flag, check_name, check_number
+from lastgood.work.context import run_in_thread
 from lastgood.work.inbox import Stopped
 from lastgood.work.progress import Progress, current_progress
 from lastgood.work.run import Outcome, PipelineRun
@@ -22,8 +22,7 @@ from lastgood.work.stage import OnInvalid, Stage, StagePlan, as_stages
 if TYPE_CHECKING:
     import asyncio
 
-    from lastgood.work.attempt import Drive
-    from lastgood.work.tracker import Listener
+    from lastgood.work.attempt import Drive, Listener
 
 T = TypeVar("T")
 Limited = Callable[[Awaitable[Any]], Coroutine[Any, Any, Any]]
@@ -40,7 +39,7 @@ class Pipeline:
 
     `name` tells its progress from that of others. Progress that does not fit the stages any more, or is older than
     `ttl` seconds, is discarded with a warning and the work begins anew; with `on_invalid="refuse"` that is a
-    ConflictError instead. `chance` draws from 0 to 1 for the jitter of retries (default: `random.random`).
+    ConflictError instead.
     """
 
     def __init__(
@@ -51,16 +50,13 @@ class Pipeline:
         rounds: int = 1,
         on_invalid: OnInvalid = "restart",
         ttl: float | None = None,
-        chance: Callable[[], float] | None = None,
     ) -> None:
         if on_invalid not in get_args(OnInvalid):
             raise InvalidError(f"on_invalid cannot be {str(on_invalid)[:80]!r}", hint="one of restart, refuse")
         if ttl is not None and (type(ttl) not in (int, float) or not ttl > 0):
             raise InvalidError("ttl is not a number of seconds", hint="give one above 0", field="ttl")
         name = "pipeline" if name is None else check_name("name", name)
-        self._plan = StagePlan(
-            name, as_stages(stages), check_number("rounds", rounds, low=1), ttl, on_invalid, chance or _draw
-        )
+        self._plan = StagePlan(name, as_stages(stages), check_number("rounds", rounds, low=1), ttl, on_invalid)
 
     @property
     def name(self) -> str:
@@ -140,12 +136,6 @@ class Pipeline:
         return f"<Pipeline {self.name!r} of {len(self.stages)} stages>"
 
 
-def _draw() -> float:
-    from random import random
-
-    return random()  # noqa: S311
-
-
 class _OwnLoop:
     """An event loop for all stages of a run; made when the first of them needs it."""
 
@@ -210,34 +200,14 @@ class _CallersLoop:
     async def run(self, work: Callable[[], T], interrupt: Callable[[], None]) -> T:
         """Run `work` in a thread of its own. Cancelled, it is interrupted and waited for; a synchronous stage ends
         first."""
-        import asyncio
-        import concurrent.futures
 
-        future: concurrent.futures.Future[T] = concurrent.futures.Future()
-        ended = asyncio.Event()
-        context = copy_context()
+        def cancel() -> None:
+            self._cancelled = True
+            interrupt()
+            if self._stage is not None:
+                self._stage.cancel()
 
-        def thread() -> None:
-            try:
-                future.set_result(context.run(work))
-            except BaseException as error:
-                future.set_exception(error)
-            finally:
-                self._loop.call_soon_threadsafe(ended.set)
-
-        threading.Thread(target=thread, name="lastgood pipeline", daemon=True).start()
-        cancelled: asyncio.CancelledError | None = None
-        while not ended.is_set():
-            try:
-                await ended.wait()
-            except asyncio.CancelledError as error:
-                cancelled, self._cancelled = error, True
-                interrupt()
-                if self._stage is not None:
-                    self._stage.cancel()
-        if cancelled is not None:
-            raise cancelled from future.exception()
-        return future.result()
+        return await run_in_thread(work, cancel)
 
 
 def _discard(work: Awaitable[Any]) -> None:

@@ -6,7 +6,7 @@ A request is fulfilled in the very commit that does what it asks, or ended with 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from lastgood.catalog.values import FulfilledRequest
 from lastgood.codec.encode import encode
@@ -114,20 +114,19 @@ def end_request(handle: Handle, ended: FulfilledRequest, status: Literal["fulfil
 # --- fulfilling --------------------------------------------------------------------------------------------
 
 
-class Controlled(Protocol):
-    """Work that requests are fulfilled on: a session's, or that of a branch which no program works on."""
+class ControlledWork(NamedTuple):
+    """Work that requests are fulfilled on: a session's, or that of a branch which no program works on.
 
-    @property
-    def handle(self) -> Handle: ...
+    `mark` saves a checkpoint of a type that fulfils a request, with an outcome and fields. `rewind` restores the
+    checkpoint that a request names; None: that is done elsewhere.
+    """
 
-    def mark(self, type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> Checkpoint:
-        """Save the present as a checkpoint that fulfils the request."""
-
-    def rewind(self, request: Request) -> None:
-        """Restore the checkpoint that the request names."""
+    handle: Handle
+    mark: Callable[..., object]
+    rewind: Callable[[Request], None] | None = None
 
 
-def fulfil(work: Controlled, request: Request) -> None:
+def fulfil(work: ControlledWork, request: Request) -> None:
     """Do what is requested, or refuse it with the reason; leave it open when that has to wait for an answer.
 
     Raises what is wrong with the work, not with the request: LeaseError, ConflictError, UnstorableError,
@@ -152,7 +151,9 @@ def fulfil(work: Controlled, request: Request) -> None:
             raise
 
 
-def _end(work: Controlled, request: Request, status: Literal["fulfilled", "refused"], outcome: dict[str, Any]) -> None:
+def _end(
+    work: ControlledWork, request: Request, status: Literal["fulfilled", "refused"], outcome: dict[str, Any]
+) -> None:
     try:
         end_request(work.handle, FulfilledRequest(request.id, outcome), status)
     except LeaseError:
@@ -161,7 +162,7 @@ def _end(work: Controlled, request: Request, status: Literal["fulfilled", "refus
         pass  # it was withdrawn
 
 
-def _change_state(work: Controlled, request: Request) -> None:
+def _change_state(work: ControlledWork, request: Request) -> None:
     """Pause, resume, retry, stop or cancel."""
     state = _RULES[request.kind].state
     if state == "paused" and _state(work) == "waiting_for_input":
@@ -171,7 +172,7 @@ def _change_state(work: Controlled, request: Request) -> None:
     work.mark(_RULES[request.kind].type, request, control_state=state)
 
 
-def _end_others(work: Controlled, request: Request) -> None:
+def _end_others(work: ControlledWork, request: Request) -> None:
     """End requests that a stop makes pointless: they must not stop or pause the work when it is run again."""
     _refuse_earlier(work, request, ("pause", "resume", "retry"), "it was stopped instead")
     for other in open_requests(work.handle):
@@ -179,7 +180,7 @@ def _end_others(work: Controlled, request: Request) -> None:
             _end(work, other, "fulfilled", {"note": "it was stopped already"})
 
 
-def _refuse_earlier(work: Controlled, request: Request, kinds: Sequence[str], reason: str) -> None:
+def _refuse_earlier(work: ControlledWork, request: Request, kinds: Sequence[str], reason: str) -> None:
     for other in open_requests(work.handle):
         if other.id == request.id:
             return
@@ -187,14 +188,14 @@ def _refuse_earlier(work: Controlled, request: Request, kinds: Sequence[str], re
             _end(work, other, "refused", {"reason": reason})
 
 
-def _add_guidance(work: Controlled, request: Request) -> None:
+def _add_guidance(work: ControlledWork, request: Request) -> None:
     """Add guidance or rounds."""
     name = "text" if request.kind == "guide" else "rounds"
     entry = {"id": request.id, name: request.data[name], "by": request.actor, "at": request.at}
     work.mark(_RULES[request.kind].type, request, guidance=[*_companions(work, "guidance"), entry])
 
 
-def _edit(work: Controlled, request: Request) -> None:
+def _edit(work: ControlledWork, request: Request) -> None:
     artifacts = _companions(work, "artifacts")
     artifact = find_artifact(artifacts, request.data["artifact"])
     if request.data.get("over") not in (None, content_digest(artifact)):
@@ -205,7 +206,7 @@ def _edit(work: Controlled, request: Request) -> None:
     work.mark("edited", request, outcome={"version": version}, artifacts=artifacts)
 
 
-def _answer(work: Controlled, request: Request) -> None:
+def _answer(work: ControlledWork, request: Request) -> None:
     question = find_question(work.handle)
     if question is None:
         raise ControlError("nothing is asked", hint="it was answered already, or the work went on")
@@ -224,17 +225,18 @@ def _answer(work: Controlled, request: Request) -> None:
     work.mark("answered", request, control_state="running", decisions=decisions)
 
 
-def _restore(work: Controlled, request: Request) -> None:
+def _restore(work: ControlledWork, request: Request) -> None:
     if _state(work) == "waiting_for_input":
         raise _NotYet
-    work.rewind(request)
+    if work.rewind is not None:
+        work.rewind(request)
 
 
 class _NotYet(Exception):  # noqa: N818
     """Raised while the work waits for an answer: the request stays open."""
 
 
-_HANDLERS: dict[str, Callable[[Controlled, Request], None]] = {
+_HANDLERS: dict[str, Callable[[ControlledWork, Request], None]] = {
     "pause": _change_state,
     "resume": _change_state,
     "retry": _change_state,
@@ -248,12 +250,12 @@ _HANDLERS: dict[str, Callable[[Controlled, Request], None]] = {
 }
 
 
-def _state(work: Controlled) -> str:
+def _state(work: ControlledWork) -> str:
     head = work.handle.head
     return "idle" if head is None else head.control_state
 
 
-def _companions(work: Controlled, name: str) -> list[Any]:
+def _companions(work: ControlledWork, name: str) -> list[Any]:
     head = work.handle.head
     return [] if head is None else list(getattr(head, name) or ())
 

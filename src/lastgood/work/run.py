@@ -11,20 +11,18 @@ from lastgood.engine.step import check_on_error
 from lastgood.errors import ConflictError, ControlError, InvalidError
 from lastgood.model.identity import new_id, now
 from lastgood.observe.log import log_warning
-from lastgood.work.attempt import StageRunner
+from lastgood.work.attempt import StageRunner, Tracker
 from lastgood.work.clock import Clock
 from lastgood.work.inbox import Stopped
 from lastgood.work.progress import EventKind, Missing, Progress, broken_rule, find_progress
 from lastgood.work.requests import count_rounds, open_requests
 from lastgood.work.session import Session
-from lastgood.work.tracker import Tracker
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.handle import Handle
-    from lastgood.work.attempt import Drive
+    from lastgood.work.attempt import Drive, Listener
     from lastgood.work.stage import StageJob, StagePlan
-    from lastgood.work.tracker import Listener
 
 BEAT_SECONDS = 5.0
 Found = Progress | Missing | None

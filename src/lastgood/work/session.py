@@ -21,11 +21,10 @@ from lastgood.errors import (
 )
 from lastgood.model.identity import check_name
 from lastgood.work.autosave import Autosave, AutosaveTimer, Risky, Saver, check_seconds
-from lastgood.work.clock import POLL_SECONDS, Clock, Scheduler
+from lastgood.work.clock import POLL_SECONDS, Clock, ExitSignals, Scheduler
 from lastgood.work.inbox import Inbox, Stopped, close_requests
 from lastgood.work.lease import LEASE_SECONDS, RENEWALS, HeldLease, name_executor
 from lastgood.work.requests import count_rounds, find_question, make_question
-from lastgood.work.signals import ExitSignals
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
@@ -263,10 +262,8 @@ class Session:
         if self._load is not None:
             self._load(head.state)
         if state in ("idle", "stopped", "failed", "completed"):
-            fulfilled = [
-                FulfilledRequest(request.id, {}) for request in restarting if request.kind in ("resume", "retry")
-            ]
-            self._saver.record("started", fulfilled=fulfilled, control_state="running")
+            fulfils = tuple(FulfilledRequest(one.id, {}) for one in restarting if one.kind in ("resume", "retry"))
+            self._saver.record("started", fulfils=fulfils, control_state="running")
         self._saver.note_saves()
 
     def _end(self, error: BaseException | None) -> None:

@@ -111,14 +111,13 @@ def stage(work: Work | None = None, /, **how: Any) -> Stage | Callable[[Work], S
 
 
 class StagePlan(msgspec.Struct, frozen=True):
-    """A pipeline's stages and rules. `chance` returns a random number from 0 to 1."""
+    """A pipeline's stages and rules."""
 
     name: str
     stages: tuple[Stage, ...]
     rounds: int
     ttl: float | None
     on_invalid: OnInvalid
-    chance: Callable[[], float]
 
     @property
     def names(self) -> tuple[str, ...]:
