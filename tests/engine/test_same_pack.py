@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 import lastgood
+from lastgood.catalog.values import Actor, Commit, Committed
 from lastgood.engine import gather
+from lastgood.errors import ContentGoneError
 from lastgood.objects.local import LocalObjects
 
 
@@ -78,3 +80,24 @@ def test_what_was_in_flight_and_is_saved_again_is_not_swept_with_what_was_left_o
     store.collect(grace=0)
     assert made
     require_whole(store, made[0])
+
+
+def test_a_save_whose_ground_is_removed_again_and_again_brings_everything_along(
+    store: lastgood.Store, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B6: whatever others remove meanwhile, the third try relies on nothing."""
+    (work / "file").write_bytes(b"content that another task has stored, too")
+    store.task("other", workspace=work).save({})
+    catalog = store._engine.catalog
+    commit, relied = catalog.commit, []
+
+    def refuse(wanted: Commit, actor: Actor) -> Committed:
+        relied.append(len(wanted.relies_on))
+        if wanted.relies_on:
+            raise ContentGoneError("it is gone", blobs=[])
+        return commit(wanted, actor)
+
+    monkeypatch.setattr(catalog, "commit", refuse, raising=False)
+    saved = store.task("mine", workspace=work).save({"n": 1})
+    assert (relied[-1], all(relied[:-1]), len(relied)) == (0, True, 3)
+    assert store.read_file(saved.id, "file") == (work / "file").read_bytes()

@@ -12,6 +12,7 @@ import pytest
 import lastgood
 from lastgood import Alert, ConflictError, InvalidError, NotFoundError, Store, UnavailableError
 from lastgood.catalog.values import Actor, Commit, NewBranch
+from lastgood.engine.commit import write_checkpoint
 from lastgood.engine.engine import acting
 from lastgood.model.checkpoint import Record, encode_record
 from lastgood.model.identity import digest, parse_digest
@@ -571,3 +572,26 @@ def test_what_was_just_saved_is_read_from_memory(tmp_path: Path) -> None:
         task.save({"n": 3})
         assert store.get_checkpoint(first.id).state == {"n": 1}
         assert store._engine.cache.figures().misses == 1
+
+
+def test_appending_takes_whatever_the_head_is_while_others_keep_moving_it(
+    store: lastgood.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise 5: nothing is merged, nothing is lost, and nobody is held back."""
+    task, other = store.task("t"), store.task("t")
+    task.save({"n": 0}, guidance=["be brief"])
+    moves = iter(range(3))
+
+    def write(*about: Any, **how: Any) -> Any:
+        if about[2].message == "mine" and (number := next(moves, None)) is not None:
+            other.refresh()
+            other.save({"by": "another", "n": number}, guidance=["be brief", f"and {number}"])
+        return write_checkpoint(*about, **how)
+
+    monkeypatch.setattr("lastgood.engine.save.write_checkpoint", write)
+    mine = task.append({"by": "me"}, message="mine")
+    assert [one.message for one in store.list_checkpoints("t")] == ["mine", "", "", "", ""]
+    assert (mine.parent_id, mine.sequence) == (store.list_checkpoints("t")[1].id, 5)
+    assert (mine.state, mine.guidance) == ({"by": "me"}, ["be brief", "and 2"])
+    assert store.check_checkpoint(mine.id).intact
+    assert task.save({"by": "me", "again": True}).parent_id == mine.id

@@ -34,6 +34,7 @@ from lastgood.model.checkpoint import (
     ValueRef,
     check_metadata,
     decode_plain,
+    decode_record,
     encode_plain,
     encode_record,
 )
@@ -165,10 +166,17 @@ class Splitters:
 
 
 def write_checkpoint(
-    catalog: Catalog, ground: Ground, draft: Draft, splitters: Splitters, user: str, redaction: Redaction
+    catalog: Catalog,
+    ground: Ground,
+    draft: Draft,
+    splitters: Splitters,
+    user: str,
+    redaction: Redaction,
+    *,
+    append: bool = False,
 ) -> tuple[Record, Committed]:
-    """Save `draft` on `ground`: its record, and what the commit came to."""
-    splitters.follow(ground.head)
+    """Commit `draft` on `ground`, or with `append` on any head; return its record, and what the commit came to."""
+    splitters.follow(None if append else ground.head)  # another head may have nothing of what this one has
     draft, redacted = _redact(ground, draft, redaction)
     given = {"state": draft.state, **draft.companions}
     splits = {name: splitters.split(name, value) for name, value in given.items() if value is not KEPT}
@@ -183,8 +191,9 @@ def write_checkpoint(
         checksum=digest(data),
         branch=ground.branch,
         only_if_active=ground.only_if_active,
+        append=append,
         may_repeat=draft.key is not None or draft.id not in (None, draft.step),
-        inherited=_inherited(draft),
+        inherited=_inherited(draft, append),
         root=_blob(splits["state"].ref.digest, splits["state"].root) if "state" in splits else None,
         keep_root="state" not in splits,
         blobs=[_blob(key, content) for key, content in _contents(splits)],
@@ -206,6 +215,8 @@ def write_checkpoint(
     splitters.new_bytes = _new_bytes(commit)
     if not committed.repeated:
         splitters.keep(splits, committed.stored)
+        if append and committed.stored.data is not None:
+            record = decode_record(committed.stored.data, committed.stored.checksum, "it")
     return record, committed
 
 
@@ -240,14 +251,14 @@ def _attested(proof: Proof | None) -> list[tuple[str, dict[str, Any]]]:
     return [] if verification is None else [("verification", verification)]
 
 
-def _inherited(draft: Draft) -> tuple[str, ...]:
-    """The fields that the caller left as they were."""
+def _inherited(draft: Draft, append: bool) -> tuple[str, ...]:
+    """List the fields that the caller left as they were."""
     names = [name for name in COMPANIONS if name not in draft.companions]
     if draft.control_state is None:
         names.append("control_state")
     if draft.state is KEPT:
         names += ("state", "prompt_preview", "redacted")
-    if draft.files is None or draft.files is KEPT:
+    if draft.files is KEPT or (draft.files is None and not append):
         names.append("files")
     return tuple(names)
 

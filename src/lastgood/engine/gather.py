@@ -51,11 +51,15 @@ class CapturedFiles(NamedTuple):
 
 
 class Batch:
-    """New content on its way into one checkpoint. `finish` it or `discard` it; not safe for threads."""
+    """New content on its way into one checkpoint. `finish` it or `discard` it; not safe for threads.
 
-    def __init__(self, blobs: FileBlobs, objects: ObjectStore | None) -> None:
+    Without `relies` it takes everything along, also what is stored already: others may be about to remove that.
+    """
+
+    def __init__(self, blobs: FileBlobs, objects: ObjectStore | None, *, relies: bool = True) -> None:
         self._blobs = blobs
         self._objects = objects
+        self._relies = relies
         self._waiting: dict[bytes, bytes] = {}
         self._waiting_bytes = 0
         self._inline: dict[bytes, Blob] = {}
@@ -69,7 +73,7 @@ class Batch:
     def has(self, ids: Sequence[bytes]) -> set[bytes]:
         """What is stored; the checkpoint will rely on it."""
         mine = {key for key in ids if self._is_mine(key)}
-        found = self._blobs.has([key for key in ids if key not in mine])
+        found = self._blobs.has([key for key in ids if key not in mine]) if self._relies else set()
         self._relied |= found
         return mine | found
 
@@ -84,7 +88,7 @@ class Batch:
 
     def catalog_address(self) -> bytes | None:
         """Where another process can look what content of files is stored; None when there is none."""
-        return self._blobs.catalog_address()
+        return self._blobs.catalog_address() if self._relies else None
 
     def rely_on(self, ids: Iterable[bytes]) -> None:
         """Another process found these stored."""
@@ -140,7 +144,7 @@ class Batch:
 
     def _settle(self) -> None:
         """Those of the waiting that are stored are relied on, the others are kept."""
-        found = self._blobs.has(self._waiting)
+        found = self._blobs.has(self._waiting) if self._relies else set()
         self._relied |= found
         for key, data in self._waiting.items():
             if key not in found:

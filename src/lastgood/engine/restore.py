@@ -86,7 +86,7 @@ def _restore_state(
     """Go back to the state of `chosen`; the files stay, and are captured as the new branch's."""
     engine, workspace = handle.engine, handle.workspace
     require_restorable(engine, handle.user, chosen, handle.owner, evidence=verify, demanded=way == "rollback")
-    with handle.workspace_locked(), engine.catalog.exclusive():  # all of it, or nothing
+    with handle.workspace_locked():
         if way == "rollback":
             handle.refresh()
         else:
@@ -94,7 +94,7 @@ def _restore_state(
         if present is not NOT_GIVEN and not (handle.head and is_unchanged(handle, present, handle.head)):
             kept = Draft(state=present, type="before_restore", message=f"before restoring {chosen.id}")
             save_draft(handle, kept, policy="raise")
-        before, expects = handle.head, handle.expected()
+        before, expects = handle.head, None if way == "rollback" else handle.expected()
         new = plan_branch(engine, chosen, handle.owner, active=handle.is_active, expects=expects)
         files = workspace.capture(None, takes_over=True) if workspace else None
         about: dict[str, Any] = {"message": message, "control_state": handle.steered_state()}

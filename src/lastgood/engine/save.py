@@ -3,10 +3,10 @@ or into the spool, while the store is away.
 
 What is tried again, and how often:
 
-    content that the commit relied on is gone    twice: the files are read anew; the second time nobody else may write
+    content that the commit relied on is gone    twice: the files are read anew; then all content is brought along
     the lease of a process that has ended        once, without the lease (engine/lease.py)
     others held the store for too long           once
-    the head has moved, and any head will do     twice, then once more while others wait
+    the head has moved, and any head will do     twice, then the commit itself takes what the head is
     the store is away                            once, into the spool, with files captured without the store
 """
 
@@ -163,9 +163,11 @@ def _with_files(
             return False
         return spool.takes(error) and not isinstance(error, FolderBusyError)
 
-    def capture_and_commit(since: Checkpoint | None, *, away: UnavailableError | None = None) -> Checkpoint:
+    def capture_and_commit(
+        since: Checkpoint | None, *, relies: bool = True, away: UnavailableError | None = None
+    ) -> Checkpoint:
         try:
-            captured = workspace.capture(since, files=files, away=away is not None)
+            captured = workspace.capture(since, files=files, away=away is not None, relies=relies)
         except (UnavailableError, NotFoundError, IntegrityError) as error:
             if not isinstance(error, ContentGoneError) and not (away is None and spools(error)):
                 told = f"a checkpoint of {handle.task_id!r} was not saved: {error}"
@@ -184,7 +186,7 @@ def _with_files(
     try:
         if spool is not None:
             spool.make_way(handle.owner, handle.task_id)
-        return _retry_gone(handle, workspace, capture_and_commit)
+        return _retry_gone(workspace, handle.head, capture_and_commit)
     except UnavailableError as error:
         if not spools(error):
             raise
@@ -192,23 +194,22 @@ def _with_files(
 
 
 def _retry_gone(
-    handle: Handle, workspace: Workspace, capture_and_commit: Callable[[Checkpoint | None], Checkpoint]
+    workspace: Workspace, head: Checkpoint | None, capture_and_commit: Callable[..., Checkpoint]
 ) -> Checkpoint:
     """Capture and commit; when content that the commit relied on was removed, read the files anew."""
-    for since in (handle.head, None):
+    for since in (head, None):
         try:
             return capture_and_commit(since)
         except ContentGoneError:
             workspace.forget()
-    with workspace.locked(), handle.engine.catalog.exclusive():  # nobody removes anything meanwhile
-        return capture_and_commit(None)
+    return capture_and_commit(None, relies=False)
 
 
 # --- the head ----------------------------------------------------------------------------------------------
 
 
-def save_draft(handle: Handle, draft: Draft, policy: OnFailure | None = None) -> Checkpoint:
-    """Save on top of the head that was seen here, with the files that the draft has."""
+def save_draft(handle: Handle, draft: Draft, policy: OnFailure | None = None, *, append: bool = False) -> Checkpoint:
+    """Save on top of the head that was seen here, with the files that the draft has; with `append`, on any head."""
     engine = handle.engine
     with handle.lock:
         if draft.state is KEPT and handle.head is None:
@@ -216,7 +217,7 @@ def save_draft(handle: Handle, draft: Draft, policy: OnFailure | None = None) ->
         if handle.lease is None and handle.head is not None:
             refuse_restart(handle.head.control_state, draft.control_state)
         try:
-            record, committed = _write_or_spool(handle, draft, policy or engine.options.on_failure)
+            record, committed = _write_or_spool(handle, draft, policy or engine.options.on_failure, append)
         except (ConflictError, InvalidError, ContentGoneError):
             raise
         except CheckpointError as error:
@@ -240,7 +241,7 @@ def save_draft(handle: Handle, draft: Draft, policy: OnFailure | None = None) ->
 
 
 def save_on_top(handle: Handle, draft: Draft, policy: OnFailure | None = None) -> Checkpoint:
-    """Save on top of the head as it is, wherever it was seen here. Others wait if they keep moving it."""
+    """Save on top of the head as it is, wherever it was seen here; if it keeps moving, of whatever it is by then."""
     with handle.lock:
         for _ in range(2):
             seen = handle.head
@@ -249,9 +250,7 @@ def save_on_top(handle: Handle, draft: Draft, policy: OnFailure | None = None) -
             except ConflictError:
                 if identity_of(handle.refresh()) == identity_of(seen):
                     raise  # nothing has moved: it is about something else
-        with handle.engine.catalog.exclusive():
-            handle.refresh()
-            return save_draft(handle, draft, policy)
+        return save_draft(handle, draft, policy, append=True)
 
 
 def _save_from(handle: Handle, draft: Draft, begun: Checkpoint | Literal["any"] | None) -> Checkpoint:
@@ -295,11 +294,11 @@ def is_unchanged(handle: Handle, state: Any, checkpoint: Checkpoint) -> bool:
 # --- store or spool ----------------------------------------------------------------------------------------
 
 
-def _write_or_spool(handle: Handle, draft: Draft, policy: OnFailure) -> tuple[Record, Committed]:
+def _write_or_spool(handle: Handle, draft: Draft, policy: OnFailure, append: bool) -> tuple[Record, Committed]:
     """Commit to the store, behind all that is spooled for it; or to the spool, while the store is away."""
     try:
         _make_way(handle)
-        return _write(handle, handle.ground(), draft)
+        return _write(handle, handle.ground(), draft, append)
     except UnavailableError as error:
         spool = handle.engine.spool
         if spool is None or policy == "raise" or not spool.takes(error):
@@ -335,17 +334,17 @@ def _make_way(handle: Handle) -> None:
     handle.head, handle.branch = wrap_intact(engine, stored), stored.placement.branch_id
 
 
-def _write(handle: Handle, ground: Ground, draft: Draft) -> tuple[Record, Committed]:
+def _write(handle: Handle, ground: Ground, draft: Draft, append: bool = False) -> tuple[Record, Committed]:
     """Commit to the store, and note what it cost."""
     engine, splitters = handle.engine, handle.splitters
     about = engine.catalog, ground, draft, splitters, handle.user, engine.options.redaction
     try:
-        record, committed = write_checkpoint(*about)
+        record, committed = write_checkpoint(*about, append=append)
     except LeaseError as error:
         release_dead_lease(engine.catalog, error)
-        record, committed = write_checkpoint(*about)
+        record, committed = write_checkpoint(*about, append=append)
     except BusyError:  # the process that held it may be gone
-        record, committed = write_checkpoint(*about)
+        record, committed = write_checkpoint(*about, append=append)
     stored = committed.stored
     if engine.housekeeper is not None:
         packs = draft.files.gathered.packs if isinstance(draft.files, tuple) else ()

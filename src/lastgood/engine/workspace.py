@@ -121,17 +121,20 @@ class Workspace:
         takes_over: bool = False,
         touched: Mapping[str, Changed] | None = None,
         away: bool = False,
+        relies: bool = True,
     ) -> CapturedFiles:
         """Capture the folders; what is new is durable, or will be with the commit.
 
         `since`: a checkpoint whose files are stored; `trusted`: files that are stored, and shared with it. `files`:
-        just these paths, by their exact names. `away`: for the spool, without the store.
+        just these paths, by their exact names. `away`: for the spool, without the store. Without `relies` all
+        content is brought along, also what is stored.
 
         `touched`: all that was done to them since, by root; what else has changed meanwhile is left to the next one.
         """
         stored = trusted if trusted is not None else since.record.files if since else None
         trees = {root.name: root.tree for root in stored or () if not root.partial}
-        batch = self._gather_away(stored or ()) if away else Batch(self._engine.blobs, self._engine.objects)
+        blobs, objects = self._engine.blobs, self._engine.objects
+        batch = self._gather_away(stored or ()) if away else Batch(blobs, objects, relies=relies)
         try:
             with self._locked_away() if away else self._locked():
                 found = [
