@@ -1,4 +1,4 @@
-"""docs/reference/command-line.md says what the program does."""
+"""docs/reference says what the program does: the command line, errors, configuration."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from lastgood.cli.app import COMMANDS, app
 from lastgood.local import location
 from lastgood.work.lease import HeldLease
 
-TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "command-line.md").read_text()
-COMMON = TEXT.partition("## Commands")[0]
-STEERING = COMMON.partition("## Steering")[2]
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+COMMON = (REFERENCE / "command-line.md").read_text()
+PAGES = {page.stem: page.read_text() for page in (REFERENCE / "commands").glob("*.md")}
+TEXT = "\n".join(PAGES.values())
+STEERING = PAGES["steer"].partition("\n## ")[0]
+OBJECTS = COMMON.partition("A *checkpoint*")[2].partition("### ")[0]
 
 
 def section(name: str) -> str:
-    found = re.search(rf"^### {name}(?![\w-]).*?(?=^### |\Z)", TEXT, re.DOTALL | re.MULTILINE)
+    found = re.search(rf"^## {name}(?![\w-]).*?(?=^#+ |\Z)", TEXT, re.DOTALL | re.MULTILINE)
     assert found, f"{name} is not documented"
     return found[0]
 
@@ -47,17 +50,28 @@ def test_every_command_and_option_is_documented(name: str) -> None:
 
 
 def test_no_command_is_documented_that_does_not_exist() -> None:
-    documented = re.findall(r"^### ([\w-]+)", TEXT.partition("## Commands")[2], re.MULTILINE)
-    assert sorted(documented) == sorted(COMMANDS)
+    assert sorted(re.findall(r"^## ([\w-]+)", TEXT, re.MULTILINE)) == sorted(COMMANDS)
 
 
-def test_the_exit_codes_are_those_of_the_errors() -> None:
-    rows = re.findall(r"^\| (\d+) \| (.*?) \|", COMMON, re.MULTILINE)
-    documented = {code: int(number) for number, codes in rows for code in re.findall(r"`(\w+)`", codes)}
+def test_every_command_is_in_the_table_of_groups_with_its_page() -> None:
+    rows = re.findall(r"^\| \[[\w ]+\]\(commands/([\w-]+)\.md\) \| (.*) \|$", COMMON, re.MULTILINE)
+    for group, commands in rows:
+        assert re.findall(r"`([\w-]+)`", commands) == re.findall(r"^## ([\w-]+)", PAGES[group], re.MULTILINE)
+    assert {group for group, _ in rows} == set(PAGES)
+
+
+def test_the_errors_are_documented_with_their_codes_and_exit_codes() -> None:
+    page = (REFERENCE / "errors.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| [^|]*\| `(\w+)` \| (\d+) \|", page, re.MULTILINE)
     classes = [value for value in vars(errors).values() if isinstance(value, type)]
-    raised = {one.code: one.exit_code for one in classes if issubclass(one, errors.CheckpointError)}
-    assert documented == {**raised, "usage": 2}
-    assert {str(failure.INTERRUPTED), str(failure.BROKEN_PIPE)} <= {number for number, _ in rows}
+    raised = [one for one in classes if issubclass(one, errors.CheckpointError)]
+    assert sorted(rows) == sorted((one.__name__, one.code, str(one.exit_code)) for one in raised)
+    assert {str(failure.INTERRUPTED), str(failure.BROKEN_PIPE)} <= set(re.findall(r"^\| (\d+) \|", page, re.MULTILINE))
+
+
+def configuration(part: str) -> str:
+    page = (REFERENCE / "configuration.md").read_text()
+    return page.partition(f"\n## {part}\n")[2].partition("\n## ")[0]
 
 
 def test_every_variable_of_the_environment_is_documented() -> None:
@@ -67,7 +81,17 @@ def test_every_variable_of_the_environment_is_documented() -> None:
     names = {name for file in files for name in read.findall(file.read_text())} | named
     assert {"NO_COLOR", "TERM", "XDG_DATA_HOME", "XDG_STATE_HOME"} <= names
     for name in names:
-        assert f"`{name}`" in COMMON
+        assert f"`{name}`" in configuration("Environment")
+
+
+def test_every_key_of_the_configuration_file_is_documented() -> None:
+    documented = re.findall(r"^\| `(\w+)` \|", configuration("lastgood.toml"), re.MULTILINE)
+    assert set(documented) == set(location.Config._fields) - {"folder"}
+
+
+def test_every_option_of_opening_a_store_is_documented() -> None:
+    documented = re.findall(r"^\| `(\w+)` \|", configuration("Options of lastgood.open"), re.MULTILINE)
+    assert documented == list(lastgood.Options.__struct_fields__)
 
 
 def keys_of(value: Any) -> set[str]:
@@ -111,10 +135,9 @@ def test_every_key_of_every_answer_is_documented(run: Callable[..., Any], three:
     with lastgood.open(three / ".lastgood") as store:
         store.task("work").step("in flight").begin()
     answer = json.loads(run("--json", *arguments).stdout)
-    checkpoint = TEXT.partition("A *checkpoint* in JSON")[2].partition("### ")[0]
     stored = {"n", "name", "move", "$bytes"}  # keys of the state, of what a tag attests, and a value JSON lacks
     stored |= {"exit_code", "actual_exit_code", "command", "duration"}  # keys of evidence
-    assert keys_of(answer) - stored <= documented_keys(section(arguments[0]) + checkpoint)
+    assert keys_of(answer) - stored <= documented_keys(section(arguments[0]) + OBJECTS)
 
 
 def test_every_key_of_the_answers_about_work_is_documented(run: Callable[..., Any], three: Path) -> None:
@@ -131,7 +154,7 @@ def test_every_key_of_the_answers_about_work_is_documented(run: Callable[..., An
         ["requests", "--withdraw", "open"],
     ):  # fmt: skip
         answer = json.loads(run("--json", *arguments).stdout)
-        told = TEXT.partition("A *checkpoint* in JSON")[2].partition("### ")[0] + section(arguments[0])
+        told = OBJECTS + section(arguments[0])
         told += STEERING if "--wait" in section(arguments[0]) else ""
         assert keys_of(answer) - {"n", "answered"} <= documented_keys(told), arguments
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.docs import page as runner
 
-from tools import terminal
+from tools import api, terminal
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -78,3 +78,9 @@ def test_the_picture_of_the_terminal_shows_what_the_commands_print() -> None:
     shown = terminal.text_of(terminal.PICTURE.read_text())
     printed = terminal.text_of(terminal.draw(terminal.play()))
     assert runner.settled(shown) == runner.settled(printed)
+
+
+@pytest.mark.once
+def test_the_reference_of_the_api_is_made_from_the_code() -> None:
+    """If this fails, look at the difference, and make it anew: python -m tools.api"""
+    assert api.PAGE.read_text() == api.page()
