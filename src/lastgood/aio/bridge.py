@@ -125,6 +125,10 @@ class Handle(Generic[E]):
         self._bridge = bridge
         self._far = far
 
+    def _reach(self) -> Any:
+        """Return what methods are called on, in a thread."""
+        return self._far
+
     def __repr__(self) -> str:
         return f"<aio {self._far!r}>"
 
@@ -200,8 +204,11 @@ def bridged(method: Callable[..., Any], to: Callable[[Bridge, Any], Any] | None 
 
     @functools.wraps(method)
     async def operation(self: Handle[Any], *args: Any, **kwargs: Any) -> Any:
-        work = functools.partial(method, self._far, *args, **kwargs)
-        return await self._bridge.run(work if to is None else lambda: to(self._bridge, work()))
+        def work() -> Any:
+            result = method(self._reach(), *args, **kwargs)
+            return result if to is None else to(self._bridge, result)
+
+        return await self._bridge.run(work)
 
     return operation
 
@@ -228,4 +235,4 @@ class Fetched(Attribute[T]):
     """An attribute that may have to be read from the store: `await checkpoint.state()`."""
 
     def __get__(self, handle: Handle[Any], kind: type) -> Callable[[], Coroutine[Any, Any, T]]:
-        return lambda: handle._bridge.run(lambda: getattr(handle._far, self.name))
+        return lambda: handle._bridge.run(lambda: getattr(handle._reach(), self.name))

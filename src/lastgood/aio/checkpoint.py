@@ -5,8 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable
 from datetime import datetime
-from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
 from lastgood import store
 from lastgood.aio.bridge import Bridge, Fetched, Handle, Plain, bridged
@@ -19,20 +18,12 @@ from lastgood.model.checkpoint import Attestation, Head, Record, Skipped
 from lastgood.model.evidence import EvidencePack
 from lastgood.model.work import Journal, OpenStep
 
+E = TypeVar("E")
 T = TypeVar("T")
 
 
-class HasState(Protocol):
-    """A checkpoint, or a task."""
-
-    def load(self, into: builtins.type[T]) -> T: ...
-
-
-S = TypeVar("S", bound=HasState)
-
-
-class Loadable(Handle[S]):
-    """A handle on something that has a state."""
+class Loadable(Handle[E]):
+    """A handle on something that has a state: a checkpoint, or a task."""
 
     __slots__ = ()
 
@@ -48,7 +39,7 @@ class Loadable(Handle[S]):
         """Return the state; as a value of the class `into` if one is given."""
         if into is None:
             return await self.state()
-        return await self._bridge.run(partial(self._far.load, into))
+        return await self._bridge.run(lambda: self._reach().load(into))
 
 
 class Checkpoint(Loadable[engine.Checkpoint]):

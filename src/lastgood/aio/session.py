@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncContextDecorator, suppress
 from contextvars import Token
 from functools import partial
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Self
 
 from lastgood import task as tasks
 from lastgood.aio.bridge import Bridge, Fetched, Handle, Plain, bridged
@@ -22,10 +21,6 @@ from lastgood.model.identity import check_text
 from lastgood.model.work import Lease
 from lastgood.work import control
 from lastgood.work import session as runner
-
-P = ParamSpec("P")
-R = TypeVar("R")
-T = TypeVar("T")
 
 
 class Session(Handle[runner.Session]):
@@ -154,43 +149,31 @@ async def _finish(work: Callable[..., Any], *args: Any) -> Any:
     return await given if inspect.isawaitable(given) else given
 
 
-def _steering(
-    method: Callable[Concatenate[control.Control, P], R],
-) -> Callable[Concatenate[Control, P], Coroutine[Any, Any, R]]:
-    @functools.wraps(method)
-    async def operation(self: Control, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await self._bridge.run(lambda: method(self._far.control, *args, **kwargs))
-
-    return operation
-
-
-class _Seen(Fetched[T]):
-    def __get__(self, handle: Handle[Any], kind: type) -> Callable[[], Coroutine[Any, Any, T]]:
-        return lambda: handle._bridge.run(lambda: getattr(handle._far.control, self.name))
-
-
 class Control(Handle[tasks.Task]):
     """As `lastgood.Control`: `await task.control.pause()`, `await task.control.state()`."""
 
     __slots__ = ()
 
-    state = _Seen[str]()
-    question = _Seen[dict[str, Any] | None]()
-    lease = _Seen[Lease | None]()
+    def _reach(self) -> control.Control:
+        return self._far.control  # which reads the store
 
-    pause = _steering(control.Control.pause)
-    resume = _steering(control.Control.resume)
-    retry = _steering(control.Control.retry)
-    stop = _steering(control.Control.stop)
-    cancel = _steering(control.Control.cancel)
-    add_rounds = _steering(control.Control.add_rounds)
-    guide = _steering(control.Control.guide)
-    edit = _steering(control.Control.edit)
-    answer = _steering(control.Control.answer)
-    withdraw = _steering(control.Control.withdraw)
-    requests = _steering(control.Control.requests)
-    follow = _steering(control.Control.follow)
-    again = _steering(control.Control.again)
+    state = Fetched[str]()
+    question = Fetched[dict[str, Any] | None]()
+    lease = Fetched[Lease | None]()
+
+    pause = bridged(control.Control.pause)
+    resume = bridged(control.Control.resume)
+    retry = bridged(control.Control.retry)
+    stop = bridged(control.Control.stop)
+    cancel = bridged(control.Control.cancel)
+    add_rounds = bridged(control.Control.add_rounds)
+    guide = bridged(control.Control.guide)
+    edit = bridged(control.Control.edit)
+    answer = bridged(control.Control.answer)
+    withdraw = bridged(control.Control.withdraw)
+    requests = bridged(control.Control.requests)
+    follow = bridged(control.Control.follow)
+    again = bridged(control.Control.again)
 
     async def restore(
         self,
@@ -204,5 +187,5 @@ class Control(Handle[tasks.Task]):
         """See `lastgood.Control.restore`."""
         chosen = unwrap(checkpoint)
         return await self._bridge.run(
-            lambda: self._far.control.restore(chosen, what, verify=verify, message=message, id=id)
+            lambda: self._reach().restore(chosen, what, verify=verify, message=message, id=id)
         )

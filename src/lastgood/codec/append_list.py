@@ -9,8 +9,8 @@ import msgspec
 from ormsgpack import Ext, packb
 
 from lastgood.codec import encode as values
-from lastgood.codec.classes import add_type
-from lastgood.codec.decode import APPEND_LIST, SPLITS, add_maker, decode, decode_each
+from lastgood.codec.classes import register
+from lastgood.codec.decode import APPEND_LIST, MAKERS, SPLITS, decode, decode_each
 from lastgood.codec.encode import ITEM, NAME, array_header
 
 Whole = Callable[[int, bytes], bytes]
@@ -139,6 +139,6 @@ def join_element(element: bytes, whole: Whole) -> bytes:
 
 _OPENER = msgspec.msgpack.Decoder(ext_hook=lambda code, payload: Ext(code, bytes(payload)))
 
-values.add_tagger(AppendList, lambda appended: tag_append_list(appended._elements[:]))
-add_maker(APPEND_LIST, append_list_of)
-add_type(AppendList, AppendList)
+values.TAGGERS[AppendList] = lambda appended, inner: tag_append_list(appended._elements[:])
+MAKERS[APPEND_LIST] = append_list_of
+register(to_plain=list, from_plain=AppendList)(AppendList)  # for `task.load(Type)`

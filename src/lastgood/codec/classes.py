@@ -108,10 +108,6 @@ def class_name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-def registered_class(cls: type) -> Registered | None:
-    return _by_class.get(cls)
-
-
 def registered_name(name: str) -> Registered | None:
     return _by_name.get(name)
 
@@ -153,21 +149,11 @@ def as_type(plain: Any, type: type[T]) -> T:
 def _from_plain(type: Any, plain: Any) -> Any:
     if hasattr(type, "model_validate"):
         return type.model_validate(plain)
-    if (make := _made_from_plain.get(type)) is not None:
-        return make(plain)
-    if (entry := registered_class(type)) is not None:
+    if (entry := _by_class.get(type)) is not None:
         return entry.from_plain(plain)
     if isinstance(plain, type):
         return plain
     raise NotImplementedError(f"values of {class_name(type)} cannot be made from plain data")
-
-
-def add_type(cls: type[T], make: Callable[[Any], T]) -> None:
-    """Let `as_type` make values of a class of this package, whose module builds on this one."""
-    _made_from_plain[cls] = make
-
-
-_made_from_plain: dict[type, Callable[[Any], Any]] = {}
 
 
 _BASES: dict[type, Callable[[Any], Any]] = {
@@ -262,16 +248,8 @@ def _rebuild(cls: type, plain: dict[str, Any]) -> Any:
     return value
 
 
-def _deque_to_plain(value: deque[Any]) -> list[Any]:
-    return [list(value), value.maxlen]
-
-
-def _deque_from_plain(plain: list[Any]) -> deque[Any]:
-    return deque(*plain)
-
-
 _register(OrderedDict, "collections.OrderedDict", dict, OrderedDict)
 _register(Counter, "collections.Counter", dict, Counter)
-_register(deque, "collections.deque", _deque_to_plain, _deque_from_plain)
+_register(deque, "collections.deque", lambda value: [list(value), value.maxlen], lambda plain: deque(*plain))
 _register(PurePosixPath, "pathlib.PurePosixPath", str, PurePosixPath)
 _register(PosixPath, "pathlib.PosixPath", str, PosixPath)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
+from functools import partial
 from typing import Any, NoReturn, Self
 from uuid import UUID
 
@@ -69,12 +70,8 @@ def decode_each(elements: Iterable[bytes]) -> Iterator[Any]:
         yield _decoded(decoder, element)
 
 
-def add_maker(code: int, make: Callable[[list[bytes]], Any]) -> None:
-    """Let values of a class of this package, whose module builds on this one, be made of their encoded elements."""
-    _MAKERS[code] = make
-
-
-_MAKERS: dict[int, Callable[[list[bytes]], Any]] = {}
+MAKERS: dict[int, Callable[[list[bytes]], Any]] = {}
+"""By code: what makes a value of its encoded elements. Added by the module of its class, which builds on this one."""
 
 
 def cut(array: bytes) -> list[bytes]:
@@ -121,7 +118,7 @@ class _Reading:
         if (read := _READERS.get(code)) is not None:
             return read(bytes(payload))
         if code == APPEND_LIST and self._classes:
-            return _MAKERS[APPEND_LIST](cut(bytes(payload)))
+            return MAKERS[APPEND_LIST](cut(bytes(payload)))
         inner = self.decoder.decode(payload)
         if (build := _BUILDERS.get(code)) is not None:
             return build(inner)
@@ -187,12 +184,8 @@ def _moment_zone(zone: Any) -> dt.tzinfo | None:
         ) from error
 
 
-def _read_datetime(parts: list[Any]) -> dt.datetime:
-    return dt.datetime.fromisoformat(parts[0]).replace(fold=parts[1], tzinfo=_moment_zone(parts[2]))
-
-
-def _read_time(parts: list[Any]) -> dt.time:
-    return dt.time.fromisoformat(parts[0]).replace(fold=parts[1], tzinfo=_moment_zone(parts[2]))
+def _read_moment(kind: type[dt.datetime | dt.time], parts: list[Any]) -> dt.datetime | dt.time:
+    return kind.fromisoformat(parts[0]).replace(fold=parts[1], tzinfo=_moment_zone(parts[2]))
 
 
 _READERS: dict[int, Callable[[bytes], Any]] = {
@@ -207,8 +200,8 @@ _READERS: dict[int, Callable[[bytes], Any]] = {
 _BUILDERS: dict[int, Callable[[Any], Any]] = {
     TUPLE: tuple,
     APPEND_LIST: list,
-    DATETIME: _read_datetime,
-    TIME: _read_time,
+    DATETIME: partial(_read_moment, dt.datetime),
+    TIME: partial(_read_moment, dt.time),
     TIMEDELTA: lambda parts: dt.timedelta(*parts),
     COMPLEX: lambda parts: complex(*parts),
 }

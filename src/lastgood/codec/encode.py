@@ -12,7 +12,7 @@ import functools
 import sys
 from collections.abc import Callable, Collection, Iterable
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 import ormsgpack
@@ -41,8 +41,6 @@ from lastgood.codec.decode import (
 )
 from lastgood.errors import CheckpointError, UnstorableError
 from lastgood.model.identity import is_text
-
-T = TypeVar("T")
 
 MAX_DEPTH = 255  # of containers: what the encoder takes
 MAX_TAGS = 64  # of tagged values in tagged values: each costs a Python frame when read
@@ -96,11 +94,6 @@ def encode_strictly(value: object, path: Path = None) -> tuple[bytes, bool]:
     """Encode `value` the strict way, and say whether there are bytes in it."""
     walk = _Walk()
     return walk.encode(value, path), walk.met_bytes
-
-
-def add_tagger(cls: type[T], tag: Callable[[T], Ext]) -> None:
-    """Let values of a class of this package, whose module builds on this one, be encoded."""
-    _TAGGERS[cls] = lambda value, inner: tag(value)
 
 
 def array_header(count: int) -> bytes:
@@ -167,7 +160,7 @@ _HOOKS = [functools.partial(_tag_fast, depth) for depth in range(_FAST_TAGS + 1)
 
 def _tag(value: Any, encode_inner: Callable[[Any], bytes]) -> Ext | None:
     """Return `value` as an ext; None if it cannot be kept."""
-    build = _TAGGERS.get(type(value))
+    build = TAGGERS.get(type(value))
     if build is not None:
         return build(value, encode_inner)
     parts = take_apart(value)
@@ -211,7 +204,7 @@ def _big_int_bytes(value: int) -> bytes:
     return value.to_bytes((value + (value < 0)).bit_length() // 8 + 1, "big", signed=True)
 
 
-_TAGGERS: dict[type, Callable[[Any, Callable[[Any], bytes]], Ext | None]] = {
+TAGGERS: dict[type, Callable[[Any, Callable[[Any], bytes]], Ext | None]] = {
     tuple: lambda value, inner: Ext(TUPLE, inner(list(value))),
     set: lambda value, inner: _sorted_set(SET, map(inner, value)),
     frozenset: lambda value, inner: _sorted_set(FROZENSET, map(inner, value)),
@@ -229,12 +222,9 @@ _TAGGERS: dict[type, Callable[[Any, Callable[[Any], bytes]], Ext | None]] = {
 }
 
 
-_ATOMS = {type(None), bool, int, float, str, bytes, Decimal, UUID, complex} | {
-    dt.datetime,
-    dt.date,
-    dt.time,
-    dt.timedelta,
-}
+_ATOMS = frozenset(
+    (type(None), bool, int, float, str, bytes, complex, Decimal, UUID, dt.datetime, dt.date, dt.time, dt.timedelta)
+)
 
 
 class _Walk:

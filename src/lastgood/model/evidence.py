@@ -42,16 +42,8 @@ class Evidence:
     verified_at: datetime | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "evidence_type": str(self.evidence_type),
-            "description": self.description,
-            "expected": self.expected,
-            "metadata": self.metadata,
-            "verified": self.verified,
-            "verification_status": self.verification_status,
-            "verification_error": self.verification_error,
-            "verified_at": self.verified_at.isoformat() if self.verified_at else None,
-        }
+        at = self.verified_at.isoformat() if self.verified_at else None
+        return {**vars(self), "evidence_type": str(self.evidence_type), "verified_at": at}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
@@ -121,12 +113,7 @@ class EvidencePack:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "evidence_list": [evidence.to_dict() for evidence in self.evidence_list],
-            "require_all": self.require_all,
-            "allow_partial": self.allow_partial,
-            "min_verified": self.min_verified,
-        }
+        return {**vars(self), "evidence_list": [evidence.to_dict() for evidence in self.evidence_list]}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:

@@ -87,9 +87,9 @@ def check_name(field: str, value: object) -> str:
     return text
 
 
-def check_number(field: str, value: object, *, low: int = 0, high: int = (1 << 63) - 1) -> int:
-    """Return `value` as a whole number between `low` and `high`."""
-    if type(value) is not int or not low <= value <= high:
+def check_number(field: str, value: object, *, low: int = 0) -> int:
+    """Return `value` as a whole number from `low` that fits into 64 bits."""
+    if type(value) is not int or not low <= value < 1 << 63:
         raise InvalidError(f"{field} is not a whole number from {low}", field=field)
     return value
 

@@ -22,28 +22,6 @@ MEBIBYTE = 1 << 20
 LEFT = 0.9
 """A threshold is left at this share of it: what goes up and down around it is one alert, not many."""
 
-CODES = {
-    "save_failed": "a checkpoint was not stored",
-    "saves_failing": "so many in a row were not stored (`save_failures`)",
-    "spool_depth": "so many checkpoints wait in the spool (`spool_checkpoints`)",
-    "spool_bytes": "so many bytes wait in the spool (`spool_bytes`)",
-    "store_away": "the store does not answer; checkpoints go into the spool until it does",
-    "spool_nearly_full": "the spool has taken most of what it may (`spool_bytes` when opening)",
-    "spool_lost": "checkpoints were in memory alone, and are gone with the process",
-    "spool": "what is spooled cannot be brought into the store, or the spool itself is damaged or has no room",
-    "cache_memory": "checkpoints in memory take so many bytes (`cache_bytes`, or `cache_alert_bytes`)",
-    "quota": "the store takes so much of `max_bytes` (`quota_share`)",
-    "quota_exceeded": "it takes more than it may, and nothing more can go by itself",
-    "collect_failed": "what nobody needs could not be removed",
-    "pack_damaged": "a pack could not be rewritten, because it is damaged",
-    "restore_interrupted": "a restore of files had been interrupted; it was finished or taken back",
-    "restore_incomplete": "files could not be put back",
-    "step_unsettled": "a failed step was not recorded as failed, or its files were not put back",
-    "session": "a session could not renew its lease, save by itself, or record how it ended",
-    "watch_lost": "a folder cannot be watched any more; saves look at all of it",
-    "alert": "anything else",
-}
-
 
 class Alert(msgspec.Struct, frozen=True):
     """A message that a person should read now. `code` is stable; docs/reference/metrics.md lists them."""
