@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, Self, TypeVar, overload
 
 from lastgood.errors import IntegrityError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import Attestation, Head, Placement, Record, Skipped, ValueRef
@@ -29,6 +29,24 @@ class Source(Protocol):
 
     def attestations(self) -> list[Attestation]:
         """All that was said of it since it was made, oldest first."""
+
+
+class _RecordField(Generic[T]):
+    """A field of the record, readable on the checkpoint."""
+
+    _name = ""
+
+    def __set_name__(self, owner: builtins.type, name: str) -> None:
+        self._name = self._name or name  # the first name that it is given; others are aliases
+
+    @overload
+    def __get__(self, checkpoint: None, owner: builtins.type) -> Self: ...
+
+    @overload
+    def __get__(self, checkpoint: Checkpoint, owner: builtins.type) -> T: ...
+
+    def __get__(self, checkpoint: Checkpoint | None, owner: builtins.type) -> Self | T:
+        return self if checkpoint is None else getattr(checkpoint._record, self._name)
 
 
 class Checkpoint:
@@ -88,73 +106,23 @@ class Checkpoint:
         """The immutable record, as its checksum covers it."""
         return self._record
 
-    @property
-    def id(self) -> str:
-        return self._record.id
-
-    @property
-    def task_id(self) -> str:
-        return self._record.task_id
-
-    @property
-    def parent_id(self) -> str | None:
-        return self._record.parent_id
-
-    @property
-    def lineage(self) -> str:
-        return self._record.lineage
-
-    @property
-    def branch_description(self) -> str:
-        return self._record.branch_description
-
-    @property
-    def type(self) -> str:
-        return self._record.type
-
-    @property
-    def step_id(self) -> str:
-        return self._record.step_id
-
-    @property
-    def iteration(self) -> int:
-        return self._record.iteration
-
-    @property
-    def iteration_state(self) -> str | None:
-        return self._record.iteration_state
-
-    @property
-    def control_state(self) -> str:
-        return self._record.control_state
-
-    @property
-    def message(self) -> str:
-        return self._record.message
-
-    @property
-    def created_by(self) -> str:
-        return self._record.created_by
-
-    @property
-    def work_item_id(self) -> str | None:
-        return self._record.work_item_id
-
-    @property
-    def key(self) -> str | None:
-        return self._record.key
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        return self._record.metadata
-
-    @property
-    def prompt_preview(self) -> str | None:
-        return self._record.prompt_preview
-
-    @property
-    def redacted(self) -> tuple[str, ...]:
-        return self._record.redacted
+    id = _RecordField[str]()
+    task_id = _RecordField[str]()
+    parent_id = _RecordField[str | None]()
+    lineage = _RecordField[str]()
+    branch_description = _RecordField[str]()
+    type = _RecordField[str]()
+    step_id = _RecordField[str]()
+    iteration = _RecordField[int]()
+    iteration_state = _RecordField[str | None]()
+    control_state = _RecordField[str]()
+    message = _RecordField[str]()
+    created_by = _RecordField[str]()
+    work_item_id = _RecordField[str | None]()
+    key = _RecordField[str | None]()
+    metadata = _RecordField[dict[str, Any]]()
+    prompt_preview = _RecordField[str | None]()
+    redacted = _RecordField[tuple[str, ...]]()
 
     @property
     def checksum(self) -> str:
