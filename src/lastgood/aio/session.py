@@ -118,9 +118,7 @@ class Risky(AsyncContextDecorator):
         self.checkpoint = await self._session.save(type="before_risky", message=self.name)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         return None
 
 

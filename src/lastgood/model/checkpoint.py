@@ -168,7 +168,7 @@ class Attestation(msgspec.Struct, frozen=True):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)
-encode_plain = _encoder.encode
+encode_plain = encode_record = _encoder.encode
 _plain_decoder = msgspec.msgpack.Decoder(dict[str, Any])
 
 
@@ -177,10 +177,6 @@ def decode_plain(data: bytes) -> dict[str, Any]:
         return _plain_decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise IntegrityError("what was said about a checkpoint is damaged") from error
-
-
-def encode_record(record: Record) -> bytes:
-    return _encoder.encode(record)
 
 
 def decode_record(data: bytes, checksum: bytes, what: str) -> Record:

@@ -53,6 +53,18 @@ _JWT = r"[\w-]{8,}+[.][\w-]{4,}+(?:[.][\w-]*+){1,3}+"
 _BEARER = r"\b(?i:bearer)[ \t]{1,4}(?P<bearer>(?=[A-Za-z._~+/=-]{0,64}[0-9]|[A-Za-z._~+/=-]{24})[\w.~+/=-]{8,}+)"
 _BASIC = r"\b(?i:basic)[ \t]{1,4}(?P<basic>[A-Za-z0-9+/]{6,}+={0,2}+)"
 
+_URL = r"://[^\s/:@?#\"'<>]*+:(?P<secret>[^\s/?#\"'<>]+)@"
+# A token in place of a user and a password; names of users are shorter, or have no digit.
+_URL_USER = r"(?i:https?)://(?P<secret>(?=[^\s/:@?#\"'<>0-9]{0,64}[0-9])[^\s/:@?#\"'<>]{16,}+)@"
+# A private key up to its end; without an end, as far as there are lines that look like one.
+_KEY_BEGINS = (
+    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+    r"(?P<secret>(?:[^-]|-(?!----))*+(?=-----END )"
+    r"|(?:\s*+(?:Proc-Type|DEK-Info|Version|Comment):[^\n]*+)*+(?:\s*+[A-Za-z0-9+/=\\]{16,}+)*+"
+    r"(?:\s*+[A-Za-z0-9+/=\\]++\Z)?+)"
+)
+_KEY_ENDS = "-----END [A-Z0-9 ]{0,40}PRIVATE KEY"
+
 # A token begins where a word begins; also behind an escape of JSON, of a URL or of a coloured terminal, whose last
 # character looks like a part of the word.
 _EDGES = (r"\\[nrt]", r"\\u[0-9A-Fa-f]{4}", "%[0-9A-Fa-f]{2}", r"\[m", r"[\[;][0-9]m", r"[\[;][0-9]{2}m")
@@ -62,9 +74,12 @@ _LONG_WORD = re.compile(r"[\w.-]{14}", re.ASCII)  # no token with a prefix is sh
 _KEY_TEXT = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=\\|>#\"' \t\r\n"
 
 
+_compile = cache(re.compile)  # when it is needed: together these take milliseconds
+
+
 @cache
 def _shape() -> re.Pattern[str]:
-    """Compile all shapes in one expression; it takes milliseconds, so it waits until a text may hold one."""
+    """Compile all shapes in one expression."""
     patterns = [_edged(prefix) + rest for prefix, rest in _SHAPES]
     # A JSON web token has no length to end at: it must not begin again inside of what was read.
     patterns.append(_edged("eyJ").replace("(?<![A-Za-z0-9]", "(?<![A-Za-z0-9_-]") + _JWT)
@@ -83,7 +98,7 @@ def mask_secrets(text: str, lowered: str) -> str:
     if "private key" in lowered:
         text = mask_private_keys(text)
     if "://" in lowered:
-        text = mask_pattern(_url_token(), mask_pattern(_url(), text))
+        text = mask_pattern(_compile(_URL_USER), mask_pattern(_compile(_URL), text))
     if _may_hold_shapes(lowered):
         text = _shape().sub(_mask_shape, text)
     return text
@@ -115,38 +130,11 @@ def _is_user_and_password(text: str) -> bool:
         return False
 
 
-@cache
-def _url() -> re.Pattern[str]:
-    return re.compile(r"://[^\s/:@?#\"'<>]*+:(?P<secret>[^\s/?#\"'<>]+)@")
-
-
-@cache
-def _url_token() -> re.Pattern[str]:
-    """Match a token in place of a user and a password; names of users are shorter, or have no digit."""
-    return re.compile(r"(?i:https?)://(?P<secret>(?=[^\s/:@?#\"'<>0-9]{0,64}[0-9])[^\s/:@?#\"'<>]{16,}+)@")
-
-
-@cache
-def _key_begins() -> re.Pattern[str]:
-    """Match a private key up to its end; without an end, as far as there are lines that look like one."""
-    return re.compile(
-        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-        r"(?P<secret>(?:[^-]|-(?!----))*+(?=-----END )"
-        r"|(?:\s*+(?:Proc-Type|DEK-Info|Version|Comment):[^\n]*+)*+(?:\s*+[A-Za-z0-9+/=\\]{16,}+)*+"
-        r"(?:\s*+[A-Za-z0-9+/=\\]++\Z)?+)"
-    )
-
-
-@cache
-def _key_ends() -> re.Pattern[str]:
-    return re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY")
-
-
 def mask_private_keys(text: str) -> str:
     """Mask whole private keys, and what is left of one whose beginning or end was cut off."""
-    text = mask_pattern(_key_begins(), text)
+    text = mask_pattern(_compile(_KEY_BEGINS), text)
     parts, done = [], 0
-    for match in _key_ends().finditer(text):
+    for match in _compile(_KEY_ENDS).finditer(text):
         before = text[done : match.start()]
         kept = before.rstrip(_KEY_TEXT)
         parts += [kept + MASK if before[len(kept) :].strip() else before, match[0]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -14,7 +14,6 @@ from lastgood.catalog.values import (
     Committed,
     HistoryRange,
     NewBranch,
-    NewEvent,
     NewPack,
     NewSlice,
     PackedBlob,
@@ -30,10 +29,6 @@ from lastgood.model.work import Journal, OpenStep, Process, Request
 ADA, BEN = "ada", "ben"
 ACTOR = Actor(ADA, "correlation-1")
 SOMEBODY = Process("host", 1)
-_OF_THE_COMMIT = (
-    "file_blobs", "packs", "relies_on", "base", "binding", "journal", "files_move", "keeps_redo", "lease", "fulfilled",
-    "begins", "append",
-)  # fmt: skip
 
 
 class CatalogCase:
@@ -58,22 +53,17 @@ class CatalogCase:
         owner: str = ADA,
         new: NewBranch | None = None,
         branch: str | None = None,
-        only_if_active: bool = False,
         root: bytes = b"root",
         blobs: tuple[bytes, ...] = (),
-        slices: Sequence[NewSlice] = (),
-        keep_root: bool = False,
-        step: str | None = None,
-        attestations: Sequence[tuple[str, dict[str, Any]]] = (),
-        inherited: Sequence[str] = (),
-        notes: Sequence[NewEvent] = (),
         announces: bool = True,
         **fields: Any,
     ) -> Committed:
-        """Commit a checkpoint on top of `parent`, on its branch unless another is given; its packs are announced."""
-        more = {name: fields.pop(name) for name in _OF_THE_COMMIT if name in fields}
+        """Commit a checkpoint on top of `parent`, on its branch unless another is given; its packs are announced.
+
+        `fields` are those of the record and those of the commit.
+        """
         if announces:
-            self.catalog.announce([pack.name for pack in more.get("packs", ())], SOMEBODY)
+            self.catalog.announce([pack.name for pack in fields.get("packs", ())], SOMEBODY)
         record = Record(
             id=fields.pop("id", None) or new_id(),
             task_id=task_id,
@@ -81,7 +71,7 @@ class CatalogCase:
             parent_checksum=parent.checksum if parent else None,
             created_by=owner,
             correlation_id=ACTOR.correlation_id,
-            **fields,
+            **{name: fields.pop(name) for name in Record.__struct_fields__ if name in fields},
         )
         data = encode_record(record)
         if new is None and parent is None and branch is None:
@@ -92,16 +82,9 @@ class CatalogCase:
             data=data,
             checksum=digest(data),
             branch=new or branch or (parent.placement.branch_id if parent else ""),
-            only_if_active=only_if_active,
-            root=None if keep_root else Blob(b"", len(root), 0, root),
-            keep_root=keep_root,
-            blobs=[Blob(digest(blob), len(blob), 0, blob) for blob in blobs],
-            slices=slices,
-            step=step,
-            attestations=attestations,
-            inherited=inherited,
-            notes=notes,
-            **more,
+            root=None if fields.get("keep_root") else Blob(b"", len(root), 0, root),
+            blobs=[inline(blob) for blob in blobs],
+            **fields,
         )
         return self.catalog.commit(commit, ACTOR)
 
@@ -111,6 +94,14 @@ class CatalogCase:
         for _ in range(count):
             made.append(self.save(task_id, made[-1] if made else None, **fields).stored)
         return made
+
+    def slice(self, task_id: str = "task") -> tuple[int, bytes]:
+        """Make a task whose blobs `alpha` and `beta` are parts of another; its number, and that one's digest."""
+        first = self.save(task_id, blobs=(b"alpha", b"beta")).stored
+        whole = digest(b"alphabeta")
+        slices = [NewSlice(digest(b"alpha"), whole, 0), NewSlice(digest(b"beta"), whole, 5)]
+        self.save(task_id, first, blobs=(b"alphabeta",), slices=slices)
+        return first.task_number, whole
 
     def fork(self, origin: StoredCheckpoint, name: str, **fields: Any) -> StoredCheckpoint:
         """Make a checkpoint on a new branch beside the active one; its id is its name."""
@@ -173,8 +164,8 @@ class CatalogCase:
     def whole(self, task_id: str = "task") -> HistoryRange:
         return HistoryRange(self.task(task_id))
 
-    def along(self, branch_id: str, task_id: str = "task") -> HistoryRange:
-        return HistoryRange(self.task(task_id), self.branch(branch_id))
+    def along(self, branch_id: str) -> HistoryRange:
+        return HistoryRange(self.task(), self.branch(branch_id))
 
     def listed(self, line: HistoryRange, **how: Any) -> list[str]:
         return [row.id for row in self.catalog.checkpoints(line, **how)]

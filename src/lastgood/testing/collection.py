@@ -143,7 +143,7 @@ class CollectionConformance(CatalogCase):
     # --- slices --------------------------------------------------------------------------------------------------
 
     def test_a_blob_that_others_are_parts_of_is_not_removed(self) -> None:
-        task, whole = self._sliced()
+        task, whole = self.slice()
         self.catalog.condemn(task, [whole], 100)
         assert self.catalog.remove_blobs(task, [whole], 100) == 0
         assert self.catalog.blobs(task, [digest(b"alpha")])[digest(b"alpha")].data == b"alphabeta"
@@ -154,13 +154,13 @@ class CollectionConformance(CatalogCase):
         assert self.catalog.blobs(task, [whole, *digests(b"alpha", b"beta")]) == {}
 
     def test_slices_of_one_task_are_not_those_of_another(self) -> None:
-        task, whole = self._sliced()
-        other, _ = self._sliced("other")
+        task, whole = self.slice()
+        other, _ = self.slice("other")
         assert self.catalog.remove_blobs(other, digests(b"alpha", b"beta"), None) == 2
         assert self.catalog.sliced() == sorted(SlicedBlob(task, digest(part), whole) for part in (b"alpha", b"beta"))
 
     def test_a_part_that_is_removed_and_brought_again_is_there(self) -> None:
-        task, whole = self._sliced()
+        task, whole = self.slice()
         head = self.catalog.held()[-1].stored
         again = self.save(parent=head, blobs=(b"alpha",)).stored
         self.catalog.remove_blobs(task, digests(b"alpha", b"beta"), None)
@@ -303,14 +303,6 @@ class CollectionConformance(CatalogCase):
 
     def _task_with(self, *contents: bytes, task_id: str = "task") -> int:
         return self.save(task_id, blobs=contents).stored.task_number
-
-    def _sliced(self, task_id: str = "task") -> tuple[int, bytes]:
-        """Make a task whose blobs `alpha` and `beta` are parts of another; its number, and that one's digest."""
-        first = self.save(task_id, blobs=(b"alpha", b"beta")).stored
-        whole = digest(b"alphabeta")
-        slices = [NewSlice(digest(b"alpha"), whole, 0), NewSlice(digest(b"beta"), whole, 5)]
-        self.save(task_id, first, blobs=(b"alphabeta",), slices=slices)
-        return first.task_number, whole
 
     def _condemned(self, partition: int) -> dict[bytes, int | None]:
         """Return since when each is condemned, by content: those of these tests are a letter."""

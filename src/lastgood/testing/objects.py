@@ -1,11 +1,4 @@
-"""What every object store must do, as tests. A backend's test file is a factory for it:
-
-    class TestMyObjects(ObjectStoreConformance):
-        def make_store(self) -> ObjectStore:
-            return MyObjects(...)
-
-Works with pytest and needs nothing of it.
-"""
+"""What every object store must do: hold what was put under a name, whole, for whoever asks."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from lastgood.catalog.values import (
 )
 from lastgood.errors import ConflictError
 from lastgood.model.identity import digest, new_id
-from lastgood.testing.case import ACTOR, ADA, CatalogCase, inline, pack, pack_name, refused
+from lastgood.testing.case import ACTOR, ADA, CatalogCase, digests, inline, pack, pack_name, refused
 
 
 class AuditConformance(CatalogCase):
@@ -283,12 +283,9 @@ class UsageConformance(CatalogCase):
         assert sorted(blob.digest for blob in seen) == sorted(map(digest, contents))
 
     def test_a_slice_is_told_as_a_part_of_its_whole_and_not_as_a_blob(self) -> None:
-        first = self.save(blobs=(b"alpha", b"beta")).stored
-        whole = digest(b"alphabeta")
-        slices = [NewSlice(digest(b"alpha"), whole, 0), NewSlice(digest(b"beta"), whole, 5)]
-        self.save(parent=first, blobs=(b"alphabeta",), slices=slices)
+        task, whole = self.slice()
         assert [blob.digest for blob in self.catalog.indexed()] == [whole]
-        told = sorted(SlicedBlob(first.task_number, part.digest, whole) for part in slices)
+        told = sorted(SlicedBlob(task, part, whole) for part in digests(b"alpha", b"beta"))
         assert self.catalog.sliced() == told
         assert self.catalog.sliced(told[0]) == told[1:]
         assert self.catalog.sliced(limit=1) == told[:1]

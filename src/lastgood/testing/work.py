@@ -421,8 +421,8 @@ class RequestsConformance(CatalogCase):
     def test_whoever_lost_the_branch_ends_no_request_of_it(self) -> None:
         """C6: what a zombie knows of the work is out of date."""
         branch = self.save().stored.placement.branch_id
-        old = self.catalog.acquire_lease(ADA, branch, Process("here", 1), "one", 0, ACTOR)
-        self.catalog.acquire_lease(ADA, branch, Process("there", 2), "two", 60, ACTOR)
+        old = self.catalog.acquire_lease(ADA, branch, HERE, "one", 0, ACTOR)
+        self.catalog.acquire_lease(ADA, branch, THERE, "two", 60, ACTOR)
         request = self.post(branch)
         with refused(LeaseError):
             self.catalog.end_request(ADA, FulfilledRequest(request.id, {}), "refused", ACTOR, lease=old.token)
@@ -436,7 +436,7 @@ class RequestsConformance(CatalogCase):
     def test_what_is_wanted_goes_along_when_the_work_goes_to_another_branch(self) -> None:
         first, second = self.chain(2)
         branch = first.placement.branch_id
-        lease = self.catalog.acquire_lease(ADA, branch, Process("here", 1), "one", 60, ACTOR)
+        lease = self.catalog.acquire_lease(ADA, branch, HERE, "one", 60, ACTOR)
         request = self.post(branch)
         restored = self.restore(first, "back", expects=second.id, lease=lease.token)
         assert self.wanted(restored.placement.branch_id) == [request.id]
