@@ -109,9 +109,10 @@ BUGS = (
         (
             Change(
                 "upkeep/collect.py",
-                "for name in self._catalog.remove_packs(some):\n                self._objects.delete(name)\n",
-                "for name in some:\n                self._objects.delete(name)\n"
-                "            for name in self._catalog.remove_packs(some):\n",
+                "for name in self.engine.catalog.remove_packs(some):\n"
+                "                self.engine.objects.delete(name)\n",
+                "for name in some:\n                self.engine.objects.delete(name)\n"
+                "            for name in self.engine.catalog.remove_packs(some):\n",
             ),
         ),
     ),

@@ -87,60 +87,50 @@ def collect(
     with nullcontext(0) if dry_run else _lease_collector(engine, user, wait=wait) as lease:  # a dry run only reads
         if lease is None:
             return Collected(was_busy=True)
-        periods = int(grace * 1_000_000), int((grace if keep_deleted is None else keep_deleted) * 1_000_000)
-        run = _Run(engine, user, lease, periods, waste, dry_run, progress or (lambda *_: None))
+        kept = grace if keep_deleted is None else keep_deleted
+        microseconds = int(grace * 1_000_000), int(kept * 1_000_000)
+        run = _Run(engine, user, lease, *microseconds, waste, dry_run, progress or (lambda *_: None), Counter())
         run.run()
     if not dry_run:
         run.shrink()  # last of all: giving back the lease is written, too
     return msgspec.structs.replace(Collected(dry_run=dry_run), **run.counts)
 
 
-class _Run:
-    def __init__(
-        self,
-        engine: Engine,
-        user: str,
-        lease: int,
-        periods: tuple[int, int],
-        waste: float,
-        dry_run: bool,
-        progress: Progress,
-    ) -> None:
-        self._engine = engine
-        self._user = user
-        self._lease = lease
-        self._catalog = engine.catalog
-        self._files = engine.blobs
-        self._objects = engine.objects
-        self._grace, self._keep_deleted = periods
-        self._waste = waste
-        self._dry_run = dry_run
-        self._progress = progress
-        self.counts: Counter[str] = Counter()
-        """The figures of Collected."""
+class _Run(msgspec.Struct):
+    """One collection. `grace` and `keep_deleted` in microseconds; `counts` are the figures of Collected."""
+
+    engine: Engine
+    user: str
+    lease: int
+    grace: int
+    keep_deleted: int
+    waste: float
+    dry_run: bool
+    progress: Progress
+    counts: Counter[str]
 
     def run(self) -> None:
-        limit = now() - self._keep_deleted
+        limit = now() - self.keep_deleted
         doomed = self._doomed(limit)
-        needed = NeededBlobs(self._catalog, self._files, without=set(doomed))
-        self._progress("mark", 0, 0)
+        needed = NeededBlobs(self.engine.catalog, self.engine.blobs, without=set(doomed))
+        self.progress("mark", 0, 0)
         self._mark(needed)
         used: defaultdict[str, int] = defaultdict(int)
         garbage = list(self._unneeded(needed, used))
-        if self._dry_run:
+        if self.dry_run:
             due = self._due(garbage)
             self.counts.update(purged=len(doomed), removed=len(due), freed=sum(blob.length for blob in due))
             return
         self._purge(doomed, limit)
-        slices = list(each_slice(self._catalog))
+        slices = list(each_slice(self.engine.catalog))
         self._condemn(garbage)
         needed.without = ()  # those that still exist were undeleted
         if self._mark(needed):  # committed before the last blob was condemned; later ones acquit by themselves
             self._acquit(needed)
         for partition, digests in _batches(part for part in slices if not needed.has_part(part)):
-            self._catalog.remove_blobs(partition, digests, None, lease=self._lease)
+            self.engine.catalog.remove_blobs(partition, digests, None, lease=self.lease)
         self._remove([blob for blob in garbage if not needed.has(blob.partition, blob.digest)])
-        if self._objects is not None:
+        if self.engine.objects is not None:
             self._repack(used)
             self._sweep()
 
@@ -148,16 +138,16 @@ class _Run:
 
     def _doomed(self, limit: int) -> list[tuple[str, str]]:
         """List deleted checkpoints whose grace period is over, except those that a restore under way may go back to."""
-        journals = self._catalog.journals(this_process().host)
+        journals = self.engine.catalog.journals(this_process().host)
         spared = {checkpoint_id for journal in journals for checkpoint_id in (journal.before, journal.chosen)}
-        deleted = self._catalog.deleted_before(limit)
+        deleted = self.engine.catalog.deleted_before(limit)
         return [(owner, checkpoint_id) for owner, checkpoint_id in deleted if checkpoint_id not in spared]
 
     def _purge(self, doomed: Sequence[tuple[str, str]], limit: int) -> None:
         for some in _chunks(doomed):
-            purged = self._catalog.purge(some, acting(self._user), deleted_before=limit)
+            purged = self.engine.catalog.purge(some, acting(self.user), deleted_before=limit)
             self.counts["purged"] += len(purged)
-            self._progress("purge", self.counts["purged"], len(doomed))
+            self.progress("purge", self.counts["purged"], len(doomed))
 
     def _mark(self, needed: NeededBlobs) -> int:
         try:
@@ -177,7 +167,7 @@ class _Run:
         """Yield garbage. Adds the bytes of each pack that are needed to `used`, and acquits blobs that are needed
         and were condemned by an interrupted run."""
         wronged: list[IndexedBlob] = []
-        for blob in each_blob(self._catalog):
+        for blob in each_blob(self.engine.catalog):
             if not needed.has(blob.partition, blob.digest):
                 yield blob
                 continue
@@ -185,29 +175,29 @@ class _Run:
                 wronged.append(blob)
             if blob.pack is not None:
                 used[blob.pack] += ENTRY_SIZE + blob.length
-        for partition, digests in _batches([] if self._dry_run else wronged):
-            self._catalog.condemn(partition, digests, None)
+        for partition, digests in _batches([] if self.dry_run else wronged):
+            self.engine.catalog.condemn(partition, digests, None)
 
     def _condemn(self, garbage: Sequence[IndexedBlob]) -> None:
         at, done = now(), 0
         for partition, digests in _batches(blob for blob in garbage if blob.condemned is None):
-            self._catalog.condemn(partition, digests, at)
+            self.engine.catalog.condemn(partition, digests, at)
             done += len(digests)
-            self._progress("condemn", done, len(garbage))
+            self.progress("condemn", done, len(garbage))
 
     def _acquit(self, needed: NeededBlobs) -> None:
-        condemned = (blob for blob in each_blob(self._catalog) if blob.condemned is not None)
+        condemned = (blob for blob in each_blob(self.engine.catalog) if blob.condemned is not None)
         for partition, digests in _batches(one for one in condemned if needed.has(one.partition, one.digest)):
-            self._catalog.condemn(partition, digests, None)
+            self.engine.catalog.condemn(partition, digests, None)
 
     def _remove(self, garbage: Sequence[IndexedBlob]) -> None:
         due = self._due(garbage)
         inline = {(blob.partition, blob.digest): blob.length for blob in due if blob.pack is None}
         for partition, digests in _batches(due):
-            removed = self._catalog.remove_blobs(partition, digests, now() - self._grace, lease=self._lease)
+            removed = self.engine.catalog.remove_blobs(partition, digests, now() - self.grace, lease=self.lease)
             freed = sum(inline.get((partition, digest), 0) for digest in digests) if removed == len(digests) else 0
             self.counts.update(removed=removed, freed=freed)
-            self._progress("remove", self.counts["removed"], len(due))
+            self.progress("remove", self.counts["removed"], len(due))
 
     # --- packs
 
@@ -216,61 +206,63 @@ class _Run:
 
         `used`: what was needed of each when that was looked at. What came later is in packs that came later.
         """
-        packs = {pack.name: pack.size for pack in self._catalog.packs()}
+        packs = {pack.name: pack.size for pack in self.engine.catalog.packs()}
         self._remove_packs([name for name in packs if name not in used], packs)
 
         def is_wasteful(name: str, needed: int) -> bool:
-            return FRAME_SIZE + needed < packs[name] * (1 - self._waste)
+            return FRAME_SIZE + needed < packs[name] * (1 - self.waste)
 
         lying = {
-            name: self._catalog.indexed(pack=name) for name in packs if name in used and is_wasteful(name, used[name])
+            name: self.engine.catalog.indexed(pack=name)
+            for name in packs
+            if name in used and is_wasteful(name, used[name])
         }
         if any(
             blob.condemned is not None for blobs in lying.values() for blob in blobs
         ):  # and its grace period goes on
             sizes = {name: sum(ENTRY_SIZE + blob.length for blob in blobs) for name, blobs in lying.items()}
             lying = {name: blobs for name, blobs in lying.items() if is_wasteful(name, sizes[name])}
-        for done, (emptied, size) in enumerate(repack(self._engine, lying), 1):
+        for done, (emptied, size) in enumerate(repack(self.engine, lying), 1):
             self._remove_packs(emptied, packs)
             self.counts.update(packs_rewritten=len(emptied), freed=-size)
-            self._progress("repack", done, len(lying))
+            self.progress("repack", done, len(lying))
 
     def _remove_packs(self, names: Sequence[str], sizes: dict[str, int]) -> None:
-        assert self._objects is not None
+        assert self.engine.objects is not None
         for some in _chunks(names):
-            for name in self._catalog.remove_packs(some):
-                self._objects.delete(name)
+            for name in self.engine.catalog.remove_packs(some):
+                self.engine.objects.delete(name)
                 self.counts.update(packs_removed=1, freed=sizes[name])
-                self._progress("remove", self.counts["packs_removed"], len(names))
+                self.progress("remove", self.counts["packs_removed"], len(names))
 
     def _sweep(self) -> None:
         """Remove packs that are neither committed nor announced. They are listed first: what is listed was announced
         before, so that the announcement is seen. An announcement of a process that seems to have ended is withdrawn
         before the pack is deleted: if the process is alive after all, its commit is refused."""
-        assert self._objects is not None
-        listed = {each.name: each.size for each in self._objects.list("packs/")}
-        flights = self._catalog.announced()
+        assert self.engine.objects is not None
+        listed = {each.name: each.size for each in self.engine.objects.list("packs/")}
+        flights = self.engine.catalog.announced()
         gone = [flight.name for flight in flights if _is_abandoned(flight)]
         announced = {flight.name for flight in flights} - set(gone)
         if gone:
-            self._catalog.announce(gone, None)
-        known = {pack.name for pack in self._catalog.packs()}
+            self.engine.catalog.announce(gone, None)
+        known = {pack.name for pack in self.engine.catalog.packs()}
         for name in listed.keys() - known - announced:
-            self._objects.delete(name)
+            self.engine.objects.delete(name)
             self.counts.update(strays=1, freed=listed[name])
-        self.counts["freed"] += self._objects.sweep()
+        self.counts["freed"] += self.engine.objects.sweep()
 
     def shrink(self) -> None:
         """Give the free space of the catalog back to the system."""
-        whole = free = self._catalog.disk_use().free
-        while (left := self._catalog.shrink(SHRINK_BYTES)) and left < free:
-            self._progress("shrink", whole - left, whole)
+        whole = free = self.engine.catalog.disk_use().free
+        while (left := self.engine.catalog.shrink(SHRINK_BYTES)) and left < free:
+            self.progress("shrink", whole - left, whole)
             free = left
 
     def _due(self, garbage: Sequence[IndexedBlob]) -> list[IndexedBlob]:
         """List those whose grace period is over; the others are counted."""
-        limit = now() - self._grace
-        due = [blob for blob in garbage if self._grace == 0 or (blob.condemned or limit + 1) <= limit]
+        limit = now() - self.grace
+        due = [blob for blob in garbage if self.grace == 0 or (blob.condemned or limit + 1) <= limit]
         waiting = sum(blob.length for blob in garbage) - sum(blob.length for blob in due)
         self.counts.update(condemned=len(garbage) - len(due), condemned_bytes=waiting)
         return due

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from contextlib import suppress
 from datetime import datetime
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -316,12 +317,8 @@ def select_old(catalog: Catalog, line: HistoryRange, keep_count: int) -> list[st
         if branch is not None:
             verified = catalog.checkpoints(HistoryRange(line.task, branch), limit=1, verified=True)
             spared.update(one.id for one in verified)
-    old: list[str] = []
-    seen, before = 0, None
-    while page := catalog.checkpoints(line, before=before, limit=MAX_PAGE):
-        for row in page:
-            seen += 1
-            if seen > keep_count and not row.tags and row.id not in spared:
-                old.append(row.id)
-        before = page[-1].placement.sequence
-    return old
+    rows = all_pages(
+        lambda before=None: catalog.checkpoints(line, before=before, limit=MAX_PAGE),
+        lambda last: last.placement.sequence,
+    )
+    return [row.id for row in islice(rows, keep_count, None) if not row.tags and row.id not in spared]

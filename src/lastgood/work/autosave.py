@@ -13,7 +13,7 @@ from lastgood.engine.commit import KEPT
 from lastgood.engine.save import advance, make_draft, save
 from lastgood.errors import CheckpointError, ConflictError, InvalidError
 from lastgood.model.identity import check_text
-from lastgood.work.clock import Clock
+from lastgood.work.clock import Clock, check_seconds
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
@@ -36,13 +36,6 @@ class Autosave(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             check_seconds(name, getattr(self, name))
-
-
-def check_seconds(name: str, value: object) -> float:
-    """Return a number of seconds above 0. InvalidError when it is none."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
-        raise InvalidError(f"{name} is not a number of seconds", hint="give one above 0", field=name)
-    return value
 
 
 class AutosaveTimer:

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from lastgood.errors import InvalidError
 from lastgood.observe.log import log_error
 
 if TYPE_CHECKING:
@@ -38,6 +39,13 @@ class Clock:
     def wait(self, until: threading.Event, seconds: float) -> bool:
         """Wait until the event is set, or so much time has passed; return whether it is set."""
         return until.wait(seconds)
+
+
+def check_seconds(name: str, value: object, below: float = float("inf")) -> float:
+    """Return a number of seconds above 0. InvalidError when it is none."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < below:
+        raise InvalidError(f"{name} is not a number of seconds", hint="give one above 0", field=name)
+    return value
 
 
 class Scheduler:

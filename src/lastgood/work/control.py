@@ -3,7 +3,7 @@ or at once when no session is alive."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -232,13 +232,12 @@ class Control:
 
 
 def _describe(request: Request, *, alive: bool) -> RequestResult:
-    status: Literal["open", "fulfilled", "refused"] = request.status
-    if status == "refused":
+    if request.status == "refused":
         note = f"it was refused: {request.outcome.get('reason', '')}"
-    elif status == "fulfilled":
+    elif request.status == "fulfilled":
         note = f"it is done, on the branch {request.outcome['branch']}" if request.kind == "restore" else "it is done"
     elif alive:
         note = "it is done when the work comes to its next boundary"
     else:
         note = "nobody is running the work: it is done when someone does (`lastgood run`)"
-    return RequestResult(note, request, fulfilled=status == "fulfilled", alive=alive)
+    return RequestResult(note, request, fulfilled=request.status == "fulfilled", alive=alive)

@@ -6,13 +6,15 @@ Asynchronous stages run in an event loop of the pipeline's own, or in that of th
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import closing
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
 
 from lastgood.engine.commit import KEPT
 from lastgood.engine.handle import Handle
 from lastgood.errors import InvalidError
 from lastgood.model.identity import check_flag, check_name, check_number
+from lastgood.work.clock import check_seconds
 from lastgood.work.context import run_in_thread
 from lastgood.work.inbox import Stopped
 from lastgood.work.progress import Progress, current_progress
@@ -53,8 +55,8 @@ class Pipeline:
     ) -> None:
         if on_invalid not in get_args(OnInvalid):
             raise InvalidError(f"on_invalid cannot be {str(on_invalid)[:80]!r}", hint="one of restart, refuse")
-        if ttl is not None and (type(ttl) not in (int, float) or not ttl > 0):
-            raise InvalidError("ttl is not a number of seconds", hint="give one above 0", field="ttl")
+        if ttl is not None:
+            check_seconds("ttl", ttl)
         name = "pipeline" if name is None else check_name("name", name)
         self._plan = StagePlan(name, as_stages(stages), check_number("rounds", rounds, low=1), ttl, on_invalid)
 
@@ -87,7 +89,7 @@ class Pipeline:
         (`executor`, `lease`, `autosave`, `signals`, `deadline`, `clock`). Raises StageError when a stage has failed for
         good; then, or after it was interrupted in any way, running it again goes on with that stage.
         """
-        with _OwnLoop() as loop:
+        with closing(_OwnLoop()) as loop:
             run = self._prepare(task, loop.drive, on_progress, session)
             return run.run(state, restart=check_flag("restart", restart))
 
@@ -117,7 +119,7 @@ class Pipeline:
         Each undo is tried again as its stage is, and recorded when it is done; when this was interrupted, rolling back
         again (or running the pipeline) goes on with the rest. Afterwards the work is stopped.
         """
-        with _OwnLoop() as loop:
+        with closing(_OwnLoop()) as loop:
             return self._prepare(task, loop.drive, on_progress, session).roll_back(check_name("to", to))
 
     def progress(self, task: OpenTask) -> Progress | None:
@@ -142,10 +144,7 @@ class _OwnLoop:
     def __init__(self) -> None:
         self._runner: asyncio.Runner | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         if self._runner is not None:
             self._runner.close()
 

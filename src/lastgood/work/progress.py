@@ -21,19 +21,9 @@ SECOND = 1_000_000
 """In the unit of `at`."""
 
 EventKind = Literal[
-    "begun",
-    "resumed",
-    "restored",
-    "round",
-    "started",
-    "succeeded",
-    "failed",
-    "undone",
-    "heartbeat",
-    "completed",
-    "rolled_back",
-    "stopped",
-]
+    "begun", "resumed", "restored", "round", "started", "succeeded", "failed", "undone", "heartbeat",
+    "completed", "rolled_back", "stopped",
+]  # fmt: skip
 Missing = Literal["unreadable", "purged"]
 """Why there is no progress: its record cannot be read, or may have been purged."""
 

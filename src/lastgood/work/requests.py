@@ -137,7 +137,7 @@ def fulfil(work: ControlledWork, request: Request) -> None:
             _refuse_earlier(work, request, _RULES[request.kind].opposite, "the contrary was wanted since")
             _end(work, request, "fulfilled", {"note": f"it was {describe(_state(work))} already"})
         else:
-            _HANDLERS[request.kind](work, request)
+            _HANDLERS.get(request.kind, _change_state)(work, request)
     except _NotYet:
         return
     except (LeaseError, UnstorableError):
@@ -236,18 +236,8 @@ class _NotYet(Exception):  # noqa: N818
     """Raised while the work waits for an answer: the request stays open."""
 
 
-_HANDLERS: dict[str, Callable[[ControlledWork, Request], None]] = {
-    "pause": _change_state,
-    "resume": _change_state,
-    "retry": _change_state,
-    "stop": _change_state,
-    "cancel": _change_state,
-    "guide": _add_guidance,
-    "rounds": _add_guidance,
-    "edit": _edit,
-    "answer": _answer,
-    "restore": _restore,
-}
+_HANDLERS = {"guide": _add_guidance, "rounds": _add_guidance, "edit": _edit, "answer": _answer, "restore": _restore}
+"""What fulfils a request; those of other kinds change the control state."""
 
 
 def _state(work: ControlledWork) -> str:

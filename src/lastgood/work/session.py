@@ -20,8 +20,8 @@ from lastgood.errors import (
     LeaseError,
 )
 from lastgood.model.identity import check_name
-from lastgood.work.autosave import Autosave, AutosaveTimer, Risky, Saver, check_seconds
-from lastgood.work.clock import POLL_SECONDS, Clock, ExitSignals, Scheduler
+from lastgood.work.autosave import Autosave, AutosaveTimer, Risky, Saver
+from lastgood.work.clock import POLL_SECONDS, Clock, ExitSignals, Scheduler, check_seconds
 from lastgood.work.inbox import Inbox, Stopped, close_requests
 from lastgood.work.lease import LEASE_SECONDS, RENEWALS, HeldLease, name_executor
 from lastgood.work.requests import count_rounds, find_question, make_question

@@ -10,6 +10,7 @@ import msgspec
 from lastgood.engine.step import OnError
 from lastgood.errors import InvalidError
 from lastgood.model.identity import check_name, check_number
+from lastgood.work.clock import check_seconds
 
 if TYPE_CHECKING:
     from lastgood.work.context import StageContext
@@ -73,10 +74,8 @@ class Stage:
         self.work = work
         self.name = check_name("stage", _name_of(work) if name is None else name)
         self.retries = check_number("retries", retries)
-        self.backoff = _as_backoff(backoff)
-        if timeout is not None and (type(timeout) not in (int, float) or not 0 < timeout < 1e9):
-            raise InvalidError("timeout is not a number of seconds", hint="give one above 0", field="timeout")
-        self.timeout = timeout
+        self.backoff = backoff if isinstance(backoff, Backoff) else Backoff(first=1.0 if backoff is None else backoff)
+        self.timeout = None if timeout is None else check_seconds("timeout", timeout, below=1e9)
         self.undo = undo
         if on_error not in get_args(OnError):
             raise InvalidError(f"on_error cannot be {str(on_error)[:80]!r}", hint="one of keep, restore")
@@ -172,10 +171,3 @@ def _name_of(work: Work) -> str:
     if not isinstance(name, str):
         raise InvalidError("a stage has no name", hint="name it: lastgood.stage(name=…)(work)", field="stage")
     return name
-
-
-def _as_backoff(given: Backoff | float | None) -> Backoff:
-    """Return a Backoff; a number is its first wait."""
-    if isinstance(given, Backoff):
-        return given
-    return Backoff() if given is None else Backoff(first=given)
