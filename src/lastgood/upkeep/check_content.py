@@ -15,7 +15,7 @@ from lastgood.engine.walk import TREE, Walk, companion_references, state_referen
 from lastgood.errors import CheckpointError, IntegrityError, NotFoundError
 from lastgood.objects.contract import ObjectStore
 from lastgood.upkeep.damage import Inventory
-from lastgood.upkeep.report import CheckCounts, Finding
+from lastgood.upkeep.report import CheckCounts, Code, Finding
 from lastgood.upkeep.snapshot import KnownCheckpoint, state_root
 
 WINDOW = 8 << 20
@@ -96,18 +96,17 @@ def check_packs(
     for pack in inventory.packs.values():
         counts.packs += 1
         placed = by_pack.get(pack.number, [])
-        found = _check_pack(objects, inventory, pack, placed)
-        if isinstance(found, Finding):
-            findings.append(found)
-            size = _size(objects, pack.name)
-            for entry in placed:
-                if entry.position + entry.length > size:
-                    inventory.note_damage((FILES, entry.blob_id), "blob_missing", "is gone with its pack", pack.name)
-            readable.append(
-                ReadablePack(pack, [entry for entry in placed if entry.position + entry.length <= size], False)
-            )
-        else:
-            readable.append(found)
+        size, entries, wrong = _check_pack(objects, pack)
+        if wrong is not None:
+            findings.append(wrong)
+            entries = [entry for entry in placed if entry.position + entry.length <= size]
+        readable.append(ReadablePack(pack, entries, wrong is None))
+        held = {entry.blob_id: entry for entry in entries}
+        for key, entry in (((FILES, entry.blob_id), entry) for entry in placed):
+            if held.get(entry.blob_id) != entry and wrong is not None:
+                inventory.note_damage(key, "blob_missing", "is gone with its pack", pack.name)
+            elif held.get(entry.blob_id) != entry:
+                inventory.note_damage(key, "blob_place", "does not lie where the catalog says", pack.name)
     return findings, readable
 
 
@@ -120,43 +119,28 @@ def find_unmentioned_packs(objects: ObjectStore, inventory: Inventory) -> Iterat
             yield Finding("pack_unmentioned", "pack", listed.name, sentence)
 
 
-def _check_pack(
-    objects: ObjectStore, inventory: Inventory, pack: PackRow, placed: Sequence[PackEntry]
-) -> Finding | ReadablePack:
+def _check_pack(objects: ObjectStore, pack: PackRow) -> tuple[int, Sequence[PackEntry], Finding | None]:
+    """Return how many bytes a pack has, what its index says it holds, and what is wrong with it."""
+
+    def finding(code: Code, problem: str) -> Finding:
+        return Finding(code, "pack", pack.name, problem)
+
     try:
         size = objects.size(pack.name)
     except NotFoundError:
-        return Finding("pack_missing", "pack", pack.name, f"the pack {pack.name} is gone")
+        return 0, (), finding("pack_missing", f"the pack {pack.name} is gone")
     except CheckpointError as error:
-        return _unreadable(pack, error)
+        return 0, (), finding("pack_unreadable", f"the pack {pack.name} cannot be read: {error}")
     if size != pack.size:
-        sentence = f"the pack {pack.name} has {size:,} bytes; it was stored with {pack.size:,}"
-        return Finding("pack_size", "pack", pack.name, sentence)
+        problem = f"the pack {pack.name} has {size:,} bytes; it was stored with {pack.size:,}"
+        return size, (), finding("pack_size", problem)
     try:
-        index = read_index(partial(objects.get, pack.name), size)
+        return size, read_index(partial(objects.get, pack.name), size).entries, None
     except IntegrityError:
-        sentence = f"the index of the pack {pack.name} is damaged; its blobs may be whole"
-        return Finding("pack_index", "pack", pack.name, sentence)
+        problem = f"the index of the pack {pack.name} is damaged; its blobs may be whole"
+        return size, (), finding("pack_index", problem)
     except CheckpointError as error:
-        return _unreadable(pack, error)
-    held = {entry.blob_id: entry for entry in index.entries}
-    for entry in placed:
-        if held.get(entry.blob_id) != entry:
-            inventory.note_damage(
-                (FILES, entry.blob_id), "blob_place", "does not lie where the catalog says", pack.name
-            )
-    return ReadablePack(pack, index.entries, True)
-
-
-def _unreadable(pack: PackRow, error: CheckpointError) -> Finding:
-    return Finding("pack_unreadable", "pack", pack.name, f"the pack {pack.name} cannot be read: {error}")
-
-
-def _size(objects: ObjectStore, name: str) -> int:
-    try:
-        return objects.size(name)
-    except CheckpointError:
-        return 0
+        return size, (), finding("pack_unreadable", f"the pack {pack.name} cannot be read: {error}")
 
 
 # --- packs by every byte ------------------------------------------------------------------------------------------

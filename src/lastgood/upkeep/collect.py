@@ -126,7 +126,8 @@ class _Run(msgspec.Struct):
         self._condemn(garbage)
         needed.without = ()  # those that still exist were undeleted
         if self._mark(needed):  # committed before the last blob was condemned; later ones acquit by themselves
-            self._acquit(needed)
+            condemned = (blob for blob in each_blob(self.engine.catalog) if blob.condemned is not None)
+            self._acquit(blob for blob in condemned if needed.has(blob.partition, blob.digest))
         for partition, digests in _batches(part for part in slices if not needed.has_part(part)):
             self.engine.catalog.remove_blobs(partition, digests, None, lease=self.lease)
         self._remove([blob for blob in garbage if not needed.has(blob.partition, blob.digest)])
@@ -175,8 +176,8 @@ class _Run(msgspec.Struct):
                 wronged.append(blob)
             if blob.pack is not None:
                 used[blob.pack] += ENTRY_SIZE + blob.length
-        for partition, digests in _batches([] if self.dry_run else wronged):
-            self.engine.catalog.condemn(partition, digests, None)
+        if not self.dry_run:
+            self._acquit(wronged)
 
     def _condemn(self, garbage: Sequence[IndexedBlob]) -> None:
         at, done = now(), 0
@@ -185,9 +186,8 @@ class _Run(msgspec.Struct):
             done += len(digests)
             self.progress("condemn", done, len(garbage))
 
-    def _acquit(self, needed: NeededBlobs) -> None:
-        condemned = (blob for blob in each_blob(self.engine.catalog) if blob.condemned is not None)
-        for partition, digests in _batches(one for one in condemned if needed.has(one.partition, one.digest)):
+    def _acquit(self, wronged: Iterable[IndexedBlob]) -> None:
+        for partition, digests in _batches(wronged):
             self.engine.catalog.condemn(partition, digests, None)
 
     def _remove(self, garbage: Sequence[IndexedBlob]) -> None:

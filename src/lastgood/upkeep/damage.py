@@ -198,54 +198,37 @@ def attribute(
     What is gone from the catalog by now was collected meanwhile, and is left out.
     """
     present = {row.name for row in audit.packs()}
-    drafts = [pack for pack in packs if pack.name in present or "packs" in audit.unreadable]
-    causes = _assign(inventory.damage, drafts)
-    uses = find_uses(audit, snapshot, read, causes)
-    blobs = _by_culprit(causes)
-    for number, draft in enumerate(drafts):
-        keys = blobs.get(number, [])
+    drafts = _group(inventory.damage, [one for one in packs if one.name in present or "packs" in audit.unreadable])
+    uses = find_uses(audit, snapshot, read, {key: number for number, (_, keys) in enumerate(drafts) for key in keys})
+    for number, (draft, keys) in enumerate(drafts):
         if not keys or uses.get(number) or _is_still_there(audit, keys):
             yield _complete(draft, keys, uses.get(number, []))
 
 
-def attribute_without_catalog(inventory: Inventory, packs: Sequence[Finding]) -> Iterator[Finding]:
+def attribute_without_catalog(inventory: Inventory, packs: Sequence[Finding]) -> list[Finding]:
     """As `attribute`, where it is not known what needs them."""
-    drafts = list(packs)
-    blobs = _by_culprit(_assign(inventory.damage, drafts))
-    for number, draft in enumerate(drafts):
-        yield _complete(draft, blobs.get(number, []), [])
+    return [_complete(draft, keys, []) for draft, keys in _group(inventory.damage, packs)]
 
 
-def _by_culprit(causes: Mapping[Key, int]) -> Mapping[int, list[Key]]:
-    blobs: defaultdict[int, list[Key]] = defaultdict(list)
-    for key, cause in causes.items():
-        blobs[cause].append(key)
-    return blobs
-
-
-def _assign(damage: Mapping[Key, Damage], drafts: list[Finding]) -> dict[Key, int]:
-    """Return the finding that each damaged blob belongs to. Findings of blobs are added to the `drafts`."""
-    broken = {draft.name: number for number, draft in enumerate(drafts)}
-    causes: dict[Key, int] = {}
-    groups: defaultdict[Damage, list[Key]] = defaultdict(list)
+def _group(damage: Mapping[Key, Damage], packs: Sequence[Finding]) -> list[tuple[Finding, list[Key]]]:
+    """Return the findings of packs and blobs, each with the damaged blobs that belong to it."""
+    found = [(pack, list[Key]()) for pack in packs]
+    gone_with = {pack.name: keys for pack, keys in found}
+    alike: defaultdict[Damage, list[Key]] = defaultdict(list)
     for key, what in damage.items():
-        if what.code == "blob_missing" and what.pack in broken:
-            causes[key] = broken[what.pack]
+        if what.code == "blob_missing" and what.pack in gone_with:
+            gone_with[what.pack].append(key)
         else:
-            groups[what].append(key)
-    for what, keys in groups.items():
+            alike[what].append(key)
+    for what, keys in alike.items():
         if len(keys) > MAX_SEPARATE:
-            causes |= dict.fromkeys(keys, len(drafts))
-            where = f" of the pack {what.pack}" if what.pack else ""
+            name, where = (what.pack, f" of the pack {what.pack}") if what.pack else (f"{len(keys)} blobs", "")
             sentence = f"{len(keys):,} blobs{where}: each {what.sentence}"
-            name = what.pack or f"{len(keys)} blobs"
-            drafts.append(Finding(what.code, "blob", name, sentence))
-            continue
-        for key in keys:
-            causes[key] = len(drafts)
-            name = digest_text(key[1])
-            drafts.append(Finding(what.code, "blob", name, f"blob {name} {what.sentence}"))
-    return causes
+            found.append((Finding(what.code, "blob", name, sentence), keys))
+        else:
+            names = [(digest_text(key[1]), key) for key in keys]
+            found += [(Finding(what.code, "blob", name, f"blob {name} {what.sentence}"), [key]) for name, key in names]
+    return found
 
 
 def _is_still_there(audit: Audit, keys: Iterable[Key]) -> bool:
