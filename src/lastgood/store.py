@@ -68,7 +68,7 @@ class Store:
         watch: bool = False,
         owner: str | None = None,
     ) -> Task:
-        """A handle on a task, or on one branch of it by that branch's id. Nothing is written before a save.
+        """Return a handle on a task, or on one branch of it by that branch's id. Nothing is written before a save.
 
         With a `workspace` (a folder, or several: {"app": "./app", "infra": "../infra"}) each save captures the files in
         it, too, and a restore brings them back. With `watch` the folder is watched for as long as the store is open,
@@ -89,7 +89,7 @@ class Store:
         return task
 
     def tasks(self, *, owner: str | None = None, after: int = 0, limit: int = 100) -> list[TaskInfo]:
-        """Newest first. `after` is the number of the last one seen; without `owner`, everybody's."""
+        """List tasks, newest first. `after` is the number of the last one seen; without `owner`, everybody's."""
         owner = None if owner is None else check_name("owner", owner)
         return self._engine.catalog.tasks(owner, check_number("after", after), check_number("limit", limit, low=1))
 
@@ -104,7 +104,7 @@ class Store:
     # --- checkpoints ---------------------------------------------------------------------------------------
 
     def get_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> Checkpoint:
-        """One checkpoint, also when it is deleted. Raises NotFoundError; IntegrityError if its record is damaged."""
+        """Return a checkpoint, also a deleted one. Raises NotFoundError; IntegrityError if its record is damaged."""
         return load_checkpoint(self._engine, self._owner(owner), checkpoint_id)
 
     def find_checkpoint(self, name: str, task_id: str | None = None, *, owner: str | None = None) -> Checkpoint:
@@ -124,7 +124,7 @@ class Store:
         before: int | None = None,
         owner: str | None = None,
     ) -> list[Checkpoint]:
-        """Newest first: a task's on all branches, or by a branch's id its ancestors and its own.
+        """List checkpoints, newest first: a task's on all branches, or by a branch's id its ancestors and its own.
 
         At most 1,000 at a time; `before` is the sequence of the last one seen.
         """
@@ -139,7 +139,7 @@ class Store:
         before: int | None = None,
         owner: str | None = None,
     ) -> CheckpointPage:
-        """As `list_checkpoints`, with the exact total."""
+        """List checkpoints as `list_checkpoints` does, with the exact total."""
         kind = None if checkpoint_type is None else check_type("checkpoint_type", checkpoint_type)
         line = find_line(self._engine.catalog, self._owner(owner), task_id)
         before = None if before is None else check_number("before", before)
@@ -151,7 +151,7 @@ class Store:
     def get_last_verified_checkpoint(
         self, task_id: str, checkpoint_type: str | None = None, *, owner: str | None = None
     ) -> Checkpoint | None:
-        """The newest on the active branch whose last recorded verification held."""
+        """Return the newest on the active branch whose last recorded verification held."""
         kind = None if checkpoint_type is None else check_type("checkpoint_type", checkpoint_type)
         line = find_line(self._engine.catalog, self._owner(owner), task_id, active=True)
         row = next(iter(self._engine.catalog.checkpoints(line, limit=1, type=kind, verified=True)), None)
@@ -165,7 +165,7 @@ class Store:
         checkpoint_type: str | None = None,
         owner: str | None = None,
     ) -> Checkpoint | None:
-        """The newest on the active branch that is intact and whose evidence holds now. See `Task.last_good`."""
+        """Find the newest on the active branch that is intact and whose evidence holds now. See `Task.last_good`."""
         from lastgood.engine.recovery import find_last_good
 
         kind = None if checkpoint_type is None else check_type("checkpoint_type", checkpoint_type)
@@ -173,7 +173,7 @@ class Store:
         return find_last_good(self._engine, self.user, line, verified=check_flag("verified", verified), type=kind)
 
     def verify_checkpoint(self, checkpoint_id: str, *, live: bool = False, owner: str | None = None) -> bool:
-        """Whether it is verified now: every stored byte is what was saved, there is evidence, and it holds.
+        """Return whether it is verified now: every stored byte is what was saved, there is evidence, and it holds.
 
         Evidence about files that it captured itself is checked against these; with `live`, against the disk. What
         checking gave is recorded, unless it was live. One without evidence is never verified; see `check_checkpoint`.
@@ -183,7 +183,7 @@ class Store:
     def check_checkpoint(
         self, checkpoint_id: str, *, evidence: bool = True, live: bool = False, owner: str | None = None
     ) -> Verification:
-        """As `verify_checkpoint`, with all that was found: damage in words, and each piece of evidence.
+        """Verify it, and return all that was found: damage in words, and each piece of evidence.
 
         Without `evidence` only the stored bytes are checked (record, place, lineage, attestations, content), and
         nothing is recorded.
@@ -205,18 +205,18 @@ class Store:
         return self.task(chosen.task_id, owner=owner).roll_back(chosen).state
 
     def list_files(self, checkpoint_id: str, path: str = "", *, owner: str | None = None) -> list[FileInfo]:
-        """What lies in a folder of a checkpoint. With several roots, paths look like `app:src/main.py`."""
+        """List what lies in a folder of a checkpoint. With several roots, paths look like `app:src/main.py`."""
         from lastgood.engine.browse import list_files, require_files
 
         roots = require_files(self.get_checkpoint(checkpoint_id, owner=owner).record)
         return list_files(self._engine.blobs, roots, path)
 
     def read_file(self, checkpoint_id: str, path: str, *, owner: str | None = None) -> bytes:
-        """The content of a file at a checkpoint, checked; where a link points. Raises NotFoundError."""
+        """Return the content of a file at a checkpoint, checked; of a link, where it points. Raises NotFoundError."""
         return b"".join(self.stream_file(checkpoint_id, path, owner=owner))
 
     def stream_file(self, checkpoint_id: str, path: str, *, owner: str | None = None) -> Iterator[bytes]:
-        """As `read_file`, piece by piece: memory does not grow with the file."""
+        """Yield the content of a file, piece by piece: memory does not grow with the file."""
         from lastgood.engine.browse import read_file, require_files
 
         roots = require_files(self.get_checkpoint(checkpoint_id, owner=owner).record)
@@ -225,7 +225,7 @@ class Store:
     def compare_files(
         self, before: str | None, after: str, *, paths: Sequence[str] | None = None, owner: str | None = None
     ) -> FilesDiff:
-        """How the files of two checkpoints differ. `before` None: against its parent (everything, when it has none)."""
+        """Compare the files of two checkpoints. `before` None: with those of its parent, if it has one."""
         from lastgood.engine.browse import require_files
         from lastgood.engine.difference import FilesDiff
 
@@ -247,7 +247,7 @@ class Store:
         self._attest([checkpoint_id], "untag", {"name": check_tag("tag", name)}, owner)
 
     def tags(self, task_id: str, *, owner: str | None = None) -> dict[str, Head]:
-        """The tags of a task, and where the checkpoint stands that each names."""
+        """Return the tags of a task, and where the checkpoint stands that each names."""
         return self._engine.catalog.tags(find_line(self._engine.catalog, self._owner(owner), task_id).task)
 
     def delete_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> bool:
@@ -283,7 +283,7 @@ class Store:
         return deleted
 
     def events(self, task_id: str, *, after: int = 0, limit: int = 100, owner: str | None = None) -> list[Event]:
-        """A task's log, oldest first. `after` is the sequence of the last one seen."""
+        """Return a task's log, oldest first. `after` is the sequence of the last one seen."""
         task = find_line(self._engine.catalog, self._owner(owner), task_id).task
         return self._engine.catalog.events(
             task, after=check_number("after", after), limit=check_number("limit", limit, low=1)
@@ -292,7 +292,7 @@ class Store:
     def history(
         self, /, task_id: str, *, before: int | None = None, limit: int = 100, owner: str | None = None, **wanted: Any
     ) -> list[Entry]:
-        """All that happened to a task, newest first; by a branch's id, what its ancestors knew and its own.
+        """Return what happened to a task, newest first; by a branch's id, on its ancestors and on the branch itself.
 
         `kinds`, `types`, `actor`, `checkpoint_id`, `iteration`, `since` and `until` narrow it down; `before` is the
         sequence of the last entry seen. At most 1,000 at a time.
@@ -305,7 +305,7 @@ class Store:
     # --- branches and steps --------------------------------------------------------------------------------
 
     def branches(self, task_id: str, *, owner: str | None = None) -> list[BranchInfo]:
-        """Of a task, oldest first. Deleted ones are told as such, while others descend from what is left of them."""
+        """List the branches of a task, oldest first; deleted ones, too, while others descend from them."""
         return self._engine.catalog.branches(find_line(self._engine.catalog, self._owner(owner), task_id).task)
 
     def delete_branch(self, branch_id: str, *, owner: str | None = None) -> int:
@@ -327,7 +327,7 @@ class Store:
         end_step(self._engine, self.user, self._owner(owner), step_id, "step_abandoned", reason)
 
     def recovery(self, task_id: str, *, owner: str | None = None) -> Recovery:
-        """What was in flight, what is the last good checkpoint, and what to do."""
+        """Report what was in flight, what the last good checkpoint is, and what to do."""
         from lastgood.engine.recovery import examine_task
 
         return examine_task(self._engine, self.user, check_name("task id", task_id), self._owner(owner))
@@ -343,8 +343,8 @@ class Store:
         return self._engine.meter
 
     def metrics(self) -> Metrics:
-        """What this process has counted of the store since it was opened here: saves, restores, verifications, cache,
-        spool, size. `.to_prometheus()` and `.to_dict()` tell it to others."""
+        """Return what this process has counted of the store since it was opened here: saves, restores, verifications,
+        cache, spool, size. `.to_prometheus()` and `.to_dict()` are for others."""
         engine, figures = self._engine, self._engine.cache.figures()
         names = ("entries", "bytes", "hits", "misses", "evictions")
         values: dict[str, float | None] = {f"cache_{name}": getattr(figures, name) for name in names}
@@ -361,7 +361,7 @@ class Store:
         return self._engine.size()
 
     def usage(self, task_id: str | None = None, *, owner: str | None = None) -> Usage:
-        """How many bytes the store takes, what each task has of them, and what each checkpoint adds and frees.
+        """Measure how many bytes the store takes, what each task has of them, and what each checkpoint adds and frees.
 
         Everybody's, or only an owner's; of a task, or by a branch's id of that branch. Costs time and memory by what is
         stored, not by how often it is shared; what is in files is not read.
@@ -407,8 +407,8 @@ class Store:
         seed: int | None = None,
         progress: Progress | None = None,
     ) -> CheckReport:
-        """Whether everything in the store is what was stored, whoever owns it; what is damaged, who needs it, and what
-        still works. Changes nothing, and does not raise for damage.
+        """Check whether everything in the store is what was stored, whoever owns it, and report what is damaged, who
+        needs it, and what still works. Changes nothing, and does not raise for damage.
 
         By structure: the database, records, chains, places, references, directories, packs and their indexes. With
         `read_data` every byte of content is read, too; with `sample` (0.05) a random share of the blobs, which `seed`
@@ -436,7 +436,7 @@ class Store:
         return repair_store(self._engine, self.user, accept_loss=accept_loss, dry_run=dry_run, progress=progress)
 
     def spool_figures(self) -> SpoolFigures:
-        """What waits for the store, because it could not take it."""
+        """Return what waits in the spool, because the store could not take it."""
         from lastgood.spool.spool import SpoolFigures
 
         spool = self._spool()

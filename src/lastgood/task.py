@@ -87,7 +87,7 @@ class Task:
         return self._handle.require_head().state
 
     def load(self, into: type[T]) -> T:
-        """The head's state as a value of the class `into`."""
+        """Return the head's state as a value of the class `into`."""
         return self._handle.require_head().load(into)
 
     def refresh(self) -> Checkpoint | None:
@@ -95,11 +95,11 @@ class Task:
         return self._handle.refresh()
 
     def find(self, name: str) -> Checkpoint:
-        """A checkpoint of this task by any name people use: `HEAD~1`, a tag, `@12`, the beginning of an id."""
+        """Find a checkpoint of this task by any name people use: `HEAD~1`, a tag, `@12`, the beginning of an id."""
         return self._handle.find(name)
 
     def last_good(self, *, verified: bool = False, type: str | None = None) -> Checkpoint | None:
-        """The newest on this branch that is intact and whose evidence holds now; None: there is none.
+        """Find the newest on this branch that is intact and whose evidence holds now; None: there is none.
 
         One without evidence is not known to be bad, and will do; `verified=True` demands evidence. Checkpoints of
         failed stages, of cancelled work and of what a restore left behind are passed over.
@@ -112,7 +112,7 @@ class Task:
         return find_last_good(handle.engine, handle.user, line, verified=check_flag("verified", verified), type=kind)
 
     def history(self, /, *, all: bool = False, **wanted: Any) -> list[Entry]:
-        """What happened on this branch and before it began; with `all`, on every branch. See `Store.history`."""
+        """Return what happened on this branch and before it began; with `all`, on every branch. See `Store.history`."""
         if self.head is None:
             return []
         from lastgood.engine.history import filter_of, read_history
@@ -124,7 +124,7 @@ class Task:
         return read_history(self._handle.catalog, line, filter_of(wanted), **about)
 
     def recovery(self) -> Recovery:
-        """What was in flight, what is the last good checkpoint, and what to do."""
+        """Report what was in flight, what the last good checkpoint is, and what to do."""
         from lastgood.engine.recovery import examine_task
 
         return examine_task(self._handle.engine, self._handle.user, check_name("task id", self.id), self.owner)
@@ -195,14 +195,14 @@ class Task:
         on_failure: OnFailure | None = None,
         **fields: Any,
     ) -> Checkpoint:
-        """As `save`, on top of whatever the head is at that moment: for one-shot writers that read nothing."""
+        """Save on top of whatever the head is at that moment: for one-shot writers that read nothing."""
         with self._span("save") as describe, proving(self._handle, evidence, state) as proof:
             draft = make_draft(state, **{**fields, "proof": proof})
             policy = _policy(on_failure)
             return describe(append(self._handle, draft, files, policy))
 
     def step(self, name: str, *, type: str = "step", on_error: OnError = "keep", **fields: Any) -> Step:
-        """One piece of work that ends in a checkpoint, or is recorded as failed: `with task.step("edit") as step:`.
+        """Return a step, which ends in a checkpoint or is recorded as failed: `with task.step("edit") as step:`.
 
         Takes the fields of `save` that describe a checkpoint (message, metadata, iteration, work_item_id, …). When the
         work fails, files stay as they are; with `on_error="restore"` they become those of the head it began from, and
@@ -238,7 +238,7 @@ class Task:
         return Control(self._handle, Handle(self._handle.engine, self._handle.user, self.id, self.owner))
 
     def progress(self) -> Progress | None:
-        """How far a pipeline on this branch has come by now, whichever process runs it; None: none is under way."""
+        """Return how far a pipeline on this branch has come, whichever process runs it; None: none is under way."""
         from lastgood.work.progress import current_progress
 
         return current_progress(self._handle.engine, self.owner, self.id)
@@ -271,7 +271,7 @@ class Task:
             return describe(restore(self._handle, checkpoint, what, **about))
 
     def plan(self, checkpoint: Checkpoint | str, *, paths: Sequence[str] | None = None) -> FilesPlan:
-        """What restoring the files of `checkpoint` would do; nothing is touched."""
+        """Plan what restoring the files of `checkpoint` would do; nothing is touched."""
         from lastgood.engine.restore_files import plan_files
 
         workspace, blobs = self._handle.require_workspace(), self._handle.blobs
@@ -304,7 +304,7 @@ class Task:
         *,
         paths: Sequence[str] | None = None,
     ) -> Difference:
-        """How two checkpoints differ, in state and files; without `after`, how the files on disk differ from one."""
+        """Compare two checkpoints, in state and files; without `after`, one with the files on disk."""
         from lastgood.engine.difference import Difference, FilesDiff
 
         old, blobs = self._handle.choose(before), self._handle.blobs
@@ -329,7 +329,7 @@ class Task:
         paused: bool = False,
         verify: bool = True,
     ) -> Task:
-        """A new branch that begins at `checkpoint`, and a handle on it. Everything else stays as it is."""
+        """Begin a branch at `checkpoint`, and return a handle on it. Everything else stays as it is."""
         from lastgood.engine.branch import fork
 
         about: dict[str, Any] = {"name": name, "description": description, "metadata": metadata}
@@ -355,7 +355,7 @@ class Task:
         return switch(self._handle, branch)
 
     def branches(self) -> list[BranchInfo]:
-        """Oldest first."""
+        """List the branches of the task, oldest first."""
         from lastgood.engine.branch import list_branches
 
         return list_branches(self._handle)
@@ -368,7 +368,7 @@ class Task:
         return delete_branch(handle.engine, handle.user, self.owner, find_branch(handle, branch).id)
 
     def roll_back(self, checkpoint: Checkpoint) -> Restored:
-        """As `restore` of the state, for one-shot callers: evidence is demanded, and the head may be any."""
+        """Restore the state for a one-shot caller: evidence is demanded, and the head may be any."""
         from lastgood.engine.restore import roll_back
 
         with self._span("restore") as describe:

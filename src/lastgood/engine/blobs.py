@@ -70,7 +70,7 @@ class BlobReader:
             self._report(problem)
 
     def read_found(self, partition: int, blobs: Iterable[Blob]) -> Iterator[tuple[bytes, bytes]]:
-        """As `read`, of blobs that need not be looked up."""
+        """Yield ids and bytes as `read` does, of blobs that need not be looked up."""
         failed: dict[bytes, UnreadableBlob] = {}
         yield from self._read(partition, blobs, failed)
         for problem in failed.values():
@@ -190,7 +190,7 @@ class FileBlobs:
         return self._objects
 
     def read(self, key: bytes) -> bytes:
-        """IntegrityError when it is missing or damaged; it names the blob. Small ones are remembered."""
+        """Return the bytes of a blob; small ones are remembered. IntegrityError when it is missing or damaged."""
         data = self._small.get(key)
         if data is None:
             data = self.read_all([key])[key]
@@ -204,12 +204,12 @@ class FileBlobs:
         return dict(self._reader.read(FILES, keys))
 
     def read_with(self, new: Gathered) -> Callable[[bytes], bytes]:
-        """As `read`, also of what was gathered and is not committed yet."""
+        """Return a function that reads as `read` does, also what was gathered and is not committed yet."""
         fresh = new.by_digest()
         return lambda key: self._read_fresh([fresh[key]])[key] if key in fresh else self.read(key)
 
     def read_differing(self, one: bytes | None, other: bytes | None, new: Gathered) -> Callable[[bytes], bytes]:
-        """As `read_with`, with the folders fetched that differ between two trees, a level at a time."""
+        """Return what `read_with` does, with the folders fetched that differ between two trees, a level at a time."""
         fresh, read = new.by_digest(), self.read_with(new)
 
         def read_all(keys: Iterable[bytes]) -> dict[bytes, bytes]:
@@ -232,7 +232,7 @@ class FileBlobs:
         return tree
 
     def stream(self, file: File) -> Iterator[bytes]:
-        """The content of a file, piece by piece, each checked."""
+        """Yield the content of a file, piece by piece, each checked."""
         if file.chunks is None:
             yield self.read(file.digest)
             return
@@ -240,7 +240,7 @@ class FileBlobs:
             yield self.read(chunk.digest)
 
     def stream_ahead(self, files: Sequence[File]) -> Callable[[File], Iterator[bytes]]:
-        """As `stream`, for files that are asked for in about this order: small ones are read many at once."""
+        """Return `stream` for files that are asked for in about this order: small ones are read many at once."""
         waiting = {file.digest: index for index, file in enumerate(files) if file.chunks is None}
         ready: dict[bytes, bytes] = {}
 
@@ -266,7 +266,7 @@ class FileBlobs:
         return None if address is None or not self._catalog.may_have_files() else os.fsencode(address)
 
     def adopt(self, name: str, path: Path) -> None:
-        """A finished pack, durable afterwards. Nobody takes it for garbage before it is committed or let go."""
+        """Announce a finished pack and make it durable: it is not garbage before it is committed or withdrawn."""
         assert self._objects is not None
         self._catalog.announce([name], this_process())
         try:
@@ -277,23 +277,23 @@ class FileBlobs:
                 hint="is a disk not mounted, or was it put there by hand?",
             ) from error
 
-    def let_go(self, gathered: Gathered) -> None:
-        """It will not be committed, or has been."""
+    def withdraw_packs(self, gathered: Gathered) -> None:
+        """Withdraw the announcement of its packs: it was committed, or will not be."""
         if gathered.packs:
             with suppress(CheckpointError):  # then it is collected once this process is gone
                 self._catalog.announce([pack.name for pack in gathered.packs], None)
 
     def drop(self, gathered: Gathered) -> None:
-        """It was never meant to be committed: nothing is left of it."""
+        """Delete its packs: it was never meant to be committed."""
         with suppress(CheckpointError):  # the store was closed, or cannot be reached: it is collected one day
             for pack in gathered.packs:
                 assert self._objects is not None
                 self._objects.delete(pack.name)
-            self.let_go(gathered)
+            self.withdraw_packs(gathered)
 
 
 def _few(files: Sequence[File], start: int) -> Iterator[bytes]:
-    """Those that are read at once, from there on."""
+    """Yield the ids that are read at once, from there on."""
     size = 0
     for file in files[start : start + GROUP_BLOBS]:
         if file.chunks is None:

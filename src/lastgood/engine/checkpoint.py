@@ -22,13 +22,13 @@ class Source(Protocol):
     """Where a checkpoint's content comes from."""
 
     def load(self, name: str, classes: bool) -> Any:
-        """A value by its name; with `classes` False, values of registered classes as plain data."""
+        """Return a value by its name; with `classes` False, values of registered classes as plain data."""
 
     def verification(self) -> Attestation | None:
-        """What was recorded last about its evidence."""
+        """Return what was recorded last about its evidence."""
 
     def attestations(self) -> list[Attestation]:
-        """All that was said of it since it was made, oldest first."""
+        """Return all attestations of it, oldest first."""
 
 
 class _RecordField(Generic[T]):
@@ -210,18 +210,18 @@ class Checkpoint:
         return self._source.attestations()
 
     def load(self, into: builtins.type[T]) -> T:
-        """The state as a value of the class `into`: a dataclass, a pydantic model, a TypedDict, …"""
+        """Return the state as a value of the class `into`: a dataclass, a pydantic model, a TypedDict, …"""
         from lastgood.codec.classes import as_type
 
         return as_type(self.plain_state(), into)
 
     def fresh_state(self) -> Any:
-        """The state, decoded anew: a copy that nobody else has."""
+        """Decode the state anew: a copy that nobody else has."""
         self._require_intact()
         return self._source.load("state", True)
 
     def plain_state(self) -> Any:
-        """The state with values of registered classes as plain data, decoded anew."""
+        """Decode the state anew, with values of registered classes as plain data."""
         self._require_intact()
         return self._source.load("state", False)
 
@@ -254,7 +254,7 @@ class Checkpoint:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """A checkpoint for looking at, apart from any store. Its checksum is what the dictionary says."""
+        """Make a checkpoint to look at, apart from any store. Its checksum is what the dictionary says."""
         from lastgood.model.evidence import EvidencePack
 
         try:

@@ -60,7 +60,7 @@ class Command:
             self._process.kill()
 
     def record(self) -> dict[str, Any]:
-        """What is to be remembered of it: how it ended, how long it took, what it said last."""
+        """Return what is to be remembered of it: how it ended, how long it took, what it said last."""
         tail = "".join(stream.tail() for stream in self._streams)
         masked = self._mask(tail)[-TAIL_CHARACTERS:]  # a secret that is cut first may not be known as one
         return {"command": self.text, **self._ended, **({"output_tail": masked} if masked else {})}

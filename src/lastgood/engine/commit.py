@@ -150,7 +150,7 @@ class Splitters:
         """Of the values that came with the last save, by their digests."""
 
     def follow(self, head: Head | None) -> None:
-        """The next save continues `head`. What is remembered of another checkpoint is forgotten."""
+        """Prepare for a save that continues `head`: forget what is remembered of another checkpoint."""
         if self._kept != ((head.branch_id, head.checksum) if head else None):
             for splitter in self._splitters.values():
                 splitter.forget()
@@ -234,7 +234,7 @@ def _file_content(files: CapturedFiles | _Kept | None) -> dict[str, Any]:
 
 
 def _new_bytes(commit: Commit) -> int:
-    """What it has to write: the record, content as it lies there, packs."""
+    """Count the bytes that it has to write: the record, content as it is stored, packs."""
     size = len(commit.data) if commit.root is None else len(commit.data) + len(commit.root.data)
     for blob in commit.blobs:
         size += len(blob.data)
@@ -246,7 +246,7 @@ def _new_bytes(commit: Commit) -> int:
 
 
 def _attested(proof: Proof | None) -> list[tuple[str, dict[str, Any]]]:
-    """What checking the evidence gave. It goes on in parallel, so this comes last of all."""
+    """Wait for what checking the evidence gave. It goes on in parallel, so this comes last."""
     verification = proof.finish() if proof else None
     return [] if verification is None else [("verification", verification)]
 
@@ -264,7 +264,7 @@ def _inherited(draft: Draft, append: bool) -> tuple[str, ...]:
 
 
 def _redact(ground: Ground, draft: Draft, redaction: Redaction) -> tuple[Draft, tuple[str, ...]]:
-    """The draft without what must not be stored, and the paths in its state where something was left out."""
+    """Return the draft without secrets, and the paths in its state where one was left out."""
     if (metadata := redaction.plain(draft.metadata)) is not draft.metadata:
         draft = msgspec.structs.replace(draft, metadata=metadata)
     if draft.state is KEPT:
@@ -334,7 +334,7 @@ def _preview(state: object, parent: Record | None) -> str | None:
 
 
 def _contents(splits: Mapping[str, Split]) -> Iterator[tuple[bytes, bytes]]:
-    """All blobs but the state's root, which lies with the checkpoint itself."""
+    """Yield all blobs but the state's root, which lies with the checkpoint itself."""
     for name, split in splits.items():
         yield from split.blobs.items()
         if name != "state":

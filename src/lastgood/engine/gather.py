@@ -71,7 +71,7 @@ class Batch:
         self.new_bytes = 0
 
     def has(self, ids: Sequence[bytes]) -> set[bytes]:
-        """What is stored; the checkpoint will rely on it."""
+        """Return which of these are stored; the checkpoint will rely on them."""
         mine = {key for key in ids if self._is_mine(key)}
         found = self._blobs.has([key for key in ids if key not in mine]) if self._relies else set()
         self._relied |= found
@@ -87,11 +87,11 @@ class Batch:
         return key
 
     def catalog_address(self) -> bytes | None:
-        """Where another process can look what content of files is stored; None when there is none."""
+        """Return where another process can read which content is stored; None: it brings everything."""
         return self._blobs.catalog_address() if self._relies else None
 
     def rely_on(self, ids: Iterable[bytes]) -> None:
-        """Another process found these stored."""
+        """Rely on these, too: another process found them stored."""
         self._relied.update(ids)
 
     @property
@@ -99,7 +99,7 @@ class Batch:
         return self._objects is not None
 
     def draft(self) -> Path:
-        """Where another process may write a pack for `adopt`."""
+        """Return the path where another process may write a pack for `adopt`."""
         if self._objects is not None:
             return self._objects.draft()
         import tempfile
@@ -107,7 +107,7 @@ class Batch:
         return Path(tempfile.gettempdir()) / f"lastgood-{new_id()}.pack"
 
     def adopt(self, pack: NewPack, path: Path) -> None:
-        """A pack that another process has written. What is in a small one goes where small blobs go."""
+        """Take a pack that another process has written. The content of a small one goes where small blobs go."""
         if self._objects is None or pack.size <= INLINE_BYTES:
             data = path.read_bytes()
             for entry in pack.entries:
@@ -121,7 +121,7 @@ class Batch:
         self.new_bytes += pack.size
 
     def finish(self) -> Gathered:
-        """Everything is durable but what the commit itself brings."""
+        """Make everything durable but what the commit itself brings, and return it."""
         self._settle()
         self._finish_pack()
         return Gathered(list(self._inline.values()), self._packs, sorted(self._relied))
@@ -143,7 +143,7 @@ class Batch:
         return key in self._waiting or key in self._inline or key in self._packed
 
     def _settle(self) -> None:
-        """Those of the waiting that are stored are relied on, the others are kept."""
+        """Rely on those of the waiting that are stored, and keep the others."""
         found = self._blobs.has(self._waiting) if self._relies else set()
         self._relied |= found
         for key, data in self._waiting.items():

@@ -109,7 +109,7 @@ class Handle:
         return Ground(self.owner, self.task_id, self.branch, head.as_head(), head.record, only_if_active, self.lease)
 
     def require_unmoved(self) -> None:
-        """ConflictError when what was seen here is not what is there: the head, or whether this branch is active."""
+        """Raise ConflictError if the head, or whether this branch is active, is not what was seen here."""
         with self.lock:
             position = self.engine.catalog.position(self.owner, self.id)
             head = identity_of(position.branch.head if position else None)

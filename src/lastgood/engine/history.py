@@ -81,7 +81,7 @@ def filter_of(wanted: dict[str, Any]) -> Filter:
 def read_history(
     catalog: Catalog, line: HistoryRange, wanted: Filter, *, before: int | None = None, limit: int = 100
 ) -> list[Entry]:
-    """Newest first, at most `limit` (and 1,000) of those that `wanted` admits, with a sequence below `before`."""
+    """Return entries, newest first: at most `limit` (and 1,000) that `wanted` admits, with a sequence below that."""
     limit = min(check_number("limit", limit, low=1), MAX_PAGE)
     before = None if before is None else check_number("before", before)
     found: list[Entry] = []

@@ -48,14 +48,14 @@ class Proof:
             )
 
     def outdate(self, index: int, why: str) -> None:
-        """The claim of this number is stale, now and whenever it is checked again."""
+        """Mark the claim of this number as stale, now and whenever it is checked again."""
         for pack in (self._own, self.pack):
             evidence = pack.evidence_list[index]
             evidence.metadata = {**evidence.metadata, STALE: self._redaction.text(why)}
         self.claims = self.pack.to_claims()
 
     def finish(self) -> dict[str, Any] | None:
-        """What checking gave, as an attestation keeps it; None when nothing was to be checked."""
+        """Wait for the check and return what it gave, as an attestation keeps it; None without a check."""
         if self._check is not None:
             check, self._check = self._check, None
             check()
@@ -86,7 +86,7 @@ def proving(
 
 
 def to_data(pack: EvidencePack) -> dict[str, Any]:
-    """What checking gave, as an attestation keeps it."""
+    """Return what checking gave, as an attestation keeps it."""
     results = [
         [evidence.verification_status, evidence.verification_error, _microseconds(evidence.verified_at)]
         for evidence in pack.evidence_list
@@ -107,7 +107,7 @@ def apply_data(pack: EvidencePack, attestation: Attestation) -> None:
 
 
 def copy_pack(pack: object) -> tuple[EvidencePack, list[int]]:
-    """A pack of our own that can be stored whatever was in it, and which of its evidence lost something by that."""
+    """Return a copy that can be stored whatever was in it, and which of its evidence lost something by that."""
     if not isinstance(pack, EvidencePack) or not isinstance(pack.evidence_list, list | tuple):
         raise InvalidError(f"{type(pack).__name__} is not an EvidencePack", hint="give EvidencePack([Evidence(…), …])")
     if len(pack.evidence_list) > MAX_EVIDENCE:
@@ -136,7 +136,7 @@ def copy_pack(pack: object) -> tuple[EvidencePack, list[int]]:
 
 
 def _copy_plain(evidence: Evidence) -> Evidence | None:
-    """A copy by way of JSON, which is what most evidence is made of; None when it comes back as something else."""
+    """Copy by way of JSON, which is what most evidence is made of; None when it comes back as something else."""
     claim = [evidence.evidence_type, evidence.description, evidence.expected, evidence.metadata]
     try:
         data = msgspec.json.encode(claim)

@@ -102,14 +102,14 @@ class CaptureReader:
             self._pool.expect(self._expected)
 
     def read(self, jobs: list[ReadJob]) -> Iterator[Result]:
-        """As `read_jobs`."""
+        """Yield the result of each job, as `read_jobs` does."""
         for number, result in enumerate(self._choose(jobs)):
             if number % REPORT_EVERY == 0:
                 report("read", number, len(jobs))
             yield result
 
     def read_apart(self, jobs: list[ReadJob]) -> Iterator[Result]:
-        """As `apart.read_apart`, in a process of its own, with what is read going into packs of the batch."""
+        """Read as `read_apart` does, in a process of its own; what is read goes into packs of the batch."""
         pool = ReaderPool(self._root, self._batch, apart=True)
         try:
             yield from pool.read(jobs)
@@ -169,7 +169,7 @@ class ReaderPool:
                     self._hand_out()
 
     def read(self, jobs: list[ReadJob]) -> Iterator[Result]:
-        """The result of each, in their order; then the readers are done, and what they wrote is the batch's."""
+        """Yield the result of each, in their order; then the readers are done, and what they wrote is the batch's."""
         self.expect(jobs)
         self._hand_out()
         for _ in self._readers:

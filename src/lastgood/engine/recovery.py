@@ -55,9 +55,9 @@ def find_last_good(
     record: Recording = "changed",
     on_refused: Callable[[Verification], None] = lambda _: None,
 ) -> Checkpoint | None:
-    """The newest of a branch that is intact and whose evidence holds now; with `verified` it must have some (D9).
+    """Find the newest of a branch that is intact and whose evidence holds now; with `verified` it must have some (D9).
 
-    `on_refused` is told of each that is passed over because this process may not look at what it claims.
+    `on_refused` is called with each that is passed over because this process may not check what it claims.
     """
     before = None
     while page := engine.catalog.checkpoints(line, before=before, limit=MAX_PAGE, type=type):
@@ -74,12 +74,12 @@ def find_last_good(
 
 
 def interrupted_steps(steps: list[OpenStep]) -> list[OpenStep]:
-    """Those whose process is known to be gone."""
+    """Return the steps whose process is known to be dead."""
     return [step for step in steps if is_alive(step.process) is False]
 
 
 def examine_task(engine: Engine, user: str, task_id: str, owner: str) -> Recovery:
-    """What there is to know before going on with a task, which need not exist yet. Changes nothing."""
+    """Report what there is to know before going on with a task, which need not exist yet. Changes nothing."""
     position = engine.catalog.position(owner, task_id)
     try:
         steps = engine.catalog.open_steps(owner, position.task.id if position else task_id)
@@ -105,7 +105,7 @@ def examine_task(engine: Engine, user: str, task_id: str, owner: str) -> Recover
 def _examine_spooled(
     engine: Engine, task_id: str, owner: str, position: Position | None, error: UnavailableError
 ) -> Recovery:
-    """The store is away: what is spooled is all that can be gone on from."""
+    """Report what is spooled while the store is away: all that the work can go on from."""
     head = wrap(engine, position.head) if position else None
     spooled, aside = _count_spooled(engine, position.task.id if position else task_id, owner)
     why = why_away(error)

@@ -104,7 +104,7 @@ def _restore_state(
             return Restored(chosen.id, begin_branch(handle, chosen, new, draft, follow=True), before)
         finally:
             if files is not None:
-                engine.blobs.let_go(files.gathered)
+                engine.blobs.withdraw_packs(files.gathered)
 
 
 def undo_or_redo(handle: Handle, way: Literal["undo", "redo"]) -> Checkpoint:

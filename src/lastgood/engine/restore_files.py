@@ -81,7 +81,7 @@ class FilesPlan(NamedTuple):
         return sum(root.plan.size for root in self.roots)
 
     def touches(self) -> dict[str, Changed]:
-        """The folders in which something may change by it, by root."""
+        """Return the folders in which something may change by it, by root."""
         return {root.root.name: Changed(root.plan.touches_folders(), set()) for root in self.roots}
 
     def _paths(self, which: str) -> tuple[str, ...]:
@@ -96,8 +96,8 @@ def plan_files(
     *,
     only: Sequence[str] | None = None,
 ) -> FilesPlan:
-    """From the files as they were captured just now to those of `chosen`. Uncaptured ones may be overwritten if they
-    were captured by name."""
+    """Plan the way from the files as they were captured just now to those of `chosen`. Uncaptured files may be
+    overwritten if they were captured by name."""
     if chosen.record.files is None:
         raise InvalidError("there are no files in this checkpoint", hint='what="state" brings its state back')
     now_there = {root.name: root.tree for root in present.roots if not root.partial}
@@ -159,13 +159,13 @@ class FilesRestore:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """What was captured inside, and not committed, nobody waits for any more at the end."""
+        """Hold the lock of the workspace; at the end, withdraw the packs that were captured and not committed."""
         with self._workspace.locked():
             try:
                 yield
             finally:
                 for captured in self._captured:
-                    self._engine.blobs.let_go(captured.gathered)
+                    self._engine.blobs.withdraw_packs(captured.gathered)
                 self._captured.clear()
                 restores_under_way.difference_update(self._began)
 
@@ -180,7 +180,7 @@ class FilesRestore:
         message: str,
         request: str | None = None,
     ) -> Restored:
-        """As `Task.restore`."""
+        """Restore files, and the state unless `what` is "files" (see `Task.restore`)."""
         handle, engine = self._handle, self._engine
         require_restorable(engine, handle.user, chosen, handle.owner, evidence=verify, demanded=False)
         self._settle()
@@ -204,7 +204,7 @@ class FilesRestore:
         )
 
     def _look(self, wanted: Checkpoint, only: Sequence[str] | None) -> tuple[CapturedFiles, FilesPlan]:
-        """The files as they are, with the uncaptured ones that those of `wanted` would overwrite; and the plan."""
+        """Capture the files as they are, with uncaptured ones that `wanted` would overwrite, and plan the restore."""
         blobs, workspace = self._engine.blobs, self._workspace
         present = self._capture(self._handle.head)
         plan = plan_files(blobs, workspace, wanted, present, only=only)
@@ -215,7 +215,7 @@ class FilesRestore:
         return present, plan
 
     def _look_again(self, present: CapturedFiles, plan: FilesPlan) -> CapturedFiles:
-        """The files as they are after the plan was carried out."""
+        """Capture the files as they are after the plan was carried out."""
         return self._capture(self._handle.head, trusted=present.roots, takes_over=True, touched=plan.touches())
 
     def _capture(self, since: Checkpoint | None, **how: Any) -> CapturedFiles:
@@ -249,7 +249,7 @@ class FilesRestore:
         return made
 
     def _record(self, after: CapturedFiles, journal: Journal) -> Checkpoint:
-        """The files as they are now, on the branch that was gone to."""
+        """Save the files as they are now, on the branch that was moved to."""
         captured = [after]
 
         def save() -> Checkpoint:
@@ -297,7 +297,7 @@ class FilesRestore:
     def _look_and_keep(
         self, wanted: Checkpoint, only: Sequence[str] | None, state: Any, message: str
     ) -> tuple[CapturedFiles, FilesPlan]:
-        """As `_look`; and the present is in a checkpoint afterwards."""
+        """Capture and plan as `_look` does, and save the present in a checkpoint."""
 
         def look_and_keep() -> tuple[CapturedFiles, FilesPlan]:
             present, plan = self._look(wanted, only)
@@ -357,7 +357,7 @@ class FilesRestore:
         chosen: Checkpoint,
         before: Checkpoint,
     ) -> Iterator[Journal]:
-        """What fails inside is taken back at once."""
+        """Keep a journal while the block runs; what fails inside is taken back at once."""
         journal = plan_journal(plan, chosen, before, self._handle.owner)
         self._began.add(journal.id)
         restores_under_way.add(journal.id)
@@ -449,7 +449,7 @@ def _is_occupied(place: Root) -> bool:
 
 
 def has_drifted(present: CapturedFiles, head: Checkpoint | None) -> bool:
-    """Whether the files are not those of the head; uncaptured ones that were saved by name are."""
+    """Return whether the files are not those of the head; uncaptured ones that were saved by name count as its own."""
     recorded = {} if head is None else {(root.name, root.partial): root.tree for root in head.record.files or ()}
     return any(recorded.get((root.name, root.partial)) != root.tree for root in present.roots)
 

@@ -178,7 +178,7 @@ def _with_files(
         try:
             saved = commit(msgspec.structs.replace(draft, files=captured, journal=unfinished))
         finally:
-            engine.blobs.let_go(captured.gathered)
+            engine.blobs.withdraw_packs(captured.gathered)
         workspace.settle(unfinished)
         saved.skipped = captured.skipped
         return saved

@@ -86,7 +86,7 @@ class Step:
         self._state = value
 
     def put(self, state: Any) -> None:
-        """The state that it ends with, whatever the head is when it commits."""
+        """Set the state that it ends with, whatever the head is when it commits."""
         self._state, self._from = state, ANY
 
     def begin(self) -> Self:
@@ -99,7 +99,7 @@ class Step:
         return self
 
     def as_open(self) -> OpenStep:
-        """What is to be known of it, when it begins now."""
+        """Return its record as an open step that begins now."""
         return OpenStep(
             id=self.id,
             owner=self._handle.owner,
@@ -179,7 +179,7 @@ class Step:
         return self.commit_and_begin(None)
 
     def commit_and_begin(self, then: Step | None) -> Checkpoint:
-        """As `commit`; `then` begins with it, if it is stored and nobody wants anything (`then.is_open` says)."""
+        """Commit; `then` begins in the same commit, unless a request is open (`then.is_open` says whether it did)."""
         if not self._open:
             raise ConflictError(f"the step {self.name!r} is not open", hint="begin it: `with task.step(…) as step`")
         self.checkpoint = _commit(self._handle, self, self._state, then)
@@ -279,7 +279,7 @@ def check_on_error(on_error: object, *, has_workspace: bool) -> None:
 
 
 def check_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a save that a step may carry."""
+    """Return the fields, if a step may carry all of them."""
     known = {"message", "iteration", "iteration_state", "control_state", "work_item_id", "metadata", "key", *COMPANIONS}
     if unknown := set(fields) - known:
         raise InvalidError(f"a step has no {sorted(unknown)[0]!r}", hint=f"it takes {', '.join(sorted(known))}")

@@ -26,7 +26,7 @@ def load_value(
     *,
     classes: bool = True,
 ) -> Any:
-    """The record's value called `name`, every byte verified. Raises IntegrityError, naming checkpoint and blob."""
+    """Return the value called `name`, every byte verified. Raises IntegrityError, naming checkpoint and blob."""
     ref: ValueRef | None = getattr(record, name)
     if ref is None:
         return None
@@ -56,7 +56,7 @@ class _Reader:
         self.blobs = blobs
 
     def root(self, name: str, ref: ValueRef) -> bytes:
-        """The root of a value; that of the state lies with the checkpoint itself."""
+        """Read the root of a value; that of the state lies with the checkpoint itself."""
         if name == "state" and ref.digest not in self.blobs:
             root = self._catalog.root(self._stored)
             if root is None or type(root.data) is not bytes:

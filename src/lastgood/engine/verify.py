@@ -133,7 +133,7 @@ def _holds(value: object, text: str) -> bool:
 
 
 def examine(catalog: Catalog, stored: StoredCheckpoint, blobs: FileBlobs | None = None) -> list[str]:
-    """What is wrong, in words; nothing when all is well. A tombstone has only its place to be examined.
+    """List what is wrong, in words; nothing when all is well. Of a tombstone only its place is checked.
 
     The content of files is read if `blobs` are given.
     """

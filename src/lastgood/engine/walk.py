@@ -96,7 +96,7 @@ class Walk:
                     yield visit
 
     def _unseen(self, partition: int, references: Iterable[Reference]) -> list[Reference]:
-        """Those that lead to others and were not met before, from now on met."""
+        """Return those that lead to others and were not seen before, and note them as seen."""
         seen = self._seen[partition]
         new = [one for one in dict.fromkeys(references) if not is_plain(one) and one not in seen]
         seen.update(new)

@@ -162,7 +162,7 @@ class Replay:
             brought = {"file_blobs": gathered.blobs, "packs": gathered.packs, "relies_on": gathered.relies_on}
             self._commit(waiting, msgspec.structs.replace(commit, **brought), body.actor, parent)
         finally:
-            self._blobs.let_go(gathered)
+            self._blobs.withdraw_packs(gathered)
 
     def _gather(self, batch: Batch, body: Body) -> Gathered:
         try:
