@@ -258,7 +258,7 @@ def test_a_parent_that_was_made_anew_is_noticed(store: Path) -> None:
     tamper(store, f"UPDATE checkpoints SET checksum = ({other}), record = NULL, root = NULL, deleted = 2 WHERE {FREE}")
     report = check(store)
     assert "parent" in codes(report)
-    assert checkpoint(store, sequence=3) in report.damaged_checkpoints
+    assert checkpoint(store, sequence=3) in _damaged(report)
 
 
 def test_a_task_whose_row_is_gone_is_noticed(store: Path) -> None:
@@ -288,6 +288,10 @@ def test_a_part_of_a_state_that_is_gone_is_named_with_all_who_need_it(store: Pat
     assert {part for use in finding.uses for part in use.parts} == {"state"}
 
 
+def _damaged(report: lastgood.CheckReport) -> set[str]:
+    return {id_ for finding in report.findings for id_ in finding.checkpoints}
+
+
 def _checkpoints_that_refuse(store: Path) -> set[str]:
     """Those that `examine_checkpoint`, which knows nothing of `check`, finds something wrong with."""
     with lastgood.open(store, user="ada") as opened:
@@ -301,7 +305,7 @@ def test_a_part_whose_bytes_changed_is_found_by_reading_data(store: Path) -> Non
     report = check(store, read_data=True)
     assert set(codes(report)) == {"blob_damaged"}
     assert digest_text(digest) in {finding.name for finding in report.findings}
-    assert set(report.damaged_checkpoints) == _checkpoints_that_refuse(store) != set()
+    assert _damaged(report) == _checkpoints_that_refuse(store) != set()
 
 
 @pytest.mark.parametrize("change", ["data = NULL", "data = x'00', encoding = 0", "encoding = 9"])
@@ -321,7 +325,7 @@ def test_whichever_part_is_gone_those_who_cannot_be_read_without_it_are_named(st
         damaged = tmp_path / f"copy {number}"
         shutil.copytree(store, damaged)
         tamper(damaged, "DELETE FROM blobs WHERE partition > 0 AND digest = ?", digest)
-        damaged_ones = set(check(damaged).damaged_checkpoints) - _deleted(damaged)
+        damaged_ones = _damaged(check(damaged)) - _deleted(damaged)
         assert damaged_ones == _checkpoints_that_refuse(damaged), digest.hex()
 
 
@@ -331,7 +335,7 @@ def test_damage_in_a_larger_part_spares_what_lies_by_itself_too(store: Path) -> 
     tamper(store, "UPDATE blobs SET data = zeroblob(size), encoding = 0 WHERE digest = ?", digest)
     report = check(store, read_data=True)
     assert report.findings
-    assert set(report.damaged_checkpoints) - _deleted(store) == _checkpoints_that_refuse(store) != set()
+    assert _damaged(report) - _deleted(store) == _checkpoints_that_refuse(store) != set()
 
 
 def test_a_part_that_lies_by_itself_and_in_another_is_read_from_where_it_is_whole(store: Path) -> None:

@@ -95,11 +95,6 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     def ok(self) -> bool:
         return not self.findings
 
-    @property
-    def damaged_checkpoints(self) -> tuple[str, ...]:
-        """Ids, each once, in the order of the findings."""
-        return tuple(dict.fromkeys(id_ for finding in self.findings for id_ in finding.checkpoints))
-
 
 class Mended(msgspec.Struct, frozen=True):
     """A thing that was repaired, and how. `name` as in a finding."""
