@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from lastgood.manager import CheckpointManager
     from lastgood.model.checkpoint import Skipped
     from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
-    from lastgood.model.task import BranchInfo, TaskInfo
-    from lastgood.model.work import Lease, OpenStep, Request
+    from lastgood.model.task import BranchInfo, Lease, OpenStep, Request, TaskInfo
     from lastgood.observe.alerts import Alert, Thresholds
     from lastgood.observe.log import correlation, reporting
     from lastgood.observe.metrics import Metrics
@@ -161,13 +160,13 @@ _HOMES = {
     "Backoff": "lastgood.work.stage",
     "Control": "lastgood.work.control",
     "ControlError": "lastgood.errors",
-    "Lease": "lastgood.model.work",
+    "Lease": "lastgood.model.task",
     "LeaseError": "lastgood.errors",
     "Outcome": "lastgood.work.run",
     "Pipeline": "lastgood.work.pipeline",
     "Progress": "lastgood.work.progress",
     "ProgressEvent": "lastgood.work.progress",
-    "Request": "lastgood.model.work",
+    "Request": "lastgood.model.task",
     "RequestResult": "lastgood.work.control",
     "Session": "lastgood.work.session",
     "Stage": "lastgood.work.stage",
@@ -212,7 +211,7 @@ _HOMES = {
     "LostCommitsError": "lastgood.errors",
     "Metrics": "lastgood.observe.metrics",
     "NotFoundError": "lastgood.errors",
-    "OpenStep": "lastgood.model.work",
+    "OpenStep": "lastgood.model.task",
     "Options": "lastgood.engine.options",
     "PlainDataWarning": "lastgood.codec.classes",
     "Recovery": "lastgood.engine.recovery",

@@ -26,7 +26,7 @@ from lastgood.local.process import renew_after_fork, this_process
 from lastgood.model.checkpoint import check_metadata
 from lastgood.model.evidence import EvidencePack
 from lastgood.model.identity import check_name, check_type, new_id, now
-from lastgood.model.work import OpenStep
+from lastgood.model.task import OpenStep
 from lastgood.observe.log import current_correlation
 from lastgood.opening import open_engine, user_or_default, warn_of_interrupted_steps
 from lastgood.store import Store

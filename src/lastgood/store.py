@@ -18,8 +18,7 @@ from lastgood.engine.orphans import retry_without_dead_lease
 from lastgood.errors import CheckpointError
 from lastgood.model.checkpoint import Head
 from lastgood.model.identity import check_flag, check_name, check_number, check_tag, check_text, check_type
-from lastgood.model.task import BranchInfo, Event, TaskInfo
-from lastgood.model.work import OpenStep
+from lastgood.model.task import BranchInfo, Event, OpenStep, TaskInfo
 from lastgood.observe.log import log_action
 
 if TYPE_CHECKING:

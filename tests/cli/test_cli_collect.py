@@ -15,7 +15,7 @@ import pytest
 
 import lastgood
 from lastgood.catalog.values import Actor
-from lastgood.model.work import Process
+from lastgood.model.task import Process
 from lastgood.upkeep import collect as collecting
 
 Run = Callable[..., Any]

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 import lastgood
-from lastgood.model.work import Process
+from lastgood.model.task import Process
 
 Run = Callable[..., Any]
 

@@ -21,7 +21,7 @@ from lastgood.engine.gather import Batch
 from lastgood.errors import IntegrityError, UnavailableError
 from lastgood.local.process import this_process
 from lastgood.model.identity import digest, now
-from lastgood.model.work import Journal
+from lastgood.model.task import Journal
 from lastgood.upkeep import collect
 from lastgood.upkeep.collect import AT_ONCE
 

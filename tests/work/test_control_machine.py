@@ -26,7 +26,7 @@ from tests.support.programs import KilledError
 import lastgood
 from lastgood import ControlError
 from lastgood.engine.engine import acting
-from lastgood.model.work import Process
+from lastgood.model.task import Process
 from lastgood.work.clock import Clock
 
 FULL = bool(os.environ.get("LASTGOOD_FULL"))

@@ -16,7 +16,7 @@ from lastgood.engine import checkpoint as engine
 from lastgood.engine.difference import FileChange
 from lastgood.model.checkpoint import Attestation, Head, Record, Skipped
 from lastgood.model.evidence import EvidencePack
-from lastgood.model.work import Journal, OpenStep
+from lastgood.model.task import Journal, OpenStep
 
 E = TypeVar("E")
 T = TypeVar("T")

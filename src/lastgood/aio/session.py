@@ -18,7 +18,7 @@ from lastgood.aio.checkpoint import Checkpoint, unwrap
 from lastgood.engine.branch import What
 from lastgood.errors import InvalidError
 from lastgood.model.identity import check_text
-from lastgood.model.work import Lease
+from lastgood.model.task import Lease
 from lastgood.work import control
 from lastgood.work import session as runner
 

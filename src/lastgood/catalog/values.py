@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from lastgood.model.checkpoint import Placement, Record
-from lastgood.model.task import BranchInfo, EventKind, TaskInfo
-from lastgood.model.work import OpenStep, Process
+from lastgood.model.task import BranchInfo, EventKind, OpenStep, Process, TaskInfo
 
 MAX_PAGE = 1000
 FILES = 0

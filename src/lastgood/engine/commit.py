@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from lastgood.engine.gather import CapturedFiles
     from lastgood.engine.proof import Proof
     from lastgood.model.checkpoint import FileRoot
-    from lastgood.model.work import OpenStep
+    from lastgood.model.task import OpenStep
 
 
 class NextStep(Protocol):
@@ -265,7 +265,7 @@ def _inherited(draft: Draft, append: bool) -> tuple[str, ...]:
 
 def _redact(ground: Ground, draft: Draft, redaction: Redaction) -> tuple[Draft, tuple[str, ...]]:
     """Return the draft without secrets, and the paths in its state where one was left out."""
-    if (metadata := redaction.plain(draft.metadata)) is not draft.metadata:
+    if draft.metadata and (metadata := redaction.plain(draft.metadata)) is not draft.metadata:
         draft = msgspec.structs.replace(draft, metadata=metadata)
     if draft.state is KEPT:
         return draft, ground.parent.redacted if ground.parent else ()

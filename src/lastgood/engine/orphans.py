@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from lastgood.errors import LeaseError
 from lastgood.local.process import is_alive, this_process
-from lastgood.model.work import Journal
+from lastgood.model.task import Journal
 
 if TYPE_CHECKING:
     from lastgood.catalog.contract import Catalog

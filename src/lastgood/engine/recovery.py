@@ -15,7 +15,7 @@ from lastgood.engine.verify import Recording, Verification, verify_stored
 from lastgood.errors import IntegrityError, UnavailableError
 from lastgood.local.process import is_alive
 from lastgood.model.checkpoint import decode_record
-from lastgood.model.work import Journal, OpenStep
+from lastgood.model.task import Journal, OpenStep
 
 NEVER_GOOD = frozenset(("stage_failed", "cancelled", "before_restore"))
 """Types of checkpoints that work does not go back to by itself."""

@@ -43,8 +43,8 @@ from lastgood.files.watch import Changed
 from lastgood.local.process import this_process
 from lastgood.model.checkpoint import Skipped
 from lastgood.model.identity import new_id, now
+from lastgood.model.task import Journal
 from lastgood.model.tree import File
-from lastgood.model.work import Journal
 from lastgood.observe.log import report
 
 T = TypeVar("T")

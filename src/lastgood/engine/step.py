@@ -19,8 +19,7 @@ from lastgood.local.process import this_process
 from lastgood.model.checkpoint import COMPANIONS
 from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
 from lastgood.model.identity import check_name, check_type, new_id, now
-from lastgood.model.task import EventKind
-from lastgood.model.work import OpenStep
+from lastgood.model.task import EventKind, OpenStep
 from lastgood.observe.log import log_action
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from weakref import WeakSet
 
-from lastgood.model.work import Process
+from lastgood.model.task import Process
 
 
 class HasLocks(Protocol):

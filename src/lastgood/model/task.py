@@ -1,4 +1,5 @@
-"""Tasks, their branches, and the events of their append-only log (history and audit in one)."""
+"""A task as values: its branches, the events of its append-only log (history and audit in one), and the work under way
+on it: open steps, leases, requests, and restores of files that can be interrupted."""
 
 from __future__ import annotations
 
@@ -9,6 +10,9 @@ import msgspec
 from lastgood.model.checkpoint import Head
 
 MAIN = "main"
+
+RequestKind = Literal["pause", "resume", "stop", "cancel", "retry", "rounds", "guide", "edit", "answer", "restore"]
+RequestStatus = Literal["open", "fulfilled", "refused"]
 
 EventKind = Literal[
     "created",
@@ -81,3 +85,86 @@ class Event(msgspec.Struct, frozen=True):
     branch_id: str
     checkpoint_id: str | None
     data: dict[str, Any]
+
+
+class Process(msgspec.Struct, frozen=True, array_like=True):
+    """A process on some host. `started` tells it from a later one with the same number, `space` from one whose number
+    is counted apart, as in another container; 0: not known."""
+
+    host: str
+    pid: int
+    started: int = 0
+    space: int = 0
+
+
+class OpenStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step that was begun, and neither committed nor ended otherwise."""
+
+    id: str
+    owner: str
+    task_id: str
+    name: str
+    type: str
+    began_at: int
+    began_by: str
+    process: Process
+    branch_id: str | None = None
+    work_item_id: str | None = None
+    correlation_id: str | None = None
+    metadata: dict[str, Any] = {}
+    has_snapshot: bool = False
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """The right of a process to work on a branch for a while, or a right of the store's own called `name`.
+
+    `token` is larger than that of any lease before it in the store: the holder of an earlier one can be refused.
+    `is_live`: it had not run out when it was read, by the catalog's clock.
+    """
+
+    token: int
+    branch_id: str
+    process: Process
+    executor: str
+    acquired_at: int
+    expires_at: int
+    is_live: bool
+    name: str = ""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A request of a person to the work on one branch. Asking again with the same `id` is harmless. `outcome` is its
+    result, once it is fulfilled or refused."""
+
+    id: str
+    branch_id: str
+    kind: RequestKind
+    data: dict[str, Any]
+    at: int
+    actor: str
+    correlation_id: str | None = None
+    status: RequestStatus = "open"
+    ended_at: int | None = None
+    outcome: dict[str, Any] = {}
+
+
+class Journal(msgspec.Struct, frozen=True, kw_only=True):
+    """A record of a restore of files: those of `chosen` come into these folders; `before` has them as they were.
+
+    It is what finishing the restore, or taking it back, needs after it was interrupted.
+    """
+
+    id: str
+    host: str
+    owner: str
+    task_id: str
+    began_at: int
+    process: Process
+    chosen: str
+    before: str
+    paths: tuple[str, ...]
+
+
+decode_step = msgspec.msgpack.Decoder(OpenStep).decode
+decode_journal = msgspec.msgpack.Decoder(Journal).decode
+encode_step = encode_journal = msgspec.msgpack.Encoder().encode

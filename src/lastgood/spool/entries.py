@@ -16,7 +16,7 @@ from lastgood.catalog.values import FILES, Actor, Blob, Commit, NewBranch, Store
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import PROVISIONAL, Attestation, Head, Placement
 from lastgood.model.identity import digest, now
-from lastgood.model.work import OpenStep, decode_step, encode_step
+from lastgood.model.task import OpenStep, decode_step, encode_step
 from lastgood.spool.file import PENDING, SpoolFile, damaged_entry
 
 PAGE = 64

@@ -18,8 +18,7 @@ from lastgood.catalog.values import FILES, Actor, Blob, Commit, Committed, Histo
 from lastgood.engine.engine import SpoolPort
 from lastgood.errors import NotFoundError, UnavailableError
 from lastgood.model.checkpoint import Attestation, decode_record
-from lastgood.model.task import MAIN, BranchInfo, EventKind, TaskInfo
-from lastgood.model.work import OpenStep
+from lastgood.model.task import MAIN, BranchInfo, EventKind, OpenStep, TaskInfo
 from lastgood.spool.entries import Entries, SpooledCheckpoint, Waiting, follow, is_provisional
 
 AFTER_REPLAY = frozenset(("move", "destination", "delete_branch", "delete_task", "attest", "begin_journal"))

@@ -23,8 +23,7 @@ from lastgood.catalog.values import (
 from lastgood.errors import CheckpointError
 from lastgood.model.checkpoint import Attestation, Record, encode_record
 from lastgood.model.identity import digest, new_id
-from lastgood.model.task import BranchInfo, TaskInfo
-from lastgood.model.work import Journal, OpenStep, Process, Request
+from lastgood.model.task import BranchInfo, Journal, OpenStep, Process, Request, TaskInfo
 
 ADA, BEN = "ada", "ben"
 ACTOR = Actor(ADA, "correlation-1")

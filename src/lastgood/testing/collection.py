@@ -12,7 +12,7 @@ from lastgood.catalog.values import (
 )
 from lastgood.errors import ConflictError, IntegrityError
 from lastgood.model.identity import digest, now
-from lastgood.model.work import Process
+from lastgood.model.task import Process
 from lastgood.testing.case import (
     ACTOR,
     ADA,

@@ -8,7 +8,7 @@ from lastgood.catalog.values import Blob, FulfilledRequest, NewBranch
 from lastgood.errors import ConflictError, ControlError, LeaseError, NotFoundError
 from lastgood.model.checkpoint import Head
 from lastgood.model.identity import digest, new_id
-from lastgood.model.work import Lease, Process, Request
+from lastgood.model.task import Lease, Process, Request
 from lastgood.testing.case import ACTOR, ADA, BEN, CatalogCase, refused
 
 HERE, THERE = Process("here", 1), Process("there", 2)

@@ -9,7 +9,7 @@ import msgspec
 from lastgood.catalog.upkeep import STORE, JournalRow, MoveRow, StepRow, TaskRow, WorkspaceRow
 from lastgood.codec.compress import decompress
 from lastgood.errors import IntegrityError
-from lastgood.model.work import decode_journal, decode_step
+from lastgood.model.task import decode_journal, decode_step
 from lastgood.upkeep.report import Code, Finding, Kind, Use
 from lastgood.upkeep.snapshot import (
     CatalogSnapshot,

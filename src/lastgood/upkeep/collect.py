@@ -26,7 +26,7 @@ from lastgood.engine.orphans import retry_without_dead_lease
 from lastgood.errors import BusyError, CheckpointError, IntegrityError, InvalidError, LeaseError, LostCommitsError
 from lastgood.local.process import is_alive, this_process
 from lastgood.model.identity import new_id, now
-from lastgood.model.work import Lease
+from lastgood.model.task import Lease
 from lastgood.upkeep.reach import NeededBlobs, each_blob, each_slice
 from lastgood.upkeep.repack import repack
 

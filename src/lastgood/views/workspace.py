@@ -15,7 +15,7 @@ from lastgood.views.records import engine_of
 if TYPE_CHECKING:
     from lastgood import BranchInfo, Checkpoint, FileChange, Recovery, Skipped, Store
     from lastgood.engine.workspace import Folders, Workspace
-    from lastgood.model.work import Journal
+    from lastgood.model.task import Journal
 
 
 class FolderView(View, frozen=True, kw_only=True):

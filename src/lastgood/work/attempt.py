@@ -21,7 +21,7 @@ from lastgood.work.progress import FIELD, EventKind, Progress, ProgressEvent, fi
 
 if TYPE_CHECKING:
     from lastgood.engine.handle import Handle
-    from lastgood.model.work import OpenStep
+    from lastgood.model.task import OpenStep
     from lastgood.work.clock import Clock
     from lastgood.work.session import Session
     from lastgood.work.stage import StageJob, StagePlan

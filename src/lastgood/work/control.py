@@ -14,7 +14,7 @@ from lastgood.errors import ConflictError, EvidenceError, IntegrityError, Invali
 from lastgood.local.process import is_alive
 from lastgood.model.checkpoint import check_metadata, describe
 from lastgood.model.identity import check_name, check_number, check_text, new_id, now
-from lastgood.model.work import Lease, Request, RequestKind
+from lastgood.model.task import Lease, Request, RequestKind
 from lastgood.observe.log import current_correlation
 from lastgood.work.inbox import STANDING_IN, stand_in
 from lastgood.work.requests import (

@@ -15,7 +15,7 @@ from lastgood.work.requests import NEEDS_PROGRAM, ControlledWork, end_request, f
 
 if TYPE_CHECKING:
     from lastgood.engine.handle import Handle
-    from lastgood.model.work import Request
+    from lastgood.model.task import Request
     from lastgood.work.autosave import Saver
 
 

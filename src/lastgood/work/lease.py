@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lastgood.engine.engine import acting
 from lastgood.errors import CheckpointError, LeaseError
 from lastgood.local.process import is_alive, this_process
-from lastgood.model.work import Lease
+from lastgood.model.task import Lease
 from lastgood.work.clock import Clock
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from lastgood.model.identity import check_name, check_text, digest
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.handle import Handle
-    from lastgood.model.work import Request, RequestKind
+    from lastgood.model.task import Request, RequestKind
 
 # --- what is allowed ---------------------------------------------------------------------------------------
 

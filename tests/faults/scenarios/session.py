@@ -17,7 +17,7 @@ from tests.faults.worker import Worker
 import lastgood
 from lastgood import LeaseError, UnavailableError
 from lastgood.engine.engine import acting
-from lastgood.model.work import Process
+from lastgood.model.task import Process
 from lastgood.work.clock import Clock
 from lastgood.work.requests import open_requests
 

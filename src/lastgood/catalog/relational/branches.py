@@ -21,8 +21,7 @@ from lastgood.catalog.relational.sessions import carry_lease, check_lease, requi
 from lastgood.catalog.values import Actor, Binding, Position, StoredCheckpoint
 from lastgood.errors import ConflictError, IntegrityError
 from lastgood.model.checkpoint import Head
-from lastgood.model.task import TaskInfo
-from lastgood.model.work import Journal, decode_journal, encode_journal
+from lastgood.model.task import Journal, TaskInfo, decode_journal, encode_journal
 
 SQL = Queries("branches")
 

@@ -31,8 +31,7 @@ from lastgood.catalog.values import (
     StoreInfo,
 )
 from lastgood.model.checkpoint import Attestation, Head
-from lastgood.model.task import BranchInfo, Event, EventKind, TaskInfo
-from lastgood.model.work import Journal, Lease, OpenStep, Process, Request
+from lastgood.model.task import BranchInfo, Event, EventKind, Journal, Lease, OpenStep, Process, Request, TaskInfo
 
 T = TypeVar("T")
 P = ParamSpec("P")

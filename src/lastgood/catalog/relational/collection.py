@@ -23,7 +23,7 @@ from lastgood.catalog.values import (
     StoredCheckpoint,
 )
 from lastgood.errors import IntegrityError
-from lastgood.model.work import Process
+from lastgood.model.task import Process
 
 SQL = Queries("collection")
 

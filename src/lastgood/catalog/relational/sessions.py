@@ -12,7 +12,7 @@ from lastgood.catalog.relational.records import STORE, log, read_task
 from lastgood.catalog.values import Actor, Blob, FulfilledRequest
 from lastgood.errors import ConflictError, IntegrityError, LeaseError, NotFoundError
 from lastgood.model.checkpoint import decode_plain, encode_plain
-from lastgood.model.work import Lease, OpenStep, Process, Request, decode_step, encode_step
+from lastgood.model.task import Lease, OpenStep, Process, Request, decode_step, encode_step
 
 SQL = Queries("sessions")
 SECOND = 1_000_000
