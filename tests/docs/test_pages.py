@@ -14,6 +14,7 @@ from tools import api, terminal
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+DECISIONS = DOCS / "explanation" / "decisions"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 RUN = {"python", "console"}
 WITH_CODE = [page for page in PAGES if RUN & {block.language for block in runner.blocks(page.read_text())}]
@@ -58,12 +59,13 @@ def test_every_link_inside_the_repository_leads_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(file), target
 
 
-def test_the_index_leads_to_every_page() -> None:
-    index = DOCS / "README.md"
-    linked = {(DOCS / target).resolve() for target in re.findall(r"\]\(([^)#\s]+)\)", index.read_text())}
-    decisions = DOCS / "explanation" / "decisions"
-    missing = [name(page) for page in DOCS.rglob("*.md") if page not in linked | {index} and page.parent != decisions]
-    assert not missing
+@pytest.mark.parametrize("folder", [DOCS, DECISIONS], ids=name)
+def test_an_index_leads_to_every_page(folder: Path) -> None:
+    index = folder / "README.md"
+    linked = {(folder / target).resolve() for target in re.findall(r"\]\(([^)#\s]+)\)", index.read_text())}
+    pages = {page for page in folder.rglob("*.md") if folder == DECISIONS or page.parent != DECISIONS}
+    assert not [name(page) for page in pages - linked - {index}]
+    assert folder == DECISIONS or DECISIONS / "README.md" in linked
 
 
 def test_documents_of_the_project_that_are_named_exist() -> None:
@@ -84,3 +86,26 @@ def test_the_picture_of_the_terminal_shows_what_the_commands_print() -> None:
 def test_the_reference_of_the_api_is_made_from_the_code() -> None:
     """If this fails, look at the difference, and make it anew: python -m tools.api"""
     assert api.PAGE.read_text() == api.page()
+
+
+ARCHITECTURE = DOCS / "explanation" / "architecture.md"
+
+
+def test_the_paths_of_the_architecture_lead_through_functions_that_exist() -> None:
+    lines = [
+        line
+        for block in re.findall(r"```text\n(.*?)```", ARCHITECTURE.read_text(), re.DOTALL)
+        for line in block.splitlines()
+    ]
+    steps = [re.match(r" *(?:\w+\.)?(\w+) +([\w/]+\.py)", line) for line in lines]
+    assert len(steps) > 50
+    for line, step in zip(lines, steps, strict=True):
+        assert step is not None, line
+        source = (ROOT / "src" / "lastgood" / step[2]).read_text()
+        assert re.search(rf"\bdef {step[1]}\(", source), line
+
+
+def test_the_modules_that_explanations_name_exist() -> None:
+    named = {found for page in DOCS.rglob("*.md") for found in re.findall(r"`((?:\w+/)+\w+\.py)`", page.read_text())}
+    places = (ROOT / "src" / "lastgood", ROOT)
+    assert not [found for found in named if not any((place / found).exists() for place in places)]
