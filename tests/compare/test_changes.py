@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lastgood.compare import lines as alignment
+from lastgood.compare import text as text_module
 from lastgood.compare import trees as changes_module
 from lastgood.compare.lines import LineCounts
 from lastgood.compare.text import (
@@ -743,20 +744,22 @@ def test_the_summary_of_other_kinds_of_changes() -> None:
     ]
 
 
-def test_counting_reads_no_more_than_it_may() -> None:
+def test_counting_reads_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     blobs = Blobs()
     old = blobs.tree({})
     new = blobs.tree({b"a": b"1\n" * 10, b"b": b"2\n" * 1000, b"c": b"3\n", b"d": b"4\n" * 9})
-    stats = count_changes(compare_trees(old, new, blobs.read), blobs.read, max_read=30)
+    monkeypatch.setattr(text_module, "MOST_READ", 30)
+    stats = count_changes(compare_trees(old, new, blobs.read), blobs.read)
     assert [stat.note for stat in stats] == ["", "not counted", "", "not counted"]
     assert summarize(stats) == "4 files added; at least 11 lines added; the largest change is a (+10 -0)."
     assert stat_line(stats[1]) == "b not counted (added)"
 
 
-def test_what_need_not_be_read_is_always_counted() -> None:
+def test_what_need_not_be_read_is_always_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     blobs = Blobs()
     found = compare_trees(blobs.tree({b"a": b"1\n", b"f": {}}), blobs.tree({b"b": b"1\n", b"f": b""}), blobs.read)
-    stats = count_changes(found, blobs.read, max_read=0)
+    monkeypatch.setattr(text_module, "MOST_READ", 0)
+    stats = count_changes(found, blobs.read)
     assert [(stat.path, stat.kind, stat.note, stat.is_folder) for stat in stats] == [
         ("b", "renamed", "", False), ("f", "type", "", False),
     ]  # fmt: skip

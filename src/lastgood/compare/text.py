@@ -196,9 +196,9 @@ class Stat(NamedTuple):
     is_folder: bool = False
 
 
-def count_changes(changes: Sequence[TreeChange], read: Read, *, max_read: int = MOST_READ) -> list[Stat]:
+def count_changes(changes: Sequence[TreeChange], read: Read) -> list[Stat]:
     """Count the lines that each change adds and removes, in the order given."""
-    stats = []
+    stats, max_read = [], MOST_READ
     for change in changes:
         size = _size_to_read(change)
         lines = None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from lastgood.errors import BusyError, ForbiddenError, InvalidError, UnavailableError
 from lastgood.evidence.files import Later
-from lastgood.local.paths import show
+from lastgood.local.paths import is_unicode, show
 from lastgood.model.evidence import Evidence, EvidenceType
 
 if TYPE_CHECKING:
@@ -190,10 +190,8 @@ def require_text(value: object, what: str) -> str:
     """Return text of ordinary length that can be encoded; InvalidError for anything else."""
     if not isinstance(value, str) or not value or len(value) > MAX_TEXT:
         raise InvalidError(f"the claim's {what} is missing, empty, too long or not text")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidError(f"the claim's {what} is not Unicode") from error
+    if not is_unicode(value):
+        raise InvalidError(f"the claim's {what} is not Unicode")
     return str(value)
 
 

@@ -260,7 +260,7 @@ class _Builder:
     def skipped(self) -> Iterator[LeftOut]:
         for path, record in self.records.items():
             for report in record.reports:
-                yield LeftOut(join(path, report.name), report.why, report.detail)
+                yield report._replace(path=join(path, report.path))
 
     def _renew(self, visit: FolderVisit, children: bytes, modes: list[int], below: list[FolderRecord]) -> FolderRecord:
         entries = visit.entries if visit.same is None else visit.same.entries()

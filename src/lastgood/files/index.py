@@ -13,15 +13,16 @@ import struct
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import msgspec
 
 from lastgood.files.folders import join
+from lastgood.files.read import LeftOut
 from lastgood.local.location import make_private
 from lastgood.local.paths import Signature
 from lastgood.model.identity import DIGEST_SIZE, digest
-from lastgood.model.tree import Entry, Folder, Why, decode_tree
+from lastgood.model.tree import Entry, Folder, decode_tree
 
 encode = msgspec.msgpack.Encoder().encode
 
@@ -40,14 +41,6 @@ def identify(file: Path) -> Identity | None:
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size
-
-
-class Report(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A name in a folder that was not captured, and why; or ("rules") a file of ignore rules that do not all hold."""
-
-    name: bytes
-    why: Why | Literal["rules"]
-    detail: str = ""
 
 
 class FolderRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -69,7 +62,8 @@ class FolderRecord(msgspec.Struct, frozen=True, array_like=True):
     files: int = 0
     """How many files and links are in it and below, and the bytes of the files."""
     size: int = 0
-    reports: tuple[Report, ...] = ()
+    reports: tuple[LeftOut, ...] = ()
+    """What was not captured of it, by name."""
     lists: tuple[bytes, ...] = ()
     """The chunk lists of the large files in it, encoded."""
     is_sure: bool = True

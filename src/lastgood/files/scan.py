@@ -17,7 +17,7 @@ import msgspec
 
 from lastgood.files.folders import MAX_DEPTH, FolderWalk, is_temporary, join, open_folder
 from lastgood.files.folders import split as split_path
-from lastgood.files.index import FolderRecord, Report, encode, list_names, split
+from lastgood.files.index import FolderRecord, encode, list_names, split
 from lastgood.files.read import Content, LeftOut, ReadJob, refuse
 from lastgood.files.watch import Changed
 from lastgood.local.paths import Signature, is_settled, signature
@@ -51,7 +51,7 @@ class FolderVisit:
     reused: list[bytes] = field(default_factory=list)
     jobs: dict[bytes, ReadJob] = field(default_factory=dict)
     lists: dict[bytes, bytes] = field(default_factory=dict)
-    reports: dict[bytes, Report] = field(default_factory=dict)
+    reports: dict[bytes, LeftOut] = field(default_factory=dict)
     is_sure: bool = True
     """False: the next capture has to examine each name."""
     has_links: bool = False
@@ -89,7 +89,7 @@ class FolderVisit:
             self.signatures.pop(name, None)  # whatever lies there when the folder is visited again is news
         else:
             assert skipped.why != "rules", "nothing is refused for that"
-            self.reports[name] = Report(name, skipped.why, skipped.detail)
+            self.reports[name] = skipped._replace(path=name)
             self.entries[name] = Left(name, skipped.why)
 
     def _unfold(self) -> None:
@@ -99,7 +99,7 @@ class FolderVisit:
             self.entries = self.same.entries()
             self.left = split(self.same.left)
             self.lists = lists_of(None, self.same)
-            self.reports = {report.name: report for report in self.same.reports}
+            self.reports = {report.path: report for report in self.same.reports}
             self.same = None
 
     def holds_still(self, again: FolderVisit) -> bool:
@@ -133,7 +133,7 @@ def examine(folder: int, visit: FolderVisit, name: bytes, seen: Signature, was: 
         visit.is_sure = False
     else:
         visit.entries[name] = Left(name, "special")
-        visit.reports[name] = Report(name, "special", _name_of(mode))
+        visit.reports[name] = LeftOut(name, "special", _name_of(mode))
 
 
 def demand_files(visit: FolderVisit, names: Iterable[bytes]) -> None:
@@ -406,11 +406,14 @@ class Scan:
         visit.lists = lists_of(before, record)
         for name, entry in entries.items():
             is_folder = name in folders
-            if (why := _decide(visit.level, name, is_folder, left_out)) is not None:
+            why: Why | None = "store" if name in left_out else None
+            if why is None and visit.level is not None:
+                why = visit.level.decide(name, is_folder)
+            if why is not None:
                 visit.left.append(name)
                 visit.entries[name] = Left(name, why)
                 if why == "secret":
-                    visit.reports[name] = Report(name, why)
+                    visit.reports[name] = LeftOut(name, why)
             elif is_folder:
                 visit.folders.append(name)
             else:
@@ -426,7 +429,7 @@ class Scan:
         keep_databases_whole(visit, known)
         if visit.level is not None:
             for name, said in visit.level.remarks.items():
-                visit.reports.setdefault(name, Report(name, "rules", said))
+                visit.reports.setdefault(name, LeftOut(name, "rules", said))
 
 
 def _depth(path: bytes) -> int:
@@ -458,9 +461,3 @@ def _is_unchanged(
         return False
     visit.same, visit.folders = record, kept
     return True
-
-
-def _decide(level: RuleLevel | None, name: bytes, is_folder: bool, left_out: Collection[bytes]) -> Why | None:
-    if name in left_out:
-        return "store"
-    return level.decide(name, is_folder) if level is not None else None

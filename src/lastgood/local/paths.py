@@ -33,14 +33,16 @@ _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 def require_path(value: object) -> str:
     """Return the path as text that a system call takes; InvalidError when it cannot be one."""
-    path = value if type(value) is str else _to_text(value)
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(path, str):
+        raise InvalidError("the path is missing or is not text")
     if not path:
         raise InvalidError("the path is empty")
     if len(path) > MAX_PATH:
         raise InvalidError("the path is too long")
-    if "\0" in path or not (path.isascii() or _is_unicode(path)):
+    if "\0" in path or not is_unicode(path):
         raise InvalidError("the path holds characters that no file name has")
-    return path
+    return str(path)
 
 
 class BaseFolder:
@@ -210,16 +212,10 @@ def show(value: object, limit: int = 200) -> str:
     return text if text.isprintable() else ascii(text)
 
 
-def _to_text(value: object) -> str:
-    path = os.fspath(value) if isinstance(value, os.PathLike) else value
-    if not isinstance(path, str):
-        raise InvalidError("the path is missing or is not text")
-    return str(path)
-
-
-def _is_unicode(path: str) -> bool:
+def is_unicode(text: str) -> bool:
+    """Return whether it can be encoded: it may hold halves of surrogate pairs."""
     try:
-        path.encode()
+        text.encode()
     except UnicodeEncodeError:
         return False
     return True

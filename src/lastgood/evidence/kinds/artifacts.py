@@ -10,7 +10,7 @@ from typing import Any
 
 from lastgood.errors import InvalidError
 from lastgood.evidence.check import Surroundings, get_entry, require_digest, require_fields
-from lastgood.local.paths import kind_of, show
+from lastgood.local.paths import is_unicode, kind_of, show
 from lastgood.model.evidence import Evidence
 
 
@@ -22,8 +22,8 @@ def check_artifact(evidence: Evidence, surroundings: Surroundings) -> str | None
         raise InvalidError('the type of an artifact is "file", "directory" or "any"')
     if (found := surroundings.stat(path)) is None:
         return f"{show(path)} does not exist"
-    is_wanted = {"any": _is_anything, "file": stat.S_ISREG, "directory": stat.S_ISDIR}[wanted]
-    return None if is_wanted(found.st_mode) else f"{show(path)} is {kind_of(found)}, not a {wanted}"
+    holds = wanted == "any" or (stat.S_ISREG if wanted == "file" else stat.S_ISDIR)(found.st_mode)
+    return None if holds else f"{show(path)} is {kind_of(found)}, not a {wanted}"
 
 
 def check_digest(evidence: Evidence, surroundings: Surroundings) -> str | None:
@@ -39,10 +39,6 @@ def check_digest(evidence: Evidence, surroundings: Surroundings) -> str | None:
     except LookupError:
         return f"{show(path)} does not exist"
     return None if digest == wanted else f"{show(path)} has the SHA-256 {digest}"
-
-
-def _is_anything(mode: int) -> bool:
-    return True
 
 
 def _why_no_file(path: object, surroundings: Surroundings) -> str | None:
@@ -101,10 +97,8 @@ def _scalar(value: object, name: str) -> object:
 
 
 def _text(value: str) -> str:
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidError("the claim holds text that is not Unicode") from error
+    if not is_unicode(value):
+        raise InvalidError("the claim holds text that is not Unicode")
     return str(value)
 
 
