@@ -102,15 +102,16 @@ def read_jobs(
             except OSError as error:
                 yield refuse(job.path, error)
                 continue
-            match got:
-                case "unstable":
-                    yield LeftOut(job.path, "unstable", "it kept changing while it was read")
-                case "replaced":
-                    yield LeftOut(job.path, "missing", "something else took its place")
-                case "database":
-                    yield job._replace(kind="database")
-                case _:
-                    yield got
+            if isinstance(got, Content):
+                yield got
+            else:
+                yield job._replace(kind="database") if got == "database" else _leave_out(job, got)
+
+
+def _leave_out(job: ReadJob, why: Literal["replaced", "unstable"]) -> LeftOut:
+    if why == "replaced":
+        return LeftOut(job.path, "missing", "something else took its place")
+    return LeftOut(job.path, "unstable", "it kept changing while it was read")
 
 
 def refuse(path: bytes, error: OSError) -> LeftOut:
@@ -211,10 +212,8 @@ def _read(walk: FolderWalk, root: str, job: ReadJob, put: Put, scratch: Path) ->
     got = read_content(walk.folder(folder), name, job.seen, put, databases=at_rest)
     if isinstance(got, Content) and (not at_rest or is_at_rest(path)):
         return got
-    if got == "replaced":
-        return LeftOut(job.path, "missing", "something else took its place")
-    if got == "unstable" and job.kind != "database":
-        return LeftOut(job.path, "unstable", "it kept changing while it was read")
+    if got == "replaced" or (got == "unstable" and job.kind != "database"):
+        return _leave_out(job, got)
     return _back_up(path, job, put, scratch)
 
 

@@ -82,9 +82,11 @@ class Watcher:
         renew_after_fork(self)
 
     def _begin(self) -> None:
-        self._queue = -1
+        self.queue = -1
+        """The descriptor that tells when there is something to `look` at; negative while nothing is watched."""
         self._close: Callable[[], Any] = lambda: None
-        self._has_failed = False
+        self.has_failed = False
+        """Whether it has given up: there is no inotify, or no more of it (fs.inotify.max_user_watches)."""
         self._knows = False
         self._identity: tuple[int, int] | None = None
         self._paths: dict[int, bytes] = {}
@@ -96,13 +98,7 @@ class Watcher:
 
     def renew_locks(self) -> None:
         """Begin anew in a child: events that it read would be missing in the parent."""
-        self._close()
-        self._begin()
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether it has given up: there is no inotify, or no more of it (fs.inotify.max_user_watches)."""
-        return self._has_failed
+        self.close()
 
     def take(self) -> Changed | None:
         """Return what may have changed since the last call; the next answer is None unless `settle` is called."""
@@ -111,22 +107,21 @@ class Watcher:
         knows, self._knows = self._knows, False
         if self._identity is None or self._identity != _identify(self._root):
             found = None
-        self._forget_changes()
-        self._added = set()
+        self._folders, self._trees, self._added, self._is_lost = set(), set(), set(), False
         return found if knows else None
 
     def look(self) -> Changed | None:
         """Return what the next `take` will give, as far as it is known now."""
-        if self._queue >= 0:
+        if self.queue >= 0:
             self._drain()
-        return None if self._is_lost or self._has_failed else Changed(set(self._folders), set(self._trees))
+        return None if self._is_lost or self.has_failed else Changed(set(self._folders), set(self._trees))
 
     def add(self, path: bytes, folder: int) -> None:
         """Watch the folder that is open as `folder` and lies at `path`."""
-        if self._queue < 0:
+        if self.queue < 0:
             return
         # Through its descriptor: a path could lead elsewhere by now.
-        number = _system().inotify_add_watch(self._queue, b"/proc/self/fd/%d/." % folder, _EVERYTHING)
+        number = _system().inotify_add_watch(self.queue, b"/proc/self/fd/%d/." % folder, _EVERYTHING)
         if number < 0:
             self._fail()
             return
@@ -147,7 +142,7 @@ class Watcher:
         """Know from now on: these folders were captured, each as it was when, or after, it was added."""
         for path in [path for path in self._numbers if path not in folders]:
             self._remove(path)
-        self._knows = not self._has_failed and len(self._numbers) == len(folders)
+        self._knows = not self.has_failed and len(self._numbers) == len(folders)
 
     def doubt(self) -> None:
         """Have the next `take` give None."""
@@ -157,21 +152,16 @@ class Watcher:
         """Return how many folders are watched."""
         return len(self._numbers)
 
-    @property
-    def queue(self) -> int:
-        """The descriptor that tells when there is something to `look` at; negative while nothing is watched."""
-        return self._queue
-
     def share(self) -> tuple[int, Knowledge] | None:
         """Return the queue and what is known: another watcher of this root goes on with both. None when it has failed.
 
         Of the two only one may be used from now on; this one again after `resume`.
         """
         self._open()
-        if self._has_failed:
+        if self.has_failed:
             return None
         known = Knowledge(self._knows, self._is_lost, self._identity, self._paths, self._folders, self._trees)
-        return self._queue, known
+        return self.queue, known
 
     def resume(self, known: Knowledge, queue: int | None = None) -> None:
         """Go on where another watcher stopped; with its queue, of which this is the only owner, or with one's own."""
@@ -188,39 +178,31 @@ class Watcher:
         self._begin()
 
     def _open(self) -> None:
-        if self._queue >= 0 or self._has_failed:
+        if self.queue >= 0 or self.has_failed:
             return
-        if sys.platform != "linux":
-            self._has_failed = True
-            return
-        queue = _system().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        queue = _system().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC) if sys.platform == "linux" else -1
         if queue < 0:
-            self._has_failed = True
-            return
-        self._own(queue)
+            self.has_failed = True
+        else:
+            self._own(queue)
 
     def _own(self, queue: int) -> None:
-        self._queue, self._close = queue, weakref.finalize(self, os.close, queue)
+        self.queue, self._close = queue, weakref.finalize(self, os.close, queue)
 
     def _fail(self) -> None:
-        self._close()
-        self._begin()
-        self._has_failed = True
+        self.close()
+        self.has_failed = True
 
     def _remove(self, path: bytes) -> None:
         number = self._numbers.pop(path)
         self._paths.pop(number, None)
-        _system().inotify_rm_watch(self._queue, number)  # it may be gone with its folder
-
-    def _forget_changes(self) -> None:
-        self._folders, self._trees = set(), set()
-        self._is_lost = False
+        _system().inotify_rm_watch(self.queue, number)  # it may be gone with its folder
 
     def _drain(self) -> None:
         count = 0
         while count < MAX_EVENTS:
             try:
-                data = os.read(self._queue, _BUFFER)
+                data = os.read(self.queue, _BUFFER)
             except BlockingIOError:
                 return
             except OSError:

@@ -181,22 +181,19 @@ class _WatchedRoot:
 
     def _hear(self, channel: Channel[WatchMessage]) -> None:
         try:
-            self._follow(channel, channel.receive())
+            match channel.receive():
+                case TakeWatcher(index) if not self._is_lent:
+                    self._lend(channel, index)
+                case ReturnedWatcher() as returned if self._is_lent:
+                    self._take_back(returned)
+                    channel.send(Noted())
+                case FailedWatcher() if self._is_lent:
+                    self._give_up()
+                    channel.send(Noted())
+                case _:
+                    raise ConnectionError
         except OSError:
             self._hang_up()
-
-    def _follow(self, channel: Channel[WatchMessage], message: WatchMessage) -> None:
-        match message:
-            case TakeWatcher() if not self._is_lent:
-                self._lend(channel, message.index)
-            case ReturnedWatcher() if self._is_lent:
-                self._take_back(message)
-                channel.send(Noted())
-            case FailedWatcher() if self._is_lent:
-                self._give_up()
-                channel.send(Noted())
-            case _:
-                raise ConnectionError
 
     def _lend(self, channel: Channel[WatchMessage], index: Identity | None) -> None:
         self._asked_at = time.monotonic()
