@@ -6,7 +6,7 @@ Only directories that differ are read. How the content of a file changed is the 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from lastgood.errors import IntegrityError
@@ -55,29 +55,21 @@ def compare_trees(old: bytes | None, new: bytes | None, read: Read, *, renames: 
     return _find_renames(changes, read) if renames else changes
 
 
-def fetch_differing(
-    one: bytes | None, other: bytes | None, read_all: Callable[[set[bytes]], dict[bytes, bytes]]
-) -> dict[bytes, bytes]:
-    """Read every tree that a walk along what differs between two trees comes to, a level at a time; by their ids."""
-    found: dict[bytes, bytes] = {}
-    level = [(one, other)] if one != other else []
-    while level:
-        found |= read_all({tree for pair in level for tree in pair if tree is not None and tree not in found})
-        level = [below for pair in level for below in _folders_below(*pair, found)]
-    return found
+TreePair = tuple[bytes | None, bytes | None]
 
 
-def _folders_below(
-    one: bytes | None, other: bytes | None, found: dict[bytes, bytes]
-) -> Iterator[tuple[bytes | None, bytes | None]]:
-    ones, others = (_folders_in(found[tree], tree) if tree is not None else {} for tree in (one, other))
-    for name in ones.keys() | others.keys():
-        if ones.get(name) != others.get(name):
-            yield ones.get(name), others.get(name)
+def differing_below(pairs: Iterable[TreePair], found: Mapping[bytes, bytes]) -> list[TreePair]:
+    """Return the folders directly below pairs of trees that differ. `found` has the trees by their ids."""
+    below = [
+        [entry.tree if isinstance(entry, Folder) else None for entry in entries]
+        for pair in pairs
+        for entries in _pairs(*(_entries(tree, found.__getitem__) for tree in pair))
+    ]
+    return [(one, other) for one, other in below if one != other]
 
 
-def _folders_in(data: bytes, tree: bytes) -> dict[bytes, bytes]:
-    return {entry.name: entry.tree for entry in decode_tree(data, tree) if isinstance(entry, Folder)}
+def _entries(tree: bytes | None, read: Read) -> Tree:
+    return decode_tree(read(tree), tree) if tree is not None else ()
 
 
 def read_content(entry: File | Link, read: Read) -> bytes:
@@ -108,7 +100,7 @@ def _walk(old: bytes | None, new: bytes | None, read: Read) -> Iterator[TreeChan
         if isinstance(step, TreeChange):
             yield step
         elif step.old != step.new:
-            olds, news = (decode_tree(read(tree), tree) if tree is not None else () for tree in (step.old, step.new))
+            olds, news = _entries(step.old, read), _entries(step.new, read)
             below = [part for one, other in _pairs(olds, news) for part in _compare(step.path, one, other)]
             if step.whole and all(isinstance(entry, Left) for entry in (*olds, *news)):
                 yield step.whole

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
 from lastgood.catalog.values import FILES, Blob, NewPack, PackRange
 from lastgood.codec.compress import decompress
-from lastgood.compare.trees import fetch_differing
+from lastgood.compare.trees import differing_below
 from lastgood.errors import CheckpointError, IntegrityError, InvalidError, NotFoundError, UnavailableError
 from lastgood.local.process import this_process
 from lastgood.model.identity import digest, digest_text
@@ -211,12 +211,13 @@ class FileBlobs:
     def read_differing(self, one: bytes | None, other: bytes | None, new: Gathered) -> Callable[[bytes], bytes]:
         """Return what `read_with` does, with the folders fetched that differ between two trees, a level at a time."""
         fresh, read = new.by_digest(), self.read_with(new)
-
-        def read_all(keys: Iterable[bytes]) -> dict[bytes, bytes]:
-            found = self._read_fresh(fresh[key] for key in keys if key in fresh)
-            return found | self.read_all(key for key in keys if key not in found)
-
-        trees = fetch_differing(one, other, read_all)
+        trees: dict[bytes, bytes] = {}
+        level = [(one, other)] if one != other else []
+        while level:
+            wanted = {tree for pair in level for tree in pair if tree is not None and tree not in trees}
+            trees |= self._read_fresh(fresh[key] for key in wanted if key in fresh)
+            trees |= self.read_all(wanted - trees.keys())
+            level = differing_below(level, trees)
         return lambda key: trees[key] if key in trees else read(key)
 
     def _read_fresh(self, blobs: Iterable[Blob]) -> dict[bytes, bytes]:
