@@ -34,7 +34,6 @@ HELD = {1: True, 2: True, 3: True, 4: False, 7: True}
 
 def main(arguments: list[str]) -> int:
     """Run every chapter in a folder of its own. 1 if anything that is said does not hold."""
-    logging.getLogger("lastgood").setLevel(logging.CRITICAL)  # steps that are interrupted are part of the story
     if arguments:
         WORKERS[arguments[0]](Path(arguments[1]))
         return 0
@@ -345,4 +344,5 @@ CHAPTERS: tuple[Callable[[Path, Claims], None], ...] = (run_story, kill_the_writ
 WORKERS = {"document": document_until_killed, "save": save_until_killed}
 
 if __name__ == "__main__":
+    logging.getLogger("lastgood").setLevel(logging.CRITICAL)  # steps that are interrupted are part of the story
     sys.exit(main(sys.argv[1:]))

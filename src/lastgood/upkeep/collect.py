@@ -35,8 +35,9 @@ T = TypeVar("T")
 GRACE_SECONDS = 3600
 AT_ONCE = 200
 """Rows that one transaction changes: others wait for no longer than that."""
-LEASE, LEASE_SECONDS = "collect", 120.0
-"""The store's lease that says which process collects."""
+LEASE, LEASE_SECONDS = "collect", 10.0
+"""The store's lease that says which process collects. It is short: one that could not be released runs out while the
+next one waits. What a collector does after its lease has run out is refused."""
 PATIENCE_SECONDS = 30.0
 SHRINK_BYTES = 256 << 10
 WASTE = 0.3
@@ -305,10 +306,10 @@ def _lease_collector(engine: Engine, user: str, *, wait: bool) -> Iterator[int |
         try:
             yield token
         finally:
-            with suppress(CheckpointError):  # then the next one takes it over, in this process or when it has ended
+            ended.set()
+            with suppress(CheckpointError):  # then it runs out soon, and this process takes it over at once
                 engine.catalog.release_lease(token)
     finally:
-        ended.set()
         _collecting.discard(executor)
 
 
