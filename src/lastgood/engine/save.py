@@ -44,7 +44,7 @@ from lastgood.errors import (
 )
 from lastgood.model.checkpoint import COMPANIONS, PROVISIONAL, Attestation, Record, refuse_restart
 from lastgood.model.identity import DIGEST_SIZE
-from lastgood.observe.log import is_logging, log_operation, log_warning
+from lastgood.observe.log import is_logging, log_action, log_warning
 
 if TYPE_CHECKING:
     from lastgood.engine.proof import Proof
@@ -375,15 +375,15 @@ def _count_stored(meter: Meter, draft: Draft, record: Record, new_bytes: int) ->
 def log_save(handle: Handle, action: str, checkpoint: Checkpoint, previous: str) -> None:
     """Log a checkpoint that was made or moved to, and warn once of a state that is large."""
     if is_logging():
-        log_operation(
+        log_action(
+            handle.user,
             action,
-            user=handle.user,
-            task_id=handle.task_id,
+            handle.task_id,
             correlation_id=checkpoint.correlation_id,
             prev_state=previous,
             new_state=checkpoint.control_state,
             iteration_state=checkpoint.iteration_state,
-            at=checkpoint.record.created_at,
+            timestamp=checkpoint.record.created_at,
             checkpoint_id=checkpoint.id,
         )
     limit = handle.engine.options.warn_state_bytes

@@ -123,34 +123,19 @@ def log_warning(message: str, **fields: object) -> None:
     _attached_logger().warning("%s", message, extra={"lastgood": fields})
 
 
-def log_action(user: str, action: str, task_id: str, **more: Any) -> None:
-    """Log an operation that moves no control state."""
-    if is_logging():
-        log_operation(action, user=user, task_id=task_id, correlation_id=current_correlation(), at=now(), **more)
-
-
-def log_operation(
-    action: str,
-    *,
-    user: str,
-    task_id: str,
-    correlation_id: str | None,
-    prev_state: str | None = None,
-    new_state: str | None = None,
-    iteration_state: str | None = None,
-    at: int = 0,
-    **more: object,
-) -> None:
-    """Log an operation, with fields for programs. The states are control states, the previous one as stored."""
+def log_action(user: str, action: str, task_id: str, **more: object) -> None:
+    """Log an operation, with fields for programs. Its states are control states, the previous one as stored."""
+    if not is_logging():
+        return
     fields = {
-        "correlation_id": correlation_id,
+        "correlation_id": current_correlation(),
         "user_id": user,
         "task_id": task_id,
         "action": action,
-        "prev_state": prev_state,
-        "new_state": new_state,
-        "iteration_state": iteration_state,
-        "timestamp": at,
+        "prev_state": None,
+        "new_state": None,
+        "iteration_state": None,
+        "timestamp": now(),
         **more,
     }
     _logger().info("%s %s", action, task_id, extra={"lastgood": fields})

@@ -38,7 +38,10 @@ ANY = None
 
 Step = str | None
 _NAME = r"[^\s.\[\]*\"'\\\ud800-\udfff]+"
-_STEP = rf"""(?P<any>\*|\[\*\])|(?P<name>{_NAME})|\[(?P<index>[0-9]{{1,18}})\]|\[(?P<quoted>"(?:[^"\\]|\\.)*+")\]"""
+_STEP = (
+    rf"(?:^|(?!^)\.)(?:(?P<any>\*)|(?P<name>{_NAME}))"
+    r"""|\[(?:(?P<all>\*)|(?P<index>[0-9]{1,18})|(?P<quoted>"(?:[^"\\]|\\.)*+"))\]"""
+)
 
 
 class Redaction(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -270,10 +273,6 @@ def _parse(rule: str) -> list[Step]:
     steps: list[Step] = []
     at = 0
     while at < len(rule) or not steps:
-        if steps and not rule.startswith("[", at):
-            if not rule.startswith(".", at) or rule.startswith("[", at + 1):
-                raise _bad(rule)
-            at += 1
         if (match := step.match(rule, at)) is None:
             raise _bad(rule)
         steps.append(_step(rule, match))
@@ -282,7 +281,7 @@ def _parse(rule: str) -> list[Step]:
 
 
 def _step(rule: str, match: re.Match[str]) -> Step:
-    if match["any"]:
+    if match["any"] or match["all"]:
         return ANY
     if match["index"]:
         return str(int(match["index"]))
