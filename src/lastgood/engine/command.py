@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import IO, Any
 
 from lastgood.errors import InvalidError
+from lastgood.local.process import write_all
 
 TAIL_BYTES, TAIL_CHARACTERS = 16_384, 4096
 CHUNK = 65_536
@@ -159,7 +160,7 @@ class _Stream:
                     self._chunks.append(chunk)
                 if self._pass_to is not None:
                     with suppress(OSError):
-                        _write_all(self._pass_to, chunk)
+                        write_all(self._pass_to, chunk)
 
     def whole(self) -> bytes | None:
         return None if self._chunks is None else b"".join(self._chunks)
@@ -175,8 +176,3 @@ def _words(command: object) -> list[str]:
         with suppress(TypeError):
             return [os.fsdecode(word) for word in command]
     raise InvalidError("a command is a list of its words", hint="as in step.run(['pytest', '-q'])")
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]

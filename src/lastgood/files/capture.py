@@ -15,7 +15,7 @@ from lastgood.errors import CheckpointError, InvalidError, UnavailableError
 from lastgood.files.folders import FolderWalk, join, split
 from lastgood.files.index import FolderRecord, Newest, StatIndex, encode, find_newest, name_others
 from lastgood.files.read import Content, LeftOut, ReadFiles, ReadJob, read_jobs
-from lastgood.files.scan import Expect, FolderVisit, Scan, dated, demand_files, newest_in
+from lastgood.files.scan import Expect, FolderVisit, Scan, demand_files
 from lastgood.files.watch import Changed, Watcher
 from lastgood.local.paths import Signature, is_settled
 from lastgood.model.tree import MODE_BITS, Entry, File, Folder, Left, Link, decode_chunks, encode_tree, is_name
@@ -235,7 +235,7 @@ class _Builder:
         record = visit.same
         if record is None or record.children != children:
             record = self._renew(visit, children, modes, below)
-        record = dated(record, visit)
+        record = _dated(record, visit)
         if self._scan.is_partial and record is not self._old.get(path):
             self._drop_vanished(visit)
         self.records[path] = record
@@ -291,7 +291,7 @@ class _Builder:
             lists=tuple(listing for chunks, listing in visit.lists.items() if chunks in used),
             is_sure=visit.is_sure,
             is_restless=not visit.is_sure or visit.has_links or None in seen,
-            newest=newest_in(visit),
+            newest=_newest_in(visit),
         )
 
     def _put(self, path: bytes, tree: bytes) -> bytes:
@@ -304,6 +304,29 @@ class _Builder:
         entry = visit.entries.get(name)
         can_be_known = isinstance(entry, File | Link) or (isinstance(entry, Left) and entry.why == "special")
         return seen if seen is not None and can_be_known and is_settled(seen, self._began_ns) else None
+
+
+def _newest_in(visit: FolderVisit) -> tuple[int, bytes]:
+    """Find the last change in one folder. What is left out does not count, nor what readers of databases write."""
+    signatures, entries = visit.signatures, visit.entries
+    stamps = [
+        (seen[3], name)
+        for name, seen in signatures.items()
+        if isinstance(entries.get(name), File | Link)
+        and not (name.endswith(b"-shm") and name.removesuffix(b"-shm") in signatures)
+    ]
+    return max(stamps, default=(0, b""))
+
+
+def _dated(record: FolderRecord, visit: FolderVisit) -> FolderRecord:
+    """Return the record of a folder with when the folder itself was changed, if that was later.
+
+    Folders are stamped when names in them come and go, ignored ones too, and that says nothing; but then their mtime is
+    the same. One that was moved, or whose mode was changed, has a later ctime, and brings all of its files along.
+    """
+    _, _, mtime, ctime, *_ = visit.status
+    is_later = mtime < ctime > record.newest[0] and record.files and visit.path
+    return msgspec.structs.replace(record, newest=(ctime, b"")) if is_later else record
 
 
 def _above(paths: Iterable[bytes]) -> set[bytes]:

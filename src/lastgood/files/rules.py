@@ -3,7 +3,7 @@
 Rules hold by strength, weakest first: the repository's info/exclude, every `.gitignore` from the root down, every
 `.lastgoodignore` from the root down. Of the rules that match, the last one decides. A folder that is ignored is not
 entered, so nothing below it can be had back; a `.lastgoodignore` can have back the folder itself. What is left and has
-the name of a secret (secrets/names.py) is left out, unless a `.lastgoodignore` has it back by that name.
+the name of a secret (secrets/filenames.py) is left out, unless a `.lastgoodignore` has it back by that name.
 
 A rule is a route of names from its file's directory down. Routes are followed while directories are entered, so that
 in each directory only single names are compared: whole names and endings by lookup, the rest by expressions in which

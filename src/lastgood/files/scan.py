@@ -13,8 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self
 
-import msgspec
-
 from lastgood.files.folders import MAX_DEPTH, FolderWalk, is_temporary, join, open_folder
 from lastgood.files.folders import split as split_path
 from lastgood.files.index import FolderRecord, encode, list_names, split
@@ -30,6 +28,10 @@ if TYPE_CHECKING:
 SIDECARS = (b"-wal", b"-journal", b"-shm")
 
 Known = Mapping[bytes, tuple[Signature, Entry]]
+EnterRules = Callable[[bytes, Collection[bytes]], "RuleLevel"]
+"""Gives the rules for the names in a folder, see `Rules.enter`."""
+Expect = Callable[[list[ReadJob]], None]
+"""Gets the files that will have to be read, folder by folder, as soon as that is known."""
 
 
 @dataclass(slots=True)
@@ -179,35 +181,6 @@ def _name_of(mode: int) -> str:
     if stat.S_ISSOCK(mode):
         return "a socket"
     return "a pipe" if stat.S_ISFIFO(mode) else "a device"
-
-
-def newest_in(visit: FolderVisit) -> tuple[int, bytes]:
-    """Find the last change in one folder. What is left out does not count, nor what readers of databases write."""
-    signatures, entries = visit.signatures, visit.entries
-    stamps = [
-        (seen[3], name)
-        for name, seen in signatures.items()
-        if isinstance(entries.get(name), File | Link)
-        and not (name.endswith(b"-shm") and name.removesuffix(b"-shm") in signatures)
-    ]
-    return max(stamps, default=(0, b""))
-
-
-def dated(record: FolderRecord, visit: FolderVisit) -> FolderRecord:
-    """Return the record of a folder with when the folder itself was changed, if that was later.
-
-    Folders are stamped when names in them come and go, ignored ones too, and that says nothing; but then their mtime is
-    the same. One that was moved, or whose mode was changed, has a later ctime, and brings all of its files along.
-    """
-    _, _, mtime, ctime, *_ = visit.status
-    is_later = mtime < ctime > record.newest[0] and record.files and visit.path
-    return msgspec.structs.replace(record, newest=(ctime, b"")) if is_later else record
-
-
-EnterRules = Callable[[bytes, Collection[bytes]], "RuleLevel"]
-"""Gives the rules for the names in a folder, see `Rules.enter`."""
-Expect = Callable[[list[ReadJob]], None]
-"""Gets the files that will have to be read, folder by folder, as soon as that is known."""
 
 
 @dataclass
