@@ -11,19 +11,14 @@ from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
+from lastgood.engine.engine import Closable
 from lastgood.errors import UnavailableError
 from lastgood.local.process import renew_after_fork
 
 THREADS = 8  # 50 tasks that save at once: 4 to 6 ms a save with 1, 0.8 to 1.7 with 4, 0.7 with 8, 0.7 to 1 with 32
 COMMANDS = 10_000  # started when they are needed: a command must not wait for others, as its end may depend on a save
-
-
-class Closable(Protocol):
-    """A store, or what else is closed in the end."""
-
-    def close(self) -> None: ...
 
 
 C = TypeVar("C", bound=Closable)

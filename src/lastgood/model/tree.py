@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import ClassVar, Literal
+from typing import Literal
 
 import msgspec
 
@@ -71,9 +71,8 @@ class Chunked(msgspec.Struct, frozen=True, array_like=True):
     method: str
     chunks: tuple[Chunk, ...]
 
-    METHOD: ClassVar[str] = "fastcdc-2020"
 
-
+_METHOD = "fastcdc-2020"
 _LAYOUT = 1
 _KEPT = 1024
 """Trees that stay decoded: one that has changed is read by the scan, the plan and the next scan."""
@@ -86,7 +85,7 @@ _PREFIX = 32  # bytes at the beginning of a tree that most versions of it share:
 
 def encode_tree(entries: Sequence[Entry]) -> bytes:
     """Encode a directory canonically; its id is the SHA-256 of the bytes."""
-    return msgspec.msgpack.encode((_LAYOUT, sorted(entries, key=_name)))
+    return msgspec.msgpack.encode((_LAYOUT, sorted(entries, key=lambda entry: entry.name)))
 
 
 @lru_cache(_KEPT)
@@ -175,7 +174,7 @@ def _require_entries(entries: Tree) -> None:
 
 
 def encode_chunks(chunks: Sequence[Chunk]) -> bytes:
-    return msgspec.msgpack.encode(Chunked(Chunked.METHOD, tuple(chunks)))
+    return msgspec.msgpack.encode(Chunked(_METHOD, tuple(chunks)))
 
 
 def decode_chunks(data: bytes, file: File) -> tuple[Chunk, ...]:
@@ -211,10 +210,6 @@ def _is_whole(entry: Entry) -> bool:
     if isinstance(entry, Folder):
         return len(entry.tree) == DIGEST_SIZE and entry.mode == entry.mode & MODE_BITS
     return not isinstance(entry, Link) or (bool(entry.target) and b"\0" not in entry.target)
-
-
-def _name(entry: Entry) -> bytes:
-    return entry.name
 
 
 def _damaged(how: str) -> IntegrityError:
