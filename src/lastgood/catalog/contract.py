@@ -226,8 +226,8 @@ class Leases(Protocol):
         """The right to advance the branch `id`, for so long; without an owner, the store's own lease of that name.
 
         LeaseError while another process's is live, unless that is the one with the token `over`, whose holder is known
-        to be gone. An earlier holder is refused from now on; when there was one, logs `taken_over`. Need not survive
-        power loss, which no holder on this host survives, before a commit under it does.
+        to be gone. An earlier holder is refused from now on; of a branch, that is logged as `taken_over`. Need not
+        survive power loss, which no holder on this host survives, before a commit under it does.
         """
 
     @abstractmethod

@@ -56,7 +56,7 @@ def acquire_lease(
         now=now,
         expires_at=now + int(seconds * SECOND),
     )
-    if before is not None:
+    if before is not None and branch is not None:
         log(connection, task, branch, None, "taken_over", actor, {"from": before.executor, "to": executor})
     return require_lease(connection, token)
 
