@@ -45,7 +45,7 @@ def test_log_imports_nothing_that_it_does_not_need(three: Path) -> None:
 
 def test_status_needs_nothing_of_the_runner_for_work_that_asks_nothing(three: Path) -> None:
     modules = imported_by("status")
-    assert "lastgood.views.work" in modules
+    assert "lastgood.views.status" in modules
     assert not {name for name in modules if name.startswith("lastgood.work")}
     assert "lastgood.cli.asking" not in modules
 

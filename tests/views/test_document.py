@@ -13,13 +13,14 @@ import pytest
 
 import lastgood
 from lastgood.errors import InvalidError
-from lastgood.views import branch, checkpoint, diff, history, restore, status, usage, verification, work, workspace
+from lastgood.model.checkpoint import Attestation, FileRoot
+from lastgood.spool.entries import Waiting
+from lastgood.views import checkpoint, restore, status
 from lastgood.views.checkpoint import CheckpointView, view_checkpoint, view_detail
-from lastgood.views.document import View, document, tagged
+from lastgood.views.document import SHAPES, View, compose, document, tagged
 from lastgood.views.history import TaskNames, view_entries
-from lastgood.views.work import view_request
 
-MODULES = (branch, checkpoint, diff, history, restore, status, usage, verification, work, workspace)
+MODULES = (checkpoint, restore, status)
 LISTED = [
     "id", "taskId", "branchId", "parentId", "iteration", "state", "runControlState", "type", "stepId", "description",
     "promptPreview", "hasArtifacts", "hasUserGuidance", "fileCount", "totalSize", "verified", "checksum", "integrityOk",
@@ -65,17 +66,33 @@ def test_the_keys_are_those_that_msgspec_gives_the_structs(task: lastgood.Task) 
     assert list(shown) == list(CheckpointView.__struct_encode_fields__)
 
 
+def test_every_shape_names_fields_that_its_class_has() -> None:
+    found = {value.__name__: value for value in map(lastgood.__getattr__, lastgood.__all__) if isinstance(value, type)}
+    found |= {value.__name__: value for value in (Attestation, FileRoot, Waiting)}
+    for name, shape in SHAPES.items():
+        kind = found[name]
+        known = {*getattr(kind, "__annotations__", ()), *dir(kind)}
+        assert {word.partition(":")[0] for word in shape.split()} <= known
+
+
+def test_what_is_composed_has_the_fields_of_a_value_and_more(store: lastgood.Store, task: lastgood.Task) -> None:
+    task.save({})
+    (shown,) = (compose(one, active_now=True) for one in store.tasks())
+    assert list(shown) == ["number", "id", "owner", "checkpoints", "activeBranchId", "createdAt", "activeNow"]
+    assert datetime.fromisoformat(shown["createdAt"]).tzinfo is UTC
+
+
 def test_what_was_stored_keeps_its_keys(store: lastgood.Store, task: lastgood.Task) -> None:
     saved = task.save({}, metadata={"my_key": {"a_b": 1}}, artifacts=[{"file_name": (1, 2)}])
-    shown = document(view_detail(store, saved, None))
+    shown = view_detail(store, saved, None)
     assert shown["metadata"] == {"my_key": {"a_b": 1}}
     assert shown["artifacts"] == [{"file_name": {"$tuple": [1, 2]}}]
     task.control.guide("go on", id="mine")
     (entry, *_) = view_entries(store.history("work", kinds=["requested"]), TaskNames(store, "work", None))
-    assert document(entry)["data"]["kind"] == "guide"
+    assert entry["data"]["kind"] == "guide"
     asked = task.control.follow("mine")
     assert asked is not None
-    assert document(view_request(asked))["branchId"] == task.branch_id
+    assert document(asked)["branchId"] == task.branch_id
 
 
 def test_times_are_text_and_what_is_not_set_is_left_out() -> None:

@@ -15,7 +15,7 @@ from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import print_result, printable, say
 from lastgood.cli.quantity import is_span, span
 from lastgood.errors import ControlError
-from lastgood.views.work import view_result
+from lastgood.views.document import compose
 
 if TYPE_CHECKING:
     from lastgood import Control, RequestResult
@@ -130,7 +130,7 @@ def print_outcome(call: Invocation, task: str, control: Control, asked: RequestR
     """Print what came of a request; end the command when it was waited for in vain."""
     require_not_refused(task, asked)
     request, state = asked.request, control.state
-    print_result(call, view_result(task, state, asked), [_sentence(task, state, asked)])
+    print_result(call, compose(asked, task_id=task, run_control_state=state), [_sentence(task, state, asked)])
     if request is not None and _is_open(asked):
         say(call, f"request {request.id}; `lastgood requests` lists it, --wait waits for it")
         if waited:

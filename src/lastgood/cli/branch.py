@@ -16,8 +16,8 @@ from lastgood.cli.output import json_text, print_result, printable, say, styled
 from lastgood.cli.restore import move, naming_the_override
 from lastgood.cli.summary import MARKS, tagged_message
 from lastgood.views.branch import Fold, Point, Strand, Tree, find_branch, list_branches, read_tree
-from lastgood.views.checkpoint import VerificationState, verification
-from lastgood.views.restore import view_fork
+from lastgood.views.checkpoint import VerificationState, verification, view_checkpoint
+from lastgood.views.document import compose
 
 if TYPE_CHECKING:
     from lastgood import BranchInfo, Store
@@ -97,7 +97,14 @@ def fork(
         assert made is not None, "it was made a moment ago"
         assert head is not None, "a branch begins with a checkpoint"
     sentence = f"forked @{made.origin_sequence} as @{head.sequence}, on the new branch {printable(made.name)}"
-    print_result(call, view_fork(made, head), [sentence, f"--task {made.id} works on it"])
+    view = compose(
+        checkpoint_id=made.origin_id,
+        branch_id=made.id,
+        branch=made.name,
+        run_control_state=made.control_state,
+        checkpoint=view_checkpoint(head),
+    )
+    print_result(call, view, [sentence, f"--task {made.id} works on it"])
 
 
 class Glyphs(NamedTuple):

@@ -13,7 +13,6 @@ from lastgood.cli.quantity import share
 from lastgood.errors import IntegrityError
 from lastgood.opening import check_at
 from lastgood.upkeep.report import CheckReport, Finding, RepairReport, TaskHealth, Use
-from lastgood.views.verification import view_check, view_repair
 
 MOST_PARTS = 5
 MOST_FINDINGS = 50
@@ -40,7 +39,7 @@ def check(call: Invocation, read_data: bool, sample: float | None, seed: int | N
             seed=seed,
             progress=lambda done, of: stage("bytes read", done, of),
         )
-    print_result(call, view_check(report), _check_lines(report))
+    print_result(call, report, _check_lines(report))
     if not report.ok:
         click.get_current_context().exit(IntegrityError.exit_code)
 
@@ -55,7 +54,7 @@ def repair(call: Invocation, dry_run: bool, accept_loss: bool) -> None:
     """
     with call.open_to_work() as store, counting(call, "repairing"):
         report = store.repair(dry_run=dry_run, accept_loss=accept_loss)
-    print_result(call, view_repair(report), _repair_lines(report))
+    print_result(call, report, _repair_lines(report))
     if not report.ok:
         click.get_current_context().exit(IntegrityError.exit_code)
 

@@ -23,7 +23,7 @@ from lastgood.cli.output import (
 )
 from lastgood.cli.progress import counting
 from lastgood.cli.summary import place_text
-from lastgood.views.diff import Compared, compare_files, compare_states, path_text, view_diff, without_folders
+from lastgood.views.files import Compared, compare_files, compare_states, path_text, view_diff, without_folders
 
 if TYPE_CHECKING:
     from lastgood import Checkpoint, FilesDiff, Store

@@ -83,7 +83,7 @@ class _Following:
         """Show what is new, and return why the store is away; None when it is not."""
         task = find_task(self._store, self._call.owner, self._call.task_id())
         self._is_known = True
-        spooled = [one for one in list_spooled(self._store) if one.reason is None]
+        spooled = [one for one, reason in list_spooled(self._store) if reason is None]
         waiting = {one.id for one in spooled if (one.owner, one.task_id) == (task.owner, task.id)}
         seen = task.last_sequence, task.last_event, waiting
         if seen != self._seen:

@@ -10,7 +10,7 @@ from lastgood.cli.command import subcommand
 from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import fitted, json_text, printable, say, table
 from lastgood.cli.summary import ROW_HEAD, row
-from lastgood.views.checkpoint import CheckpointPageView, view_listed
+from lastgood.views.checkpoint import view_listed
 from lastgood.views.records import find_head_id
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _list(call: Invocation, store: Store, limit: int, type_: str | None, before:
     head_id = find_head_id(store, call.owner, task_id)
     if call.json:
         listed = [view_listed(checkpoint, head_id) for checkpoint in found]
-        click.echo(json_text(CheckpointPageView(checkpoints=listed, total=page.total)))
+        click.echo(json_text({"checkpoints": listed, "total": page.total}))
         return
     rows, head = [row(checkpoint, head_id) for checkpoint in found], list(ROW_HEAD)
     branches = {branch.id: branch.name for branch in store.branches(task_id, owner=call.owner)}

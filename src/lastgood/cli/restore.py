@@ -20,10 +20,9 @@ from lastgood.cli.summary import line, place_text
 from lastgood.errors import EvidenceError, InvalidError, LeaseError
 from lastgood.views.branch import find_branch
 from lastgood.views.checkpoint import view_checkpoint
+from lastgood.views.document import compose
 from lastgood.views.files import changes_between, view_failed
 from lastgood.views.restore import (
-    CopyView,
-    MoveView,
     deleted_paths,
     find_failed,
     find_saved_first,
@@ -31,7 +30,7 @@ from lastgood.views.restore import (
     view_plan,
     view_restore,
 )
-from lastgood.views.work import find_worker, take_lease
+from lastgood.views.status import find_worker, take_lease
 
 if TYPE_CHECKING:
     from lastgood import Checkpoint, Lease, Store, Task
@@ -116,7 +115,7 @@ def move(call: Invocation, action: Literal["undone", "redone", "switched"], make
         kept = find_saved_first(store, task, left, head)
         changes = changes_between(store, kept or left, head, task.owner) if has_files else []
         failed = find_failed(store, task, action, head, newest) if has_files else []
-        view = MoveView(
+        view = compose(
             action=action,
             branch_id=head.branch_id,
             branch=name,
@@ -182,7 +181,7 @@ def _restore(call: Invocation, checkpoint: str, what: What, paths: tuple[str, ..
         say(call, f"note: {place_text(chosen)} holds no files; those on disk stay as they are")
     if paths and not (restored.restored or restored.deleted or restored.failed):
         say(call, "note: nothing that these paths name is different there")
-    _warn(call, view.announced, "were written")
+    _warn(call, view["announced"], "were written")
     say_failed(call, restored.failed)
     say(call, "`lastgood undo` takes it back")
     if restored.failed:
@@ -246,7 +245,7 @@ def _copy(call: Invocation, checkpoint: str, to: str, paths: tuple[str, ...]) ->
         chosen = task.find(checkpoint)
         with counting(call, "copying"):
             copied = task.copy_files(chosen, to, paths=list(paths) or None)
-    view = CopyView(checkpoint_id=chosen.id, to=os.path.abspath(to), copied=list(copied))  # noqa: PTH100
+    view = compose(checkpoint_id=chosen.id, to=os.path.abspath(to), copied=copied)  # noqa: PTH100
     print_result(call, view, few([f"+ {path_text(path)}" for path in copied]))
     say(call, f"{counted(len(copied), 'path')} of {place_text(chosen)} copied; nothing else changed")
 

@@ -21,8 +21,8 @@ from lastgood.cli.run_step import StopSignal, output_beside_json, stopping
 from lastgood.cli.status import spool_text
 from lastgood.cli.summary import place_text
 from lastgood.errors import CheckpointError, InvalidError, NotFoundError, StageError
-from lastgood.views.checkpoint import CheckpointView, view_checkpoint
-from lastgood.views.document import View
+from lastgood.views.checkpoint import view_checkpoint
+from lastgood.views.document import compose
 
 if TYPE_CHECKING:
     from lastgood import Outcome, Pipeline, Redaction, Task
@@ -30,16 +30,6 @@ if TYPE_CHECKING:
 
 class OwnCodeError(InvalidError):
     """The user's own code failed before there was a pipeline; `__cause__` is how."""
-
-
-class RunView(View, frozen=True, kw_only=True):
-    """How a run ended; `stopped` None: it is completed."""
-
-    task_id: str
-    pipeline: str
-    stopped: str | None
-    run_control_state: str
-    checkpoint: CheckpointView
 
 
 @subcommand
@@ -89,7 +79,7 @@ def _run(call: Invocation, task: Task, pipeline: Pipeline, *, restart: bool) -> 
 
 def _print_outcome(call: Invocation, task_id: str, pipeline: Pipeline, outcome: Outcome) -> None:
     head = outcome.checkpoint
-    view = RunView(
+    view = compose(
         task_id=task_id,
         pipeline=pipeline.name,
         stopped=outcome.stopped,

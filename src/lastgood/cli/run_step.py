@@ -6,7 +6,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -22,11 +22,10 @@ from lastgood.cli.output import json_text, say, short_id
 from lastgood.cli.save import changed, read_settings, save_changed
 from lastgood.cli.summary import evidence_text
 from lastgood.errors import CheckpointError, InvalidError, NotFoundError
-from lastgood.views.checkpoint import CheckpointView, EvidenceView, view_checkpoint, view_evidence
-from lastgood.views.document import View
+from lastgood.views.checkpoint import view_checkpoint
 
 if TYPE_CHECKING:
-    from lastgood import Checkpoint, Skipped, Step, Task
+    from lastgood import Checkpoint, Step, Task
 
 CANNOT_START, NO_SUCH_COMMAND, BY_SIGNAL = 126, 127, 128
 """As shells say it: the command cannot be run, there is none, it ended by a signal (whose number is added)."""
@@ -47,15 +46,6 @@ class StopSignal(BaseException):
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}")
         self.code = BY_SIGNAL + number
-
-
-class StepResultView(View, frozen=True, kw_only=True):
-    """What a step came to: its checkpoint, how the command ended, and the evidence."""
-
-    checkpoint: CheckpointView
-    exit_code: int
-    evidence: list[EvidenceView]
-    skipped: Sequence[Skipped]
 
 
 @subcommand
@@ -145,13 +135,8 @@ def _print_result(call: Invocation, saved: Checkpoint, code: int) -> None:
     """Print on stderr: stdout is the command's own. With --json it is the other way round."""
     evidence = saved.evidence_pack.evidence_list
     if call.json:
-        view = StepResultView(
-            checkpoint=view_checkpoint(saved),
-            exit_code=code,
-            evidence=view_evidence(evidence),
-            skipped=saved.skipped,
-        )
-        click.echo(json_text(view))
+        about = {"checkpoint": view_checkpoint(saved), "exitCode": code, "evidence": evidence, "skipped": saved.skipped}
+        click.echo(json_text(about))
         return
     word = "verified" if saved.verified else "NOT verified"
     place = "(spooled: the store is away)" if saved.sequence is None else f"@{saved.sequence}"

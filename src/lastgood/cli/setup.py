@@ -17,22 +17,10 @@ from lastgood.errors import ConflictError, InvalidError
 from lastgood.local.location import CONFIG, FOLDER, VARIABLE, Config, config_text, find_config, locate
 from lastgood.model.identity import check_name
 from lastgood.observe.log import operating_system_user
-from lastgood.views.document import View
+from lastgood.views.document import compose
 from lastgood.views.workspace import why_no_workspace
 
 WORKSPACE = "."
-
-
-class InitView(View, frozen=True, kw_only=True):
-    """What was set up: the configuration, and the store that it names."""
-
-    config: str
-    config_written: bool
-    store: str
-    store_created: bool
-    gitignore_written: bool
-    task: str | None
-    workspace: Any
 
 
 @subcommand
@@ -61,7 +49,7 @@ def init(call: Invocation, path: Path) -> None:
     if written:
         with (folder / CONFIG).open("x", encoding="utf-8") as file:
             file.write(_text(config))
-    view = InitView(
+    view = compose(
         config=str(folder / CONFIG),
         config_written=written,
         store=str(location.place),
@@ -71,8 +59,8 @@ def init(call: Invocation, path: Path) -> None:
         workspace=config.workspace,
     )
     lines = [
-        f"{'wrote' if written else 'kept '} {view.config}",
-        f"{'created' if created else 'kept '} {view.store}",
+        f"{'wrote' if written else 'kept '} {folder / CONFIG}",
+        f"{'created' if created else 'kept '} {location.place}",
     ]
     print_result(call, view, lines)
     if refused is not None:

@@ -14,11 +14,13 @@ from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import counted, fitted, local_time, print_result, printable, say, short_id, size_text, table
 from lastgood.cli.progress import counting
 from lastgood.cli.summary import line, place_text
-from lastgood.views.status import SpoolListView, StatusView, add_recovery, list_spooled, view_spool
+from lastgood.model.identity import moment
+from lastgood.views.document import compose
+from lastgood.views.status import StatusView, add_recovery, add_work, list_spooled
 
 if TYPE_CHECKING:
     from lastgood import Checkpoint, Recovery, SpoolFigures, Store
-    from lastgood.views.work import ProgressView, WorkerView, WorkView
+    from lastgood.views.status import ProgressView, WorkerView
     from lastgood.views.workspace import WorkspaceFound
 
 
@@ -45,9 +47,9 @@ def status(call: Invocation) -> None:
             figures = store.spool_figures()
             waiting = figures_text(figures)
             view = add_recovery(view, store, call.owner, found)
-            view = msgspec.structs.replace(view, spool=view_spool(figures))
+            view = msgspec.structs.replace(view, spool=figures)
             if found.away is None:
-                view = _add_work(view, store, call.owner, found)
+                view = add_work(view, store, call.owner, found.head) if found.head is not None else view
                 here = _compare_files(call, store, found)
             if here is not None:
                 view = msgspec.structs.replace(view, workspace=here.view(), advice=[*view.advice, *here.advice()])
@@ -65,8 +67,11 @@ def spool(call: Invocation, replay: bool) -> None:
         done = store.replay() if replay else None
         figures = store.spool_figures()
         waiting = list_spooled(store)
-    rows = [[printable(one.task_id), short_id(one.id), local_time(one.since), one.reason or "waits"] for one in waiting]
-    view = SpoolListView.of(view_spool(figures), checkpoints=waiting, replayed=done)
+    rows = [
+        [printable(one.task_id), short_id(one.id), local_time(moment(one.at)), reason or "waits"]
+        for one, reason in waiting
+    ]
+    view = compose(figures, checkpoints=[compose(one, reason=reason) for one, reason in waiting], replayed=done)
     print_result(call, view, map(fitted, table(rows, ("task", "id", "since", "")) if rows else []))
     if done is not None:
         say(call, f"{counted(done.stored, 'checkpoint')} came into the store")
@@ -96,16 +101,6 @@ def spool_text(store: Store, checkpoint: Checkpoint) -> str | None:
     return None if checkpoint.sequence is not None else figures_text(store.spool_figures())
 
 
-def _add_work(view: StatusView, store: Store, owner: str | None, found: Recovery) -> StatusView:
-    if found.head is None:
-        return view
-    from lastgood.views.work import advise_work, view_work
-
-    work = view_work(store, view.task_id, owner, found.head)
-    advice = [*view.advice, *advise_work(work, view.task_id)]
-    return msgspec.structs.replace(view, **msgspec.structs.asdict(work), advice=advice)
-
-
 def _compare_files(call: Invocation, store: Store, found: Recovery) -> WorkspaceFound | None:
     from lastgood.errors import CheckpointError
     from lastgood.views.workspace import WorkspaceFound, compare_workspace
@@ -132,21 +127,21 @@ def _lines(
     fields.append(("task", view.task_id))
     if view.branch is not None:
         more = f" (one of {view.branches})" if view.branches > 1 else ""
-        fields.append(("branch", view.branch.name + more))
+        fields.append(("branch", view.branch["name"] + more))
     if found is not None and found.head is not None:
         fields.append(("head", line(found.head) if found.head.integrity_ok else f"{found.head.id} (damaged)"))
         if found.last_good is not None and found.last_good.id != found.head.id:
             fields.append(("last good", line(found.last_good)))
     fields.append(("checkpoints", str(view.checkpoints)))
     fields += _work_fields(view) if view.run_control_state is not None else []
-    fields += [("open step", f"{step.name}: {step.process}") for step in view.steps]
+    fields += [("open step", f"{step['name']}: {step['process']}") for step in view.steps]
     fields += [("spool", waiting)] if waiting else []
     fields += _workspace_fields(here) if here else []
     fields += [("advice", sentence) for sentence in view.advice]
     return [f"{name:<12} {printable(value)}" for name, value in fields]
 
 
-def _work_fields(work: WorkView) -> Iterator[tuple[str, str]]:
+def _work_fields(work: StatusView) -> Iterator[tuple[str, str]]:
     from lastgood.model.checkpoint import describe
 
     yield "control", describe(work.run_control_state or "")
@@ -158,7 +153,7 @@ def _work_fields(work: WorkView) -> Iterator[tuple[str, str]]:
         choices = ", ".join(work.question.get("choices") or ())
         yield "asks", work.question["text"] + (f" ({choices})" if choices else "")
     for one in work.requests:
-        yield "requested", f"{one.kind} by {one.actor}, {local_time(one.at)} ({one.id})"
+        yield "requested", f"{one.kind} by {one.actor}, {local_time(moment(one.at))} ({one.id})"
 
 
 def _worker_text(worker: WorkerView) -> str:

@@ -40,8 +40,7 @@ from lastgood.cli.output import (
 )
 from lastgood.errors import InvalidError, NotFoundError, UnavailableError
 from lastgood.model.identity import moment
-from lastgood.views.document import tagged
-from lastgood.views.work import QuestionView, view_request, view_result
+from lastgood.views.document import compose
 
 if TYPE_CHECKING:
     from lastgood import Request
@@ -99,7 +98,7 @@ def answer(call: Invocation, work: str | None, answer: str | None, wait: float |
         question: dict[str, Any] | None = None
         if answer is None:
             question, state = control.question, control.state
-            view = QuestionView(task_id=name, run_control_state=state, question=tagged(question))
+            view = compose(task_id=name, run_control_state=state, question=question)
             print_result(call, view, _question_lines(question))
             if question is None:
                 say(call, "it asks nothing")
@@ -175,7 +174,7 @@ def edit(
             if written == text:
                 note = f"{printable(artifact)} stays as it is"
                 unchanged = RequestResult(note, fulfilled=True, alive=control.lease is not None)
-                print_result(call, view_result(name, state, unchanged), [note])
+                print_result(call, compose(unchanged, task_id=name, run_control_state=state), [note])
                 return
             over = content_digest(present)
             asked = control.edit(artifact, _content(content, written), over=over, id=request_id)
@@ -267,7 +266,7 @@ def requests(call: Invocation, work: str | None, withdraw: str | None) -> None:
         if withdraw is None:
             rows = [_request_row(request) for request in found]
             head = ("id", "request", "time", "by", "about")
-            view = {"requests": [view_request(request) for request in found]}
+            view = {"requests": found}
             print_result(call, view, map(fitted, table(rows, head) if rows else []))
             if not rows:
                 say(call, "nothing is asked of it")
@@ -277,7 +276,7 @@ def requests(call: Invocation, work: str | None, withdraw: str | None) -> None:
         chosen = _chosen_request(found, withdraw)
         control.withdraw(chosen.id)
         ended = control.follow(chosen.id) or chosen
-    print_result(call, {"withdrawn": view_request(ended)}, [f"{chosen.kind} is not asked for any more ({chosen.id})"])
+    print_result(call, {"withdrawn": ended}, [f"{chosen.kind} is not asked for any more ({chosen.id})"])
 
 
 def _request_row(request: Request) -> list[str]:

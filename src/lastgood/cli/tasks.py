@@ -12,8 +12,7 @@ from lastgood.cli.output import fitted, local_time, print_result, printable, say
 from lastgood.errors import InvalidError, NotFoundError
 from lastgood.local.process import is_alive
 from lastgood.model.identity import moment
-from lastgood.views.status import view_task
-from lastgood.views.work import PROCESS, view_step
+from lastgood.views.status import PROCESS, view_step
 
 if TYPE_CHECKING:
     from lastgood import OpenStep
@@ -37,7 +36,7 @@ def tasks(call: Invocation, limit: int, after: int | None) -> None:
         for task in found
     ]
     lines = table(rows, ("task", "owner", "checkpoints", "active branch", "created"))
-    print_result(call, {"tasks": [view_task(task) for task in found]}, map(fitted, lines))
+    print_result(call, {"tasks": found}, map(fitted, lines))
     if len(found) == limit:
         say(call, f"perhaps there are more: --after {found[-1].number} goes on")
 

@@ -29,8 +29,8 @@ from lastgood.errors import IntegrityError
 from lastgood.store import Store
 from lastgood.upkeep.collect import GRACE_SECONDS, Collected
 from lastgood.upkeep.usage import CheckpointUsage, Evicted, Limited, TaskUsage, Usage
+from lastgood.views.document import compose
 from lastgood.views.records import count_deleted
-from lastgood.views.usage import view_collected, view_usage
 
 
 @subcommand
@@ -50,7 +50,8 @@ def du(call: Invocation, id: str | None, checkpoints: bool) -> None:
         usage = store.usage(wanted, owner=call.owner)
     place = str(call.locate().catalog)
     facts = _of_store(place, usage) if wanted is None or not usage.tasks else _of_task(usage.tasks[0])
-    print_result(call, view_usage(place, usage, checkpoints), map(fitted, _usage_lines(facts, usage, checkpoints)))
+    view = compose(usage, store=place, **({"checkpoints": usage.checkpoints} if checkpoints else {}))
+    print_result(call, view, map(fitted, _usage_lines(facts, usage, checkpoints)))
     if usage.unreadable:
         unread = counted(usage.unreadable, "thing")
         say(call, f"{unread} could not be read, and what belongs to it is not counted: see `lastgood verify --all`")
@@ -76,7 +77,7 @@ def collect(call: Invocation, grace: float, dry_run: bool) -> None:
         collected = store.collect(grace=grace, dry_run=dry_run, progress=stage)
         deleted = count_deleted(store) - (collected.purged if dry_run else 0)
     until = datetime.now(UTC) + timedelta(seconds=grace) if collected.condemned else None
-    view = view_collected(collected, deleted, until)
+    view = compose(collected, deleted=deleted, waits_until=until)
     print_result(call, view, _collect_lines(collected, deleted, until, span_text(grace)))
 
 

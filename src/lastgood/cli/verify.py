@@ -11,8 +11,14 @@ from lastgood.cli.invocation import Invocation
 from lastgood.cli.output import json_text, print_result, printable, say, short_id, styled
 from lastgood.cli.summary import evidence_text, line
 from lastgood.errors import EvidenceError, IntegrityError, NotFoundError
-from lastgood.views.checkpoint import view_checkpoint
-from lastgood.views.verification import Examined, ExaminedResult, examine_all, examine_one, view_verification
+from lastgood.views.checkpoint import (
+    Examined,
+    ExaminedResult,
+    examine_all,
+    examine_one,
+    view_checkpoint,
+    view_verification,
+)
 
 if TYPE_CHECKING:
     from lastgood import Verification

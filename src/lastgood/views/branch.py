@@ -7,13 +7,11 @@ from; every other branch hangs where it leaves a line that is there already.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lastgood.model.identity import moment
-from lastgood.views.document import View, tagged
+from lastgood.views.document import compose
 from lastgood.views.records import PlacedCheckpoint, find_place, find_task, place_of
 
 if TYPE_CHECKING:
@@ -23,29 +21,6 @@ NEWEST = 3  # of each line, that are never folded
 SHORTEST_FOLD = 3
 TAGS = 20  # the newest ones, that are never folded
 PAGE = 1000  # the newest checkpoints, which are all read
-
-
-class BranchView(View, frozen=True, kw_only=True):
-    """A branch. `origin` is the checkpoint it began from, `checkpoints` counts those before that, too.
-
-    A deleted branch is listed while something of it is left.
-    """
-
-    id: str
-    name: str
-    description: str
-    active: bool
-    deleted: bool
-    origin_id: str | None
-    origin_sequence: int
-    head_id: str | None
-    head_sequence: int | None
-    version: int
-    run_control_state: str
-    checkpoints: int
-    created_at: datetime
-    created_by: str
-    metadata: Any
 
 
 class Point(msgspec.Struct):
@@ -86,10 +61,18 @@ class Tree(msgspec.Struct, frozen=True):
     left_out: int
 
 
-def list_branches(store: Store, task_id: str, owner: str | None) -> list[BranchView]:
-    """Return all branches of a task, oldest first."""
+def list_branches(store: Store, task_id: str, owner: str | None) -> list[dict[str, Any]]:
+    """Return all branches of a task as JSON shows them, oldest first; deleted ones while something of them is left."""
     active = find_task(store, owner, task_id).active_branch_id
-    return [_view(branch, active) for branch in store.branches(task_id, owner=owner)]
+    return [
+        compose(
+            branch,
+            active=branch.id == active,
+            head_id=branch.head.id if branch.head else None,
+            head_sequence=branch.head.sequence if branch.head else None,
+        )
+        for branch in store.branches(task_id, owner=owner)
+    ]
 
 
 def find_branch(store: Store, task_id: str, branch_id: str | None, owner: str | None) -> BranchInfo | None:
@@ -111,18 +94,6 @@ def read_tree(store: Store, task_id: str, limit: int, owner: str | None = None) 
         growth.trace(branch)
     growth.fold()
     return Tree(growth.roots, active, len(branches) - len(shown))
-
-
-def _view(branch: BranchInfo, active: str) -> BranchView:
-    return BranchView.of(
-        branch,
-        active=branch.id == active,
-        head_id=branch.head.id if branch.head else None,
-        head_sequence=branch.head.sequence if branch.head else None,
-        run_control_state=branch.control_state,
-        created_at=moment(branch.created_at),
-        metadata=tagged(branch.metadata),
-    )
 
 
 def _with_origins(store: Store, branches: list[BranchInfo], limit: int) -> list[BranchInfo]:

@@ -1,18 +1,23 @@
-"""A checkpoint as every surface shows it, its evidence, and all that belongs to one."""
+"""A checkpoint as every surface shows it, with all that belongs to one, and what verifying it gave."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
-from lastgood.views.document import View, tagged
+import msgspec
+
+from lastgood.errors import IntegrityError, InvalidError, LostCommitsError
+from lastgood.views.document import View, compose
+from lastgood.views.records import PlacedCheckpoint, find_task, place_at, resolve_place
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from lastgood import Checkpoint, Evidence, EvidencePack, FileChange, Store
-    from lastgood.model.checkpoint import Attestation, FileRoot
+    from lastgood import Checkpoint, Evidence, FileChange, Store, TaskInfo
 
 VerificationState = Literal["verified", "failed", "unverified", "damaged"]
+ExaminedResult = Literal["verified", "unverified", "failed", "damaged", "intact"]
 
 
 class CheckpointView(View, frozen=True, kw_only=True):
@@ -40,7 +45,7 @@ class CheckpointView(View, frozen=True, kw_only=True):
     file_count: int
     total_size: int
     state_size: int
-    tags: list[str]
+    tags: tuple[str, ...]
     key: str | None
     work_item_id: str | None
     correlation_id: str
@@ -56,94 +61,49 @@ class CheckpointView(View, frozen=True, kw_only=True):
     created_by: str
 
 
-class ListedCheckpointView(CheckpointView, frozen=True, kw_only=True):
-    """A checkpoint in a list. `head`: it is the newest of the task's active branch."""
+class Examined(msgspec.Struct, frozen=True):
+    """What was found of one checkpoint; `id` is None where it cannot be read."""
 
-    head: bool
-
-
-class CheckpointPageView(View, frozen=True, kw_only=True):
-    """Checkpoints, newest first, and how many there are in all."""
-
-    checkpoints: list[ListedCheckpointView]
-    total: int
-
-
-class CheckpointDetailView(CheckpointView, frozen=True, kw_only=True):
-    """A checkpoint with all that belongs to it but its state. `files`: what changed against the parent."""
-
-    artifacts: Any
-    decisions: Any
-    guidance: Any
-    evidence: EvidencePackView
-    attestations: list[AttestationView]
-    file_roots: list[FileRootView]
-    files: list[FileChange] | None
-
-
-class EvidenceView(View, frozen=True, kw_only=True):
-    """One claim, and what checking it gave last."""
-
-    evidence_type: str
-    description: str
-    expected: Any
-    metadata: Any
-    status: Literal["verified", "failed", "stale", "pending"]
-    error: str | None
-    verified_at: datetime | None
-
-
-class EvidencePackView(View, frozen=True, kw_only=True):
-    """The claims of a checkpoint, and how many of them must hold."""
-
-    evidence_list: list[EvidenceView]
-    require_all: bool
-    allow_partial: bool
-    min_verified: int
-
-
-class AttestationView(View, frozen=True, kw_only=True):
-    """Something that was said about a checkpoint after it was made."""
-
-    kind: str
-    at: datetime
-    actor: str
-    data: Any
-
-
-class FileRootView(View, frozen=True, kw_only=True):
-    """A captured folder. `partial`: only files that were listed; `git_head`: what the repository there stood on."""
-
-    name: str
-    partial: bool
-    file_count: int
-    total_size: int
-    git_head: str | None
+    id: str | None
+    task_id: str
+    sequence: int
+    result: ExaminedResult
+    problems: list[str] = []
+    evidence: list[Evidence] = []
 
 
 def view_checkpoint(checkpoint: Checkpoint) -> CheckpointView:
     """Return a checkpoint as JSON shows it."""
-    return CheckpointView.of(checkpoint, **_derived(checkpoint))
+    result = verification(checkpoint)
+    derived: dict[str, Any] = {
+        "state": checkpoint.iteration_state,
+        "run_control_state": checkpoint.control_state,
+        "description": checkpoint.message,
+        "has_user_guidance": checkpoint.has_guidance,
+        "total_size": sum(root.total_size for root in checkpoint.record.files or ()),
+        "verification": result,
+        "can_restore": checkpoint.status == "stored" and result not in ("failed", "damaged"),
+    }
+    names = [name for name in CheckpointView.__struct_fields__ if name not in derived]
+    return CheckpointView(**derived, **{name: getattr(checkpoint, name) for name in names})
 
 
-def view_listed(checkpoint: Checkpoint, head_id: str | None) -> ListedCheckpointView:
-    """Return a checkpoint as a list shows it."""
-    return ListedCheckpointView.of(checkpoint, **_derived(checkpoint), head=checkpoint.id == head_id)
+def view_listed(checkpoint: Checkpoint, head_id: str | None) -> dict[str, Any]:
+    """Return a checkpoint as a list shows it. `head`: it is the newest of the task's active branch."""
+    return compose(view_checkpoint(checkpoint), head=checkpoint.id == head_id)
 
 
-def view_detail(store: Store, checkpoint: Checkpoint, owner: str | None) -> CheckpointDetailView:
-    """Return a checkpoint with all that belongs to it but its state."""
-    changes = changes_since_parent(store, checkpoint, owner)
-    return CheckpointDetailView.of(
-        checkpoint,
-        **_derived(checkpoint),
-        artifacts=tagged(checkpoint.artifacts),
-        decisions=tagged(checkpoint.decisions),
-        guidance=tagged(checkpoint.guidance),
-        evidence=_view_pack(checkpoint.evidence_pack),
-        attestations=[_view_attestation(one) for one in checkpoint.attestations],
-        file_roots=[_view_root(root) for root in checkpoint.record.files or ()],
-        files=changes,
+def view_detail(store: Store, checkpoint: Checkpoint, owner: str | None) -> dict[str, Any]:
+    """Return a checkpoint with all that belongs to it but its state. `files`: what changed against the parent."""
+    return compose(
+        view_checkpoint(checkpoint),
+        artifacts=checkpoint.artifacts,
+        decisions=checkpoint.decisions,
+        guidance=checkpoint.guidance,
+        evidence=checkpoint.evidence_pack,
+        attestations=checkpoint.attestations,
+        file_roots=checkpoint.record.files or (),
+        files=changes_since_parent(store, checkpoint, owner),
     )
 
 
@@ -165,44 +125,70 @@ def verification(checkpoint: Checkpoint) -> VerificationState:
     return "unverified" if checkpoint.evidence_pack.is_undecided else "failed"
 
 
-def view_evidence(evidence: list[Evidence]) -> list[EvidenceView]:
-    """Return pieces of evidence as JSON shows them."""
-    return [
-        EvidenceView.of(
-            one,
-            evidence_type=str(one.evidence_type),
-            expected=tagged(one.expected),
-            metadata=tagged(one.metadata),
-            status=one.verification_status,
-            error=one.verification_error,
-        )
-        for one in evidence
-    ]
+def examine_one(store: Store, name: str, task_id: str, owner: str | None, *, bytes_only: bool) -> Examined:
+    """Verify a checkpoint by its name; `bytes_only`: without looking at its evidence."""
+    return _examine(store, resolve_place(store, owner, name, task_id), bytes_only)
 
 
-def _derived(checkpoint: Checkpoint) -> dict[str, Any]:
-    result = verification(checkpoint)
-    return {
-        "state": checkpoint.iteration_state,
-        "run_control_state": checkpoint.control_state,
-        "description": checkpoint.message,
-        "has_user_guidance": checkpoint.has_guidance,
-        "total_size": sum(root.total_size for root in checkpoint.record.files or ()),
-        "tags": list(checkpoint.tags),
-        "verification": result,
-        "can_restore": checkpoint.status == "stored" and result not in ("failed", "damaged"),
-    }
+def examine_all(store: Store, task_id: str | None, owner: str | None, *, bytes_only: bool) -> Iterator[Examined]:
+    """Verify every checkpoint of a task, or of the store: by sequence and one at a time, so that damage in one place
+    does not hide the rest."""
+    for task in _tasks(store, owner) if task_id is None else [find_task(store, owner, task_id)]:
+        for sequence in range(1, task.last_sequence + 1):
+            try:
+                place = place_at(store, task, sequence)
+            except LostCommitsError:
+                raise
+            except IntegrityError as error:
+                yield Examined(None, task.id, sequence, "damaged", [str(error)])
+                continue
+            if place is None:
+                yield Examined(None, task.id, sequence, "damaged", ["it is gone without a tombstone"])
+            else:
+                yield _examine(store, place, bytes_only)
 
 
-def _view_pack(pack: EvidencePack) -> EvidencePackView:
-    return EvidencePackView.of(pack, evidence_list=view_evidence(pack.evidence_list))
+def view_verification(found: list[Examined]) -> dict[str, Any]:
+    """Return what verifying gave as JSON shows it. `undecided`: of the unverified those with evidence."""
+    by_result: dict[ExaminedResult, list[Examined]] = {}
+    for one in found:
+        by_result.setdefault(one.result, []).append(one)
+    return compose(
+        examined=len(found),
+        verified=len(by_result.get("verified", ())),
+        unverified=len(by_result.get("unverified", ())),
+        intact=len(by_result.get("intact", ())),
+        undecided=[_view(one, evidence=one.evidence) for one in by_result.get("unverified", ()) if one.evidence],
+        failed=[_view(one, evidence=one.evidence) for one in by_result.get("failed", ())],
+        damaged=[_view(one, problems=one.problems) for one in by_result.get("damaged", ())],
+    )
 
 
-def _view_attestation(attestation: Attestation) -> AttestationView:
-    from lastgood.model.identity import moment
-
-    return AttestationView.of(attestation, at=moment(attestation.at), data=tagged(attestation.data))
+def _view(one: Examined, **more: Any) -> dict[str, Any]:
+    return compose(id=one.id, task_id=one.task_id, sequence=one.sequence, **more)
 
 
-def _view_root(root: FileRoot) -> FileRootView:
-    return FileRootView.of(root)
+def _tasks(store: Store, owner: str | None) -> Iterator[TaskInfo]:
+    after = 0
+    while page := store.tasks(owner=owner, after=after):
+        yield from page
+        after = page[-1].number
+
+
+def _examine(store: Store, place: PlacedCheckpoint, bytes_only: bool) -> Examined:
+    evidence: list[Evidence] = []
+    result: ExaminedResult = "intact"
+    try:
+        if bytes_only or place.checkpoint is None:  # of a purged one only its tombstone is left
+            problems = store.check_checkpoint(place.id, owner=place.owner, evidence=False).problems
+        else:
+            checked = store.check_checkpoint(place.id, owner=place.owner)
+            problems, evidence = checked.problems, checked.pack.evidence_list
+            neither = not evidence or checked.pack.is_undecided
+            result = "verified" if checked.verified else "unverified" if neither else "failed"
+    except LostCommitsError:
+        raise
+    except (IntegrityError, InvalidError) as error:
+        problems = [str(error)]
+    result = "damaged" if problems else result
+    return Examined(place.id, place.task_id, place.sequence, result, problems, evidence)

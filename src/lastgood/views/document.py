@@ -1,45 +1,73 @@
-"""How views become JSON: keys in camelCase, times in ISO 8601, and a tagged form for values that JSON does not have.
+"""How values of the library become JSON: keys in camelCase, times in ISO 8601, and a tagged form for values that JSON
+does not have.
 
-A tagged form is an object with one key that begins with `$`; docs/reference/command-line.md lists them.
+A tagged form is an object with one key that begins with `$`; docs/reference/command-line.md lists them, and the keys of
+every object.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import cache
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
 from lastgood.errors import InvalidError
-from lastgood.model.identity import is_text
+from lastgood.model.identity import is_text, moment
 
 APPEND_LIST, REDACTED = "$appendList", "$redacted"
 
+STORED = frozenset(("artifacts", "data", "decisions", "expected", "guidance", "metadata", "outcome", "question"))
+"""Fields that hold what users stored: it keeps its own keys, and is tagged."""
+
+SHAPES = {
+    "Attestation": "kind at actor data",
+    "BranchInfo": "id name description deleted origin_id origin_sequence version control_state:run_control_state "
+    "checkpoints created_at created_by metadata",
+    "CheckReport": "ok depth seed findings remarks standings:tasks looked_at",
+    "Collected": "purged removed freed condemned condemned_bytes packs_removed packs_rewritten strays dry_run",
+    "Evidence": "evidence_type description expected metadata verification_status:status verification_error:error "
+    "verified_at",
+    "EvidencePack": "evidence_list require_all allow_partial min_verified",
+    "FileRoot": "name partial file_count total_size git_head",
+    "OpenStep": "id task_id branch_id name type began_at began_by",
+    "RepairReport": "ok dry_run accepted mended lost quarantine check",
+    "Restored": "checkpoint_id new_checkpoint_id branch_id restored deleted",
+    "SpoolFigures": "depth bytes max_bytes oldest aside away durable folder left",
+    "TaskInfo": "number id owner checkpoints active_branch_id created_at",
+    "Usage": "disk_bytes catalog_bytes free_bytes packs pack_bytes stored_bytes unreferenced_bytes stray_bytes "
+    "unreadable tasks",
+    "Waiting": "id owner task_id at:since",
+}
+"""Of values that are not shown as they are, by the name of their class: the fields that are, each as `name` or as
+`name:shown_as`."""
+
 
 class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A JSON object. Values that users stored are kept in it as `tagged` gives them."""
-
-    @classmethod
-    def of(cls, source: object, **more: Any) -> Self:
-        """Copy the attributes of `source` that are fields here; `more` gives the others."""
-        copied = {name: getattr(source, name) for name in cls.__struct_fields__ if name not in more}
-        return cls(**copied, **more)
+    """A JSON object that is made of several values."""
 
 
 def document(value: Any) -> Any:
-    """Convert a view, or a value of the library made of structs and named tuples, to what a JSON encoder takes."""
-    if isinstance(value, msgspec.Struct):
-        fields = ((name, getattr(value, name)) for name in value.__struct_fields__)
-        return {_camel(name): document(item) for name, item in fields if item is not msgspec.UNSET}
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return {_camel(name): document(item) for name, item in value._asdict().items()}
+    """Convert a view, or a value of the library, to what a JSON encoder takes."""
+    kind: Any = type(value)
+    if fields := _fields(kind):
+        items = ((key, name, getattr(value, name)) for name, key in fields)
+        return {key: _shown(name, item) for key, name, item in items if item is not msgspec.UNSET}
     if isinstance(value, list | tuple):
         return [document(item) for item in value]
-    if type(value) is dict:
+    if kind is dict:
         return {key: document(item) for key, item in value.items()}
+    if isinstance(value, str):
+        return tagged(str(value))
     return value.isoformat() if isinstance(value, datetime) else tagged(value)
+
+
+def compose(value: Any = None, /, **more: Any) -> dict[str, Any]:
+    """Return the JSON object of `value`, with `more` fields."""
+    composed: dict[str, Any] = {} if value is None else document(value)
+    return composed | {_camel(name): _shown(name, item) for name, item in more.items() if item is not msgspec.UNSET}
 
 
 def tagged(value: Any) -> Any:
@@ -48,6 +76,22 @@ def tagged(value: Any) -> Any:
         return _plain(value)
     except RecursionError:
         raise InvalidError("this is nested too deeply to be shown", hint="read it with the Python library") from None
+
+
+@cache
+def _fields(kind: Any) -> tuple[tuple[str, str], ...]:
+    """Return the fields of a struct, a named tuple or what else has a shape, and their keys; nothing of others."""
+    names: Iterable[str] = getattr(kind, "__struct_fields__", getattr(kind, "_fields", ()))
+    if kind.__name__ in SHAPES and kind.__module__.startswith("lastgood."):
+        names = SHAPES[kind.__name__].split()
+    return tuple((name, _camel(key or name)) for name, _, key in (word.partition(":") for word in names))
+
+
+def _shown(name: str, value: Any) -> Any:
+    if name in STORED:
+        return tagged(value)
+    is_time = type(value) is int and (name == "at" or name.endswith("_at"))
+    return moment(value).isoformat() if is_time else document(value)
 
 
 @cache

@@ -1,44 +1,46 @@
-"""Files of checkpoints as every surface shows them: what is there, what changed, what could not be put back."""
+"""Files of checkpoints as every surface shows them, and how two checkpoints, or one and the disk, differ."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from lastgood.errors import NotFoundError
-from lastgood.views.document import View
+from lastgood.views.document import compose, tagged
 
 if TYPE_CHECKING:
-    from lastgood import Checkpoint, FileChange, FileInfo, Store
+    from lastgood import Checkpoint, FileChange, FileInfo, FilesDiff, Store, Task
+    from lastgood.compare.state import StateChange
 
 
-class FileView(View, frozen=True, kw_only=True):
-    """A path in a checkpoint. `mode` is octal text; `target` is where a link points, `why` it was left out."""
+class Compared(msgspec.Struct, frozen=True):
+    """Two sides, compared. `new` None: the files on disk. `state` or `files` None: they were not compared."""
 
-    path: str
-    kind: str
-    mode: str | None
-    size: int | None
-    sha256: str | None
-    target: str | None
-    why: str | None
+    old: Checkpoint
+    new: Checkpoint | None
+    state: list[StateChange] | None
+    files: FilesDiff | None
+
+    def summary(self) -> str:
+        """Return what differs in one paragraph."""
+        words = [] if self.files is None else [self.files.summary]
+        if self.state is not None:
+            count = len(self.state)
+            places = "1 place" if count == 1 else f"{count:,} places"
+            words.append(f"The state differs in {places}." if self.state else "The state is the same.")
+        return " ".join(words) or "Nothing was compared."
 
 
-class FailedFileView(View, frozen=True, kw_only=True):
-    """A path that could not be put back, and why."""
-
-    path: str
-    reason: str
-
-
-def view_failed(failed: Sequence[tuple[str, str]]) -> list[FailedFileView]:
+def view_failed(failed: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
     """Return paths that could not be put back as JSON shows them."""
-    return [FailedFileView(path=path, reason=reason) for path, reason in failed]
+    return [{"path": path, "reason": reason} for path, reason in failed]
 
 
-def view_file(info: FileInfo) -> FileView:
-    """Return a path in a checkpoint as JSON shows it."""
-    return FileView.of(info, mode=None if info.mode is None else f"{info.mode:04o}")
+def view_file(info: FileInfo) -> dict[str, Any]:
+    """Return a path in a checkpoint as JSON shows it; `mode` is octal text."""
+    return compose(info, mode=None if info.mode is None else f"{info.mode:04o}")
 
 
 def list_files(store: Store, checkpoint: Checkpoint, path: str, owner: str | None, *, deep: bool) -> Iterator[FileInfo]:
@@ -64,6 +66,75 @@ def changes_between(store: Store, old: Checkpoint | None, new: Checkpoint, owner
 def holds_whole_folders(checkpoint: Checkpoint) -> bool:
     """Whether it can be compared: it has files, and not only some that were listed."""
     return any(not root.partial for root in checkpoint.record.files or ())
+
+
+def compare_states(task: Task, old: Checkpoint, new: Checkpoint | None) -> list[StateChange] | None:
+    """Compare states. The disk has none: the head's stands for it, unless that is what is compared with the disk."""
+    from lastgood.compare.state import compare
+
+    newer = new or task.find("HEAD")
+    return None if new is None and newer.id == old.id else compare(old.state, newer.state)
+
+
+def compare_files(
+    store: Store, task: Task, old: Checkpoint, new: Checkpoint | None, paths: tuple[str, ...]
+) -> FilesDiff:
+    """Compare the files of two checkpoints, or of one with those on disk; of `paths` alone if there are any."""
+    only = list(paths) or None
+    if new is None:
+        return task.diff(old, None, paths=only).files
+    return store.compare_files(old.id, new.id, paths=only, owner=task.owner)
+
+
+def without_folders(old: Checkpoint, new: Checkpoint | None) -> Checkpoint | None:
+    """Return the first of them whose files cannot be compared: it has none, or only some that were listed."""
+    return next((one for one in (old, new) if one is not None and not holds_whole_folders(one)), None)
+
+
+def view_diff(found: Compared) -> dict[str, Any]:
+    """Return a comparison as JSON shows it; `files` None: files were not compared."""
+    return compose(
+        before=found.old.id,
+        after=found.new.id if found.new else None,
+        changes=[_view_change(change) for change in found.state or ()],
+        files=None if found.files is None else _view_files(found.files),
+        summary=found.summary(),
+    )
+
+
+def path_text(path: tuple[Any, ...]) -> str:
+    """Return a path in the state as people write it: `messages[3].role`; other keys in brackets, as JSON."""
+    text = ""
+    for step in path:
+        if type(step) is str and step.isidentifier():
+            text += f".{step}" if text else step
+        else:
+            text += f"[{msgspec.json.encode(tagged(step)).decode()}]"
+    return text or "(all of it)"
+
+
+def _view_change(change: StateChange) -> dict[str, Any]:
+    """`before` is left out for what was added, `after` for what was removed."""
+    return compose(
+        kind=change.kind,
+        path=tagged(list(change.path)),
+        text=path_text(change.path),
+        before=msgspec.UNSET if change.kind == "added" else tagged(change.before),
+        after=msgspec.UNSET if change.kind == "removed" else tagged(change.after),
+    )
+
+
+def _view_files(files: FilesDiff) -> list[dict[str, Any]]:
+    """Each path with the lines that were added and removed; None where lines were not counted."""
+    return [
+        compose(
+            change,
+            added=stat.lines.added if stat.lines else None,
+            removed=stat.lines.removed if stat.lines else None,
+            note=stat.note,
+        )
+        for change, stat in zip(files.changes, files.stats, strict=True)
+    ]
 
 
 def _list(store: Store, checkpoint_id: str, path: str, owner: str | None) -> list[FileInfo]:

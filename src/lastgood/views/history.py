@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lastgood.views.checkpoint import VerificationState, verification
-from lastgood.views.document import View, tagged
+from lastgood.views.document import compose
 from lastgood.views.records import find_place
 
 if TYPE_CHECKING:
     from lastgood import Entry, Store
 
 PAGE = 1000
-
-
-class EntryView(View, frozen=True, kw_only=True):
-    """An entry of a task's history. `sequence` counts entries; `data` is what else was recorded."""
-
-    sequence: int
-    at: datetime
-    kind: str
-    actor: str
-    branch_id: str
-    checkpoint_id: str | None
-    checkpoint_sequence: int | None
-    type: str | None
-    iteration: int | None
-    message: str
-    correlation_id: str
-    data: Any
 
 
 def read_history(
@@ -79,8 +61,6 @@ class TaskNames:
         return {str(entry.data.get("branch")): str(entry.data.get("name", "")) for entry in found}
 
 
-def view_entries(entries: list[Entry], names: TaskNames) -> Iterator[EntryView]:
+def view_entries(entries: list[Entry], names: TaskNames) -> Iterator[dict[str, Any]]:
     """Return entries as JSON shows them."""
-    for entry in entries:
-        sequence = names.sequence(entry.checkpoint_id)
-        yield EntryView.of(entry, checkpoint_sequence=sequence, data=tagged(entry.data))
+    return (compose(entry, checkpoint_sequence=names.sequence(entry.checkpoint_id)) for entry in entries)

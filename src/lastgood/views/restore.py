@@ -4,34 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 from lastgood.errors import CheckpointError
-from lastgood.views.checkpoint import CheckpointView, view_checkpoint
-from lastgood.views.document import View
-from lastgood.views.files import FailedFileView, changes_between, view_failed
+from lastgood.views.checkpoint import view_checkpoint
+from lastgood.views.document import View, compose
+from lastgood.views.files import changes_between, view_failed
 
 if TYPE_CHECKING:
-    from lastgood import BranchInfo, Checkpoint, FileChange, FilesPlan, Restored, Store, Task
-
-
-class RestoreView(View, frozen=True, kw_only=True):
-    """What a restore came to. `before`: the head that was left; `saved_first`: the same, if it was made for this.
-
-    `announced`: what was written and is run by tools without being asked.
-    """
-
-    checkpoint_id: str
-    new_checkpoint_id: str
-    branch_id: str
-    branch: str
-    before: str | None
-    saved_first: str | None
-    restored: list[str]
-    deleted: list[str]
-    failed: list[FailedFileView]
-    announced: list[str]
-    checkpoint: CheckpointView
+    from lastgood import Checkpoint, FileChange, FilesPlan, Restored, Store, Task
 
 
 class PlanView(View, frozen=True, kw_only=True):
@@ -47,47 +28,14 @@ class PlanView(View, frozen=True, kw_only=True):
     state_changes: int = 0
 
 
-class CopyView(View, frozen=True, kw_only=True):
-    """Files of a checkpoint that were copied into another folder."""
-
-    checkpoint_id: str
-    to: str
-    copied: list[str]
-
-
-class MoveView(View, frozen=True, kw_only=True):
-    """What an undo, a redo or a switch came to: the active branch, its head, and paths that are other than before."""
-
-    action: Literal["undone", "redone", "switched"]
-    branch_id: str | None
-    branch: str
-    head: CheckpointView
-    saved_first: str | None
-    restored: list[str]
-    deleted: list[str]
-    failed: list[FailedFileView]
-
-
-class ForkView(View, frozen=True, kw_only=True):
-    """A branch that was begun: where, and the checkpoint that it begins with."""
-
-    checkpoint_id: str | None
-    branch_id: str
-    branch: str
-    run_control_state: str
-    checkpoint: CheckpointView
-
-
-def view_restore(restored: Restored, branch: str, saved_first: Checkpoint | None) -> RestoreView:
-    """Return what a restore came to as JSON shows it."""
-    return RestoreView.of(
+def view_restore(restored: Restored, branch: str, saved_first: Checkpoint | None) -> dict[str, Any]:
+    """Return what a restore came to as JSON shows it. `before`: the head that was left; `saved_first`: the same, if it
+    was made for this; `announced`: what was written and is run by tools without being asked."""
+    return compose(
         restored,
-        new_checkpoint_id=restored.checkpoint.id,
         branch=branch,
         before=restored.before.id if restored.before else None,
         saved_first=saved_first.id if saved_first else None,
-        restored=list(restored.restored),
-        deleted=list(restored.deleted),
         failed=view_failed(restored.failed),
         announced=_announced(restored),
         checkpoint=view_checkpoint(restored.checkpoint),
@@ -119,17 +67,6 @@ def view_plan(plan: FilesPlan | None, checkpoint_id: str, state_changes: int) ->
         announced=list(plan.announced),
         size=plan.size,
         state_changes=state_changes,
-    )
-
-
-def view_fork(branch: BranchInfo, head: Checkpoint) -> ForkView:
-    """Return a branch that was begun as JSON shows it."""
-    return ForkView(
-        checkpoint_id=branch.origin_id,
-        branch_id=branch.id,
-        branch=branch.name,
-        run_control_state=branch.control_state,
-        checkpoint=view_checkpoint(head),
     )
 
 

@@ -1,77 +1,64 @@
-"""Where a store is and how a task in it stands; what waits in the spool."""
+"""Where a store is and how the work on a task stands: who does it, how far it is, what it asks, what was asked of it.
+
+Also what waits in the spool.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from lastgood.errors import CheckpointError
+from lastgood.local.process import is_alive
 from lastgood.model.identity import moment
 from lastgood.views.checkpoint import CheckpointView, view_checkpoint
-from lastgood.views.document import View
-from lastgood.views.records import engine_of, find_task
-from lastgood.views.work import StepView, WorkView, view_step
+from lastgood.views.document import View, compose
+from lastgood.views.records import engine_of, find_lease, find_task, list_requests
 
 if TYPE_CHECKING:
-    from lastgood import Recovery, SpoolFigures, Store, TaskInfo
-    from lastgood.views.workspace import WorkspaceView
+    from lastgood import Checkpoint, Lease, OpenStep, Recovery, Request, SpoolFigures, Store
+    from lastgood.spool.entries import Waiting
+
+ProcessState = Literal["running", "gone", "unknown"]
+PROCESS: dict[bool | None, ProcessState] = {True: "running", False: "gone", None: "unknown"}
+"""Whether a process is there; of another host's it cannot be said here."""
+
+BY_OTHERS = frozenset(
+    ("paused", "resumed", "stopped", "cancelled", "guided", "edited", "answered", "rounds_added", "restored", "manual")
+)
+"""Types of checkpoints that others make of work: they may say nothing of its progress."""
+MOST_PASSED = 50
+"""So many of them are passed over."""
 
 
-class TaskView(View, frozen=True, kw_only=True):
-    """A task: who owns it, how many checkpoints it has, and which branch is active."""
+class WorkerView(View, frozen=True, kw_only=True):
+    """Who holds the lease on a branch, alive or not."""
 
-    number: int
-    id: str
-    owner: str
-    checkpoints: int
-    active_branch_id: str
-    created_at: datetime
-
-
-class NamedBranchView(View, frozen=True, kw_only=True):
-    """A branch's id and its name."""
-
-    id: str
-    name: str
-
-
-class SpoolView(View, frozen=True, kw_only=True):
-    """What waits for the store: how many checkpoints, and their bytes. `aside` cannot come into it.
-
-    `away`: why the store does not answer. `left`: folders of spools that were put out of the way.
-    """
-
-    depth: int
-    bytes: int
-    max_bytes: int
-    oldest: datetime | None
-    aside: int
-    away: str | None
-    durable: bool
-    folder: str | None
-    left: list[str]
-
-
-class SpooledCheckpointView(View, frozen=True, kw_only=True):
-    """A checkpoint in the spool; `reason`: why it was set aside, None while it waits."""
-
-    id: str
-    owner: str
-    task_id: str
+    executor: str
+    host: str
+    pid: int
+    process: ProcessState
     since: datetime
-    reason: str | None
+    lease_until: datetime
+    lease_live: bool
 
 
-class SpoolListView(SpoolView, frozen=True, kw_only=True):
-    """What waits for the store, one by one; `replayed`: what became of it, if that was wanted."""
+class ProgressView(View, frozen=True, kw_only=True):
+    """How far a pipeline has come: so many stages are `completed`, `next` was begun `attempts` times."""
 
-    checkpoints: list[SpooledCheckpointView]
-    replayed: Any
+    pipeline: str
+    stages: list[str]
+    completed: int
+    next: str | None
+    attempts: int
+    round: int
+    rounds: int
 
 
-class StatusView(WorkView, frozen=True, kw_only=True):
+class StatusView(View, frozen=True, kw_only=True):
     """A store and a task. Without a store, and while it is away, what is not known is None, 0 or empty."""
 
     store: str
@@ -82,35 +69,34 @@ class StatusView(WorkView, frozen=True, kw_only=True):
     store_id: str | None = None
     created_at: datetime | None = None
     size: int | None = None
-    branch: NamedBranchView | None = None
+    branch: dict[str, str] | None = None
     branches: int = 0
     checkpoints: int = 0
     head: CheckpointView | None = None
     last_good: str | None = None
-    steps: Sequence[StepView] = ()
-    workspace: WorkspaceView | None = None
-    spool: SpoolView | None = None
+    steps: Sequence[dict[str, Any]] = ()
+    run_control_state: str | None = None
+    worker: WorkerView | None = None
+    question: Any = None
+    requests: Sequence[Request] = ()
+    progress: ProgressView | None = None
+    workspace: dict[str, Any] | None = None
+    spool: SpoolFigures | None = None
     advice: Sequence[str] = ()
 
-
-def view_task(task: TaskInfo) -> TaskView:
-    """Return a task as JSON shows it."""
-    return TaskView.of(task, created_at=moment(task.created_at))
-
-
-def view_spool(figures: SpoolFigures) -> SpoolView:
-    """Return what waits for the store as JSON shows it."""
-    return SpoolView.of(figures, left=list(figures.left))
+    @property
+    def is_worked_on(self) -> bool:
+        """Whether a process that may be alive holds the lease."""
+        return self.worker is not None and self.worker.lease_live and self.worker.process != "gone"
 
 
-def list_spooled(store: Store) -> list[SpooledCheckpointView]:
-    """Return the checkpoints that wait for the store, and those that were set aside."""
+def list_spooled(store: Store) -> list[tuple[Waiting, str | None]]:
+    """Return the checkpoints that wait for the store; those that were set aside with the reason."""
     from lastgood.spool.spool import Spool
 
     if not isinstance(spool := engine_of(store).spool, Spool):
         return []
-    both = [*((each, None) for each in spool.entries.pending()), *spool.entries.aside()]
-    return [SpooledCheckpointView.of(each, since=moment(each.at), reason=reason) for each, reason in both]
+    return [*((each, None) for each in spool.entries.pending()), *spool.entries.aside()]
 
 
 def add_recovery(status: StatusView, store: Store, owner: str | None, found: Recovery) -> StatusView:
@@ -134,11 +120,103 @@ def add_recovery(status: StatusView, store: Store, owner: str | None, found: Rec
     return msgspec.structs.replace(status, **known)
 
 
+def add_work(status: StatusView, store: Store, owner: str | None, head: Checkpoint) -> StatusView:
+    """Fill in how the work stands on the branch of `head`, and what a person could do about it."""
+    lease = find_lease(store, owner, head.branch_id)
+    waits = head.integrity_ok and head.control_state == "waiting_for_input"
+    work = msgspec.structs.replace(
+        status,
+        run_control_state=head.control_state if head.integrity_ok else "unknown",
+        worker=None if lease is None else _view_worker(lease),
+        question=store.task(status.task_id, owner=owner).control.question if waits else None,
+        requests=list_requests(store, owner, head.branch_id),
+        progress=_find_progress(store, owner, head),
+    )
+    return msgspec.structs.replace(work, advice=[*work.advice, *_advise(work)])
+
+
+def find_worker(store: Store, owner: str | None, branch_id: str | None) -> Lease | None:
+    """Return the lease on a branch unless it ran out or its holder is known to be gone."""
+    lease = find_lease(store, owner, branch_id)
+    return lease if lease is not None and lease.is_live and is_alive(lease.process) is not False else None
+
+
+def view_step(step: OpenStep) -> dict[str, Any]:
+    """Return an open step as JSON shows it, with whether its process is there."""
+    process = step.process
+    return compose(step, host=process.host, pid=process.pid, process=PROCESS[is_alive(process)])
+
+
 def _count_task(store: Store, owner: str | None, task_id: str, found: Recovery) -> dict[str, Any]:
     branches = store.branches(task_id, owner=owner)
     branch = next(one for one in branches if found.head and one.id == found.head.branch_id)
     return {
-        "branch": NamedBranchView.of(branch),
+        "branch": {"id": branch.id, "name": branch.name},
         "branches": sum(not one.deleted for one in branches),
         "checkpoints": find_task(store, owner, task_id).checkpoints,
     }
+
+
+def _advise(work: StatusView) -> list[str]:
+    advice = []
+    if work.question is not None:
+        advice.append(f"it waits for an answer: `lastgood answer {work.task_id}`")
+    elif work.run_control_state == "paused":
+        advice.append(f"it is paused: `lastgood resume {work.task_id}` lets it go on")
+    if work.run_control_state in ("running", "waiting_for_input", "paused") and not work.is_worked_on:
+        advice.append("nobody is running it: run it again, and it goes on from its newest checkpoint")
+    return advice
+
+
+def _view_worker(lease: Lease) -> WorkerView:
+    return WorkerView(
+        executor=lease.executor,
+        host=lease.process.host,
+        pid=lease.process.pid,
+        process=PROCESS[is_alive(lease.process)],
+        since=moment(lease.acquired_at),
+        lease_until=moment(lease.expires_at),
+        lease_live=lease.is_live,
+    )
+
+
+def _find_progress(store: Store, owner: str | None, head: Checkpoint) -> ProgressView | None:
+    """None: there is no pipeline, or it is done, or its record cannot be read."""
+    checkpoint = head
+    for _ in range(MOST_PASSED):
+        if checkpoint.integrity_ok and "progress" in checkpoint.metadata:
+            return _view_progress(checkpoint.metadata["progress"])
+        if not checkpoint.integrity_ok or checkpoint.type not in BY_OTHERS or checkpoint.parent_id is None:
+            return None
+        try:
+            checkpoint = store.get_checkpoint(checkpoint.parent_id, owner=owner)
+        except CheckpointError:
+            return None
+    return None
+
+
+def _view_progress(record: Any) -> ProgressView | None:
+    if not isinstance(record, dict) or record.get("finished") is not None:
+        return None
+    completed, rest = record.get("completed", []), record.get("plan", [])
+    if not (isinstance(completed, list) and isinstance(rest, list)):
+        return None
+    names = [str(name) for name in (*completed, *rest)]
+    return ProgressView(
+        pipeline=str(record.get("pipeline", "")),
+        stages=names,
+        completed=len(completed),
+        next=names[len(completed)] if rest else None,
+        attempts=record.get("attempts", 0),
+        round=record.get("round", 1),
+        rounds=record.get("rounds", 1),
+    )
+
+
+def take_lease(store: Store, owner: str, lease: Lease) -> None:
+    """Take the lease on a branch away from its holder, and release it."""
+    from lastgood.work.lease import HeldLease, name_executor
+
+    hold = HeldLease(engine_of(store), store.user, owner, name_executor(), 1.0)
+    hold.acquire(lease.branch_id, over=lease.token)
+    hold.release()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from lastgood.errors import CheckpointError, InvalidError
-from lastgood.views.document import View
+from lastgood.views.document import compose
 from lastgood.views.files import holds_whole_folders
 from lastgood.views.records import engine_of
 
@@ -16,34 +16,6 @@ if TYPE_CHECKING:
     from lastgood import BranchInfo, Checkpoint, FileChange, Recovery, Skipped, Store
     from lastgood.engine.workspace import Folders, Workspace
     from lastgood.model.task import Journal
-
-
-class FolderView(View, frozen=True, kw_only=True):
-    """A folder of the workspace, and the branch whose files lie there."""
-
-    name: str
-    path: str
-    branch_id: str | None
-    branch: str | None
-
-
-class InterruptedRestoreView(View, frozen=True, kw_only=True):
-    """A restore whose process is gone: what it led to, and what it left."""
-
-    checkpoint_id: str
-    before: str | None
-    pid: int
-
-
-class WorkspaceView(View, frozen=True, kw_only=True):
-    """The files on disk. `since`: the checkpoint they were compared with, or None; `problem`: why they were not."""
-
-    folders: list[FolderView]
-    since: str | None
-    changes: Sequence[FileChange]
-    interrupted: list[InterruptedRestoreView]
-    skipped: Sequence[Skipped]
-    problem: str | None
 
 
 class WorkspaceFound(msgspec.Struct, frozen=True):
@@ -60,23 +32,17 @@ class WorkspaceFound(msgspec.Struct, frozen=True):
     skipped: Sequence[Skipped] = ()
     is_elsewhere: bool = False
 
-    def view(self) -> WorkspaceView:
-        """Return it as JSON shows it."""
-        return WorkspaceView(
+    def view(self) -> dict[str, Any]:
+        """Return it as JSON shows it. `since`: the checkpoint they were compared with; `problem`: why they were not."""
+        return compose(
             folders=[
-                FolderView(
-                    name=name,
-                    path=path,
-                    branch_id=branch.id if branch else None,
-                    branch=branch.name if branch else None,
-                )
+                compose(name=name, path=path, branch_id=branch and branch.id, branch=branch and branch.name)
                 for name, path, branch in self.folders
             ],
             since=self.since.id if self.since else None,
             changes=self.changes,
             interrupted=[
-                InterruptedRestoreView(checkpoint_id=one.chosen, before=one.before, pid=one.process.pid)
-                for one in self.interrupted
+                compose(checkpoint_id=one.chosen, before=one.before, pid=one.process.pid) for one in self.interrupted
             ],
             skipped=self.skipped,
             problem=self.problem or None,
