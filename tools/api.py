@@ -19,7 +19,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "api.md"
 
 HEAD = """# The Python API
 
-Made from the code by `python -m tools.api`; do not edit it here. Everything is imported from `lastgood`. `lastgood.aio`
+Made from the code by `./dev docs`; do not edit it here. Everything is imported from `lastgood`. `lastgood.aio`
 has the same with coroutines ([how-to](../how-to/use-asyncio.md)). Errors are in [errors](errors.md), options of
 `lastgood.open` in [configuration](configuration.md).
 """

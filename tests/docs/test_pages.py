@@ -76,7 +76,7 @@ def test_documents_of_the_project_that_are_named_exist() -> None:
 
 
 def test_the_picture_of_the_terminal_shows_what_the_commands_print() -> None:
-    """If this fails, look at the difference, and make it anew: python -m tools.terminal"""
+    """If this fails, look at the difference, and make it anew: ./dev docs"""
     shown = terminal.text_of(terminal.PICTURE.read_text())
     printed = terminal.text_of(terminal.draw(terminal.play()))
     assert runner.settled(shown) == runner.settled(printed)
@@ -84,7 +84,7 @@ def test_the_picture_of_the_terminal_shows_what_the_commands_print() -> None:
 
 @pytest.mark.once
 def test_the_reference_of_the_api_is_made_from_the_code() -> None:
-    """If this fails, look at the difference, and make it anew: python -m tools.api"""
+    """If this fails, look at the difference, and make it anew: ./dev docs"""
     assert api.PAGE.read_text() == api.page()
 
 
