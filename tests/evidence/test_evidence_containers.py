@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.support.servers import falling_silent, serving, watching
 
 import lastgood
-from lastgood.evidence.kinds import containers
+from lastgood.evidence import machine
 from lastgood.evidence.verifier import EvidenceVerifier
 from lastgood.model.evidence import Evidence, EvidencePack
 
@@ -163,9 +163,9 @@ class TestUsualPlaces:
         folder = Path(path).parent
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
         monkeypatch.setenv("HOME", str(folder))
-        places = containers._usual_places
+        places = machine._usual_places
         monkeypatch.setattr(
-            containers, "_usual_places", lambda: [place for place in places() if place.startswith(str(folder))]
+            machine, "_usual_places", lambda: [place for place in places() if place.startswith(str(folder))]
         )
         return folder
 

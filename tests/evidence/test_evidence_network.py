@@ -22,11 +22,10 @@ from tests.support.servers import OK, black_hole, free_port, serving, watching
 import lastgood
 from lastgood import Checkpoint
 from lastgood.errors import BusyError, EvidenceError, InvalidError, UnavailableError
-from lastgood.evidence import connection
+from lastgood.evidence import connection, network
 from lastgood.evidence.check import Deadline, NotYet, Outside
 from lastgood.evidence.connection import Address
-from lastgood.evidence.kinds import network
-from lastgood.evidence.kinds.network import is_public
+from lastgood.evidence.network import is_public
 from lastgood.evidence.verifier import EvidenceVerifier
 from lastgood.model.evidence import Evidence, EvidencePack
 
@@ -520,4 +519,4 @@ def test_other_evidence_does_not_pay_for_what_looks_outside(tmp_path: Path) -> N
     modules = set(done.stdout.split())
     assert "lastgood.evidence.check" in modules
     assert not modules & {"socket", "ssl", "subprocess", "http", "lastgood.evidence.connection"}
-    assert not modules & {"lastgood.evidence.kinds.network", "lastgood.secrets.redaction"}
+    assert not modules & {"lastgood.evidence.network", "lastgood.secrets.redaction"}

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lastgood
+from lastgood.evidence import machine
 from lastgood.evidence.check import Deadline
-from lastgood.evidence.kinds import processes
 from lastgood.evidence.verifier import EvidenceVerifier
 from lastgood.model.evidence import Evidence, EvidencePack
 
@@ -29,7 +29,7 @@ LONG_NAME = "a-program-with-quite-a-long-name"
 @pytest.fixture(params=["proc", "ps"])
 def verifier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[EvidenceVerifier]:
     if request.param == "ps":
-        monkeypatch.setattr(processes, "_has_proc", lambda: False)
+        monkeypatch.setattr(machine, "_has_proc", lambda: False)
     with EvidenceVerifier() as opened:
         yield opened
 
@@ -115,12 +115,12 @@ def test_a_name_that_the_kernel_cuts_off_is_known_whole(tmp_path: Path) -> None:
 
 def test_both_ways_of_looking_tell_the_same(child: subprocess.Popen[bytes]) -> None:
     deadline = Deadline(time.monotonic() + 60)
-    found = processes.find_process(child.pid, deadline)
-    (told,) = processes.read_with_ps(deadline, "-p", str(child.pid))
+    found = machine.find_process(child.pid, deadline)
+    (told,) = machine.read_with_ps(deadline, "-p", str(child.pid))
     assert found is not None
     assert (told.pid, told.name, told.ended) == (found.pid, found.name, found.ended)
-    assert abs(told.started - found.started) <= processes._TOLERANCE_SECONDS
-    for listed in (processes.list_processes(deadline), processes.read_with_ps(deadline, "-A")):
+    assert abs(told.started - found.started) <= machine._TOLERANCE_SECONDS
+    for listed in (machine.list_processes(deadline), machine.read_with_ps(deadline, "-A")):
         assert {os.getpid(), child.pid} <= {process.pid for process in listed}
 
 

@@ -231,10 +231,10 @@ _BUILT_IN: dict[str, tuple[str, str]] = {
     EvidenceType.DB_ROW: ("artifacts", "check_row"),
     EvidenceType.NETWORK_REACHABLE: ("network", "check_reachable"),
     EvidenceType.API_RESPONSE: ("network", "check_response"),
-    EvidenceType.CONTAINER_RUNNING: ("containers", "check_container"),
-    EvidenceType.PROCESS_EXISTS: ("processes", "check_process"),
+    EvidenceType.CONTAINER_RUNNING: ("machine", "check_container"),
+    EvidenceType.PROCESS_EXISTS: ("machine", "check_process"),
 }
-"""Functions of modules in kinds/, which are loaded when they are first needed."""
+"""Modules and functions, which are loaded when they are first needed."""
 _checks: dict[str, Check] = {}
 """Those that were registered, which may replace built-in ones."""
 
@@ -272,7 +272,7 @@ def find_check(type: object) -> Check:
             return registered
         if type in _BUILT_IN:
             module, name = _BUILT_IN[type]
-            check: Check = getattr(import_module(f"lastgood.evidence.kinds.{module}"), name)
+            check: Check = getattr(import_module(f"lastgood.evidence.{module}"), name)
             return check
     raise InvalidError(f"there is no evidence of type {show(type)}", hint="register_evidence adds one")
 
