@@ -8,6 +8,7 @@ import pytest
 from tests.support.programs import Meanwhile, Program
 
 from lastgood import LeaseError, Store
+from lastgood.work import inbox
 from lastgood.work.control import Control
 from lastgood.work.lease import HeldLease
 from lastgood.work.requests import content_digest, find_artifact
@@ -92,3 +93,21 @@ def test_to_pause_work_takes_back_that_it_was_resumed(store: Store, program: Pro
     with program.session(clock=clock) as session:
         session.boundary()
     assert (session.stopped, clock.is_over()) == ("stopped", True)
+
+
+def test_two_people_who_ask_at_once_are_served_one_after_the_other(
+    store: Store, person: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A15: nobody is refused because another person's request is just being fulfilled."""
+    branch_id = store.task("work").branch_id or ""
+    other = HeldLease(store._engine, "ben", "tester", f"ben{inbox.STANDING_IN}", 30)
+    other.acquire(branch_id)
+    waited: list[float] = []
+
+    def finish_the_other(seconds: float) -> None:
+        waited.append(seconds)
+        other.release()
+
+    monkeypatch.setattr("lastgood.work.inbox.time.sleep", finish_the_other)
+    assert person.guide("be brief").fulfilled
+    assert waited == [inbox.PAUSE_SECONDS]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -9,17 +10,18 @@ from lastgood.catalog.values import FulfilledRequest
 from lastgood.engine.commit import KEPT
 from lastgood.engine.restore import restore
 from lastgood.engine.save import advance, make_draft
-from lastgood.errors import IntegrityError, InvalidError, UnavailableError
+from lastgood.errors import IntegrityError, InvalidError, LeaseError, UnavailableError
 from lastgood.work.lease import HeldLease, name_executor
 from lastgood.work.requests import NEEDS_PROGRAM, ControlledWork, end_request, find_answer, fulfil, open_requests
 
 if TYPE_CHECKING:
     from lastgood.engine.handle import Handle
-    from lastgood.model.task import Request
+    from lastgood.model.task import Lease, Request
     from lastgood.work.autosave import Saver
 
 
 STAND_IN_SECONDS = 10.0
+PAUSE_SECONDS = 0.005
 STANDING_IN = " (standing in)"
 """Suffix of the executor that fulfils a request without a session: no program works on the branch then."""
 
@@ -149,10 +151,22 @@ def stand_in(handle: Handle, request: Request) -> None:
 
     executor = name_executor() + STANDING_IN
     lease = HeldLease(handle.engine, handle.user, handle.owner, executor, STAND_IN_SECONDS)
-    with handle.catalog.exclusive():  # so that two of them do not exclude each other
-        lease.hold(handle, request.branch_id)
+    _hold_in_turn(lease, handle, request.branch_id)
+    try:
+        handle.refresh()
+        fulfil(ControlledWork(handle, mark), request)
+    finally:
+        lease.drop(handle)
+
+
+def _hold_in_turn(lease: HeldLease, handle: Handle, branch_id: str) -> None:
+    """Acquire the lease; while another stand-in holds it, wait for that one: it is done in a moment."""
+    deadline = time.monotonic() + STAND_IN_SECONDS
+    while True:
         try:
-            handle.refresh()
-            fulfil(ControlledWork(handle, mark), request)
-        finally:
-            lease.drop(handle)
+            return lease.hold(handle, branch_id)
+        except LeaseError as error:
+            held: Lease | None = error.details["lease"]
+            if held is None or not held.executor.endswith(STANDING_IN) or time.monotonic() > deadline:
+                raise
+        time.sleep(PAUSE_SECONDS)
