@@ -288,8 +288,8 @@ async def test_everything_in_a_correlation_carries_its_id(tmp_path: Path) -> Non
 # --- the loop goes on --------------------------------------------------------------------------------------
 
 WRITES: dict[str, Callable[[aio.CheckpointManager, aio.Task, aio.Checkpoint], Awaitable[Any]]] = {
-    "save": lambda store, task, first: task.save({"n": 2}),
-    "append": lambda store, task, first: task.append({"n": 2}),
+    "save": lambda store, task, first: task.save({"n": 3}),
+    "append": lambda store, task, first: task.append({"n": 3}),
     "tag": lambda store, task, first: task.tag(first, "green"),
     "restore": lambda store, task, first: task.restore(first),
     "fork": lambda store, task, first: task.fork(first),
@@ -307,6 +307,7 @@ async def test_the_loop_goes_on_while_a_write_waits_for_others(tmp_path: Path, w
     async with aio.open_manager(tmp_path / "store") as store:
         task = await store.task("t")
         first = await task.save({"n": 1})
+        await task.save({"n": 2})  # so that there is an old one to delete
         with writers_held_back(tmp_path / "store") as release:
             writing = asyncio.ensure_future(WRITES[write](store, task, first))
             await ticks()
