@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lastgood.engine.branch import NOT_GIVEN
 from lastgood.engine.checkpoint import Checkpoint
+from lastgood.engine.commit import NOT_GIVEN
 from lastgood.engine.handle import Handle
 from lastgood.engine.load import attest, find_line
 from lastgood.engine.options import OnFailure, check_on_failure

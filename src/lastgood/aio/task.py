@@ -17,7 +17,8 @@ from lastgood.aio.bridge import Bridge, Handle, Plain, bridged
 from lastgood.aio.checkpoint import Checkpoint, Difference, Loadable, Recovery, Restored, unwrap, wrap_optional
 from lastgood.aio.session import Control, Session
 from lastgood.engine import step
-from lastgood.engine.branch import NOT_GIVEN, What
+from lastgood.engine.branch import What
+from lastgood.engine.commit import NOT_GIVEN
 from lastgood.engine.step import OnError
 from lastgood.errors import UnavailableError
 from lastgood.model.evidence import Evidence, EvidencePack

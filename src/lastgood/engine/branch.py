@@ -24,7 +24,6 @@ from lastgood.observe.log import log_action
 
 What = Literal["both", "state", "files"]
 Way = Literal["restore", "fork", "rollback"]
-NOT_GIVEN: Any = object()
 
 _RESTORED = re.compile(r" \(Restored from [^)]*\)( \d+)?$")
 

@@ -88,20 +88,6 @@ def show_path(root: str, path: bytes) -> str:
     return f"{root}:{text}" if root else text
 
 
-def relate(base: str, root: str) -> tuple[str, str] | None:
-    """Return how a path relative to `base` becomes one relative to `root`: what to take off, what to put before it.
-
-    None when neither folder lies in the other.
-    """
-    if base == root:
-        return "", ""
-    if root.startswith(base.rstrip("/") + "/"):
-        return root[len(base.rstrip("/")) + 1 :] + "/", ""
-    if base.startswith(root.rstrip("/") + "/"):
-        return "", base[len(root.rstrip("/")) + 1 :] + "/"
-    return None
-
-
 def find_captured(blobs: FileBlobs, roots: Sequence[FileRoot]) -> FindCaptured:
     """Return a lookup of paths that evidence names. Absolute paths are about the outside world."""
 

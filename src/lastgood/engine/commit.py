@@ -66,6 +66,8 @@ class _Kept:
 
 
 KEPT = _Kept()
+NOT_GIVEN: Any = object()
+"""The default of an argument that may be None."""
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from lastgood.catalog.values import Position, StoredCheckpoint
 from lastgood.engine.branch import (
-    NOT_GIVEN,
     Restored,
     Way,
     What,
@@ -19,7 +18,7 @@ from lastgood.engine.branch import (
     require_restorable,
 )
 from lastgood.engine.checkpoint import Checkpoint
-from lastgood.engine.commit import KEPT, Draft
+from lastgood.engine.commit import KEPT, NOT_GIVEN, Draft
 from lastgood.engine.engine import acting
 from lastgood.engine.handle import Handle
 from lastgood.engine.load import find_stored, wrap_intact

@@ -16,7 +16,6 @@ import msgspec
 from lastgood.catalog.values import NewEvent, Position
 from lastgood.engine.blobs import FileBlobs, Gathered
 from lastgood.engine.branch import (
-    NOT_GIVEN,
     Restored,
     What,
     draft_restored,
@@ -26,7 +25,7 @@ from lastgood.engine.branch import (
 )
 from lastgood.engine.browse import require_files
 from lastgood.engine.checkpoint import Checkpoint
-from lastgood.engine.commit import KEPT, Draft
+from lastgood.engine.commit import KEPT, NOT_GIVEN, Draft
 from lastgood.engine.gather import CapturedFiles
 from lastgood.engine.handle import Handle
 from lastgood.engine.load import load_checkpoint

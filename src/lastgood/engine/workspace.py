@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, cast
 
 from lastgood.catalog.values import Binding
 from lastgood.engine.blobs import FileBlobs, Gathered
-from lastgood.engine.browse import relate, walk_files
+from lastgood.engine.browse import walk_files
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.engine import Engine
 from lastgood.engine.gather import Batch, CapturedFiles
 from lastgood.engine.readers import CaptureReader
-from lastgood.engine.staleness import take_stamps
 from lastgood.errors import BusyError, CheckpointError, DiskFullError, UnavailableError
 from lastgood.files.capture import Captured, capture
 from lastgood.files.folders import split
@@ -179,6 +178,8 @@ class Workspace:
         """Return the present by root, as its files are stamped."""
         with suppress(OSError, UnavailableError):
             make_private(self._engine.local.path())
+        from lastgood.engine.staleness import take_stamps
+
         return take_stamps(self.roots, str(self._folder))
 
     def recall(self, root: Root) -> Callable[[bytes, os.stat_result], bytes | None]:
@@ -275,7 +276,7 @@ class Workspace:
                 borrowed.close()
 
     def _describe(self, root: Root, captured: Captured) -> FileRoot:
-        base = relate(os.path.realpath(self._engine.base_path), root.path)
+        base = _relate(os.path.realpath(self._engine.base_path), root.path)
         counts = captured.file_count, captured.total_size
         return FileRoot(root.name, captured.tree, captured.partial, *counts, git_head(root), base)
 
@@ -347,3 +348,17 @@ class _ContentOf:
                 if entry.chunks is not None:
                     chunks = decode_chunks(self._blobs.read(entry.chunks), entry)
                     found.update((entry.chunks, *(chunk.digest for chunk in chunks)))
+
+
+def _relate(base: str, root: str) -> tuple[str, str] | None:
+    """Return how a path relative to `base` becomes one relative to `root`: what to take off, what to put before it.
+
+    None when neither folder lies in the other.
+    """
+    if base == root:
+        return "", ""
+    if root.startswith(base.rstrip("/") + "/"):
+        return root[len(base.rstrip("/")) + 1 :] + "/", ""
+    if base.startswith(root.rstrip("/") + "/"):
+        return "", base[len(root.rstrip("/")) + 1 :] + "/"
+    return None
