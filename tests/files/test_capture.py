@@ -23,12 +23,11 @@ from hypothesis import strategies as st
 
 from lastgood.errors import DiskFullError, InvalidError, UnavailableError
 from lastgood.files.capture import Captured, capture
-from lastgood.files.folders import GONE, MAX_DEPTH, FolderWalk, join, open_file, open_folder
 from lastgood.files.index import StatIndex
 from lastgood.files.read import SMALL, Content, LeftOut, ReadJob, read_content, read_jobs
 from lastgood.files.roots import Root
 from lastgood.files.rules import RuleLevel, Rules
-from lastgood.local.paths import is_settled, signature
+from lastgood.local.paths import GONE, MAX_DEPTH, FolderWalk, is_settled, join, open_file, open_folder, signature
 from lastgood.model.tree import File, Folder, Left, Link, decode_chunks, decode_tree
 
 CANARY = b"nobody may read this"

@@ -16,13 +16,13 @@ import lastgood
 from lastgood.engine.workspace import Workspace
 from lastgood.files import watch
 from lastgood.files.capture import Captured, capture
-from lastgood.files.folders import join
 from lastgood.files.index import StatIndex
 from lastgood.files.read import Content, LeftOut, ReadJob, read_jobs
 from lastgood.files.roots import Root
 from lastgood.files.rules import RuleLevel, Rules
 from lastgood.files.scan import FolderVisit, Scan
 from lastgood.files.watch import Changed, Watcher
+from lastgood.local.paths import join
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/sys/fs/inotify"), reason="needs inotify")  # noqa: PTH110
 

@@ -18,8 +18,8 @@ from lastgood.model.evidence import Evidence, EvidencePack
 if TYPE_CHECKING:
     from lastgood.engine.blobs import FileBlobs
     from lastgood.engine.commit import Draft
-    from lastgood.files.folders import FolderWalk
     from lastgood.files.roots import Root
+    from lastgood.local.paths import FolderWalk
     from lastgood.model.checkpoint import FileRoot
 
 MAX_PATH = 200
@@ -88,7 +88,7 @@ def _removed(root: Root, files: CapturedFiles, before: Sequence[FileRoot], blobs
 
 def _last_removal(root: Root, paths: Iterable[bytes]) -> tuple[int, bytes]:
     """Return when the last of them can have been removed: by its folder, or what is left of the way there."""
-    from lastgood.files.folders import FolderWalk, split
+    from lastgood.local.paths import FolderWalk, split
 
     last = 0, b""
     with FolderWalk(root.path) as walk:

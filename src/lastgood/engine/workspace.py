@@ -19,7 +19,6 @@ from lastgood.engine.gather import Batch, CapturedFiles
 from lastgood.engine.readers import CaptureReader
 from lastgood.errors import BusyError, CheckpointError, DiskFullError, UnavailableError
 from lastgood.files.capture import Captured, capture
-from lastgood.files.folders import split
 from lastgood.files.index import StatIndex
 from lastgood.files.read import LeftOut
 from lastgood.files.roots import Root, git_head, locked, open_roots
@@ -27,7 +26,7 @@ from lastgood.files.rules import Rules
 from lastgood.files.selection import paths_in
 from lastgood.files.watch import Changed, WatchedRoot
 from lastgood.local.location import make_private
-from lastgood.local.paths import Signature, signature
+from lastgood.local.paths import Signature, signature, split
 from lastgood.local.process import this_process
 from lastgood.model.checkpoint import FileRoot, Skipped
 from lastgood.model.tree import Entry, File, Folder, decode_chunks

@@ -19,17 +19,9 @@ from itertools import count
 from typing import NamedTuple
 
 from lastgood.errors import CheckpointError, IntegrityError, UnavailableError
-from lastgood.files.folders import (
-    CHANGED,
-    GONE,
-    OpenFolder,
-    Refused,
-    hash_file,
-    rename_exclusively,
-    set_mode,
-)
+from lastgood.files.folders import CHANGED, OpenFolder, Refused, hash_file, rename_exclusively, set_mode
 from lastgood.files.plan import Enter, Leave, PutFile, Remove, RestorePlan, Step
-from lastgood.local.paths import signature
+from lastgood.local.paths import GONE, open_folder, signature
 from lastgood.local.process import write_all
 from lastgood.model.tree import File, Link
 
@@ -62,7 +54,6 @@ _FEW = 16
 """Up to so many files and folders are synced one by one (4 ms each; syncfs took 15 ms for 100), so that a small restore
 does not wait for everything that others have written to the same file system."""
 
-_ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -85,7 +76,7 @@ def apply(
     the disk does not confirm; temporary files are gone then.
     """
     try:
-        root = os.open(root_path, _ROOT)
+        root = open_folder(None, root_path)
     except OSError as error:
         raise UnavailableError(f"the workspace cannot be opened: {_say(error)}") from error
     on_done, recall = on_done or (lambda path: None), recall or (lambda path, found: None)

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from lastgood.errors import CheckpointError, InvalidError, UnavailableError
-from lastgood.files.folders import FolderWalk, join, split
 from lastgood.files.index import FolderRecord, Newest, StatIndex, encode, find_newest, name_others
 from lastgood.files.read import Content, LeftOut, ReadFiles, ReadJob, read_jobs
 from lastgood.files.scan import Expect, FolderVisit, Scan, demand_files
 from lastgood.files.watch import Changed, Watcher
-from lastgood.local.paths import Signature, is_settled
+from lastgood.local.paths import FolderWalk, Signature, is_settled, join, split
 from lastgood.model.tree import MODE_BITS, Entry, File, Folder, Left, Link, decode_chunks, encode_tree, is_name
 
 if TYPE_CHECKING:

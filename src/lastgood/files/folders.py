@@ -1,4 +1,4 @@
-"""Folders reached by descriptor, so that nothing swapped in meanwhile can lead out of a root; and files in them.
+"""Folders held open to restore in them, so that nothing swapped in meanwhile can lead out of a root.
 
 No symbolic link is followed, in no component. Names are relative to an open folder and are single components.
 """
@@ -13,90 +13,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
-from types import TracebackType
-from typing import Self
 
-from lastgood.local.paths import signature
+from lastgood.local.paths import join, open_file, open_folder, signature
 from lastgood.model.tree import is_git
 
-MAX_DEPTH = 256
-"""Folders nested deeper are not entered: each level holds a descriptor, and a process may have 1024 of them."""
-
 CHANGED = "it changed after it was captured"
-GONE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EMLINK))
-"""What opening says when the name is not there, or is no longer (or never was) what it is opened as."""
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# O_NONBLOCK: a fifo that took the place of a file must not make us wait for its writer.
-_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
 _TEMPORARY = re.compile(rb"\.lastgood-[0-9a-f]{16}-[0-9a-f]+\.tmp")
 
 
 def is_temporary(name: bytes) -> bool:
     """Return whether it is the name of a restore's temporary file; these are never captured."""
     return _TEMPORARY.fullmatch(name) is not None
-
-
-def open_folder(folder: int, name: bytes) -> int:
-    """Open the folder of that name; OSError as the system says it (`GONE`: not a folder)."""
-    return os.open(name, _FOLDER, dir_fd=folder)
-
-
-def open_file(folder: int | None, name: str | bytes) -> int:
-    """Open what has that name for reading; fstat tells what it is. Without a folder it may be a path."""
-    return os.open(name, _FILE, dir_fd=folder)
-
-
-def join(path: bytes, name: bytes) -> bytes:
-    return path + b"/" + name if path else name
-
-
-def split(path: bytes) -> tuple[bytes, bytes]:
-    """Return the folder that it lies in, and its name there."""
-    folder, _, name = path.rpartition(b"/")
-    return folder, name
-
-
-class FolderWalk:
-    """A walk from folder to folder below a root that keeps the folders on the way open. One thread at a time."""
-
-    def __init__(self, root: str) -> None:
-        self._names: list[bytes] = []
-        self._opened = [os.open(root, _FOLDER)]
-
-    @property
-    def root(self) -> int:
-        return self._opened[0]
-
-    def folder(self, path: bytes) -> int:
-        """Return a descriptor of the folder, good until the next call; OSError when it cannot be reached."""
-        names = path.split(b"/") if path else []
-        shared = 0
-        for ours, wanted in zip(self._names, names, strict=False):
-            if ours != wanted:
-                break
-            shared += 1
-        self._go_back(shared)
-        for name in names[shared:]:
-            self._opened.append(open_folder(self._opened[-1], name))
-            self._names.append(name)
-        return self._opened[-1]
-
-    def _go_back(self, depth: int) -> None:
-        while len(self._names) > depth:
-            self._names.pop()
-            os.close(self._opened.pop())
-
-    def close(self) -> None:
-        self._go_back(0)
-        while self._opened:
-            os.close(self._opened.pop())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 class Refused(Exception):  # noqa: N818
@@ -215,7 +143,7 @@ def _find_exclusive_rename() -> tuple[Callable[[int, bytes, int, bytes, int], in
 def remove_temporary(root_path: str) -> list[bytes]:
     """Remove the temporary files that a killed restore left behind, while none is under way; return their paths."""
     removed: list[bytes] = []
-    root = os.open(root_path, _FOLDER)
+    root = open_folder(None, root_path)
     stack = [(root, b"", _remove_temporary_in(root, b"", removed))]
     while stack:
         folder, path, below = stack[-1]

@@ -17,10 +17,9 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from lastgood.files.folders import join
 from lastgood.files.read import LeftOut
 from lastgood.local.location import make_private
-from lastgood.local.paths import Signature
+from lastgood.local.paths import Signature, join
 from lastgood.model.identity import DIGEST_SIZE, digest
 from lastgood.model.tree import Entry, Folder, decode_tree
 

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lastgood.errors import BusyError, CheckpointError, UnavailableError
-from lastgood.files.folders import GONE, FolderWalk, open_file, split
-from lastgood.local.paths import Signature, signature
+from lastgood.local.paths import GONE, FolderWalk, Signature, open_file, signature, split
 from lastgood.model.tree import Chunk, Why, encode_chunks
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lastgood.errors import FolderBusyError, InvalidError, UnavailableError
-from lastgood.files.folders import FolderWalk, open_file, split
 from lastgood.local.location import make_private
+from lastgood.local.paths import FolderWalk, open_file, split
 from lastgood.local.process import hold_for_fork, move_off_standard_streams, renew_after_fork
 from lastgood.model.identity import check_name, digest
 

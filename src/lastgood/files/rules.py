@@ -16,9 +16,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Literal, NamedTuple
 from weakref import WeakValueDictionary
 
-from lastgood.files.folders import join
 from lastgood.files.patterns import Automaton, Rule, RulePosition, parse_rule
 from lastgood.files.roots import Root, git_exclude, read_below
+from lastgood.local.paths import join
 from lastgood.model.identity import digest
 from lastgood.secrets.filenames import DIGEST, is_secret
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self
 
-from lastgood.files.folders import MAX_DEPTH, FolderWalk, is_temporary, join, open_folder
-from lastgood.files.folders import split as split_path
+from lastgood.files.folders import is_temporary
 from lastgood.files.index import FolderRecord, encode, list_names, split
 from lastgood.files.read import Content, LeftOut, ReadJob, refuse
 from lastgood.files.watch import Changed
-from lastgood.local.paths import Signature, is_settled, signature
+from lastgood.local.paths import MAX_DEPTH, FolderWalk, Signature, is_settled, join, open_folder, signature
+from lastgood.local.paths import split as split_path
 from lastgood.model.identity import digest
 from lastgood.model.tree import Entry, File, Left, Link, Why
 

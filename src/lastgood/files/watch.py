@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from lastgood.files.folders import join
 from lastgood.files.index import StatIndex
+from lastgood.local.paths import join
 from lastgood.local.process import renew_after_fork
 from lastgood.model.tree import is_git
 

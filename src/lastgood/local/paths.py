@@ -1,7 +1,8 @@
-"""Paths that others name: reached without being led out of the folder that they are relative to (D8), and shown.
+"""Paths reached by descriptor, so that nothing swapped in meanwhile leads out of a folder: those that others name (D8),
+and those of a walk from folder to folder, which follows no link at all. And what a file looked like.
 
-A walk goes from directory to directory by descriptor and never lets the kernel follow a symbolic link. Links are
-followed here, one at a time, as long as they stay below the folder; what is swapped in meanwhile changes nothing.
+The kernel never follows a symbolic link. Links of paths that others name are followed here, one at a time, as long as
+they stay below the folder.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import os
 import stat
 from collections.abc import Callable
 from operator import attrgetter
-from typing import TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 
 from lastgood.errors import InvalidError
 
@@ -28,7 +30,14 @@ MAX_LINKS = 40
 _CLOCK_NS = 20_000_000
 _WHOLE_SECONDS_NS = 2_000_000_000
 _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+# O_NONBLOCK: a fifo that took the place of a file must not make us wait for its writer.
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+MAX_DEPTH = 256
+"""Folders nested deeper are not entered: each level holds a descriptor, and a process may have 1024 of them."""
+GONE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EMLINK))
+"""What opening says when the name is not there, or is no longer (or never was) what it is opened as."""
 
 
 def require_path(value: object) -> str:
@@ -80,9 +89,7 @@ class BaseFolder:
         """Open the regular file for reading; None when it no longer is the `expected` one."""
         return self._reach(
             path,
-            lambda fd, name, found, names: (
-                os.open(name, _FILE | os.O_NOFOLLOW, dir_fd=fd) if is_same(found, expected) else None
-            ),
+            lambda fd, name, found, names: open_file(fd, name) if is_same(found, expected) else None,
         )
 
     def locate(self, path: str) -> tuple[str, os.stat_result]:
@@ -180,6 +187,69 @@ def _close_all(descriptors: list[int]) -> None:
 
 def _leads_out(path: str) -> InvalidError:
     return InvalidError(f"{show(path)} leads out of the folder that paths are relative to")
+
+
+def open_folder(folder: int | None, name: str | bytes) -> int:
+    """Open the folder of that name; OSError as the system says it (`GONE`: not a folder). Without a folder to
+    find it in it may be a path."""
+    return os.open(name, _FOLDER, dir_fd=folder)
+
+
+def open_file(folder: int | None, name: str | bytes) -> int:
+    """Open what has that name for reading; fstat tells what it is. Without a folder it may be a path."""
+    return os.open(name, _FILE | os.O_NOFOLLOW, dir_fd=folder)
+
+
+def join(path: bytes, name: bytes) -> bytes:
+    return path + b"/" + name if path else name
+
+
+def split(path: bytes) -> tuple[bytes, bytes]:
+    """Return the folder that it lies in, and its name there."""
+    folder, _, name = path.rpartition(b"/")
+    return folder, name
+
+
+class FolderWalk:
+    """A walk from folder to folder below a root that keeps the folders on the way open. One thread at a time."""
+
+    def __init__(self, root: str) -> None:
+        self._names: list[bytes] = []
+        self._opened = [open_folder(None, root)]
+
+    @property
+    def root(self) -> int:
+        return self._opened[0]
+
+    def folder(self, path: bytes) -> int:
+        """Return a descriptor of the folder, good until the next call; OSError when it cannot be reached."""
+        names = path.split(b"/") if path else []
+        shared = 0
+        for ours, wanted in zip(self._names, names, strict=False):
+            if ours != wanted:
+                break
+            shared += 1
+        self._go_back(shared)
+        for name in names[shared:]:
+            self._opened.append(open_folder(self._opened[-1], name))
+            self._names.append(name)
+        return self._opened[-1]
+
+    def _go_back(self, depth: int) -> None:
+        while len(self._names) > depth:
+            self._names.pop()
+            os.close(self._opened.pop())
+
+    def close(self) -> None:
+        self._go_back(0)
+        while self._opened:
+            os.close(self._opened.pop())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
 
 
 def is_settled(seen: Signature, began_ns: int) -> bool:
