@@ -6,7 +6,6 @@ and its witness move once for each transaction, as the database does it.
 
 from __future__ import annotations
 
-import functools
 import os
 import random
 import time
@@ -21,6 +20,7 @@ from lastgood.catalog.relational.commit import commit as commit_checkpoint
 from lastgood.catalog.relational.deletion import attest
 from lastgood.catalog.sqlite.connection import SQLiteConnection
 from lastgood.catalog.sqlite.database import FileDatabase
+from lastgood.catalog.sqlite.group import Write
 from lastgood.catalog.values import Actor, Commit, Committed, NewBranch
 from lastgood.engine.commit import Draft, Ground, Splitters, write_checkpoint
 from lastgood.engine.options import Options
@@ -56,14 +56,14 @@ def make_store(folder: Path, checkpoints: int, seed: int = 1) -> float:
     assert catalog is not None
     make_folder(catalog.parent)
     database = FileDatabase(catalog)
-    connection = database.read(lambda connection: connection)
+    connection = database.read(lambda connection: connection.raw)
     connection.pragma("synchronous", 0)  # for the making alone: who opens the store next has it in full again
     connection.pragma("cache_size", -(256 << 10))
     maker = _Maker(connection, checkpoints, random.Random(seed))
     start = said = time.perf_counter()
     for done in range(0, checkpoints, BATCH):
         count = min(BATCH, checkpoints - done)
-        database.write(functools.partial(maker.commit_many, count))
+        database.writer()(Write(maker.commit_many, (count,), {}, durable=True))
         if time.perf_counter() - said > 10:
             said = time.perf_counter()
             say(f"  made {maker.made:,} of {checkpoints:,} checkpoints, {_rate(start, maker.made)} each")
@@ -98,7 +98,7 @@ class _Maker:
         self._branches = [_Branch(new_id())]
         self.made = 0
 
-    def commit_many(self, count: int, _: apsw.Connection) -> None:
+    def commit_many(self, _: object, count: int) -> None:
         for _index in range(count):
             self.commit()
 

@@ -12,7 +12,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 import msgspec
@@ -21,12 +21,14 @@ import pytest
 import lastgood
 from lastgood.catalog.sqlite import database as databases
 from lastgood.catalog.sqlite import group
-from lastgood.catalog.sqlite.connection import set_synced
+from lastgood.catalog.sqlite.connection import SQLiteConnection, set_synced
 from lastgood.catalog.sqlite.database import FileDatabase
 from lastgood.catalog.sqlite.group import Write
 from lastgood.errors import BusyError, ConflictError, DiskFullError, LostCommitsError, UnavailableError
 from lastgood.local.process import is_alive, this_process
 from lastgood.model.identity import new_id
+
+T = TypeVar("T")
 
 RACER = r"""
 import json, sys
@@ -237,17 +239,17 @@ def test_a_forked_child_uses_no_connection_of_its_parent(store: lastgood.Store) 
     """SQLite forbids it: the locks of the one would be taken for the other's."""
     database: FileDatabase = store._engine.catalog._database  # type: ignore[attr-defined]
     parents: list[apsw.Connection] = []
-    database.write(parents.append)
+    write(database, lambda connection: parents.append(connection.raw))
 
     def work() -> None:
         used: list[apsw.Connection] = []
-        database.write(used.append)
-        database.read(used.append)
+        write(database, lambda connection: used.append(connection.raw))
+        database.read(lambda connection: used.append(connection.raw))
         assert used[0] is used[1]
         assert used[0] is not parents[0]
 
     _in_forked_child(work)
-    database.write(parents.append)
+    write(database, lambda connection: parents.append(connection.raw))
     assert parents[0] is parents[1]
 
 
@@ -324,6 +326,10 @@ def test_a_fork_while_another_thread_is_busy_does_not_hang_the_child(store: last
 # --- threads that commit together ------------------------------------------------------------------------------------
 
 
+def write(database: FileDatabase, work: Callable[[SQLiteConnection], T], durable: bool = True) -> T:
+    return database.writer()(Write(work, (), {}, durable=durable))
+
+
 class _Line:
     """Threads that write to one store, made to wait until all of them stand in its line."""
 
@@ -354,7 +360,7 @@ class _Line:
 
     def _commits(self) -> int:
         last = "SELECT last_sequence FROM tasks WHERE task = 0"
-        return self.database.read(lambda connection: int(connection.execute(last).get))
+        return self.database.read(lambda connection: int(connection.value(last)))
 
 
 @pytest.fixture
@@ -401,27 +407,27 @@ def test_what_one_that_fails_had_written_is_undone_and_the_others_stay(store: la
     task = store.task("t")
     line = _Line(store)
 
-    def fail_halfway(connection: apsw.Connection) -> None:
-        connection.execute("INSERT INTO meta VALUES ('half', 'done')")
+    def fail_halfway(connection: SQLiteConnection) -> None:
+        connection.raw.execute("INSERT INTO meta VALUES ('half', 'done')")
         raise ValueError("planted")
 
-    works = [lambda: line.database.write(fail_halfway), lambda: task.save({"n": 1})]
+    works = [lambda: write(line.database, fail_halfway), lambda: task.save({"n": 1})]
     assert line.run(*works, works[0]) == 1
     assert [type(line.outcomes[n]) for n in range(3)] == [ValueError, lastgood.Checkpoint, ValueError]
     halves = "SELECT count(*) FROM meta WHERE key = 'half'"
-    assert line.database.read(lambda connection: connection.execute(halves).get) == 0
+    assert line.database.read(lambda connection: connection.value(halves)) == 0
     assert store.task("t").state == {"n": 1}
 
 
 def test_one_that_fails_alone_is_not_tried_again(store: lastgood.Store) -> None:
     tried: list[int] = []
 
-    def fail(connection: apsw.Connection) -> None:
+    def fail(connection: SQLiteConnection) -> None:
         tried.append(1)
         raise ValueError("planted")
 
     with pytest.raises(ValueError, match="planted"):
-        _Line(store).database.write(fail)
+        write(_Line(store).database, fail)
     assert tried == [1]
 
 
@@ -430,22 +436,22 @@ def test_one_that_failed_in_a_commit_that_came_to_nothing_may_succeed_in_the_nex
     line = _Line(store)
     tried: list[str] = []
 
-    def fail(connection: apsw.Connection) -> None:
+    def fail(connection: SQLiteConnection) -> None:
         raise ValueError("planted")
 
-    def fail_once(connection: apsw.Connection) -> str:
+    def fail_once(connection: SQLiteConnection) -> str:
         tried.append("fails once")
         if tried.count("fails once") == 1:
             raise ValueError("planted")
         return "succeeded"
 
-    def interrupt_once(connection: apsw.Connection) -> str:
+    def interrupt_once(connection: SQLiteConnection) -> str:
         tried.append("interrupts once")
         if tried.count("interrupts once") == 1:
             raise KeyboardInterrupt
         return "went on"
 
-    assert line.run(*(functools.partial(line.database.write, work) for work in (fail, fail_once, interrupt_once))) == 1
+    assert line.run(*(functools.partial(write, line.database, work) for work in (fail, fail_once, interrupt_once))) == 1
     assert isinstance(line.outcomes[0], KeyboardInterrupt)
     assert [line.outcomes[1], line.outcomes[2]] == ["succeeded", "went on"]
 
@@ -456,11 +462,11 @@ def test_a_group_is_as_durable_as_the_most_durable_in_it(store: lastgood.Store, 
     line = _Line(store)
     levels: list[int] = []
 
-    def look(connection: apsw.Connection) -> None:
-        levels.append(connection.pragma("synchronous"))
+    def look(connection: SQLiteConnection) -> None:
+        levels.append(connection.value("PRAGMA synchronous"))
 
-    works = [functools.partial(line.database.write, look, durable=durable) for durable in (durable_first, True)]
-    works.append(functools.partial(line.database.write, look, durable=not durable_first))
+    durable, soon = (functools.partial(write, line.database, look, durable=durable) for durable in (True, False))
+    works = [durable, durable, soon] if durable_first else [soon, durable, durable]
     assert line.run(*works) == 1
     assert levels == [2, 2, 2]
 
@@ -471,7 +477,7 @@ def test_an_interrupt_while_durability_is_changed_leaves_it_to_be_set_again(
     """A2"""
     database = _Line(store).database
     levels: list[int] = []
-    database.write(lambda connection: None)
+    write(database, lambda connection: None)
 
     def interrupted(connection: apsw.Connection, synced: bool) -> None:
         set_synced(connection, synced)
@@ -480,8 +486,8 @@ def test_an_interrupt_while_durability_is_changed_leaves_it_to_be_set_again(
     with monkeypatch.context() as patched:
         patched.setattr(databases, "set_synced", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            database.write(lambda connection: None, durable=False)
-    database.write(lambda connection: levels.append(connection.pragma("synchronous")))
+            write(database, lambda connection: None, durable=False)
+    write(database, lambda connection: levels.append(connection.value("PRAGMA synchronous")))
     assert levels == [2]
 
 
@@ -511,12 +517,12 @@ def test_the_witness_follows_a_commit_and_never_precedes_it(store: lastgood.Stor
     store.task("t").save({"n": 1})
     assert line.database._queue.witness() == line._commits()
 
-    def refuse(connection: apsw.Connection) -> None:
-        connection.set_commit_hook(lambda: True)
+    def refuse(connection: SQLiteConnection) -> None:
+        connection.raw.set_commit_hook(lambda: True)
 
     with pytest.raises(lastgood.CheckpointError):
-        line.database.write(refuse)
-    line.database._local.connection.set_commit_hook(None)
+        write(line.database, refuse)
+    line.database._local.connection.raw.set_commit_hook(None)
     assert line.database._queue.witness() == line._commits()
     store.task("t").append({"n": 2})
 
@@ -530,7 +536,7 @@ def test_nothing_is_written_on_top_of_a_loss(store: lastgood.Store, durable: boo
         line.database._queue.testify(line._commits() + 1)
     written: list[int] = []
     with pytest.raises(LostCommitsError) as caught:
-        line.database.write(lambda connection: written.append(1), durable=durable)
+        write(line.database, lambda connection: written.append(1), durable=durable)
     assert str(caught.value).startswith("1 acknowledged commit")
     assert written == []
     assert line.database.accept_loss() == 1
@@ -540,9 +546,9 @@ def test_nothing_is_written_on_top_of_a_loss(store: lastgood.Store, durable: boo
 def test_a_write_inside_a_write_is_refused(store: lastgood.Store) -> None:
     database = _Line(store).database
     with pytest.raises(BusyError, match="in the middle of a save"):
-        database.write(lambda connection: database.write(lambda connection: None))
+        write(database, lambda connection: write(database, lambda connection: None))
     with database.queue(), pytest.raises(BusyError, match="in the middle of a save"):
-        database.write(lambda connection: database.write(lambda connection: None))
+        write(database, lambda connection: write(database, lambda connection: None))
     store.task("t").save({"n": 1})
 
 
@@ -556,10 +562,17 @@ def test_who_holds_the_queue_takes_nobody_along(store: lastgood.Store) -> None:
             other.start()
             while not database._group._line:
                 other.join(0.001)
-            database.write(lambda connection: done.append("holder"))
+            write(database, lambda connection: done.append("holder"))
             done.append("still holding")
 
-    other = threading.Thread(target=database.write, args=(lambda connection: done.append("other"),), daemon=True)
+    other = threading.Thread(
+        target=write,
+        args=(
+            database,
+            lambda connection: done.append("other"),
+        ),
+        daemon=True,
+    )
     holder = threading.Thread(target=hold, daemon=True)
     holder.start()
     for thread in (holder, other):
@@ -573,8 +586,9 @@ def test_a_thread_that_was_interrupted_while_it_led_leads_again_at_once(store: l
     line = _Line(store)
 
     def work() -> str:
-        line.database._group._line.append(Write(lambda connection: None))  # as an interrupt in what tidies up leaves it
-        return line.database.write(lambda connection: "written")
+        left = Write(lambda connection: None, (), {}, durable=True)
+        line.database._group._line.append(left)  # as an interrupt in what tidies up leaves it
+        return write(line.database, lambda connection: "written")
 
     line.run(work)
     assert line.outcomes == {0: "written"}
@@ -588,14 +602,16 @@ def test_who_waits_for_a_leader_that_is_gone_leads_and_takes_no_lost_write_along
     line = _Line(store)
     lost: list[str] = []
     gone: list[Write[None]] = []
-    thread = threading.Thread(target=lambda: gone.append(Write(lambda connection: lost.append("another's"))))
+    thread = threading.Thread(
+        target=lambda: gone.append(Write(lambda connection: lost.append("another's"), (), {}, durable=True))
+    )
     thread.start()
     thread.join()
 
     def work() -> str:
-        own = Write(lambda connection: lost.append("of this thread, earlier"))
+        own = Write(lambda connection: lost.append("of this thread, earlier"), (), {}, durable=True)
         line.database._group._line = [gone[0], own]
-        return line.database.write(lambda connection: "written")
+        return write(line.database, lambda connection: "written")
 
     worker = threading.Thread(target=line._do, args=(0, work), daemon=True)
     worker.start()
@@ -611,12 +627,12 @@ def test_an_interrupt_in_a_group_fails_nobody_else(store: lastgood.Store, interr
     line = _Line(store)
     pending = [True]
 
-    def interrupt_once(connection: apsw.Connection) -> None:
+    def interrupt_once(connection: SQLiteConnection) -> None:
         if pending and pending.pop():
             raise KeyboardInterrupt
 
     works: list[Callable[[], object]] = [functools.partial(task.save, {"n": n}) for n, task in enumerate(tasks)]
-    works.insert(interrupted, lambda: line.database.write(interrupt_once))
+    works.insert(interrupted, lambda: write(line.database, interrupt_once))
     line.run(*works)
     raised = [index for index, outcome in line.outcomes.items() if isinstance(outcome, BaseException)]
     assert raised == [0]  # whoever led when it came
@@ -637,10 +653,10 @@ def test_a_disk_that_fails_after_another_write_failed_fails_the_whole_group(
     line = _Line(store)
 
     def fail(with_error: Exception) -> Callable[[], object]:
-        def work(connection: apsw.Connection) -> None:
+        def work(connection: SQLiteConnection) -> None:
             raise with_error
 
-        return lambda: line.database.write(work)
+        return lambda: write(line.database, work)
 
     assert (
         line.run(fail(ValueError("planted")), lambda: task.save({"n": 1}, on_failure="raise"), fail(error("planted")))
@@ -656,14 +672,14 @@ def test_after_a_disk_error_no_thread_goes_on_with_its_connection(store: lastgoo
     line = _Line(store)
     used: list[apsw.Connection] = []
 
-    def fail(connection: apsw.Connection) -> None:
+    def fail(connection: SQLiteConnection) -> None:
         raise apsw.IOError("planted")
 
-    line.database.write(used.append)
-    line.database.write(used.append)
-    line.run(lambda: line.database.write(fail))
+    write(line.database, lambda connection: used.append(connection.raw))
+    write(line.database, lambda connection: used.append(connection.raw))
+    line.run(lambda: write(line.database, fail))
     assert isinstance(line.outcomes[0], UnavailableError)
-    line.database.write(used.append)
+    write(line.database, lambda connection: used.append(connection.raw))
     assert used[0] is used[1]
     assert used[1] is not used[2]
 
@@ -674,13 +690,13 @@ def test_a_disk_that_fails_fails_the_whole_group_and_nothing_is_acknowledged(sto
 
     tried: list[int] = []
 
-    def fail(connection: apsw.Connection) -> None:
+    def fail(connection: SQLiteConnection) -> None:
         tried.append(1)
         if tried == [1]:
             raise apsw.IOError("planted")
 
     works: list[Callable[[], object]] = [functools.partial(task.save, {"n": 1}, on_failure="raise") for task in tasks]
-    assert line.run(*works, lambda: line.database.write(fail)) == 0
+    assert line.run(*works, lambda: write(line.database, fail)) == 0
     assert [type(outcome) for outcome in line.outcomes.values()] == [lastgood.UnavailableError] * 4
     assert tried == [1]  # nobody tries his luck on a disk that failed
     assert store.tasks() == []
@@ -693,8 +709,8 @@ def test_beginning_a_step_waits_for_no_disk_and_leaves_the_connection_durable(st
     task.save({"n": 1})
     database: FileDatabase = store._engine.catalog._database  # type: ignore[attr-defined]
     levels: list[int] = []
-    database.write(lambda connection: levels.append(connection.pragma("synchronous")), durable=False)
-    database.write(lambda connection: levels.append(connection.pragma("synchronous")))
+    write(database, lambda connection: levels.append(connection.value("PRAGMA synchronous")), durable=False)
+    write(database, lambda connection: levels.append(connection.value("PRAGMA synchronous")))
     assert levels == [1, 2]
     line = _Line(store)
     step = task.step("work").begin()

@@ -19,6 +19,7 @@ from zstandard import ZstdCompressor
 
 import lastgood
 from lastgood import IntegrityError
+from lastgood.catalog.sqlite.connection import SQLiteConnection
 from lastgood.codec import compress as compression
 from lastgood.errors import FormatError, LostCommitsError
 from lastgood.model.checkpoint import encode_record
@@ -31,11 +32,11 @@ LARGE = {"messages": [f"message {n} " * 60 for n in range(80)]}
 
 
 def change(store: lastgood.Store, sql: str, *bindings: Any) -> None:
-    def work(connection: apsw.Connection) -> None:
-        connection.execute(sql, bindings)
-        assert connection.changes() > 0
+    def work(connection: SQLiteConnection) -> None:
+        connection.raw.execute(sql, bindings)
+        assert connection.raw.changes() > 0
 
-    store._engine.catalog._database.write(work)  # type: ignore[attr-defined]
+    store._engine.catalog._write(work)  # type: ignore[attr-defined]
 
 
 def test_a_well_formed_record_that_is_not_the_one_saved_is_refused(store: lastgood.Store) -> None:
@@ -215,8 +216,7 @@ def test_a_list_with_holes_is_refused_and_the_pages_beside_them_are_not(store: l
     """I3: never silently fewer rows. A row that is gone leaves its sequence and its count behind."""
     task = store.task("t")
     made = [task.save({"n": n}) for n in range(30)]
-    database = store._engine.catalog._database  # type: ignore[attr-defined]
-    database.write(lambda c: c.execute("DELETE FROM checkpoints WHERE id = ?", (made[14].id,)))
+    change(store, "DELETE FROM checkpoints WHERE id = ?", made[14].id)
     for listed in ("t", str(made[0].branch_id)):
         with pytest.raises(IntegrityError, match="holes"):
             store.list_checkpoints(listed)

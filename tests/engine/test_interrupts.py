@@ -53,7 +53,7 @@ for thread in threads:
     assert not thread.is_alive(), "a writer hangs"
 assert not failed, failed  # nobody else is told of an interrupt, nor that he conflicts with himself
 levels = []
-store._engine.catalog._database.write(lambda connection: levels.append(connection.execute("PRAGMA synchronous").get))
+store._engine.catalog._write(lambda connection: levels.append(connection.value("PRAGMA synchronous")))
 assert levels == [2], levels
 task.append({"n": "last"})
 store.close()

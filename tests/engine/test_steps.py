@@ -666,8 +666,8 @@ def test_damage_is_recorded_only_where_something_else_was_said(manager: Checkpoi
     """A4, D4: bytes may come back; until then one that was proved is not."""
     (tmp_path / "run.log").touch()
     proved, plain = prove(manager, there("run.log")), prove(manager)
-    database = manager._engine.catalog._database  # type: ignore[attr-defined]
-    database.write(lambda connection: connection.execute("UPDATE checkpoints SET root = x'00'"))
+    catalog = manager._engine.catalog
+    catalog._write(lambda connection: connection.run("UPDATE checkpoints SET root = x'00'"))  # type: ignore[attr-defined]
     for _ in range(2):
         assert manager.verify_checkpoint(proved.id) is manager.verify_checkpoint(plain.id) is False
         assert (attested(manager, proved), attested(manager, plain)) == ([True, False], [])

@@ -370,8 +370,8 @@ def test_retention_of_a_branch_spares_its_last_verified(store: Store) -> None:
 def test_one_damaged_record_stops_neither_the_log_nor_its_own_purge(store: Store) -> None:
     task = store.task("t")
     made = [task.save({"n": n}) for n in range(3)]
-    database = store._engine.catalog._database  # type: ignore[attr-defined]
-    database.write(lambda c: c.execute("UPDATE checkpoints SET record = x'90' WHERE id = ?", (made[1].id,)))
+    damage = "UPDATE checkpoints SET record = x'90' WHERE id = :id"
+    store._engine.catalog._write(lambda c: c.run(damage, id=made[1].id))  # type: ignore[attr-defined]
     assert [event.kind for event in store.events("t")] == ["created"] * 3
     assert [c.integrity_ok for c in store.list_checkpoints("t")] == [True, False, True]
     store.purge_checkpoint(made[1].id)

@@ -129,13 +129,13 @@ BUGS = (
         (
             Change(
                 "catalog/relational/catalog.py",
-                "        return self._write(commit_checkpoint, commit, actor)\n",
+                "    commit = _write(commit.commit)\n",
+                "    def commit(self, made, actor):\n"
                 "        import msgspec\n\n"
-                "        apart = msgspec.structs.replace(commit, fulfilled=())\n"
-                "        done = self._write(commit_checkpoint, apart, actor)\n"
-                "        for one in commit.fulfilled:\n"
-                "            ending = sessions.ending\n"
-                "            self._write(lambda c: c.run(sessions.SQL.end_request, **ending(c, commit.owner, one)))\n"
+                "        apart, sql = msgspec.structs.replace(made, fulfilled=()), sessions.SQL.end_request\n"
+                "        done = self._write(commit.commit, apart, actor)\n"
+                "        for one in made.fulfilled:\n"
+                "            self._write(lambda c: c.run(sql, **sessions.ending(c, made.owner, one)))\n"
                 "        return done\n",
             ),
         ),
@@ -147,13 +147,14 @@ BUGS = (
         (
             Change(
                 "catalog/relational/catalog.py",
-                "        return self._write(commit_checkpoint, commit, actor)\n",
+                "    commit = _write(commit.commit)\n",
+                "    def commit(self, made, actor):\n"
                 "        import msgspec\n\n"
-                "        apart = msgspec.structs.replace(commit, begins=None)\n"
-                "        done = self._write(commit_checkpoint, apart, actor)\n"
-                "        if commit.begins is None:\n"
+                "        apart = msgspec.structs.replace(made, begins=None)\n"
+                "        done = self._write(commit.commit, apart, actor)\n"
+                "        if made.begins is None:\n"
                 "            return done\n"
-                "        self.begin_step(commit.begins, None)\n"
+                "        self.begin_step(made.begins, None)\n"
                 "        return msgspec.structs.replace(done, begun=True)\n",
             ),
         ),
@@ -237,8 +238,8 @@ BUGS = (
         (
             Change(
                 "catalog/relational/catalog.py",
-                "self._write(commit_checkpoint, commit, actor)",
-                "self._write_soon(commit_checkpoint, commit, actor)",
+                "_write(commit.commit)",
+                "_write_soon(commit.commit)",
             ),
         ),
     ),
@@ -277,8 +278,8 @@ BUGS = (
         (
             Change(
                 "catalog/relational/catalog.py",
-                "self._write(collection.remove_packs, names)",
-                "self._write_soon(collection.remove_packs, names)",
+                "_write(collection.remove_packs)",
+                "_write_soon(collection.remove_packs)",
             ),
         ),
     ),
@@ -289,9 +290,9 @@ BUGS = (
         (
             Change(
                 "catalog/sqlite/database.py",
-                '                committing = True\n                connection.execute("COMMIT")\n',
+                '                committing = True\n                connection.raw.execute("COMMIT")',
                 "                committing = True\n                self._queue.testify(number or 0)\n"
-                '                connection.execute("COMMIT")\n',
+                '                connection.raw.execute("COMMIT")',
             ),
         ),
     ),
@@ -450,7 +451,7 @@ BUGS = (
             Change(
                 "catalog/relational/commit.py",
                 "    if commit.step is not None:\n"
-                '        yield Statement(SESSIONS.end_step, {"owner": commit.owner, "id": commit.step})\n',
+                "        connection.run(SESSIONS.end_step, owner=commit.owner, id=commit.step)\n",
                 "",
             ),
         ),

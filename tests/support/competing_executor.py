@@ -13,9 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support.programs import set_clock
+
 import lastgood
 from lastgood import ConflictError, ControlError, LeaseError
-from lastgood.catalog.sqlite.catalog import SQLiteCatalog
 from lastgood.model.identity import now
 
 LEASE = 0.2
@@ -28,8 +29,7 @@ class Executor:
         self.dice = random.Random(seed)
         self.skew = skew
         self.store = lastgood.open(folder / "store", user="tester", on_failure="raise")
-        assert isinstance(self.store._engine.catalog, SQLiteCatalog)
-        self.store._engine.catalog._clock = lambda: now() + int(self.skew * 1_000_000)
+        set_clock(self.store, lambda: now() + int(self.skew * 1_000_000))
         self.ledger = (folder / f"{name}.ledger").open("a", buffering=1)
 
     def tell(self, **line: Any) -> None:

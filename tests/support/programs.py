@@ -10,6 +10,7 @@ from typing import Any
 
 import lastgood
 from lastgood.catalog.sqlite.catalog import SQLiteCatalog
+from lastgood.catalog.sqlite.database import FileDatabase
 from lastgood.model.identity import now
 from lastgood.work.clock import Clock
 
@@ -68,9 +69,17 @@ def die() -> None:
 def another_host(folder: Path, hours: float = 1) -> Iterator[lastgood.Store]:
     """The store as someone sees it whose clock goes wrong by so many hours: leases of others have run out there."""
     with lastgood.open(folder, user="tester", on_failure="raise") as store:
-        assert isinstance(store._engine.catalog, SQLiteCatalog)
-        store._engine.catalog._clock = lambda: now() + int(hours * 3600 * 1_000_000)
+        set_clock(store, lambda: now() + int(hours * 3600 * 1_000_000))
         yield store
+
+
+def set_clock(store: lastgood.Store, clock: Callable[[], int]) -> None:
+    """Let the store's catalog go by another clock."""
+    assert isinstance(store._engine.catalog, SQLiteCatalog)
+    database = store._engine.catalog._database
+    assert isinstance(database, FileDatabase)
+    database._clock = clock
+    database._generation += 1  # each thread opens another connection, which goes by it
 
 
 class Hands(Clock):

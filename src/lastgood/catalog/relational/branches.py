@@ -35,8 +35,8 @@ class _Move(NamedTuple):
     after: int | None
 
 
-class BranchMove(NamedTuple):
-    """A move of a task to another branch: by whom, the head of the active branch as it was seen, the mover's lease."""
+class _Mover(NamedTuple):
+    """Who moves a task, with the head of the active branch as it was seen, and their lease."""
 
     actor: Actor
     expects: str | None = None
@@ -46,32 +46,43 @@ class BranchMove(NamedTuple):
 # --- moves --------------------------------------------------------------------------------------------------------
 
 
-def activate(connection: Connection, owner: str, branch_id: str, move: BranchMove) -> Position:
+def move(
+    connection: Connection,
+    owner: str,
+    id: str,
+    way: Literal["switch", "undo", "redo"],
+    actor: Actor,
+    *,
+    expects: str | None = None,
+    lease: int | None = None,
+) -> Position:
+    by = _Mover(actor, expects, lease)
+    return _switch(connection, owner, id, by) if way == "switch" else _retrace(connection, owner, id, way, by)
+
+
+def _switch(connection: Connection, owner: str, branch_id: str, by: _Mover) -> Position:
     connection.lock_task(owner, branch_id)
     branch = require_branch(connection, owner, branch_id)
     task = require_task(connection, owner, branch.task_id)
-    active = expect_active(connection, task, move.expects)
+    active = expect_active(connection, task, by.expects)
     if task.active_branch_id != branch.id:
         _living_version(connection, branch.number)
         record_move(connection, task, branch.number)
-        _go(connection, task, active, branch.number, move)
-        log(connection, task.number, branch.number, None, "switched", move.actor, {"from": task.active_branch_id})
+        _go(connection, task, active, branch.number, by)
+        log(connection, task.number, branch.number, None, "switched", by.actor, {"from": task.active_branch_id})
     return _position(connection, owner, task.id)
 
 
-def retrace(connection: Connection, owner: str, task_id: str, way: Literal["undo", "redo"], by: BranchMove) -> Position:
+def _retrace(connection: Connection, owner: str, task_id: str, way: Literal["undo", "redo"], by: _Mover) -> Position:
     """Take the last move back, or make the one again that was taken back last."""
     connection.lock_task(owner, task_id)
     task = require_task(connection, owner, task_id)
     active = expect_active(connection, task, by.expects)
+    move, branch, files = _find_move(connection, task, way)
     if way == "undo":
-        move = _undoable(connection, task)
-        branch, files = move.from_branch, move.before
         version = _living_version(connection, branch)
         connection.run(SQL.undo_move, task=task.number, number=move.number, version=version)
     else:
-        move = _redoable(connection, task)
-        branch, files = move.to_branch, move.after
         connection.run(SQL.redo_move, task=task.number, number=move.number)
     _go(connection, task, active, branch, by)
     kind = "undone" if way == "undo" else "redone"
@@ -85,12 +96,7 @@ def read_destination(
     task = read_task(connection, owner, task_id)
     if task is None:
         return None
-    if way == "undo":
-        move = _undoable(connection, task)
-        branch, files = move.from_branch, move.before
-    else:
-        move = _redoable(connection, task)
-        branch, files = move.to_branch, move.after
+    _, branch, files = _find_move(connection, task, way)
     number = connection.value(SQL.head_number, branch=branch) if files is None else files
     return None if number is None else read_checkpoint_number(connection, number)
 
@@ -124,6 +130,15 @@ def moved(task_id: str, head: Head | None) -> ConflictError:
     )
 
 
+def _find_move(connection: Connection, task: TaskInfo, way: Literal["undo", "redo"]) -> tuple[_Move, int, int | None]:
+    """Return the move to undo or redo, the branch that it leads to then, and the checkpoint that has the files."""
+    if way == "undo":
+        move = _undoable(connection, task)
+        return move, move.from_branch, move.before
+    move = _redoable(connection, task)
+    return move, move.to_branch, move.after
+
+
 def _undoable(connection: Connection, task: TaskInfo) -> _Move:
     """Return the last move, if it can be taken back."""
     row = connection.one(SQL.undoable, task=task.number)
@@ -154,12 +169,12 @@ def _living_version(connection: Connection, branch: int) -> int:
     return version
 
 
-def _go(connection: Connection, task: TaskInfo, from_branch: int, to_branch: int, move: BranchMove) -> None:
-    check_lease(connection, from_branch, move.lease)
+def _go(connection: Connection, task: TaskInfo, from_branch: int, to_branch: int, by: _Mover) -> None:
+    check_lease(connection, from_branch, by.lease)
     if to_branch != from_branch:
         check_lease(connection, to_branch, None)
-        if move.lease is not None:
-            carry_lease(connection, move.lease, from_branch, to_branch)
+        if by.lease is not None:
+            carry_lease(connection, by.lease, from_branch, to_branch)
     connection.run(SQL.activate, task=task.number, branch=to_branch)
 
 

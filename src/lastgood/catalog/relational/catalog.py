@@ -3,43 +3,97 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from collections.abc import Callable
+from typing import Concatenate
 
 from lastgood.catalog.contract import Catalog
-from lastgood.catalog.relational import branches, collection, deletion, records, sessions
-from lastgood.catalog.relational.commit import commit as commit_checkpoint
-from lastgood.catalog.relational.connection import Connection, key
-from lastgood.catalog.values import (
-    FILES,
-    MAX_PAGE,
-    Actor,
-    AnnouncedPack,
-    Binding,
-    Blob,
-    CheckpointRoot,
-    Commit,
-    Committed,
-    FulfilledRequest,
-    HistoryRange,
-    IndexedBlob,
-    KnownPack,
-    NewPack,
-    Position,
-    SlicedBlob,
-    StoredCheckpoint,
-    StoreInfo,
-)
-from lastgood.model.checkpoint import Attestation, Head
-from lastgood.model.task import BranchInfo, Event, EventKind, Journal, Lease, OpenStep, Process, Request, TaskInfo
+from lastgood.catalog.relational import branches, collection, commit, deletion, records, sessions
+from lastgood.catalog.relational.connection import P, T, Work
 
-T = TypeVar("T")
-P = ParamSpec("P")
-Work = Callable[Concatenate[Connection, P], T]
+
+def _read(work: Work[P, T]) -> Callable[Concatenate[RelationalCatalog, P], T]:
+    def method(self: RelationalCatalog, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._read(work, *args, **kwargs)
+
+    return method
+
+
+def _write(work: Work[P, T]) -> Callable[Concatenate[RelationalCatalog, P], T]:
+    def method(self: RelationalCatalog, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._write(work, *args, **kwargs)
+
+    return method
+
+
+def _write_soon(work: Work[P, T]) -> Callable[Concatenate[RelationalCatalog, P], T]:
+    def method(self: RelationalCatalog, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._write_soon(work, *args, **kwargs)
+
+    return method
 
 
 class RelationalCatalog(Catalog):
-    """A database adds how a transaction is opened, and what only it can do."""
+    """What transactions there are; a database adds how one is opened, and what only it can do."""
+
+    info = _read(records.read_info)
+    commit = _write(commit.commit)
+    tasks = _read(records.read_tasks)
+    position = _read(records.read_position)
+    checkpoint = _read(records.read_checkpoint)
+    checkpoint_at = _read(records.read_checkpoint_at)
+    find = _read(records.find_ids)
+    tags = _read(records.read_tags)
+    checkpoints = _read(records.read_checkpoints)
+    count = _read(records.count)
+    root = _read(records.read_root)
+    blobs = _read(records.read_blobs)
+    has_blobs = _read(records.has_blobs)
+    may_have_files = _read(records.has_files)
+    attest = _write(deletion.attest_all)
+    attestations = _read(records.read_attestations)
+    events = _read(records.read_events)
+    history = _read(records.read_history)
+
+    move = _write(branches.move)
+    destination = _read(branches.read_destination)
+
+    begin_step = _write_soon(sessions.begin_step)
+    open_step = _read(sessions.read_step)
+    open_steps = _read(sessions.read_steps)
+    end_step = _write(sessions.end_step)
+
+    acquire_lease = _write_soon(sessions.acquire_lease)
+    renew_lease = _write_soon(sessions.renew_lease)
+    release_lease = _write_soon(sessions.release_lease)
+    lease = _read(sessions.read_lease)
+
+    post_request = _write(sessions.post_request)
+    requests = _read(sessions.read_requests)
+    end_request = _write(sessions.end_request)
+
+    bound = _read(branches.read_bound)
+    bind = _write(branches.bind)
+    begin_journal = _write(branches.begin_journal)
+    journals = _read(branches.read_journals)
+    end_journal = _write(branches.end_journal)
+
+    branch = _read(records.read_branch)
+    branches = _read(records.read_branches)
+    delete_branch = _write(deletion.delete_branch)
+    delete_task = _write(deletion.delete_task)
+    deleted_before = _read(deletion.read_deleted)
+    purge = _write(deletion.purge)
+
+    held = _read(collection.read_held)
+    indexed = _read(collection.read_indexed)
+    sliced = _read(collection.read_sliced)
+    packs = _read(collection.read_packs)
+    announced = _read(collection.read_announced)
+    announce = _write_soon(collection.announce)
+    condemn = _write_soon(collection.condemn)
+    remove_blobs = _write_soon(collection.remove_blobs)
+    move_blobs = _write_soon(collection.move_blobs)
+    remove_packs = _write(collection.remove_packs)
 
     @abstractmethod
     def _read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -52,234 +106,3 @@ class RelationalCatalog(Catalog):
     @abstractmethod
     def _write_soon(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Write without waiting for the disk: it survives this process, and power loss once a durable write follows."""
-
-    # --- records --------------------------------------------------------------------------------------------------
-
-    def info(self) -> StoreInfo:
-        return self._read(records.read_info)
-
-    def commit(self, commit: Commit, actor: Actor) -> Committed:
-        return self._write(commit_checkpoint, commit, actor)
-
-    def tasks(self, owner: str | None, after: int = 0, limit: int = 100) -> list[TaskInfo]:
-        return self._read(records.read_tasks, owner, after, limit)
-
-    def position(self, owner: str, id: str) -> Position | None:
-        return self._read(records.read_position, owner, id)
-
-    def checkpoint(self, owner: str, checkpoint_id: str) -> StoredCheckpoint | None:
-        return self._read(records.read_checkpoint, owner, checkpoint_id)
-
-    def checkpoint_at(self, task: TaskInfo, at: int | str) -> StoredCheckpoint | None:
-        return self._read(records.read_checkpoint_at, task.number, at)
-
-    def find(self, owner: str, prefix: str, limit: int = 2) -> list[str]:
-        return self._read(records.find_ids, owner, prefix, limit)
-
-    def tags(self, task: TaskInfo) -> dict[str, Head]:
-        return self._read(records.read_tags, task.number)
-
-    def checkpoints(
-        self,
-        among: HistoryRange,
-        *,
-        before: int | None = None,
-        limit: int = 100,
-        type: str | None = None,
-        verified: bool = False,
-    ) -> list[StoredCheckpoint]:
-        return self._read(records.read_verified if verified else records.read_page, among, before, limit, type)
-
-    def count(self, among: HistoryRange, type: str | None = None) -> int:
-        return self._read(records.count, among, type)
-
-    def root(self, stored: StoredCheckpoint) -> Blob | None:
-        return self._read(records.read_root, key(stored.task_number, stored.placement.sequence))
-
-    def blobs(self, partition: int, digests: Iterable[bytes]) -> dict[bytes, Blob]:
-        return self._read(records.read_blobs, partition, digests)
-
-    def has_blobs(self, partition: int, digests: Iterable[bytes]) -> set[bytes]:
-        return self._read(records.has_blobs, partition, digests)
-
-    def may_have_files(self) -> bool:
-        return self._read(records.has_any_blob, FILES)
-
-    def attest(
-        self,
-        owner: str,
-        checkpoint_ids: Sequence[str],
-        kind: str,
-        data: dict[str, Any],
-        actor: Actor,
-        *,
-        last_event: int | None = None,
-    ) -> list[Attestation]:
-        return self._write(deletion.attest_all, owner, checkpoint_ids, kind, data, actor, last_event)
-
-    def attestations(self, owner: str, checkpoint_id: str) -> list[tuple[Attestation, bytes]]:
-        return self._read(records.read_attestations, owner, checkpoint_id)
-
-    def events(self, task: TaskInfo | None, *, after: int = 0, limit: int = 100) -> list[Event]:
-        return self._read(records.read_events, records.STORE if task is None else task.number, after, limit)
-
-    def history(self, among: HistoryRange, *, before: int | None = None, limit: int = 100) -> list[Event]:
-        return self._read(records.read_history, among, before, limit)
-
-    # --- branches -------------------------------------------------------------------------------------------------
-
-    def branch(self, owner: str, branch_id: str) -> BranchInfo | None:
-        return self._read(records.read_branch, owner, branch_id)
-
-    def branches(self, task: TaskInfo, *, deleted: bool = False) -> list[BranchInfo]:
-        return self._read(records.read_branches, task.number, deleted=deleted)
-
-    def move(
-        self,
-        owner: str,
-        id: str,
-        way: Literal["switch", "undo", "redo"],
-        actor: Actor,
-        *,
-        expects: str | None = None,
-        lease: int | None = None,
-    ) -> Position:
-        by = branches.BranchMove(actor, expects, lease)
-        if way == "switch":
-            return self._write(branches.activate, owner, id, by)
-        return self._write(branches.retrace, owner, id, way, by)
-
-    def destination(self, owner: str, task_id: str, way: Literal["undo", "redo"]) -> StoredCheckpoint | None:
-        return self._read(branches.read_destination, owner, task_id, way)
-
-    def delete_branch(self, owner: str, branch_id: str, actor: Actor) -> int:
-        return self._write(deletion.delete_branch, owner, branch_id, actor)
-
-    # --- steps ----------------------------------------------------------------------------------------------------
-
-    def begin_step(self, step: OpenStep, snapshot: Blob | None, lease: int | None = None) -> None:
-        self._write_soon(sessions.begin_step, step, snapshot, lease)
-
-    def open_step(self, owner: str, step_id: str) -> tuple[OpenStep, Blob | None] | None:
-        return self._read(sessions.read_step, owner, step_id)
-
-    def open_steps(self, owner: str | None, task_id: str | None = None) -> list[OpenStep]:
-        return self._read(sessions.read_steps, owner, task_id)
-
-    def end_step(self, owner: str, step_id: str, kind: EventKind, data: dict[str, Any], actor: Actor) -> None:
-        self._write(sessions.end_step, owner, step_id, kind, data, actor)
-
-    # --- leases ---------------------------------------------------------------------------------------------------
-
-    def acquire_lease(
-        self,
-        owner: str | None,
-        id: str,
-        process: Process,
-        executor: str,
-        seconds: float,
-        actor: Actor,
-        *,
-        over: int | None = None,
-    ) -> Lease:
-        return self._write_soon(sessions.acquire_lease, owner, id, process, executor, seconds, actor, over)
-
-    def renew_lease(self, token: int, seconds: float) -> Lease:
-        return self._write_soon(sessions.renew_lease, token, seconds)
-
-    def release_lease(self, token: int) -> None:
-        self._write_soon(sessions.release_lease, token)
-
-    def lease(self, owner: str | None, id: str) -> Lease | None:
-        return self._read(sessions.read_lease, owner, id)
-
-    # --- requests -------------------------------------------------------------------------------------------------
-
-    def post_request(self, owner: str, request: Request, actor: Actor) -> Request:
-        return self._write(sessions.post_request, owner, request, actor)
-
-    def requests(self, owner: str, *, id: str | None = None, branch_id: str | None = None) -> list[Request]:
-        return self._read(sessions.read_requests, owner, id, branch_id)
-
-    def end_request(
-        self,
-        owner: str,
-        ended: FulfilledRequest,
-        status: Literal["fulfilled", "refused"],
-        actor: Actor,
-        *,
-        lease: int | None = None,
-    ) -> None:
-        self._write(sessions.end_request, owner, ended, status, actor, lease)
-
-    # --- folders --------------------------------------------------------------------------------------------------
-
-    def bound(self, owner: str, task_id: str, host: str, path: str) -> str | None:
-        return self._read(branches.read_bound, owner, task_id, host, path)
-
-    def bind(self, owner: str, branch_id: str, binding: Binding) -> None:
-        self._write(branches.bind, owner, branch_id, binding)
-
-    def begin_journal(self, journal: Journal) -> None:
-        self._write(branches.begin_journal, journal)
-
-    def journals(self, host: str) -> list[Journal]:
-        return self._read(branches.read_journals, host)
-
-    def end_journal(self, journal_id: str) -> None:
-        self._write(branches.end_journal, journal_id)
-
-    # --- deletion -------------------------------------------------------------------------------------------------
-
-    def delete_task(self, owner: str, task_id: str, actor: Actor) -> int:
-        return self._write(deletion.delete_task, owner, task_id, actor)
-
-    def deleted_before(self, at: int) -> list[tuple[str, str]]:
-        return self._read(deletion.read_deleted, at)
-
-    def purge(
-        self,
-        checkpoints: Sequence[tuple[str, str]],
-        actor: Actor,
-        *,
-        all_or_none: bool = False,
-        spare_tagged: bool = False,
-        deleted_before: int | None = None,
-    ) -> list[str]:
-        if all_or_none:
-            return self._write(deletion.purge_all, checkpoints, actor)
-        return self._write(deletion.purge_some, checkpoints, actor, spare_tagged, deleted_before)
-
-    # --- collection -----------------------------------------------------------------------------------------------
-
-    def held(self, after: StoredCheckpoint | None = None, limit: int = MAX_PAGE) -> list[CheckpointRoot]:
-        return self._read(collection.read_held, after, limit)
-
-    def indexed(self, after: int = 0, limit: int = MAX_PAGE, *, pack: str | None = None) -> list[IndexedBlob]:
-        return self._read(collection.read_indexed, after, limit, pack)
-
-    def sliced(self, after: SlicedBlob | None = None, limit: int = MAX_PAGE) -> list[SlicedBlob]:
-        return self._read(collection.read_sliced, after, limit)
-
-    def packs(self) -> list[KnownPack]:
-        return self._read(collection.read_packs)
-
-    def condemn(self, partition: int, digests: Sequence[bytes], at: int | None) -> None:
-        self._write_soon(collection.condemn, partition, digests, at)
-
-    def remove_blobs(
-        self, partition: int, digests: Sequence[bytes], condemned_before: int | None, *, lease: int | None = None
-    ) -> int:
-        return self._write_soon(collection.remove_blobs, partition, digests, condemned_before, lease)
-
-    def move_blobs(self, pack: NewPack, origin: str) -> None:
-        self._write_soon(collection.move_blobs, pack, origin)
-
-    def remove_packs(self, names: Sequence[str]) -> list[str]:
-        return self._write(collection.remove_packs, names)
-
-    def announce(self, names: Sequence[str], process: Process | None) -> None:
-        self._write_soon(collection.announce, names, process)
-
-    def announced(self) -> list[AnnouncedPack]:
-        return self._read(collection.read_announced)

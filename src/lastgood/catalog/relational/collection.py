@@ -13,6 +13,7 @@ from lastgood.catalog.relational.records import bounded, read_checkpoints_after
 from lastgood.catalog.relational.sessions import require_lease
 from lastgood.catalog.values import (
     FILES,
+    MAX_PAGE,
     AnnouncedPack,
     Blob,
     CheckpointRoot,
@@ -31,7 +32,9 @@ SQL = Queries("collection")
 # --- pages --------------------------------------------------------------------------------------------------------
 
 
-def read_held(connection: Connection, after: StoredCheckpoint | None, limit: int) -> list[CheckpointRoot]:
+def read_held(
+    connection: Connection, after: StoredCheckpoint | None = None, limit: int = MAX_PAGE
+) -> list[CheckpointRoot]:
     number = 0 if after is None else _number(after)
     found = read_checkpoints_after(connection, number, limit)
     if not found:
@@ -41,13 +44,15 @@ def read_held(connection: Connection, after: StoredCheckpoint | None, limit: int
     return [CheckpointRoot(stored, roots.get(_number(stored))) for stored in found]
 
 
-def read_indexed(connection: Connection, after: int, limit: int, pack: str | None) -> list[IndexedBlob]:
+def read_indexed(
+    connection: Connection, after: int = 0, limit: int = MAX_PAGE, *, pack: str | None = None
+) -> list[IndexedBlob]:
     if pack is not None:
         return shaped(connection.all(SQL.blobs_in_pack, name=pack), list[IndexedBlob])
     return shaped(connection.all(SQL.blobs_page, after=after, limit=bounded(limit)), list[IndexedBlob])
 
 
-def read_sliced(connection: Connection, after: SlicedBlob | None, limit: int) -> list[SlicedBlob]:
+def read_sliced(connection: Connection, after: SlicedBlob | None = None, limit: int = MAX_PAGE) -> list[SlicedBlob]:
     partition, digest = (-1, b"") if after is None else after[:2]
     found = connection.all(SQL.slices_page, partition=partition, digest=digest, limit=bounded(limit))
     return shaped(found, list[SlicedBlob])
@@ -72,7 +77,12 @@ def condemn(connection: Connection, partition: int, digests: Sequence[bytes], at
 
 
 def remove_blobs(
-    connection: Connection, partition: int, digests: Sequence[bytes], condemned_before: int | None, lease: int | None
+    connection: Connection,
+    partition: int,
+    digests: Sequence[bytes],
+    condemned_before: int | None,
+    *,
+    lease: int | None = None,
 ) -> int:
     if lease is not None:
         require_lease(connection, lease)

@@ -7,7 +7,7 @@ answer. New branches and parts of blobs take a few more.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,7 +20,7 @@ from lastgood.catalog.relational.connection import (
     Connection,
     Queries,
     Row,
-    Statement,
+    Values,
     key,
     sequence_of,
 )
@@ -93,16 +93,19 @@ def commit(connection: Connection, commit: Commit, actor: Actor) -> Committed:
     stored = _place(commit, line, attested)
     _slice(connection, commit, line.task)
     begun = commit.begins is not None and not _is_requested(connection, commit, line.branch)
-    connection.batch(
-        [
-            *_end_what_ends(connection, commit),
-            *_write_notes(commit, line, actor),
-            *_write_checkpoint(commit, line, stored),
-            *_write_files(connection, commit, line, found),
-            *_write_moves(commit, line, stored),
-            *_write_attestations(stored, commit, attested),
-        ]
-    )
+    for one in commit.fulfilled:
+        connection.run(SESSIONS.end_request, **ending(connection, commit.owner, one))
+    if commit.step is not None:
+        connection.run(SESSIONS.end_step, owner=commit.owner, id=commit.step)
+    if commit.journal is not None:
+        connection.run(BRANCHES.end_journal, id=commit.journal)
+    _write_notes(connection, commit, line, actor)
+    _write_checkpoint(connection, commit, line, stored)
+    _write_files(connection, commit, line, found)
+    _write_moves(connection, commit, line, stored)
+    for said in attested:
+        number = key(line.task, stored.placement.sequence)
+        connection.run(DELETION.insert_attestation, **attestation_values(number, commit.checksum, said))
     if begun and commit.begins is not None:
         begin_step(connection, commit.begins)
     return Committed(stored, line.control_state, begun=begun)
@@ -114,30 +117,30 @@ def commit(connection: Connection, commit: Commit, actor: Actor) -> Committed:
 def _read(connection: Connection, commit: Commit) -> Found:
     """Read all that the commit depends on, by what it is."""
     owner, record = commit.owner, commit.record
-    reads: dict[str, Statement] = {}
+    reads: dict[str, tuple[str, Values]] = {}
     if commit.may_repeat:
-        reads["same id"] = Statement(RECORDS.checkpoint_by_id, {"id": record.id, "owner": owner})
+        reads["same id"] = (RECORDS.checkpoint_by_id, {"id": record.id, "owner": owner})
         if record.key is not None:
             about = {"owner": owner, "task_id": record.task_id, "key": record.key}
-            reads["same key"] = Statement(RECORDS.checkpoint_by_key, about)
+            reads["same key"] = (RECORDS.checkpoint_by_key, about)
     if commit.append and (commit.only_if_active or isinstance(commit.branch, NewBranch)):
-        reads["branch"] = Statement(SQL.active_branch, {"owner": owner, "task_id": record.task_id})
+        reads["branch"] = (SQL.active_branch, {"owner": owner, "task_id": record.task_id})
     elif isinstance(commit.branch, str):
         about = {"owner": owner, "branch_id": commit.branch, "task_id": record.task_id}
-        reads["branch"] = Statement(SQL.branch_by_id, about)
+        reads["branch"] = (SQL.branch_by_id, about)
     if commit.step is not None:
-        reads["step"] = Statement(SQL.is_step_open, {"owner": owner, "id": commit.step})
+        reads["step"] = (SQL.is_step_open, {"owner": owner, "id": commit.step})
     for one in commit.fulfilled:
-        reads[f"request {one.id}"] = Statement(SQL.is_request_open, {"owner": owner, "id": one.id})
+        reads[f"request {one.id}"] = (SQL.is_request_open, {"owner": owner, "id": one.id})
     if commit.binding is not None:
         for path in commit.binding.paths:
             about = {"owner": owner, "task_id": record.task_id, "host": commit.binding.host, "path": path}
-            reads[f"folder {path}"] = Statement(BRANCHES.binding, about)
+            reads[f"folder {path}"] = (BRANCHES.binding, about)
     for pack in commit.packs:
-        reads[f"pack {pack.name}"] = Statement(SQL.is_pack_expected, {"name": pack.name})
+        reads[f"pack {pack.name}"] = (SQL.is_pack_expected, {"name": pack.name})
     if commit.base not in (None, record.parent_id):
-        reads["base"] = Statement(SQL.has_record, {"id": commit.base, "owner": owner})
-    return dict(zip(reads, connection.batch(reads.values()), strict=True))
+        reads["base"] = (SQL.has_record, {"id": commit.base, "owner": owner})
+    return connection.all_of(reads)
 
 
 def _find_earlier(commit: Commit, found: Found) -> StoredCheckpoint | None:
@@ -365,115 +368,94 @@ def _slice(connection: Connection, commit: Commit, task: int) -> None:
         connection.run_many(SQL.insert_blob, [_inline(task, blob) for blob in commit.blobs])
     for part in commit.slices:
         about = {"partition": task, "digest": part.digest}
-        if connection.run(SQL.insert_slice, **about, whole=part.whole, position=part.position):
+        if connection.count(SQL.insert_slice, **about, whole=part.whole, position=part.position):
             connection.run(SQL.remove_sliced_blob, **about)
 
 
-def _end_what_ends(connection: Connection, commit: Commit) -> Iterator[Statement]:
-    for one in commit.fulfilled:
-        yield Statement(SESSIONS.end_request, ending(connection, commit.owner, one))
-    if commit.step is not None:
-        yield Statement(SESSIONS.end_step, {"owner": commit.owner, "id": commit.step})
-    if commit.journal is not None:
-        yield Statement(BRANCHES.end_journal, {"id": commit.journal})
-
-
-def _write_notes(commit: Commit, line: _Line, actor: Actor) -> Iterator[Statement]:
+def _write_notes(connection: Connection, commit: Commit, line: _Line, actor: Actor) -> None:
     for index, note in enumerate(commit.notes, 1):
-        yield Statement(
+        connection.run(
             SQL.insert_note,
-            {
-                "number": key(line.task, line.last_event + index),
-                "owner": commit.owner,
-                "branch_id": note.branch_id,
-                "checkpoint_id": note.checkpoint_id,
-                "kind": note.kind,
-                "at": commit.record.created_at,
-                "actor": actor.user,
-                "correlation_id": actor.correlation_id,
-                "data": encode_plain(note.data),
-            },
+            number=key(line.task, line.last_event + index),
+            owner=commit.owner,
+            branch_id=note.branch_id,
+            checkpoint_id=note.checkpoint_id,
+            kind=note.kind,
+            at=commit.record.created_at,
+            actor=actor.user,
+            correlation_id=actor.correlation_id,
+            data=encode_plain(note.data),
         )
 
 
-def _write_checkpoint(commit: Commit, line: _Line, stored: StoredCheckpoint) -> Iterator[Statement]:
-    placement, record = stored.placement, commit.record
-    values: dict[str, Any] = {
-        "number": key(line.task, placement.sequence),
-        "branch": line.branch,
-        "owner": commit.owner,
-        "id": record.id,
-        "type": record.type,
-        "version": placement.version,
-        "last_event": placement.last_event,
-        "checksum": commit.checksum,
-        "placement": stored.placement_digest,
-        "record": commit.data,
-        "verified": int(stored.verified),
-        "verified_at": stored.verified_at,
-    }
+def _write_checkpoint(connection: Connection, commit: Commit, line: _Line, stored: StoredCheckpoint) -> None:
+    placement, record, number = stored.placement, commit.record, key(line.task, stored.placement.sequence)
+    root: dict[str, Any]
     if commit.keep_root:
-        yield Statement(SQL.insert_checkpoint_with_root_of_parent, {**values, "parent": line.parent})
+        sql, root = SQL.insert_checkpoint_with_root_of_parent, {"parent": line.parent}
     else:
-        size, encoding, root = commit.root[1:4] if commit.root else (None, None, None)
-        values |= {"root_size": size, "encoding": encoding, "root": root}
-        yield Statement(SQL.insert_checkpoint, values)
-    yield Statement(
-        SQL.advance_branch,
-        {
-            "sequence": placement.sequence,
-            "version": placement.version,
-            "control_state": record.control_state,
-            "branch": line.branch,
-        },
+        size, encoding, data = commit.root[1:4] if commit.root else (None, None, None)
+        sql, root = SQL.insert_checkpoint, {"root_size": size, "encoding": encoding, "root": data}
+    connection.run(
+        sql,
+        number=number,
+        branch=line.branch,
+        owner=commit.owner,
+        id=record.id,
+        type=record.type,
+        version=placement.version,
+        last_event=placement.last_event,
+        checksum=commit.checksum,
+        placement=stored.placement_digest,
+        record=commit.data,
+        verified=int(stored.verified),
+        verified_at=stored.verified_at,
+        **root,
     )
-    yield Statement(
+    connection.run(
+        SQL.advance_branch,
+        sequence=placement.sequence,
+        version=placement.version,
+        control_state=record.control_state,
+        branch=line.branch,
+    )
+    connection.run(
         SQL.advance_task,
-        {
-            "sequence": placement.sequence,
-            "last_event": placement.last_event,
-            "active_branch": line.branch if line.active else None,
-            "task": line.task,
-        },
+        sequence=placement.sequence,
+        last_event=placement.last_event,
+        active_branch=line.branch if line.active else None,
+        task=line.task,
     )
     if record.key is not None:
-        yield Statement(SQL.insert_key, {"task": line.task, "key": record.key, "number": values["number"]})
+        connection.run(SQL.insert_key, task=line.task, key=record.key, number=number)
 
 
-def _write_files(connection: Connection, commit: Commit, line: _Line, found: Found) -> Iterator[Statement]:
+def _write_files(connection: Connection, commit: Commit, line: _Line, found: Found) -> None:
     """Bring new content of files, and bind the folders that it comes from."""
-    for path in commit.binding.paths if commit.binding else ():
-        if all(branch != line.branch for branch, *_ in found[f"folder {path}"]):
-            host = commit.binding.host if commit.binding else ""
-            yield Statement(BRANCHES.bind, {"task": line.task, "host": host, "path": path, "branch": line.branch})
+    if commit.binding is not None:
+        for path in commit.binding.paths:
+            if all(branch != line.branch for branch, *_ in found[f"folder {path}"]):
+                connection.run(BRANCHES.bind, task=line.task, host=commit.binding.host, path=path, branch=line.branch)
     for pack in commit.packs:
-        about = {"name": pack.name, "size": pack.size, "now": connection.now()}
-        yield Statement(COLLECTION.withdraw, {"name": pack.name})
-        yield Statement(COLLECTION.insert_pack, about)
+        connection.run(COLLECTION.withdraw, name=pack.name)
+        connection.run(COLLECTION.insert_pack, name=pack.name, size=pack.size, now=connection.now())
         entries = [{"partition": FILES, "pack": pack.name, **entry._asdict()} for entry in pack.entries]
-        yield Statement(SQL.insert_packed_blob, many=entries)
+        connection.run_many(SQL.insert_packed_blob, entries)
     if commit.file_blobs:
-        yield Statement(SQL.insert_blob, many=[_inline(FILES, blob) for blob in commit.file_blobs])
+        connection.run_many(SQL.insert_blob, [_inline(FILES, blob) for blob in commit.file_blobs])
 
 
-def _write_moves(commit: Commit, line: _Line, stored: StoredCheckpoint) -> Iterator[Statement]:
+def _write_moves(connection: Connection, commit: Commit, line: _Line, stored: StoredCheckpoint) -> None:
     about = {"task": line.task, "branch": line.branch}
     if commit.keeps_redo:
-        versions = {"old_version": line.version, "new_version": stored.placement.version}
-        yield Statement(BRANCHES.keep_redo, {**about, **versions})
+        connection.run(BRANCHES.keep_redo, **about, old_version=line.version, new_version=stored.placement.version)
     if commit.files_move and line.active and line.parent is not None:  # on another branch the task does not move
-        yield Statement(BRANCHES.remove_undone_moves, {"task": line.task})
+        connection.run(BRANCHES.remove_undone_moves, task=line.task)
         after = key(line.task, stored.placement.sequence)
-        yield Statement(BRANCHES.insert_files_move, {**about, "before": line.parent, "after": after})
+        connection.run(BRANCHES.insert_files_move, **about, before=line.parent, after=after)
 
 
-def _write_attestations(stored: StoredCheckpoint, commit: Commit, attested: list[Attestation]) -> Iterator[Statement]:
-    number = key(stored.task_number, stored.placement.sequence)
-    for one in attested:
-        yield Statement(DELETION.insert_attestation, attestation_values(number, commit.checksum, one))
-
-
-def _inline(partition: int, blob: Blob) -> dict[str, Any]:
+def _inline(partition: int, blob: Blob) -> Values:
     return {
         "partition": partition,
         "digest": blob.digest,

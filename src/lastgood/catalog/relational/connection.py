@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -16,14 +16,6 @@ Values = Mapping[str, Any]
 
 SHIFT = 32
 MAX_SEQUENCE = (1 << SHIFT) - 1
-
-
-class Statement(NamedTuple):
-    """A statement for a batch, and the values of its parameters; with `many`, it runs once for each of them."""
-
-    sql: str
-    values: Values | None = None
-    many: Sequence[Values] | None = None
 
 
 class Connection(Protocol):
@@ -37,8 +29,11 @@ class Connection(Protocol):
     def value(self, sql: str, /, **values: Any) -> Any:
         """Return the first column of the first row; None when there is no row."""
 
-    def run(self, sql: str, /, **values: Any) -> int:
-        """Return how many rows it changed."""
+    def run(self, sql: str, /, **values: Any) -> None:
+        """Run it. It needs no answer: several may go to the database in one exchange."""
+
+    def count(self, sql: str, /, **values: Any) -> int:
+        """Run it; return how many rows it changed."""
 
     def run_many(self, sql: str, many: Iterable[Values], /) -> int:
         """Run it once for each; return how many rows were changed in all."""
@@ -46,8 +41,8 @@ class Connection(Protocol):
     def all_many(self, sql: str, many: Iterable[Values], /) -> list[Row]:
         """Run it once for each; return the rows of all."""
 
-    def batch(self, statements: Iterable[Statement], /) -> list[list[Row]]:
-        """Run several in one exchange with the database, in this order; return the rows of each."""
+    def all_of(self, reads: Mapping[str, tuple[str, Values]], /) -> dict[str, list[Row]]:
+        """Run several statements with their values in one exchange with the database; return the rows of each."""
 
     def now(self) -> int:
         """Return the catalog's time in microseconds since 1970, the same for all that share it."""
@@ -58,6 +53,11 @@ class Connection(Protocol):
 
     def guard_blobs(self, digests: Sequence[bytes]) -> set[bytes]:
         """Return which of these blobs of files exist; they are not condemned from now on."""
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Work = Callable[Concatenate[Connection, P], T]
 
 
 class Queries:

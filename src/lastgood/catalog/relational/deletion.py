@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lastgood.catalog.relational.branches import read_needed
-from lastgood.catalog.relational.connection import MAX_SEQUENCE, Connection, Queries, Statement, key, sequence_of
+from lastgood.catalog.relational.connection import MAX_SEQUENCE, Connection, Queries, key, sequence_of
 from lastgood.catalog.relational.records import SQL as RECORDS
 from lastgood.catalog.relational.records import (
     STORE,
@@ -53,17 +53,18 @@ _EVENT_OF = {
 def attest_all(
     connection: Connection,
     owner: str,
-    ids: Sequence[str],
+    checkpoint_ids: Sequence[str],
     kind: str,
     data: dict[str, Any],
     actor: Actor,
-    last_event: int | None,
+    *,
+    last_event: int | None = None,
 ) -> list[Attestation]:
-    if last_event is not None and ids:
-        connection.lock_task(owner, ids[0])
-        if connection.value(SQL.last_event, id=ids[0], owner=owner) not in (None, last_event):
+    if last_event is not None and checkpoint_ids:
+        connection.lock_task(owner, checkpoint_ids[0])
+        if connection.value(SQL.last_event, id=checkpoint_ids[0], owner=owner) not in (None, last_event):
             raise ConflictError("more has happened to this task since it was looked at", hint="look again")
-    return [attest(connection, owner, id_, kind, data, actor) for id_ in ids]
+    return [attest(connection, owner, id_, kind, data, actor) for id_ in checkpoint_ids]
 
 
 def attest(
@@ -164,19 +165,15 @@ def _hide(connection: Connection, subject: Subject, how: int) -> None:
 def _count(connection: Connection, subject: Subject, change: int) -> None:
     """Keep every total that counts this checkpoint: its task's, its branch's, and those of branches from it."""
     sequence = sequence_of(subject.number)
-    connection.batch(
-        [
-            Statement(SQL.count_in_task, {"change": change, "task": subject.task}),
-            Statement(SQL.count_in_branch, {"change": change, "branch": subject.branch}),
-            Statement(SQL.count_in_descendants, {"change": change, "branch": subject.branch, "sequence": sequence}),
-        ]
-    )
+    connection.run(SQL.count_in_task, change=change, task=subject.task)
+    connection.run(SQL.count_in_branch, change=change, branch=subject.branch)
+    connection.run(SQL.count_in_descendants, change=change, branch=subject.branch, sequence=sequence)
 
 
 # --- purge --------------------------------------------------------------------------------------------------------
 
 
-def purge(connection: Connection, owner: str, checkpoint_id: str, actor: Actor) -> None:
+def _purge_one(connection: Connection, owner: str, checkpoint_id: str, actor: Actor) -> None:
     subject = _read_subject(connection, owner, checkpoint_id)
     _refuse_active_head(subject)
     if (owner, checkpoint_id) in read_needed(connection):
@@ -188,32 +185,23 @@ def purge(connection: Connection, owner: str, checkpoint_id: str, actor: Actor) 
         _hide(connection, subject, PURGED)
     _keep_creation(connection, subject)
     number = subject.number
-    connection.batch(
-        [
-            Statement(SQL.purge_tags, {"number": number}),
-            Statement(SQL.purge_keys, {"task": subject.task, "number": number}),
-            Statement(SQL.purge_attestations, {"number": number}),
-            Statement(SQL.purge_record, {"number": number, "deleted": PURGED}),
-        ]
-    )
+    connection.run(SQL.purge_tags, number=number)
+    connection.run(SQL.purge_keys, task=subject.task, number=number)
+    connection.run(SQL.purge_attestations, number=number)
+    connection.run(SQL.purge_record, number=number, deleted=PURGED)
     append(connection, number, subject.checksum, "purged", {}, actor)
     log(connection, subject.task, subject.branch, number, "purged", actor, {})
 
 
-def purge_all(connection: Connection, checkpoints: Sequence[tuple[str, str]], actor: Actor) -> list[str]:
-    for owner, id_ in checkpoints:
-        purge(connection, owner, id_, actor)
-    return [id_ for _, id_ in checkpoints]
-
-
-def purge_some(
+def purge(
     connection: Connection,
     checkpoints: Sequence[tuple[str, str]],
     actor: Actor,
-    spare_tagged: bool,
-    deleted_before: int | None,
+    *,
+    all_or_none: bool = False,
+    spare_tagged: bool = False,
+    deleted_before: int | None = None,
 ) -> list[str]:
-    """Purge those that may be purged; return their ids."""
     purged = []
     for owner, id_ in checkpoints:
         if spare_tagged and connection.value(SQL.is_tagged, id=id_, owner=owner) is not None:
@@ -223,15 +211,17 @@ def purge_some(
             if due is None:
                 continue
         try:
-            purge(connection, owner, id_, actor)
+            _purge_one(connection, owner, id_, actor)
         except (ConflictError, NotFoundError):  # it became a head, a restore needs it, or it is gone already
+            if all_or_none:
+                raise
             continue
         purged.append(id_)
     return purged
 
 
-def read_deleted(connection: Connection, before: int) -> list[tuple[str, str]]:
-    return [(owner, checkpoint_id) for owner, checkpoint_id in connection.all(SQL.deleted_before, before=before)]
+def read_deleted(connection: Connection, at: int) -> list[tuple[str, str]]:
+    return [(owner, checkpoint_id) for owner, checkpoint_id in connection.all(SQL.deleted_before, before=at)]
 
 
 def _keep_creation(connection: Connection, subject: Subject) -> None:
@@ -279,17 +269,14 @@ def delete_task(connection: Connection, owner: str, task_id: str, actor: Actor) 
     require_unleased(connection, owner, task_id)
     task = require_task(connection, owner, task_id)
     numbers = {"low": key(task.number, 0), "high": key(task.number, MAX_SEQUENCE)}
-    one, named = {"task": task.number}, {"owner": owner, "task_id": task_id}
-    connection.batch(
-        [
-            *(Statement(sql, numbers) for sql in (SQL.delete_checkpoints, SQL.delete_events, SQL.delete_attestations)),
-            *(Statement(sql, one) for sql in (SQL.delete_leases, SQL.delete_requests, SQL.delete_tags)),
-            *(Statement(sql, one) for sql in (SQL.delete_keys, SQL.delete_blobs, SQL.delete_slices)),
-            *(Statement(sql, one) for sql in (SQL.delete_moves, SQL.delete_workspaces, SQL.delete_branches)),
-            Statement(SQL.delete_task, one),
-            *(Statement(sql, named) for sql in (SQL.delete_steps, SQL.delete_journals)),
-        ]
-    )
+    for sql in (SQL.delete_checkpoints, SQL.delete_events, SQL.delete_attestations):
+        connection.run(sql, **numbers)
+    for sql in (SQL.delete_leases, SQL.delete_requests, SQL.delete_tags, SQL.delete_keys, SQL.delete_blobs):
+        connection.run(sql, task=task.number)
+    for sql in (SQL.delete_slices, SQL.delete_moves, SQL.delete_workspaces, SQL.delete_branches, SQL.delete_task):
+        connection.run(sql, task=task.number)
+    for sql in (SQL.delete_steps, SQL.delete_journals):
+        connection.run(sql, owner=owner, task_id=task_id)
     data = {"task_id": task_id, "owner": owner, "checkpoints": task.checkpoints}
     log(connection, STORE, None, None, "task_deleted", actor, data)
     return task.checkpoints

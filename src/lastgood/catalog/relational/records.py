@@ -20,6 +20,7 @@ from lastgood.catalog.relational.connection import (
     shaped,
 )
 from lastgood.catalog.values import (
+    FILES,
     MAX_PAGE,
     Actor,
     Blob,
@@ -63,7 +64,7 @@ def require_task(connection: Connection, owner: str, task_id: str) -> TaskInfo:
     return task
 
 
-def read_tasks(connection: Connection, owner: str | None, after: int, limit: int) -> list[TaskInfo]:
+def read_tasks(connection: Connection, owner: str | None, after: int = 0, limit: int = 100) -> list[TaskInfo]:
     found = connection.all(SQL.tasks_page, below=after or 1 << 62, owner=owner, limit=bounded(limit))
     return [TaskInfo(*row) for row in shaped(found, shapes.TASK)]
 
@@ -80,8 +81,8 @@ def require_branch(connection: Connection, owner: str, branch_id: str) -> Branch
     return branch
 
 
-def read_branches(connection: Connection, task: int, *, deleted: bool) -> list[BranchInfo]:
-    found = connection.all(SQL.all_branches_of_task if deleted else SQL.branches_of_task, task=task)
+def read_branches(connection: Connection, task: TaskInfo, *, deleted: bool = False) -> list[BranchInfo]:
+    found = connection.all(SQL.all_branches_of_task if deleted else SQL.branches_of_task, task=task.number)
     return [_branch(row) for row in shaped(found, shapes.BRANCH)]
 
 
@@ -110,11 +111,10 @@ def read_checkpoint_number(connection: Connection, number: int) -> StoredCheckpo
     return as_checkpoint(connection.all(SQL.checkpoint_by_number, number=number))
 
 
-def read_checkpoint_at(connection: Connection, task: int, at: int | str) -> StoredCheckpoint | None:
-    """Read a checkpoint by its sequence, or by a tag."""
+def read_checkpoint_at(connection: Connection, task: TaskInfo, at: int | str) -> StoredCheckpoint | None:
     if isinstance(at, int):
-        return read_checkpoint_number(connection, key(task, at))
-    number = connection.value(SQL.tagged, task=task, name=at)
+        return read_checkpoint_number(connection, key(task.number, at))
+    number = connection.value(SQL.tagged, task=task.number, name=at)
     return None if number is None else read_checkpoint_number(connection, counted(number))
 
 
@@ -129,22 +129,34 @@ def number_of(connection: Connection, owner: str, checkpoint_id: str) -> int | N
     return number
 
 
-def read_tags(connection: Connection, task: int) -> dict[str, Head]:
-    found = shaped(connection.all(SQL.tags, task=task), shapes.TAG)
+def read_tags(connection: Connection, task: TaskInfo) -> dict[str, Head]:
+    found = shaped(connection.all(SQL.tags, task=task.number), shapes.TAG)
     return {name: Head(id_, checksum, sequence_of(number), branch) for name, id_, checksum, number, branch in found}
 
 
-def find_ids(connection: Connection, owner: str, prefix: str, limit: int) -> list[str]:
+def find_ids(connection: Connection, owner: str, prefix: str, limit: int = 2) -> list[str]:
     # Every text that begins with `prefix` lies between it and it followed by the last character there is.
     beyond = prefix + _LAST_CHARACTER
     return [row[0] for row in connection.all(SQL.ids_between, prefix=prefix, beyond=beyond, owner=owner, limit=limit)]
 
 
-def read_page(
+def read_checkpoints(
+    connection: Connection,
+    among: HistoryRange,
+    *,
+    before: int | None = None,
+    limit: int = 100,
+    type: str | None = None,
+    verified: bool = False,
+) -> list[StoredCheckpoint]:
+    return (_read_verified if verified else _read_page)(connection, among, before, bounded(limit), type)
+
+
+def _read_page(
     connection: Connection, among: HistoryRange, before: int | None, limit: int, type_: str | None
 ) -> list[StoredCheckpoint]:
     """Read the newest checkpoints of a range. IntegrityError when some that were stored are not found."""
-    sql, limit = _page_of(among, type_), bounded(limit)
+    sql = _page_of(among, type_)
     found: list[StoredCheckpoint] = []
     for branch, newest in _segments(connection, among):
         values = {**_bounds(among, newest, before), "limit": limit - len(found)}
@@ -164,7 +176,7 @@ def read_page(
     return found
 
 
-def read_verified(
+def _read_verified(
     connection: Connection, among: HistoryRange, before: int | None, limit: int, type_: str | None
 ) -> list[StoredCheckpoint]:
     """Read the newest checkpoints of a range whose last recorded verification held."""
@@ -174,11 +186,11 @@ def read_verified(
         segments = iter([(counted(branch), MAX_SEQUENCE) for (branch,) in branches])
     found: list[StoredCheckpoint] = []
     for branch, newest in segments:
-        values = {"branch": branch, "type": type_, "limit": bounded(limit), **_bounds(among, newest, before)}
+        values = {"branch": branch, "type": type_, "limit": limit, **_bounds(among, newest, before)}
         found += map(_checkpoint, shaped(connection.all(SQL.verified_page_of_branch, **values), shapes.CHECKPOINT))
         if among.branch is not None and len(found) >= limit:
             break
-    return sorted(found, key=lambda stored: -stored.placement.sequence)[: bounded(limit)]
+    return sorted(found, key=lambda stored: -stored.placement.sequence)[:limit]
 
 
 def _page_of(among: HistoryRange, type_: str | None) -> str:
@@ -202,7 +214,7 @@ def _is_complete(
     """
     at_end = len(found) < limit
     if among.branch is not None:
-        return not at_end or before is not None or len(found) == count(connection, among, None)
+        return not at_end or before is not None or len(found) == count(connection, among)
     task = among.task.number
     last = counted(connection.value(SQL.last_sequence, task=task) or 0)
     high = last if before is None else min(last, before - 1)
@@ -211,11 +223,11 @@ def _is_complete(
     return bool(there == max(0, high - low + 1))
 
 
-def count(connection: Connection, among: HistoryRange, type_: str | None) -> int:
+def count(connection: Connection, among: HistoryRange, type: str | None = None) -> int:
     task = among.task.number
-    if type_ is not None:
+    if type is not None:
         total = sum(
-            connection.value(SQL.count_of_type, type=type_, low=key(task, 0), high=key(task, newest), branch=branch)
+            connection.value(SQL.count_of_type, type=type, low=key(task, 0), high=key(task, newest), branch=branch)
             for branch, newest in _segments(connection, among)
         )
     elif among.branch is None:
@@ -228,8 +240,8 @@ def count(connection: Connection, among: HistoryRange, type_: str | None) -> int
 # --- content ------------------------------------------------------------------------------------------------------
 
 
-def read_root(connection: Connection, number: int) -> Blob | None:
-    found = shaped(connection.all(SQL.root, number=number), shapes.ROOT)
+def read_root(connection: Connection, stored: StoredCheckpoint) -> Blob | None:
+    found = shaped(connection.all(SQL.root, number=key(stored.task_number, stored.placement.sequence)), shapes.ROOT)
     if not found or found[0][2] is None:
         return None
     size, encoding, data = found[0]
@@ -252,8 +264,8 @@ def has_blobs(connection: Connection, partition: int, digests: Iterable[bytes]) 
     return {digest for (digest,) in connection.all_many(SQL.has_blob, wanted)}
 
 
-def has_any_blob(connection: Connection, partition: int) -> bool:
-    return connection.value(SQL.any_blob, partition=partition) is not None
+def has_files(connection: Connection) -> bool:
+    return connection.value(SQL.any_blob, partition=FILES) is not None
 
 
 def _pack_range(pack: str, position: int | None, length: int | None) -> PackRange:
@@ -279,17 +291,20 @@ def attestations_of(connection: Connection, number: int) -> list[tuple[Attestati
     ]
 
 
-def read_events(connection: Connection, task: int, after: int, limit: int) -> list[Event]:
+def read_events(connection: Connection, task: TaskInfo | None, *, after: int = 0, limit: int = 100) -> list[Event]:
     """Read what the log says, and what the checkpoints themselves tell of how they were made, in one order."""
+    number = STORE if task is None else task.number
     after, limit = max(0, min(after, MAX_SEQUENCE)), bounded(limit)
-    high = key(task, MAX_SEQUENCE)
-    logged = connection.all(SQL.events_after, low=key(task, after), high=high, limit=limit)
-    first = key(task, _first_after(connection, task, after))
+    high = key(number, MAX_SEQUENCE)
+    logged = connection.all(SQL.events_after, low=key(number, after), high=high, limit=limit)
+    first = key(number, _first_after(connection, number, after))
     made = connection.all(SQL.creations_after, low=first, high=high, limit=limit)
     return sorted(_events(logged, made), key=lambda event: event.sequence)[:limit]
 
 
-def read_history(connection: Connection, among: HistoryRange, before: int | None, limit: int) -> list[Event]:
+def read_history(
+    connection: Connection, among: HistoryRange, *, before: int | None = None, limit: int = 100
+) -> list[Event]:
     task, limit = among.task.number, bounded(limit)
     below = MAX_SEQUENCE + 1 if before is None else max(1, min(before, MAX_SEQUENCE))
     found: list[Event] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -12,7 +12,7 @@ from lastgood.catalog.relational.records import STORE, log, read_task
 from lastgood.catalog.values import Actor, Blob, FulfilledRequest
 from lastgood.errors import ConflictError, IntegrityError, LeaseError, NotFoundError
 from lastgood.model.checkpoint import decode_plain, encode_plain
-from lastgood.model.task import Lease, OpenStep, Process, Request, decode_step, encode_step
+from lastgood.model.task import EventKind, Lease, OpenStep, Process, Request, decode_step, encode_step
 
 SQL = Queries("sessions")
 SECOND = 1_000_000
@@ -25,7 +25,6 @@ _process = msgspec.msgpack.Decoder(Process)
 
 
 def read_lease(connection: Connection, owner: str | None, id: str) -> Lease | None:
-    """Read the lease of a branch; with no owner, the store's own of that name."""
     if owner is None:
         return _lease(connection, connection.all(SQL.lease_by_name, name=id))
     return _lease(connection, connection.all(SQL.lease_of_branch, owner=owner, id=id))
@@ -39,7 +38,8 @@ def acquire_lease(
     executor: str,
     seconds: float,
     actor: Actor,
-    over: int | None,
+    *,
+    over: int | None = None,
 ) -> Lease:
     branch, task = (None, STORE) if owner is None else require_living_branch(connection, owner, id)
     before, now = read_lease(connection, owner, id), connection.now()
@@ -170,7 +170,7 @@ def require_living_branch(connection: Connection, owner: str, branch_id: str) ->
 
 
 def post_request(connection: Connection, owner: str, request: Request, actor: Actor) -> Request:
-    for earlier in read_requests(connection, owner, request.id, None):
+    for earlier in read_requests(connection, owner, id=request.id):
         if (earlier.kind, earlier.data) == (request.kind, request.data):
             return earlier
         raise ConflictError(f"the request {request.id!r} was another one", hint="give each request an id of its own")
@@ -190,18 +190,26 @@ def post_request(connection: Connection, owner: str, request: Request, actor: Ac
     return request
 
 
-def read_requests(connection: Connection, owner: str, id: str | None, branch_id: str | None) -> list[Request]:
+def read_requests(
+    connection: Connection, owner: str, *, id: str | None = None, branch_id: str | None = None
+) -> list[Request]:
     if id is not None:
         return _requests(connection.all(SQL.request_by_id, owner=owner, id=id))
     return _requests(connection.all(SQL.open_requests, owner=owner, branch_id=branch_id))
 
 
 def end_request(
-    connection: Connection, owner: str, ended: FulfilledRequest, status: str, actor: Actor, lease: int | None
+    connection: Connection,
+    owner: str,
+    ended: FulfilledRequest,
+    status: Literal["fulfilled", "refused"],
+    actor: Actor,
+    *,
+    lease: int | None = None,
 ) -> None:
     if lease is not None:
         leased_branch(connection, lease)
-    if not connection.run(SQL.end_request, **ending(connection, owner, ended, status)):
+    if not connection.count(SQL.end_request, **ending(connection, owner, ended, status)):
         raise not_open(ended)
     task, branch, kind = connection.all(SQL.subject_of_request, owner=owner, id=ended.id)[0]
     about = {"request": ended.id, "kind": kind, **ended.outcome}
@@ -238,7 +246,7 @@ def _request(row: Row) -> Request:
 def begin_step(connection: Connection, step: OpenStep, snapshot: Blob | None = None, lease: int | None = None) -> None:
     if lease is not None:
         leased_branch(connection, lease)
-    begun = connection.run(
+    begun = connection.count(
         SQL.insert_step,
         owner=step.owner,
         id=step.id,
@@ -260,14 +268,16 @@ def read_step(connection: Connection, owner: str, step_id: str) -> tuple[OpenSte
     return _step(row), None if row[4] is None else Blob(b"", row[2], row[3], row[4])
 
 
-def read_steps(connection: Connection, owner: str | None, task_id: str | None) -> list[OpenStep]:
+def read_steps(connection: Connection, owner: str | None, task_id: str | None = None) -> list[OpenStep]:
     found = connection.all(SQL.open_steps, owner=owner, task_id=task_id)
     return [_step(row) for row in shaped(found, shapes.STEP)]
 
 
-def end_step(connection: Connection, owner: str, step_id: str, kind: str, data: dict[str, Any], actor: Actor) -> None:
+def end_step(
+    connection: Connection, owner: str, step_id: str, kind: EventKind, data: dict[str, Any], actor: Actor
+) -> None:
     found = read_step(connection, owner, step_id)
-    if found is None or not connection.run(SQL.end_step, owner=owner, id=step_id):
+    if found is None or not connection.count(SQL.end_step, owner=owner, id=step_id):
         raise step_ended(step_id)
     step = found[0]
     task = read_task(connection, owner, step.task_id)

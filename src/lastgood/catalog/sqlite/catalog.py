@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
-import apsw
-
-from lastgood.catalog.relational.catalog import P, RelationalCatalog, Work
-from lastgood.catalog.sqlite.connection import SQLiteConnection
-from lastgood.catalog.sqlite.database import Database, FileDatabase, MemoryDatabase
+from lastgood.catalog.relational.catalog import RelationalCatalog
+from lastgood.catalog.relational.connection import P, T, Work
+from lastgood.catalog.sqlite.database import FileDatabase, MemoryDatabase, SQLiteDatabase
 from lastgood.catalog.sqlite.group import Write
 from lastgood.catalog.upkeep import Audit, Corrections, DiskUse
 from lastgood.catalog.values import Actor
 from lastgood.model.identity import now
-
-T = TypeVar("T")
 
 
 class SQLiteCatalog(RelationalCatalog):
@@ -27,21 +21,18 @@ class SQLiteCatalog(RelationalCatalog):
     shared = False
 
     def __init__(self, path: Path | None, clock: Callable[[], int] = now) -> None:
-        self._clock = clock
         self.durable = path is not None
         self.address = None if path is None else str(path)
-        self._database: Database = MemoryDatabase() if path is None else FileDatabase(path)
+        self._database: SQLiteDatabase = MemoryDatabase(clock) if path is None else FileDatabase(path, clock)
 
     def _read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._database.read(partial(work, **kwargs), *args, wrap=partial(SQLiteConnection, clock=self._clock))
+        return self._database.read(work, *args, **kwargs)
 
     def _write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        write = Write(partial(work, **kwargs), args, wrap=partial(SQLiteConnection, clock=self._clock))
-        return self._database.writer()(write)
+        return self._database.writer()(Write(work, args, kwargs, durable=True))
 
     def _write_soon(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        wrap = partial(SQLiteConnection, clock=self._clock)
-        return self._database.writer()(Write(partial(work, **kwargs), args, wrap=wrap, durable=False))
+        return self._database.writer()(Write(work, args, kwargs, durable=False))
 
     def require_ready(self) -> None:
         self._database.require_ready()
@@ -50,11 +41,7 @@ class SQLiteCatalog(RelationalCatalog):
         return self._database.queue()
 
     def disk_use(self) -> DiskUse:
-        def measure(raw: apsw.Connection) -> DiskUse:
-            page, free = raw.pragma("page_size"), raw.pragma("freelist_count")
-            return DiskUse(0, (raw.pragma("page_count") - free) * page, free * page)
-
-        return self._database.read(measure)._replace(size=self._database.size())
+        return self._database.disk_use()
 
     def shrink(self, limit: int) -> int:
         return self._database.shrink(limit)

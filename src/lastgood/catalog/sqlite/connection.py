@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import apsw
 
 from lastgood.catalog.relational.collection import SQL as COLLECTION
-from lastgood.catalog.relational.connection import Row, Statement, Values
+from lastgood.catalog.relational.connection import Row, Values
 from lastgood.catalog.relational.records import SQL as RECORDS
 from lastgood.catalog.values import FILES
 from lastgood.errors import (
@@ -42,44 +42,49 @@ _VFS = "cksmvfs"
 
 
 class SQLiteConnection:
-    """A connection as transactions expect it (relational/connection.py), over one of apsw's."""
+    """A connection as transactions expect it (relational/connection.py), over one of apsw's.
 
-    __slots__ = ("_clock", "_raw")
+    All statements are run by one cursor: a new one for each takes as long as a small statement. So each of them ends
+    the one before, also one that an interrupt has left in the middle.
+    """
+
+    __slots__ = ("execute", "executemany", "now", "raw")
 
     def __init__(self, raw: apsw.Connection, clock: Callable[[], int] = now) -> None:
-        self._raw = raw
-        self._clock = clock
+        cursor = raw.cursor()
+        self.raw = raw
+        self.now = clock
+        self.execute = cursor.execute
+        self.executemany = cursor.executemany
 
     def all(self, sql: str, /, **values: Any) -> list[Row]:
-        return self._raw.execute(sql, values).fetchall()
+        return self.execute(sql, values).fetchall()
 
     def one(self, sql: str, /, **values: Any) -> Row | None:
-        found = self._raw.execute(sql, values).fetchall()
+        found = self.execute(sql, values).fetchall()
         return found[0] if found else None
 
     def value(self, sql: str, /, **values: Any) -> Any:
-        return self._raw.execute(sql, values).get
+        return self.execute(sql, values).get
 
-    def run(self, sql: str, /, **values: Any) -> int:
-        self._raw.execute(sql, values)
-        return self._raw.changes()
-
-    def run_many(self, sql: str, many: Iterable[Values], /) -> int:
-        before = self._raw.total_changes()
-        self._raw.executemany(sql, many)
-        return self._raw.total_changes() - before
+    def all_of(self, reads: Mapping[str, tuple[str, Values]], /) -> dict[str, list[Row]]:
+        execute = self.execute
+        return {name: execute(sql, values).fetchall() for name, (sql, values) in reads.items()}
 
     def all_many(self, sql: str, many: Iterable[Values], /) -> list[Row]:
-        return self._raw.executemany(sql, many).fetchall()
+        return self.executemany(sql, many).fetchall()
 
-    def batch(self, statements: Iterable[Statement], /) -> list[list[Row]]:
-        run, run_many = self._raw.execute, self._raw.executemany
-        return [
-            (run(sql, values) if many is None else run_many(sql, many)).fetchall() for sql, values, many in statements
-        ]
+    def run(self, sql: str, /, **values: Any) -> None:
+        self.execute(sql, values)
 
-    def now(self) -> int:
-        return self._clock()
+    def count(self, sql: str, /, **values: Any) -> int:
+        self.execute(sql, values)
+        return self.raw.changes()
+
+    def run_many(self, sql: str, many: Iterable[Values], /) -> int:
+        before = self.raw.total_changes()
+        self.executemany(sql, many)
+        return self.raw.total_changes() - before
 
     def lock_task(self, owner: str, id: str) -> None:
         """Do nothing: writers are one at a time."""

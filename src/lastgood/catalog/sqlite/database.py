@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate
 
 import apsw
 
-from lastgood.catalog.relational.connection import counted
+from lastgood.catalog.relational.connection import P, T, counted
 from lastgood.catalog.sqlite import connection as connections
 from lastgood.catalog.sqlite.connection import (
+    SQLiteConnection,
     create_connection,
     open_connection,
     open_memory,
@@ -28,7 +29,7 @@ from lastgood.catalog.sqlite.connection import (
     translate,
     translated_errors,
 )
-from lastgood.catalog.sqlite.group import Group, SharedTransaction, Work, Write, nested_write
+from lastgood.catalog.sqlite.group import Group, SharedTransaction, Write, nested_write
 from lastgood.catalog.sqlite.migration import (
     Migration,
     create_catalog,
@@ -40,40 +41,33 @@ from lastgood.catalog.sqlite.migration import (
     remove_unfinished,
 )
 from lastgood.catalog.sqlite.queue import Queue
+from lastgood.catalog.upkeep import DiskUse
 from lastgood.errors import CheckpointError, DiskFullError, IntegrityError, LostCommitsError, UnavailableError
 from lastgood.local.process import hold_for_fork, renew_after_fork
-from lastgood.model.identity import new_id
+from lastgood.model.identity import new_id, now
 
-T = TypeVar("T")
+Work = Callable[Concatenate[SQLiteConnection, P], T]
 
 _NEXT_COMMIT = "UPDATE tasks SET last_sequence = last_sequence + 1 WHERE task = 0 RETURNING last_sequence"
+_MEASURES = ("page_size", "page_count", "freelist_count")
 _LAST_COMMIT = "SELECT last_sequence FROM tasks WHERE task = 0"
 FORK_SECONDS = 5.0
 LONG_LIVED_COMMITS = 64  # who wrote this much may spend an fsync or two on tidying the WAL when it closes
 
-_orphans: list[apsw.Connection] = []
+_orphans: list[SQLiteConnection] = []
 """Connections of a parent process: closing them here could disturb the file, so they are kept and never used."""
 
 
-class Database(ABC):
-    @abstractmethod
-    def read(self, work: Callable[..., T], *arguments: Any, wrap: Callable[[apsw.Connection], Any] | None = None) -> T:
-        """What `work` finds in a snapshot, given the connection, or what `wrap` makes of it, and the arguments.
+class SQLiteDatabase(ABC):
+    _clock: Callable[[], int]
 
-        LostCommitsError when that ends before a commit that was acknowledged.
-        """
+    @abstractmethod
+    def read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """LostCommitsError when the snapshot ends before a commit that was acknowledged."""
 
     @abstractmethod
     def auditing(self) -> AbstractContextManager[tuple[apsw.Connection, int]]:
         """A snapshot, and how many acknowledged commits it has lost. Errors in it are SQLite's own."""
-
-    def write(self, work: Work[T], *, durable: bool = True) -> T:
-        """What `work` gives, after all that it did is committed; whatever it raises undoes all of it.
-
-        Not durable: it survives the process at once, and power loss from the next durable write on.
-        """
-        write = Write(work, durable=durable)
-        return self.writer()(write)
 
     @abstractmethod
     def writer(self) -> Callable[[Write[T]], T]:
@@ -86,8 +80,12 @@ class Database(ABC):
     @abstractmethod
     def queue(self) -> AbstractContextManager[object]: ...
 
-    @abstractmethod
-    def size(self) -> int: ...
+    def disk_use(self) -> DiskUse:
+        def measure(connection: SQLiteConnection) -> DiskUse:
+            page, pages, free = (connection.value(f"PRAGMA {name}") for name in _MEASURES)
+            return DiskUse(pages * page, (pages - free) * page, free * page)
+
+        return self.read(measure)
 
     @abstractmethod
     def shrink(self, limit: int) -> int:
@@ -103,10 +101,11 @@ class Database(ABC):
     def close(self) -> None: ...
 
 
-class FileDatabase(Database):
+class FileDatabase(SQLiteDatabase):
     """A catalog file, shared by the processes of one host."""
 
-    def __init__(self, path: Path, *, known: Sequence[Migration] | None = None) -> None:
+    def __init__(self, path: Path, clock: Callable[[], int] = now, *, known: Sequence[Migration] | None = None) -> None:
+        self._clock = clock
         self._path = path
         self._queue = Queue(path.with_name(path.name + "-lock"))
         self._group = Group(self._queue.turn, self._commit)
@@ -118,7 +117,7 @@ class FileDatabase(Database):
         if not path.exists():  # who only reads one that is there waits for nobody
             self._create(known)
         with translated_errors():
-            is_behind = pending(self._connection(), known)
+            is_behind = pending(self._connection().raw, known)
         if is_behind:
             with self._writing() as connection:
                 migrate(connection, known)
@@ -131,18 +130,18 @@ class FileDatabase(Database):
                 remove_unfinished(self._path)
                 create_catalog(self._path, known)
 
-    def read(self, work: Callable[..., T], *arguments: Any, wrap: Callable[[apsw.Connection], Any] | None = None) -> T:
+    def read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         connection = self._connection()
         # The witness first: a snapshot begun after it was read must hold that commit.
         witness = self._queue.witness()
         try:
             connection.execute("BEGIN")
             self._compare(connection.execute(_LAST_COMMIT).get, witness)
-            return work(connection if wrap is None else wrap(connection), *arguments)
+            return work(connection, *args, **kwargs)
         except apsw.Error as error:
             raise translate(error) from error
         finally:
-            if connection.in_transaction:
+            if connection.raw.in_transaction:
                 try:  # noqa: SIM105  # nothing of Python's: there an interrupt would come in between
                     connection.execute("ROLLBACK")
                 except apsw.Error:
@@ -150,7 +149,7 @@ class FileDatabase(Database):
 
     @contextmanager
     def auditing(self) -> Iterator[tuple[apsw.Connection, int]]:
-        connection, witness = self._connection(), self._queue.witness()
+        connection, witness = self._connection().raw, self._queue.witness()
         try:
             with translated_errors():
                 connection.execute("BEGIN")
@@ -165,7 +164,7 @@ class FileDatabase(Database):
     def writer(self) -> Callable[[Write[T]], T]:
         self._require_open()
         if self._queue.is_held():  # what this thread has read inside must stay true: nobody else comes along
-            if getattr(self._local, "connection", None) and self._local.connection.in_transaction:
+            if getattr(self._local, "connection", None) and self._local.connection.raw.in_transaction:
                 raise nested_write()
             return self._write_alone
         return self._group.write
@@ -183,10 +182,10 @@ class FileDatabase(Database):
         try:
             self._trust_log()
             connection = self._connection()
-            self._sync(connection, durable)
+            self._sync(connection.raw, durable)
             self._transact(connection, batch, durable)
             if durable and self._local.log_pages[0] >= connections.LONG_PAGES:
-                self._empty_log(connection, apsw.SQLITE_CHECKPOINT_PASSIVE)
+                self._empty_log(connection.raw, apsw.SQLITE_CHECKPOINT_PASSIVE)
         except (apsw.Error, CheckpointError) as error:
             self._doubt_log(error)
             batch.fail(error)
@@ -197,7 +196,7 @@ class FileDatabase(Database):
         with self._queue.turn():
             self._trust_log()
             try:
-                yield self._connection()
+                yield self._connection().raw
             except apsw.Error as error:
                 self._doubt_log(error)
                 raise translate(error) from error
@@ -235,20 +234,20 @@ class FileDatabase(Database):
             set_synced(connection, durable)
             local.is_synced = durable
 
-    def _transact(self, connection: apsw.Connection, batch: SharedTransaction, durable: bool) -> None:
+    def _transact(self, connection: SQLiteConnection, batch: SharedTransaction, durable: bool) -> None:
         """An interrupt may come after any call, and then nothing is called before it is known what became of it."""
         committing = False
         try:
             try:
                 number = self._run(connection, batch.writes, durable)
                 committing = True
-                connection.execute("COMMIT")
+                connection.raw.execute("COMMIT")  # not by the cursor: its hook is Python, where a signal may come in
             except apsw.Error:
                 committing = False
                 raise
         except BaseException:
-            batch.settled = committing and not connection.in_transaction
-            if connection.in_transaction:
+            batch.settled = committing and not connection.raw.in_transaction
+            if connection.raw.in_transaction:
                 try:  # noqa: SIM105  # `suppress` is Python's
                     connection.execute("ROLLBACK")
                 except apsw.Error:
@@ -259,21 +258,21 @@ class FileDatabase(Database):
             self._queue.testify(number)
             self._commits += 1
 
-    def _run(self, connection: apsw.Connection, writes: Sequence[Write[Any]], durable: bool) -> int | None:
+    def _run(self, connection: SQLiteConnection, writes: Sequence[Write[Any]], durable: bool) -> int | None:
         """Begin a transaction, and do in it what is to be done; its number if it is durable."""
         number = self._begin(connection, durable)
         try:
             for write in writes:
                 _run_one(connection, write)
         except Exception as error:
-            if len(writes) == 1 or _ends_all(error, connection):
+            if len(writes) == 1 or _ends_all(error, connection.raw):
                 raise
             connection.execute("ROLLBACK")
             number = self._begin(connection, durable)
             _run_apart(connection, writes)
         return number
 
-    def _begin(self, connection: apsw.Connection, durable: bool) -> int | None:
+    def _begin(self, connection: SQLiteConnection, durable: bool) -> int | None:
         connection.execute("BEGIN IMMEDIATE")
         number = counted(connection.execute(_NEXT_COMMIT).get) if durable else None
         last = connection.execute(_LAST_COMMIT).get if number is None else number - 1
@@ -297,15 +296,14 @@ class FileDatabase(Database):
     def let_go(self) -> None:
         self._queue.let_go()
 
-    def size(self) -> int:
+    def disk_use(self) -> DiskUse:
         files = (self._path, self._path.with_name(self._path.name + "-wal"))
-        return sum(file.stat().st_size for file in files if file.exists())
+        return super().disk_use()._replace(size=sum(file.stat().st_size for file in files if file.exists()))
 
     def shrink(self, limit: int) -> int:
         with self._writing() as connection:
             self._sync(connection, False)
-            _give_back(connection, limit)
-            free = _free_bytes(connection)
+            free = _give_back(connection, limit)
         if not free:
             self._tidy()
         return free
@@ -351,20 +349,20 @@ class FileDatabase(Database):
         with suppress(CheckpointError), self._writing() as connection:
             self._empty_log(connection, apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
-    def _connection(self) -> apsw.Connection:
+    def _connection(self) -> SQLiteConnection:
         self._require_open()
         local, owner = self._local, (os.getpid(), self._generation)
         old = getattr(local, "connection", None)
         # In a transaction: a signal handler came in between, or an interrupt left it so. It is left to its user.
-        if getattr(local, "owner", None) != owner or old is None or old.in_transaction:
+        if getattr(local, "owner", None) != owner or old is None or old.raw.in_transaction:
             if old is not None and local.owner[0] != owner[0]:
                 _orphans.append(old)
-            local.connection = open_connection(self._path)
+            local.connection = SQLiteConnection(open_connection(self._path), self._clock)
             local.log_pages = [0]  # not `local` itself, which would keep the connection open
-            local.connection.set_wal_hook(partial(_note_pages, local.log_pages))
+            local.connection.raw.set_wal_hook(partial(_note_pages, local.log_pages))
             local.is_synced = None
             local.owner = owner
-        connection: apsw.Connection = local.connection
+        connection: SQLiteConnection = local.connection
         return connection
 
     def _require_open(self) -> None:
@@ -390,10 +388,11 @@ class FileDatabase(Database):
             )
 
 
-class MemoryDatabase(Database):
+class MemoryDatabase(SQLiteDatabase):
     """A catalog that lives as long as the process: one connection, one at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], int] = now) -> None:
+        self._clock = clock
         self.renew_locks()
         renew_after_fork(self)
         self._connection = open_memory()
@@ -404,14 +403,9 @@ class MemoryDatabase(Database):
     def renew_locks(self) -> None:
         self._lock = threading.RLock()
 
-    def read(self, work: Callable[..., T], *arguments: Any, wrap: Callable[[apsw.Connection], Any] | None = None) -> T:
-        with self._lock:
-            if self._closed:
-                raise _closed()
-            try:
-                return work(self._connection if wrap is None else wrap(self._connection), *arguments)
-            except apsw.Error as error:
-                raise translate(error) from error
+    def read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        with self.auditing() as (connection, _):
+            return work(SQLiteConnection(connection, self._clock), *args, **kwargs)
 
     @contextmanager
     def auditing(self) -> Iterator[tuple[apsw.Connection, int]]:
@@ -424,26 +418,17 @@ class MemoryDatabase(Database):
         return self._write
 
     def _write(self, write: Write[T]) -> T:
-        def count_and_run(connection: apsw.Connection) -> None:
-            with connection:
-                connection.execute(_NEXT_COMMIT)
-                _run_one(connection, write)
-
-        self.read(count_and_run)
+        with self.auditing() as (connection, _), connection:
+            connection.execute(_NEXT_COMMIT)
+            _run_one(SQLiteConnection(connection, self._clock), write)
         return write.outcome()
 
     def queue(self) -> AbstractContextManager[object]:
         return self._lock
 
-    def size(self) -> int:
-        return self.read(lambda connection: int(connection.pragma("page_count") * connection.pragma("page_size")))
-
     def shrink(self, limit: int) -> int:
-        def give_back(connection: apsw.Connection) -> int:
-            _give_back(connection, limit)
-            return _free_bytes(connection)
-
-        return self.read(give_back)
+        with self.auditing() as (connection, _):
+            return _give_back(connection, limit)
 
     def accept_loss(self) -> int:
         return 0
@@ -457,32 +442,30 @@ class MemoryDatabase(Database):
             self._connection.close()
 
 
-def _give_back(connection: apsw.Connection, limit: int) -> None:
-    pages = max(1, limit // connection.pragma("page_size"))
-    connection.execute(f"PRAGMA incremental_vacuum({pages:d})").fetchall()
+def _give_back(connection: apsw.Connection, limit: int) -> int:
+    """Give free pages back, up to so many bytes; return how many bytes are free afterwards."""
+    page: int = connection.pragma("page_size")
+    connection.execute(f"PRAGMA incremental_vacuum({max(1, limit // page):d})").fetchall()
+    return int(connection.pragma("freelist_count")) * page
 
 
-def _free_bytes(connection: apsw.Connection) -> int:
-    return int(connection.pragma("freelist_count") * connection.pragma("page_size"))
-
-
-def _run_one(connection: apsw.Connection, write: Write[Any]) -> None:
+def _run_one(connection: SQLiteConnection, write: Write[Any]) -> None:
     write.error = None
-    write.value = write.work(connection if write.wrap is None else write.wrap(connection), *write.arguments)
+    write.value = write.work(connection, *write.args, **write.kwargs)
 
 
-def _run_apart(connection: apsw.Connection, writes: Sequence[Write[Any]]) -> None:
+def _run_apart(connection: SQLiteConnection, writes: Sequence[Write[Any]]) -> None:
     """Each that fails is undone alone. It costs more, so it is done only when one has failed."""
     for write in writes:
-        connection.execute("SAVEPOINT one")
+        connection.run("SAVEPOINT one")
         try:
             _run_one(connection, write)
         except Exception as error:
-            if _ends_all(error, connection):
+            if _ends_all(error, connection.raw):
                 raise
-            connection.execute("ROLLBACK TO one")
+            connection.run("ROLLBACK TO one")
             write.error = told(error)
-        connection.execute("RELEASE one")
+        connection.run("RELEASE one")
 
 
 def _note_pages(noted: list[int], connection: apsw.Connection, name: str, pages: int) -> int:

@@ -18,14 +18,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Generic, TypeVar
 
-import apsw
-
 from lastgood.catalog.sqlite.connection import told
 from lastgood.errors import NestedWriteError
 from lastgood.local.process import renew_after_fork
 
 T = TypeVar("T")
-Work = Callable[[apsw.Connection], T]
 MAX_GROUP = 64
 LOOK_SECONDS = 1.0
 MAX_PATIENCE_SECONDS = 0.01
@@ -51,24 +48,17 @@ class SharedTransaction:
 class Write(Generic[T]):
     """One thread's part of a transaction, and what became of it.
 
-    `work` is given the connection, or what `wrap` makes of it, and the arguments. `entered` is locked while its thread
-    is inside `Group.write` with it. A lock that a `with` takes is released whatever raises: both happen inside one
-    instruction each, which no signal divides.
+    `work` is given the connection and the arguments. `entered` is locked while its thread is inside `Group.write` with
+    it. A lock that a `with` takes is released whatever raises: both happen inside one instruction each, which no signal
+    divides.
     """
 
-    __slots__ = ("_woken", "arguments", "batch", "durable", "entered", "error", "thread", "value", "work", "wrap")
+    __slots__ = ("_woken", "args", "batch", "durable", "entered", "error", "kwargs", "thread", "value", "work")
 
-    def __init__(
-        self,
-        work: Callable[..., T],
-        arguments: tuple[Any, ...] = (),
-        *,
-        wrap: Callable[[apsw.Connection], Any] | None = None,
-        durable: bool = True,
-    ) -> None:
+    def __init__(self, work: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], durable: bool) -> None:
         self.work = work
-        self.arguments = arguments
-        self.wrap = wrap
+        self.args = args
+        self.kwargs = kwargs
         self.durable = durable
         self.thread = threading.get_ident()
         self.entered = threading.Lock()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import apsw
 
 from lastgood.catalog.relational.collection import SQL as COLLECTION
-from lastgood.catalog.relational.connection import Connection, Queries, Row, Statement, key
+from lastgood.catalog.relational.collection import remove_packs
+from lastgood.catalog.relational.connection import Connection, Queries, Row, key
 from lastgood.catalog.relational.deletion import PURGED, append
 from lastgood.catalog.relational.records import SQL as RECORDS
 from lastgood.catalog.relational.records import STORE, log
@@ -44,50 +46,54 @@ def correct(connection: Connection, corrections: Corrections, actor: Actor) -> N
             correlation_id=None,
             data=encode_plain({"damaged": True}),
         )
-    connection.batch([*_correct_rows(corrections), *_correct_blobs(connection, corrections)])
+    _correct_rows(connection, corrections)
+    _correct_blobs(connection, corrections)
     counts = {name: len(getattr(corrections, name)) for name in corrections.__struct_fields__}
     log(connection, STORE, None, None, "repaired", actor, {name: count for name, count in counts.items() if count})
 
 
-def _correct_rows(corrections: Corrections) -> Iterable[Statement]:
-    yield _many(SQL.set_checksum, "number checksum", ((key(*row[:2]), row[2]) for row in corrections.checksums))
+def _correct_rows(connection: Connection, corrections: Corrections) -> None:
+    run = partial(_run_each, connection)
+    run(SQL.set_checksum, "number checksum", ((key(*row[:2]), row[2]) for row in corrections.checksums))
     marks = ((key(*row[:2]), *row[2:]) for row in corrections.marks)
-    yield _many(SQL.set_marks, "number type deleted verified verified_at", marks)
-    yield _many(SQL.set_branch, "branch head version own inherited", corrections.branches)
-    yield _many(SQL.set_task, "task last_sequence last_event checkpoints", corrections.tasks)
-    yield _many(SQL.set_active, "task branch", corrections.active)
-    yield from _correct_names(SQL.put_key, SQL.remove_key, corrections.keys)
-    yield from _correct_names(SQL.put_tag, SQL.remove_tag, corrections.tags)
-    yield _many(SQL.remove_move, "task number", corrections.moves)
-    yield _many(SQL.remove_workspace, "task host path", corrections.workspaces)
-    yield _many(SQL.remove_step, "owner id", corrections.steps)
-    yield _many(SQL.remove_journal, "id", ((id_,) for id_ in corrections.journals))
+    run(SQL.set_marks, "number type deleted verified verified_at", marks)
+    run(SQL.set_branch, "branch head version own inherited", corrections.branches)
+    run(SQL.set_task, "task last_sequence last_event checkpoints", corrections.tasks)
+    run(SQL.set_active, "task branch", corrections.active)
+    _correct_names(connection, SQL.put_key, SQL.remove_key, corrections.keys)
+    _correct_names(connection, SQL.put_tag, SQL.remove_tag, corrections.tags)
+    run(SQL.remove_move, "task number", corrections.moves)
+    run(SQL.remove_workspace, "task host path", corrections.workspaces)
+    run(SQL.remove_step, "owner id", corrections.steps)
+    run(SQL.remove_journal, "id", ((id_,) for id_ in corrections.journals))
 
 
-def _correct_names(put: str, remove: str, fixes: Sequence[NameFix]) -> Iterable[Statement]:
+def _correct_names(connection: Connection, put: str, remove: str, fixes: Sequence[NameFix]) -> None:
     for fix in fixes:
         about: dict[str, Any] = {"task": fix.task, "name": fix.name}
         if fix.sequence is None:
-            yield Statement(remove, about)
+            connection.run(remove, **about)
         else:
-            yield Statement(put, {**about, "number": key(fix.task, fix.sequence)})
+            connection.run(put, **about, number=key(fix.task, fix.sequence))
 
 
-def _correct_blobs(connection: Connection, corrections: Corrections) -> Iterable[Statement]:
+def _correct_blobs(connection: Connection, corrections: Corrections) -> None:
+    run = partial(_run_each, connection)
     inline = ((partition, *blob[:4]) for partition, blob in corrections.blobs)
-    yield _many(SQL.put_blob, "partition digest size encoding data", inline)
+    run(SQL.put_blob, "partition digest size encoding data", inline)
     for pack in corrections.packs:
-        yield Statement(COLLECTION.insert_pack, {"name": pack.name, "size": pack.size, "now": connection.now()})
-        yield Statement(COLLECTION.withdraw, {"name": pack.name})
+        connection.run(COLLECTION.insert_pack, name=pack.name, size=pack.size, now=connection.now())
+        connection.run(COLLECTION.withdraw, name=pack.name)
         entries = [{"partition": FILES, "pack": pack.name, **entry._asdict()} for entry in pack.entries]
-        yield Statement(SQL.put_packed_blob, many=entries)
+        connection.run_many(SQL.put_packed_blob, entries)
     for sql in (SQL.remove_slices_of_blob, SQL.remove_blob, COLLECTION.remove_slice):
-        yield _many(sql, "partition digest", corrections.lost)
-    yield _many(COLLECTION.remove_pack, "name", ((name,) for name in corrections.retired))
+        run(sql, "partition digest", corrections.lost)
+    remove_packs(connection, corrections.retired)
 
 
-def _many(sql: str, names: str, rows: Iterable[Row]) -> Statement:
-    return Statement(sql, many=[dict(zip(names.split(), row, strict=True)) for row in rows])
+def _run_each(connection: Connection, sql: str, names: str, rows: Iterable[Row]) -> None:
+    """Run a statement for each of the rows, whose columns have these names."""
+    connection.run_many(sql, [dict(zip(names.split(), row, strict=True)) for row in rows])
 
 
 # --- a file written anew ------------------------------------------------------------------------------------------
