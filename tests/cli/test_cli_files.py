@@ -17,7 +17,7 @@ import pytest
 
 import lastgood
 from lastgood.cli.invocation import Invocation
-from lastgood.cli.progress import CountedStage, count, counting
+from lastgood.cli.output import CountedStage, count, counting
 
 Run = Callable[..., Any]
 

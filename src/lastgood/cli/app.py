@@ -11,14 +11,13 @@ from typing import Any, NoReturn
 import click
 
 from lastgood import __version__
-from lastgood.cli.command import shared_options
 from lastgood.cli.failure import BROKEN_PIPE, USAGE, report
-from lastgood.cli.invocation import Invocation
+from lastgood.cli.invocation import Invocation, shared_options
 
 COMMANDS = {  # the module that has it, and what it does
     "init": ("setup", "Set up a store in a folder."),
     "save": ("save", "Save a checkpoint of a task's state and files."),
-    "run-step": ("run_step", "Run a command as a step: its exit code becomes evidence."),
+    "run-step": ("run", "Run a command as a step: its exit code becomes evidence."),
     "run": ("run", "Run a pipeline on a task, from where it stands."),
     "log": ("log", "List a task's checkpoints, newest first."),
     "history": ("history", "List all that happened to a task, newest first."),
@@ -27,9 +26,9 @@ COMMANDS = {  # the module that has it, and what it does
     "ls": ("show", "List the files of a checkpoint."),
     "cat": ("show", "Print a file as it was at a checkpoint."),
     "tag": ("tag", "Name a checkpoint, list or delete names."),
-    "verify": ("verify", "Check stored bytes, and evidence."),
+    "verify": ("check", "Check stored bytes, and evidence."),
     "check": ("check", "Check the whole store, and say what is damaged."),
-    "last-good": ("verify", "Find the newest checkpoint that is good."),
+    "last-good": ("check", "Find the newest checkpoint that is good."),
     "restore": ("restore", "Go back to a checkpoint."),
     "undo": ("restore", "Take back the last restore or switch."),
     "redo": ("restore", "Do again what undo took back."),
@@ -45,9 +44,9 @@ COMMANDS = {  # the module that has it, and what it does
     "edit": ("steering", "Replace what an artifact holds."),
     "rounds": ("steering", "Give work more rounds."),
     "requests": ("steering", "List what was asked of work; take it back."),
-    "steps": ("tasks", "List steps that are open; give one up."),
+    "steps": ("status", "List steps that are open; give one up."),
     "rm": ("tag", "Delete checkpoints, or bring them back."),
-    "tasks": ("tasks", "List tasks."),
+    "tasks": ("status", "List tasks."),
     "du": ("usage", "Show disk usage by task or checkpoint."),
     "collect": ("usage", "Remove what no checkpoint needs any more (gc)."),
     "limit": ("usage", "Keep the store small: the oldest checkpoints go."),

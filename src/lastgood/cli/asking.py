@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lastgood.cli.command import SharedCommand, named
 from lastgood.cli.completion import complete_tasks
 from lastgood.cli.failure import NOT_YET
-from lastgood.cli.invocation import Invocation
+from lastgood.cli.input import is_span, span
+from lastgood.cli.invocation import Invocation, SharedCommand, named
 from lastgood.cli.output import print_result, printable, say
-from lastgood.cli.quantity import is_span, span
 from lastgood.errors import ControlError
 from lastgood.views.document import compose
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from lastgood.cli.command import subcommand, workspace_options
-from lastgood.cli.invocation import Invocation
+from lastgood.cli.invocation import Invocation, subcommand, workspace_options
 from lastgood.cli.output import json_text, print_result, printable, say, styled
 from lastgood.cli.restore import move, naming_the_override
 from lastgood.cli.summary import MARKS, tagged_message

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lastgood.cli.command import subcommand
-from lastgood.cli.invocation import Invocation
+from lastgood.cli.invocation import Invocation, subcommand
 from lastgood.cli.output import print_result
 from lastgood.errors import CheckpointError
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lastgood.cli.command import subcommand_with_paths, workspace_options
-from lastgood.cli.invocation import Invocation
+from lastgood.cli.invocation import Invocation, subcommand_with_paths, workspace_options
 from lastgood.cli.output import (
+    counting,
     fitted,
     json_text,
     printable,
@@ -21,7 +21,6 @@ from lastgood.cli.output import (
     styled,
     value_text,
 )
-from lastgood.cli.progress import counting
 from lastgood.cli.summary import place_text
 from lastgood.views.files import Compared, compare_files, compare_states, path_text, view_diff, without_folders
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from lastgood.cli.command import subcommand
-from lastgood.cli.invocation import Invocation
+from lastgood.cli.input import since_moment
+from lastgood.cli.invocation import Invocation, subcommand
 from lastgood.cli.output import fitted, json_text, local_time, printable, say, short_id, table
-from lastgood.cli.quantity import since_moment
 from lastgood.cli.summary import MARKS
 from lastgood.model.task import EventKind
 from lastgood.views.history import TaskNames, read_history, view_entries

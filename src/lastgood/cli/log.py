@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lastgood.cli.command import subcommand
-from lastgood.cli.invocation import Invocation
+from lastgood.cli.invocation import Invocation, subcommand
 from lastgood.cli.output import fitted, json_text, printable, say, table
 from lastgood.cli.summary import ROW_HEAD, row
 from lastgood.views.checkpoint import view_listed

@@ -5,11 +5,18 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import click
+
+from lastgood.errors import FolderTakenError
+
+if TYPE_CHECKING:
+    from lastgood import FileChange, Skipped
+
 
 # Control characters (C0, C1), what reorders text (bidirectional marks), line separators, lone surrogates. Compiled when
 # text is not printable, which is seldom: compiling takes longer than most of what is printed.
@@ -136,3 +143,120 @@ def size_text(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} GiB"
+
+
+MOST = 20
+"""Paths that are printed for people, of each sort; programs get all."""
+
+MARKS = {"added": "+", "deleted": "-"}
+"""Before the path of a change; everything else is `~`."""
+
+
+def path_text(path: str) -> str:
+    """Return a path on one line, in C's quotes where it holds what cannot be printed."""
+    from lastgood.compare.text import path_text as quoted
+
+    return quoted(os.fsencode(path)) if path else ""
+
+
+def few(lines: Sequence[str], most: int = MOST) -> list[str]:
+    """Return the first lines, and how many more there are."""
+    rest = len(lines) - most
+    return list(lines) if rest <= 0 else [*lines[:most], f"  … and {rest:,} more"]
+
+
+def change_line(change: FileChange) -> str:
+    """Return a change with its mark before the path."""
+    old = f"{path_text(change.old_path)} => " if change.old_path is not None else ""
+    said = "" if change.change in ("added", "modified", "deleted", "renamed") else f" ({change.change})"
+    return f"{MARKS.get(change.change, '~')} {old}{path_text(change.path)}{said}"
+
+
+def say_skipped(call: Format, skipped: Sequence[Skipped]) -> None:
+    """Print what was not captured."""
+    for line in few([left_out(one) for one in skipped]):
+        say(call, line)
+
+
+def left_out(skipped: Skipped) -> str:
+    """Return what was not captured, and why."""
+    if rules := rules_text(skipped):
+        return f"ignore rules: {rules}"
+    return f"left out: {path_text(skipped.path)} ({printable(skipped.reason)})"
+
+
+def rules_text(skipped: Skipped) -> str:
+    """Return what is wrong with an ignore file, which is captured itself; empty when it is about something else."""
+    before, _, said = skipped.reason.partition("rules: ")
+    return f"{path_text(skipped.path)}: {printable(said)}" if not before and said else ""
+
+
+def say_failed(call: Format, failed: Sequence[tuple[str, str]]) -> None:
+    """Print what could not be put back."""
+    for line in few([f"failed: {path_text(path)}: {printable(reason)}" for path, reason in failed]):
+        say(call, line)
+
+
+@contextmanager
+def naming_the_switch() -> Iterator[None]:
+    """Refuse files of another branch in the words of the command line."""
+    try:
+        yield
+    except FolderTakenError as error:
+        raise FolderTakenError(
+            str(error),
+            hint=f"`lastgood branch --switch` changes the files, too; `--task {error.details['branch_id']}` works on "
+            "the branch they are of; --no-files saves without files",
+            head=error.head,
+            **error.details,
+        ) from error
+
+
+class CountedStage:
+    """What is being done, and how much of it; called by the code that does it."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def __call__(self, doing: str, done: int, of: int) -> None:
+        if of:
+            self.text = f", {doing} {done:,} of {of:,} ({100 * done // of}%)"
+        else:
+            self.text = f", {doing} {done:,}" if done else f", {doing}"
+
+
+@contextmanager
+def counting(call: Format, doing: str) -> Iterator[CountedStage]:
+    """Count seconds on stderr, unless with --json or where that is no terminal; the first second prints nothing."""
+    stage = CountedStage()
+    if call.json or not sys.stderr.isatty():
+        yield stage
+        return
+    import threading
+
+    from lastgood.observe.log import reporting
+
+    over = threading.Event()
+    counter = threading.Thread(target=count, args=(over.wait, doing, sys.stderr, stage), daemon=True)
+    counter.start()
+    try:
+        with reporting(stage):
+            yield stage
+    finally:
+        over.set()
+        counter.join()
+
+
+def count(wait: Callable[[float], bool], doing: str, stream: TextIO, stage: CountedStage) -> None:
+    """Print how many seconds it has been, and the stage, each second until `wait` says that it is over; then
+    wipe it away."""
+    seconds, widest = 0, 0
+    while not wait(1):
+        seconds += 1
+        shown = f"{doing}: {seconds} s{stage.text}"
+        stream.write(f"\r{shown:{widest}}")
+        stream.flush()
+        widest = max(widest, len(shown))
+    if widest:
+        stream.write(f"\r{' ' * widest}\r")
+        stream.flush()

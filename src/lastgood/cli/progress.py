@@ -1,4 +1,4 @@
-"""Progress on stderr, for people who wait: a counter of seconds, and the bar of a pipeline."""
+"""The progress of a pipeline on stderr, for people who wait: lines, and on a terminal a bar."""
 
 from __future__ import annotations
 
@@ -19,56 +19,6 @@ WAITING = {
     "paused": "it is paused; `lastgood resume` lets it go on",
     "waiting_for_input": "it asks; see `lastgood answer`",
 }
-
-
-class CountedStage:
-    """What is being done, and how much of it; called by the code that does it."""
-
-    def __init__(self) -> None:
-        self.text = ""
-
-    def __call__(self, doing: str, done: int, of: int) -> None:
-        if of:
-            self.text = f", {doing} {done:,} of {of:,} ({100 * done // of}%)"
-        else:
-            self.text = f", {doing} {done:,}" if done else f", {doing}"
-
-
-@contextmanager
-def counting(call: Invocation, doing: str) -> Iterator[CountedStage]:
-    """Count seconds on stderr, unless with --json or where that is no terminal; the first second prints nothing."""
-    stage = CountedStage()
-    if call.json or not sys.stderr.isatty():
-        yield stage
-        return
-    import threading
-
-    from lastgood.observe.log import reporting
-
-    over = threading.Event()
-    counter = threading.Thread(target=count, args=(over.wait, doing, sys.stderr, stage), daemon=True)
-    counter.start()
-    try:
-        with reporting(stage):
-            yield stage
-    finally:
-        over.set()
-        counter.join()
-
-
-def count(wait: Callable[[float], bool], doing: str, stream: TextIO, stage: CountedStage) -> None:
-    """Print how many seconds it has been, and the stage, each second until `wait` says that it is over; then
-    wipe it away."""
-    seconds, widest = 0, 0
-    while not wait(1):
-        seconds += 1
-        shown = f"{doing}: {seconds} s{stage.text}"
-        stream.write(f"\r{shown:{widest}}")
-        stream.flush()
-        widest = max(widest, len(shown))
-    if widest:
-        stream.write(f"\r{' ' * widest}\r")
-        stream.flush()
 
 
 class EventLines:

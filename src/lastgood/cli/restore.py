@@ -10,12 +10,20 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import click
 
 from lastgood.cli.asking import report_result, subcommand_that_asks
-from lastgood.cli.command import subcommand, workspace_options
 from lastgood.cli.failure import PARTLY
-from lastgood.cli.files import change_line, few, path_text, say_failed
-from lastgood.cli.invocation import Invocation
-from lastgood.cli.output import counted, print_result, printable, say, size_text
-from lastgood.cli.progress import counting
+from lastgood.cli.invocation import Invocation, subcommand, workspace_options
+from lastgood.cli.output import (
+    change_line,
+    counted,
+    counting,
+    few,
+    path_text,
+    print_result,
+    printable,
+    say,
+    say_failed,
+    size_text,
+)
 from lastgood.cli.summary import line, place_text
 from lastgood.errors import EvidenceError, InvalidError, LeaseError
 from lastgood.views.branch import find_branch

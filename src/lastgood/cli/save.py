@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lastgood.cli.command import subcommand, workspace_options
-from lastgood.cli.document import parse, parse_state, read_state
-from lastgood.cli.files import naming_the_switch, say_skipped
-from lastgood.cli.invocation import Invocation
-from lastgood.cli.output import counted, json_text, printable, say, short_id, size_text
-from lastgood.cli.progress import counting
+from lastgood.cli.input import parse, parse_state, read_state
+from lastgood.cli.invocation import Invocation, subcommand, workspace_options
+from lastgood.cli.output import (
+    counted,
+    counting,
+    json_text,
+    naming_the_switch,
+    printable,
+    say,
+    say_skipped,
+    short_id,
+    size_text,
+)
 from lastgood.errors import ConflictError, InvalidError
-from lastgood.views.records import engine_of
 
 if TYPE_CHECKING:
     from lastgood import Checkpoint, Task
@@ -75,7 +81,6 @@ def save(
                 from lastgood.engine.commit import KEPT
 
                 saved = task.append(KEPT, **fields)
-        large = saved.state_size > engine_of(store).options.warn_state_bytes
     if call.json:
         from lastgood.views.checkpoint import view_checkpoint
 
@@ -83,7 +88,7 @@ def save(
         return
     click.echo(_sentence(saved))
     say_skipped(call, saved.skipped)
-    if large:
+    if saved.state_size > call.options().warn_state_bytes:
         say(call, f"note: the state takes {size_text(saved.state_size)}; keep large content in files")
 
 

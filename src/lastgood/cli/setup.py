@@ -10,8 +10,7 @@ import click
 
 from lastgood.catalog.sqlite.connection import open_connection
 from lastgood.catalog.sqlite.migration import migrations
-from lastgood.cli.command import subcommand, workspace_options
-from lastgood.cli.invocation import Invocation, open_quietly
+from lastgood.cli.invocation import Invocation, open_quietly, subcommand, workspace_options
 from lastgood.cli.output import print_result, printable, say, table
 from lastgood.errors import ConflictError, InvalidError
 from lastgood.local.location import CONFIG, FOLDER, VARIABLE, Config, config_text, find_config, locate

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lastgood.cli.command import subcommand
-from lastgood.cli.files import change_line, few, path_text
-from lastgood.cli.invocation import Invocation
+from lastgood.cli.invocation import Invocation, subcommand
 from lastgood.cli.output import (
+    change_line,
+    few,
     json_text,
     local_time,
+    path_text,
     print_result,
     printable,
     printable_lines,

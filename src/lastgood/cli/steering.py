@@ -21,11 +21,10 @@ from lastgood.cli.asking import (
     task_argument,
     wait_for,
 )
-from lastgood.cli.command import SharedCommand, subcommand
 from lastgood.cli.completion import complete_answers, complete_artifacts, complete_requests
-from lastgood.cli.document import STDIN, parse, read_text
 from lastgood.cli.failure import can_ask
-from lastgood.cli.invocation import Invocation
+from lastgood.cli.input import STDIN, parse, read_text
+from lastgood.cli.invocation import Invocation, SharedCommand, subcommand
 from lastgood.cli.output import (
     fitted,
     local_time,

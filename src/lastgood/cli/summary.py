@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lastgood.cli.files import few
-from lastgood.cli.output import local_time, printable, short_id, shortened, value_text
+from lastgood.cli.output import few, local_time, printable, short_id, shortened, value_text
 from lastgood.views.checkpoint import VerificationState, verification
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lastgood.cli.command import subcommand
 from lastgood.cli.failure import confirm
-from lastgood.cli.invocation import Invocation
+from lastgood.cli.invocation import Invocation, subcommand
 from lastgood.cli.output import print_result, printable, say, short_id, table
 from lastgood.errors import NotFoundError
 from lastgood.views.records import PlacedCheckpoint, find_task, resolve_place

@@ -7,12 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from lastgood.cli.command import subcommand
 from lastgood.cli.failure import FAILED, confirm
-from lastgood.cli.files import few
-from lastgood.cli.invocation import Invocation
+from lastgood.cli.input import size, span, span_text
+from lastgood.cli.invocation import Invocation, subcommand
 from lastgood.cli.output import (
     counted,
+    counting,
+    few,
     fitted,
     local_time,
     print_result,
@@ -23,8 +24,6 @@ from lastgood.cli.output import (
     styled,
     table,
 )
-from lastgood.cli.progress import counting
-from lastgood.cli.quantity import size, span, span_text
 from lastgood.errors import IntegrityError
 from lastgood.store import Store
 from lastgood.upkeep.collect import GRACE_SECONDS, Collected

@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from lastgood.cli.command import subcommand
-from lastgood.cli.files import path_text
-from lastgood.cli.invocation import Invocation
-from lastgood.cli.output import counted, print_result, say
-from lastgood.cli.progress import counting
+from lastgood.cli.invocation import Invocation, subcommand
+from lastgood.cli.output import counted, counting, path_text, print_result, say
 from lastgood.errors import CheckpointError, InvalidError, UnavailableError
 from lastgood.views.workspace import open_workspace
 
