@@ -7,7 +7,7 @@ answer. New branches and parts of blobs take a few more.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -86,12 +86,12 @@ def commit(connection: Connection, commit: Commit, actor: Actor) -> Committed:
         commit = _on_top(connection, commit, line.parent)
         check_move(line.control_state, commit.record.control_state)
     _check(connection, commit, line, found)
-    attested = [
-        Attestation(number, kind, connection.now(), actor.user, data)
-        for number, (kind, data) in enumerate(commit.attestations, 1)
-    ]
+    attested: list[Attestation] = []
+    for kind, data in commit.attestations:
+        attested.append(Attestation(len(attested) + 1, kind, connection.now(), actor.user, data))
     stored = _place(commit, line, attested)
-    _slice(connection, commit, line.task)
+    if commit.blobs or commit.slices:
+        _slice(connection, commit, line.task)
     begun = commit.begins is not None and not _is_requested(connection, commit, line.branch)
     for one in commit.fulfilled:
         connection.run(SESSIONS.end_request, **ending(connection, commit.owner, one))
@@ -164,19 +164,19 @@ def _find_earlier(commit: Commit, found: Found) -> StoredCheckpoint | None:
 
 def _open_branch(connection: Connection, commit: Commit, found: Found) -> _Line:
     """Return the branch to advance, made if need be, with its head where the writer saw it."""
-    row = next(iter(found.get("branch", ())), None)
-    if isinstance(commit.branch, NewBranch) and row is None:
-        return _make_branch(connection, commit, commit.branch)
-    task_id = commit.record.task_id
-    if row is None:
+    task_id, rows = commit.record.task_id, found.get("branch")
+    if not rows:
+        if isinstance(commit.branch, NewBranch):
+            return _make_branch(connection, commit, commit.branch)
         if commit.lease is not None:  # losing the branch is reported first, not where its head is now
             check_lease(connection, leased_branch(connection, commit.lease), commit.lease)
         if commit.only_if_active:  # a handle that follows the task finds it elsewhere, or gone
             raise moved(task_id, active_head(connection, commit.owner, task_id))
         raise NotFoundError(f"there is no branch {commit.branch!r} of {task_id!r}", hint="was it deleted?")
+    row = rows[0]
     line = _Line(*row[:9])
-    head_id, checksum, is_purged, *lease = row[9:]
-    holder = None if lease[0] is None else (lease[0], lease[1])
+    head_id, checksum, is_purged, token, expires_at = row[9:]
+    holder = None if token is None else (token, expires_at)
     if commit.lease is not None:
         check_holder(connection, holder, commit.lease)
     if commit.only_if_active and not line.active:
@@ -220,19 +220,19 @@ def _check(connection: Connection, commit: Commit, line: _Line, found: Found) ->
         raise NotFoundError("the state to go on with was purged", hint="go on from another checkpoint")
     if line.last_sequence >= MAX_SEQUENCE or line.last_event + len(commit.notes) >= MAX_SEQUENCE:
         raise InvalidError("this task is full: it has 2^32 checkpoints or events", hint="begin a new task")
-    _check_folders(commit, line, found)
-    if not all(found[f"pack {pack.name}"] for pack in commit.packs):
-        raise _gone("a pack that this checkpoint brings was taken for one that nobody will commit")
+    if commit.binding is not None and not commit.binding.takes_over:
+        _check_folders(commit.binding.paths, line, found)
+    for pack in commit.packs:
+        if not found[f"pack {pack.name}"]:
+            raise _gone("a pack that this checkpoint brings was taken for one that nobody will commit")
     if commit.relies_on:
         _guard(connection, commit)
     if not found.get("base", True):
         raise _gone("the checkpoint whose files these go on from was purged")
 
 
-def _check_folders(commit: Commit, line: _Line, found: Found) -> None:
-    if commit.binding is None or commit.binding.takes_over:
-        return
-    for path in commit.binding.paths:
+def _check_folders(paths: Sequence[str], line: _Line, found: Found) -> None:
+    for path in paths:
         for branch, branch_id, name, is_deleted in found[f"folder {path}"]:
             if branch != line.branch and not is_deleted:
                 raise FolderTakenError(
@@ -343,7 +343,9 @@ def _insert_branch(connection: Connection, commit: Commit, new: NewBranch, task:
 
 def _place(commit: Commit, line: _Line, attested: list[Attestation]) -> StoredCheckpoint:
     """Return the checkpoint as it will be stored."""
-    verification = next((one for one in reversed(attested) if one.kind == "verification"), None)
+    verification = None
+    for one in attested:
+        verification = one if one.kind == "verification" else verification
     event = line.last_event + len(commit.notes) + 1
     placement = Placement(line.branch_id, line.last_sequence + 1, line.version + 1, event)
     return StoredCheckpoint(
@@ -364,8 +366,7 @@ def _place(commit: Commit, line: _Line, attested: list[Attestation]) -> StoredCh
 
 def _slice(connection: Connection, commit: Commit, task: int) -> None:
     """Bring the task's blobs, and make parts of them what is a part of them now. A blob that became one goes."""
-    if commit.blobs:
-        connection.run_many(SQL.insert_blob, [_inline(task, blob) for blob in commit.blobs])
+    connection.run_many(SQL.insert_blob, [_inline(task, blob) for blob in commit.blobs])
     for part in commit.slices:
         about = {"partition": task, "digest": part.digest}
         if connection.count(SQL.insert_slice, **about, whole=part.whole, position=part.position):
@@ -390,14 +391,9 @@ def _write_notes(connection: Connection, commit: Commit, line: _Line, actor: Act
 
 def _write_checkpoint(connection: Connection, commit: Commit, line: _Line, stored: StoredCheckpoint) -> None:
     placement, record, number = stored.placement, commit.record, key(line.task, stored.placement.sequence)
-    root: dict[str, Any]
-    if commit.keep_root:
-        sql, root = SQL.insert_checkpoint_with_root_of_parent, {"parent": line.parent}
-    else:
-        size, encoding, data = commit.root[1:4] if commit.root else (None, None, None)
-        sql, root = SQL.insert_checkpoint, {"root_size": size, "encoding": encoding, "root": data}
+    size, encoding, root = commit.root[1:4] if commit.root else (None, None, None)
     connection.run(
-        sql,
+        SQL.insert_checkpoint_with_root_of_parent if commit.keep_root else SQL.insert_checkpoint,
         number=number,
         branch=line.branch,
         owner=commit.owner,
@@ -410,7 +406,10 @@ def _write_checkpoint(connection: Connection, commit: Commit, line: _Line, store
         record=commit.data,
         verified=int(stored.verified),
         verified_at=stored.verified_at,
-        **root,
+        root_size=size,
+        encoding=encoding,
+        root=root,
+        parent=line.parent,
     )
     connection.run(
         SQL.advance_branch,
@@ -446,13 +445,14 @@ def _write_files(connection: Connection, commit: Commit, line: _Line, found: Fou
 
 
 def _write_moves(connection: Connection, commit: Commit, line: _Line, stored: StoredCheckpoint) -> None:
-    about = {"task": line.task, "branch": line.branch}
+    task, branch = line.task, line.branch
     if commit.keeps_redo:
-        connection.run(BRANCHES.keep_redo, **about, old_version=line.version, new_version=stored.placement.version)
+        versions = {"old_version": line.version, "new_version": stored.placement.version}
+        connection.run(BRANCHES.keep_redo, task=task, branch=branch, **versions)
     if commit.files_move and line.active and line.parent is not None:  # on another branch the task does not move
-        connection.run(BRANCHES.remove_undone_moves, task=line.task)
-        after = key(line.task, stored.placement.sequence)
-        connection.run(BRANCHES.insert_files_move, **about, before=line.parent, after=after)
+        connection.run(BRANCHES.remove_undone_moves, task=task)
+        after = key(task, stored.placement.sequence)
+        connection.run(BRANCHES.insert_files_move, task=task, branch=branch, before=line.parent, after=after)
 
 
 def _inline(partition: int, blob: Blob) -> Values:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lastgood.catalog.relational.catalog import RelationalCatalog
 from lastgood.catalog.relational.connection import P, T, Work
-from lastgood.catalog.sqlite.database import FileDatabase, MemoryDatabase, SQLiteDatabase
+from lastgood.catalog.sqlite.database import FileDatabase, MemoryDatabase
 from lastgood.catalog.sqlite.group import Write
 from lastgood.catalog.upkeep import Audit, Corrections, DiskUse
 from lastgood.catalog.values import Actor
@@ -23,7 +23,7 @@ class SQLiteCatalog(RelationalCatalog):
     def __init__(self, path: Path | None, clock: Callable[[], int] = now) -> None:
         self.durable = path is not None
         self.address = None if path is None else str(path)
-        self._database: SQLiteDatabase = MemoryDatabase(clock) if path is None else FileDatabase(path, clock)
+        self._database = MemoryDatabase(clock) if path is None else FileDatabase(path, clock)
 
     def _read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return self._database.read(work, *args, **kwargs)

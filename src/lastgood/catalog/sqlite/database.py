@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
@@ -49,7 +48,6 @@ from lastgood.model.identity import new_id, now
 Work = Callable[Concatenate[SQLiteConnection, P], T]
 
 _NEXT_COMMIT = "UPDATE tasks SET last_sequence = last_sequence + 1 WHERE task = 0 RETURNING last_sequence"
-_MEASURES = ("page_size", "page_count", "freelist_count")
 _LAST_COMMIT = "SELECT last_sequence FROM tasks WHERE task = 0"
 FORK_SECONDS = 5.0
 LONG_LIVED_COMMITS = 64  # who wrote this much may spend an fsync or two on tidying the WAL when it closes
@@ -58,50 +56,7 @@ _orphans: list[SQLiteConnection] = []
 """Connections of a parent process: closing them here could disturb the file, so they are kept and never used."""
 
 
-class SQLiteDatabase(ABC):
-    _clock: Callable[[], int]
-
-    @abstractmethod
-    def read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """LostCommitsError when the snapshot ends before a commit that was acknowledged."""
-
-    @abstractmethod
-    def auditing(self) -> AbstractContextManager[tuple[apsw.Connection, int]]:
-        """A snapshot, and how many acknowledged commits it has lost. Errors in it are SQLite's own."""
-
-    @abstractmethod
-    def writer(self) -> Callable[[Write[T]], T]:
-        """Return what sees a write of this thread through, and returns its outcome."""
-
-    def require_ready(self) -> None:
-        """BusyError when another program holds the database; UnavailableError when it is not there."""
-        return
-
-    @abstractmethod
-    def queue(self) -> AbstractContextManager[object]: ...
-
-    def disk_use(self) -> DiskUse:
-        def measure(connection: SQLiteConnection) -> DiskUse:
-            page, pages, free = (connection.value(f"PRAGMA {name}") for name in _MEASURES)
-            return DiskUse(pages * page, (pages - free) * page, free * page)
-
-        return self.read(measure)
-
-    @abstractmethod
-    def shrink(self, limit: int) -> int:
-        """Give free pages back, up to so many bytes; how many bytes are free afterwards."""
-
-    @abstractmethod
-    def accept_loss(self) -> int: ...
-
-    @abstractmethod
-    def rebuild(self) -> list[str]: ...
-
-    @abstractmethod
-    def close(self) -> None: ...
-
-
-class FileDatabase(SQLiteDatabase):
+class FileDatabase:
     """A catalog file, shared by the processes of one host."""
 
     def __init__(self, path: Path, clock: Callable[[], int] = now, *, known: Sequence[Migration] | None = None) -> None:
@@ -131,6 +86,7 @@ class FileDatabase(SQLiteDatabase):
                 create_catalog(self._path, known)
 
     def read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what `work` finds in a snapshot. LostCommitsError when that ends before an acknowledged commit."""
         connection = self._connection()
         # The witness first: a snapshot begun after it was read must hold that commit.
         witness = self._queue.witness()
@@ -149,6 +105,7 @@ class FileDatabase(SQLiteDatabase):
 
     @contextmanager
     def auditing(self) -> Iterator[tuple[apsw.Connection, int]]:
+        """A snapshot, and how many acknowledged commits it has lost. Errors in it are SQLite's own."""
         connection, witness = self._connection().raw, self._queue.witness()
         try:
             with translated_errors():
@@ -162,6 +119,7 @@ class FileDatabase(SQLiteDatabase):
             _end(connection, "COMMIT")
 
     def writer(self) -> Callable[[Write[T]], T]:
+        """Return what sees a write of this thread through, and returns its outcome."""
         self._require_open()
         if self._queue.is_held():  # what this thread has read inside must stay true: nobody else comes along
             if getattr(self._local, "connection", None) and self._local.connection.raw.in_transaction:
@@ -280,6 +238,7 @@ class FileDatabase(SQLiteDatabase):
         return number
 
     def require_ready(self) -> None:
+        """BusyError when another program holds the database; UnavailableError when it is not there."""
         self._require_open()
         with self._queue.turn(), closing(open_connection(self._path)) as connection, translated_errors():
             connection.set_busy_timeout(0)  # writers of ours are kept out by the turn
@@ -298,7 +257,7 @@ class FileDatabase(SQLiteDatabase):
 
     def disk_use(self) -> DiskUse:
         files = (self._path, self._path.with_name(self._path.name + "-wal"))
-        return super().disk_use()._replace(size=sum(file.stat().st_size for file in files if file.exists()))
+        return self.read(_measure)._replace(size=sum(file.stat().st_size for file in files if file.exists()))
 
     def shrink(self, limit: int) -> int:
         with self._writing() as connection:
@@ -388,7 +347,7 @@ class FileDatabase(SQLiteDatabase):
             )
 
 
-class MemoryDatabase(SQLiteDatabase):
+class MemoryDatabase:
     """A catalog that lives as long as the process: one connection, one at a time."""
 
     def __init__(self, clock: Callable[[], int] = now) -> None:
@@ -426,6 +385,12 @@ class MemoryDatabase(SQLiteDatabase):
     def queue(self) -> AbstractContextManager[object]:
         return self._lock
 
+    def require_ready(self) -> None:
+        return
+
+    def disk_use(self) -> DiskUse:
+        return self.read(_measure)
+
     def shrink(self, limit: int) -> int:
         with self.auditing() as (connection, _):
             return _give_back(connection, limit)
@@ -440,6 +405,11 @@ class MemoryDatabase(SQLiteDatabase):
         with self._lock:
             self._closed = True
             self._connection.close()
+
+
+def _measure(connection: SQLiteConnection) -> DiskUse:
+    page, pages, free = (connection.value(f"PRAGMA {name}") for name in ("page_size", "page_count", "freelist_count"))
+    return DiskUse(pages * page, (pages - free) * page, free * page)
 
 
 def _give_back(connection: apsw.Connection, limit: int) -> int:
