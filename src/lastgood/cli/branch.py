@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from lastgood.cli.invocation import Invocation, subcommand, workspace_options
-from lastgood.cli.output import json_text, print_result, printable, say, styled
+from lastgood.cli.output import json_text, print_result, printable, say, styled, terminal_width
 from lastgood.cli.restore import move, naming_the_override
 from lastgood.cli.summary import MARKS, tagged_message
 from lastgood.views.branch import Fold, Point, Strand, Tree, find_branch, list_branches, read_tree
@@ -67,7 +66,7 @@ def _draw(call: Invocation, store: Store, limit: int) -> None:
         click.echo(json_text({"branches": list_branches(store, call.task_id(), call.owner)}))
         return
     tree = read_tree(store, call.task_id(), limit, call.owner)
-    for line in draw(tree, glyphs=terminal_glyphs(), width=terminal_width()):
+    for line in draw(tree, glyphs=terminal_glyphs(), width=terminal_width(sys.stdout)):
         click.echo(line)
     if tree.left_out:
         say(call, f"{tree.left_out} older branch(es) are not shown; -n shows more")
@@ -137,16 +136,6 @@ def draw(tree: Tree, *, glyphs: Glyphs, width: int | None, now: datetime | None 
     painter = _Painter(tree, glyphs, now or datetime.now(UTC))
     rows = [row for strand in tree.strands for row in painter.strand(strand, "")]
     return list(_laid_out(rows, glyphs, width))
-
-
-def terminal_width() -> int | None:
-    """Return how wide the terminal is; None where stdout is no terminal."""
-    if not sys.stdout.isatty():
-        return None
-    try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or None
-    except OSError:
-        return None
 
 
 def terminal_glyphs() -> Glyphs:

@@ -34,38 +34,6 @@ def completion(call: Invocation, shell: str) -> None:
     print_result(call, {"shell": shell, "script": script}, [script])
 
 
-def complete_tasks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Offer the ids of tasks, newest first."""
-    return _from_store(ctx, incomplete, lambda call, store: [task.id for task in store.tasks(owner=call.owner)])
-
-
-def complete_artifacts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Offer the names of the artifacts of the task before it."""
-    return _from_store(ctx, incomplete, lambda call, store: _artifacts(store, _task(ctx, call), call.owner))
-
-
-def complete_answers(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Offer the choices of what the task before it asks."""
-    return _from_store(
-        ctx, incomplete, lambda call, store: (_control(ctx, call, store).question or {}).get("choices", [])
-    )
-
-
-def complete_requests(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Offer the ids of open requests."""
-    return _from_store(ctx, incomplete, lambda call, store: [one.id for one in _control(ctx, call, store).requests()])
-
-
-def _from_store(ctx: click.Context, incomplete: str, read: Callable[[Invocation, Store], list[str]]) -> list[str]:
-    call = ctx.ensure_object(Invocation)
-    try:
-        with call.open() as store:
-            found = read(call, store)
-    except (CheckpointError, OSError):
-        return []
-    return [name for name in found if name.startswith(incomplete) and name.isprintable()][:MOST]
-
-
 def _task(ctx: click.Context, call: Invocation) -> str:
     return ctx.params.get("work") or call.task_id()
 
@@ -78,3 +46,22 @@ def _artifacts(store: Store, task: str, owner: str | None) -> list[str]:
     head = store.task(task, owner=owner).head
     found = [one for one in (head.artifacts if head else ()) if isinstance(one, dict)]
     return [str(one.get("name") or one.get("id")) for one in found]
+
+
+def _completer(read: Callable[[click.Context, Invocation, Store], list[str]]) -> Callable[..., list[str]]:
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+        call = ctx.ensure_object(Invocation)
+        try:
+            with call.open() as store:
+                found = read(ctx, call, store)
+        except (CheckpointError, OSError):
+            return []
+        return [name for name in found if name.startswith(incomplete) and name.isprintable()][:MOST]
+
+    return complete
+
+
+complete_tasks = _completer(lambda ctx, call, store: [task.id for task in store.tasks(owner=call.owner)])
+complete_artifacts = _completer(lambda ctx, call, store: _artifacts(store, _task(ctx, call), call.owner))
+complete_answers = _completer(lambda ctx, call, store: (_control(ctx, call, store).question or {}).get("choices", []))
+complete_requests = _completer(lambda ctx, call, store: [one.id for one in _control(ctx, call, store).requests()])

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
-from lastgood.errors import InvalidError
+from lastgood.errors import InvalidError, NotFoundError
 
 STDIN = "-"
 
@@ -171,3 +171,14 @@ def since_moment(text: str) -> datetime:
         raise InvalidError(
             f"--since {text[:80]!r} is not a moment", hint="as in 2h, 3d, 2026-11-15, 2026-11-15T09:30", field="since"
         ) from error
+
+
+def choose(found: list[Any], name: str, noun: str) -> Any:
+    """Return the one whose id is `name` or begins with it."""
+    named = [one for one in found if one.id.startswith(name)] if name else []
+    if not named:
+        raise NotFoundError(f"there is no open {noun} {name!r}", hint=f"`lastgood {noun}s` lists them")
+    exact = [one for one in named if one.id == name]
+    if len(named) > 1 and not exact:
+        raise InvalidError(f"several open {noun}s begin with {name!r}", hint="give more characters")
+    return (exact or named)[0]

@@ -104,15 +104,23 @@ def table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> list[str]:
     return [styled(lines[0], bold=True), *lines[1:]]
 
 
+def field_lines(fields: Iterable[tuple[str, str]]) -> list[str]:
+    """Return names and values, the values below each other."""
+    return [f"{name:<12} {printable(value)}" for name, value in fields]
+
+
 def fitted(line: str) -> str:
     """Return `line`, cut to the width of the terminal if stdout is one."""
-    if not sys.stdout.isatty():
-        return line
-    try:
-        width = os.get_terminal_size(sys.stdout.fileno()).columns
-    except OSError:
-        return line
+    width = terminal_width(sys.stdout)
     return shortened(line, width) if width else line
+
+
+def terminal_width(stream: TextIO) -> int | None:
+    """Return how wide the terminal is; None where `stream` is none, or the width is not known."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None if stream.isatty() else None
+    except (OSError, ValueError):
+        return None
 
 
 def shortened(text: str, limit: int) -> str:

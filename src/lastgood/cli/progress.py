@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from lastgood.cli.output import printable, shortened
+from lastgood.cli.output import printable, shortened, terminal_width
 
 if TYPE_CHECKING:
     from lastgood import ProgressEvent
@@ -79,7 +78,11 @@ class Bar(EventLines):
             if self._event is not None:
                 text = self._waits or place(self._event)
                 elapsed = span(self._clock() - self._began)
-                self._put(shortened(f"{picture(self._event)} {printable(text)}, {elapsed}", columns(self._stream) - 1))
+                self._put(
+                    shortened(
+                        f"{picture(self._event)} {printable(text)}, {elapsed}", (terminal_width(self._stream) or 80) - 1
+                    )
+                )
 
     def wipe(self) -> None:
         with self._lock:
@@ -166,10 +169,3 @@ def span(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}" if minutes else f"{rest} s"
-
-
-def columns(stream: TextIO) -> int:
-    try:
-        return os.get_terminal_size(stream.fileno()).columns or 80
-    except (OSError, ValueError):
-        return 80

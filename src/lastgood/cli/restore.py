@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 @click.option("--to", metavar="DIR", help="Copy the files into this folder instead; nothing else changes.")
 @click.option("--override-evidence", is_flag=True, help="Restore it although its evidence does not hold.")
 @click.option("--message", "-m", default="", metavar="TEXT", help="Why.")
-@click.option("--force", is_flag=True, help="Do not ask the session that works on the branch: take its lease aoptions.")
+@click.option("--force", is_flag=True, help="Do not ask the session that works on the branch: take its lease away.")
 @workspace_options
 def restore(
     call: Invocation,

@@ -12,6 +12,7 @@ from lastgood.cli.invocation import Invocation, subcommand
 from lastgood.cli.output import (
     change_line,
     few,
+    field_lines,
     json_text,
     local_time,
     path_text,
@@ -128,7 +129,7 @@ def _lines(checkpoint: Checkpoint, attestations: list[Attestation], waiting: str
         "files": _files(checkpoint),
         "metadata": value_text(checkpoint.metadata) if checkpoint.metadata else "",
     }
-    lines = [f"{name:<12} {printable(str(value))}" for name, value in fields.items() if value]
+    lines = field_lines((name, str(value)) for name, value in fields.items() if value)
     lines += evidence_lines(checkpoint.evidence_pack)
     message = checkpoint.message.split("\n") if checkpoint.message else []
     lines += [f"{'message' if not i else '':<12} {printable(part)}" for i, part in enumerate(message)]

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from lastgood.cli.input import choose
 from lastgood.cli.invocation import Invocation, subcommand, workspace_options
 from lastgood.cli.output import (
     change_line,
     counted,
     counting,
     few,
+    field_lines,
     fitted,
     local_time,
     print_result,
@@ -25,7 +27,6 @@ from lastgood.cli.output import (
     table,
 )
 from lastgood.cli.summary import line, place_text
-from lastgood.errors import InvalidError, NotFoundError
 from lastgood.local.process import is_alive
 from lastgood.model.identity import moment
 from lastgood.views.document import compose
@@ -151,7 +152,7 @@ def _lines(
     fields += [("spool", waiting)] if waiting else []
     fields += _workspace_fields(here) if here else []
     fields += [("advice", sentence) for sentence in view.advice]
-    return [f"{name:<12} {printable(value)}" for name, value in fields]
+    return field_lines(fields)
 
 
 def _work_fields(work: StatusView) -> Iterator[tuple[str, str]]:
@@ -242,7 +243,7 @@ def steps(call: Invocation, abandon: str | None) -> None:
             if not rows:
                 say(call, "no step is open")
             return
-        step = _chosen(found, abandon)
+        step = choose(found, abandon, "step")
         store.abandon_step(step.id, owner=call.owner)
     print_result(call, {"abandoned": view_step(step)}, [f"gave up {printable(step.name)} ({step.id})"])
     if is_alive(step.process):
@@ -253,12 +254,3 @@ def _row(step: OpenStep) -> list[str]:
     where = f"{PROCESS[is_alive(step.process)]} ({step.process.pid} on {printable(step.process.host)})"
     began = local_time(moment(step.began_at))
     return [short_id(step.id), printable(step.name), step.type, began, printable(step.began_by), where]
-
-
-def _chosen(steps: list[OpenStep], name: str) -> OpenStep:
-    found = [step for step in steps if step.id.startswith(name)] if name else []
-    if not found:
-        raise NotFoundError(f"there is no open step {name!r}", hint="`lastgood steps` lists them")
-    if len(found) > 1:
-        raise InvalidError(f"several open steps begin with {name!r}", hint="give more characters")
-    return found[0]

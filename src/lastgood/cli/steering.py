@@ -23,7 +23,7 @@ from lastgood.cli.asking import (
 )
 from lastgood.cli.completion import complete_answers, complete_artifacts, complete_requests
 from lastgood.cli.failure import can_ask
-from lastgood.cli.input import STDIN, parse, read_text
+from lastgood.cli.input import STDIN, choose, parse, read_text
 from lastgood.cli.invocation import Invocation, SharedCommand, subcommand
 from lastgood.cli.output import (
     fitted,
@@ -37,7 +37,7 @@ from lastgood.cli.output import (
     table,
     value_text,
 )
-from lastgood.errors import InvalidError, NotFoundError, UnavailableError
+from lastgood.errors import InvalidError, UnavailableError
 from lastgood.model.identity import moment
 from lastgood.views.document import compose
 
@@ -272,7 +272,7 @@ def requests(call: Invocation, work: str | None, withdraw: str | None) -> None:
             elif control.lease is None:
                 say(call, "nobody is running the work: it is done when someone does")
             return
-        chosen = _chosen_request(found, withdraw)
+        chosen = choose(found, withdraw, "request")
         control.withdraw(chosen.id)
         ended = control.follow(chosen.id) or chosen
     print_result(call, {"withdrawn": ended}, [f"{chosen.kind} is not asked for any more ({chosen.id})"])
@@ -282,13 +282,3 @@ def _request_row(request: Request) -> list[str]:
     about = ", ".join(f"{name}={value_text(value)}" for name, value in request.data.items() if value not in (None, ""))
     when = local_time(moment(request.at))
     return [short_id(request.id), request.kind, when, printable(request.actor), shortened(about, PREVIEW)]
-
-
-def _chosen_request(requests: list[Request], name: str) -> Request:
-    found = [request for request in requests if request.id.startswith(name)] if name else []
-    exact = [request for request in found if request.id == name]
-    if not found:
-        raise NotFoundError(f"there is no open request {name!r}", hint="`lastgood requests` lists them")
-    if len(found) > 1 and not exact:
-        raise InvalidError(f"several open requests begin with {name!r}", hint="give more characters")
-    return (exact or found)[0]

@@ -14,6 +14,7 @@ from lastgood.cli.output import (
     counted,
     counting,
     few,
+    field_lines,
     fitted,
     local_time,
     print_result,
@@ -135,8 +136,7 @@ def _of_task(task: TaskUsage) -> Iterator[tuple[str, str]]:
 
 
 def _usage_lines(facts: Iterator[tuple[str, str]], usage: Usage, checkpoints: bool) -> Iterator[str]:
-    for name, value in facts:
-        yield f"{name:<12} {printable(value)}"
+    yield from field_lines(facts)
     yield ""
     if checkpoints:
         rows = [[_name(one), short_id(one.id), size_text(one.adds), size_text(one.frees)] for one in usage.checkpoints]
