@@ -135,8 +135,8 @@ def test_who_collects_at_the_same_time_is_told(run: Run, three: Path, monkeypatc
 
 def test_damage_that_hides_what_others_need_stops_it(run: Run, three_with_files: Path) -> None:
     with lastgood.open(three_with_files / ".lastgood") as store:
-        database = store._engine.catalog._database  # type: ignore[attr-defined]
-        database.write(
+        catalog: Any = store._engine.catalog
+        catalog._write(
             lambda connection: connection.execute("UPDATE checkpoints SET record = zeroblob(9) WHERE number & 1")
         )
     before = packs(three_with_files)

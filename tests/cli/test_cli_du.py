@@ -105,8 +105,8 @@ def test_garbage_and_leftovers_are_told(run: Run, two: Path) -> None:
 
 def test_damage_is_told_with_an_exit_code(run: Run, two: Path) -> None:
     with lastgood.open(two / ".lastgood") as store:
-        database = store._engine.catalog._database  # type: ignore[attr-defined]
-        database.write(
+        catalog: Any = store._engine.catalog
+        catalog._write(
             lambda connection: connection.execute("UPDATE checkpoints SET record = zeroblob(9) WHERE number & 1")
         )
     result = run("du", code=5)

@@ -235,8 +235,8 @@ def test_status_works_where_the_head_is_damaged(run: Run, data: Run, three: Path
     """A16: what was found is said, whatever it is."""
     sql = "UPDATE checkpoints SET record = CAST(record || x'00' AS BLOB) WHERE number & 4294967295 = 3"
     with lastgood.open(three / ".lastgood") as store:
-        database = store._engine.catalog._database  # type: ignore[attr-defined]
-        database.write(lambda connection: connection.execute(sql))
+        catalog: Any = store._engine.catalog
+        catalog._write(lambda connection: connection.execute(sql))
     said = data("status")
     assert said["head"]["integrityOk"] is False
     assert said["lastGood"] == data("show", "@2")["id"]
@@ -314,8 +314,8 @@ def test_history_pages_beyond_the_engines_largest_page(data: Run, folder: Path) 
 def test_a_damaged_checkpoint_stays_in_the_history(run: Run, data: Run, three: Path) -> None:
     sql = "UPDATE checkpoints SET record = CAST(record || x'00' AS BLOB) WHERE number & 4294967295 = 2"
     with lastgood.open(three / ".lastgood") as store:
-        database = store._engine.catalog._database  # type: ignore[attr-defined]
-        database.write(lambda connection: connection.execute(sql))
+        catalog: Any = store._engine.catalog
+        catalog._write(lambda connection: connection.execute(sql))
     assert run("history").stdout.splitlines()[2].endswith("@2 (damaged)")
     assert data("history")["entries"][1]["data"] == {"damaged": True}
 

@@ -225,8 +225,8 @@ def damage(three: Path, *sequences: int) -> None:
     """Spoil records as a failing disk would, behind the checksums of the pages."""
     sql = "UPDATE checkpoints SET record = CAST(record || x'00' AS BLOB) WHERE number & 4294967295 = ?"
     with lastgood.open(three / ".lastgood") as store:
-        database = store._engine.catalog._database  # type: ignore[attr-defined]
-        database.write(lambda connection: connection.executemany(sql, [(sequence,) for sequence in sequences]))
+        catalog: Any = store._engine.catalog
+        catalog._write(lambda connection: connection.executemany(sql, [(sequence,) for sequence in sequences]))
 
 
 def test_verify_says_what_is_damaged_and_goes_on(run: Run, data: Run, three: Path) -> None:
@@ -253,8 +253,8 @@ def test_a_damaged_record_is_listed_as_such_and_refused_as_data(run: Run, data: 
 
 def test_show_gives_the_record_when_only_the_state_is_damaged(run: Run, three: Path) -> None:
     with lastgood.open(three / ".lastgood") as store:
-        database = store._engine.catalog._database  # type: ignore[attr-defined]
-        database.write(lambda connection: connection.execute("UPDATE checkpoints SET root = zeroblob(length(root))"))
+        catalog: Any = store._engine.catalog
+        catalog._write(lambda connection: connection.execute("UPDATE checkpoints SET root = zeroblob(length(root))"))
     result = run("show", code=5)
     assert "number 3" in result.stdout
     assert "cannot be loaded" in result.stderr

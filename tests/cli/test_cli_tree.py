@@ -298,8 +298,8 @@ def test_a_line_that_comes_from_what_is_not_drawn_says_so(store: lastgood.Store)
 def test_a_damaged_checkpoint_is_drawn_as_such(run: Run, three: Path) -> None:
     sql = "UPDATE checkpoints SET record = CAST(record || x'00' AS BLOB) WHERE number & 4294967295 = 2"
     with lastgood.open(three / ".lastgood") as store:
-        database = store._engine.catalog._database  # type: ignore[attr-defined]
-        database.write(lambda connection: connection.execute(sql))
+        catalog: Any = store._engine.catalog
+        catalog._write(lambda connection: connection.execute(sql))
     assert "o @2 !              (damaged)" in run("branch").stdout.splitlines()
 
 

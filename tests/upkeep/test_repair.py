@@ -563,7 +563,7 @@ def test_repairing_twice_is_repairing_once(store: Path) -> None:
 def test_a_store_in_memory_is_repaired_as_far_as_it_goes() -> None:
     with lastgood.open(":memory:", user="ada") as opened:
         opened.task("t").save({"n": 1}, key="k")
-        opened._engine.catalog._database.write(lambda c: c.execute("DELETE FROM keys"))  # type: ignore[attr-defined]
+        opened._engine.catalog._write(lambda c: c.execute("DELETE FROM keys"))  # type: ignore[attr-defined]
         assert opened.repair().ok
         assert opened.check().ok
 
@@ -572,7 +572,7 @@ def test_the_quarantine_is_not_captured_with_a_workspace_that_the_store_lies_in(
     with lastgood.open(tmp_path / "work" / "my.sqlite", user="ada") as opened:
         task = opened.task("t", workspace=tmp_path / "work")
         task.save({"n": 1}, key="k")
-        opened._engine.catalog._database.write(lambda c: c.execute("DELETE FROM keys"))  # type: ignore[attr-defined]
+        opened._engine.catalog._write(lambda c: c.execute("DELETE FROM keys"))  # type: ignore[attr-defined]
         report = opened.repair()
         assert report.quarantine is not None
         assert Path(report.quarantine).parent == tmp_path / "work" / "my.quarantine"

@@ -11,7 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import apsw
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -310,11 +309,11 @@ def test_the_loop_goes_on_meanwhile(tmp_path: Path) -> None:
 
 
 def _change(store: Store, sql: str, *bindings: Any) -> None:
-    def work(connection: apsw.Connection) -> None:
+    def work(connection: Any) -> None:
         connection.execute(sql, bindings)
-        assert connection.changes() == 1
+        assert connection.raw.changes() == 1
 
-    store._engine.catalog._database.write(work)  # type: ignore[attr-defined]
+    store._engine.catalog._write(work)  # type: ignore[attr-defined]
 
 
 def test_damage_is_told_and_hides_nothing_else(store: Store, folder: Path) -> None:
