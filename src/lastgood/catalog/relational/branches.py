@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from lastgood.catalog.relational import connection as shapes
-from lastgood.catalog.relational.connection import Connection, Queries, Row, shaped
+from lastgood.catalog.relational.connection import Connection, Queries, Row, decoded, shaped
 from lastgood.catalog.relational.records import (
     log,
     read_branch,
@@ -19,7 +19,7 @@ from lastgood.catalog.relational.records import (
 )
 from lastgood.catalog.relational.sessions import carry_lease, check_lease, require_living_branch
 from lastgood.catalog.values import Actor, Binding, Position, StoredCheckpoint
-from lastgood.errors import ConflictError, IntegrityError
+from lastgood.errors import ConflictError
 from lastgood.model.checkpoint import Head
 from lastgood.model.task import Journal, TaskInfo, decode_journal, encode_journal
 
@@ -229,11 +229,4 @@ def read_needed(connection: Connection) -> set[tuple[str, str]]:
 
 
 def _journals(found: list[Row]) -> list[Journal]:
-    return [_journal(row) for row in shaped(found, shapes.JOURNAL)]
-
-
-def _journal(row: Row) -> Journal:
-    try:
-        return decode_journal(row[0])
-    except msgspec.DecodeError as error:
-        raise IntegrityError(f"what is known of the restore {row[1]!r} is damaged") from error
+    return [decoded(decode_journal, data, f"the restore {id_!r}") for data, id_ in shaped(found, shapes.JOURNAL)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from lastgood.catalog.relational import connection as shapes
-from lastgood.catalog.relational.connection import Connection, Queries, Row, Values, key, shaped
+from lastgood.catalog.relational.connection import Connection, Queries, Values, decoded, key, shaped
 from lastgood.catalog.relational.records import SQL as RECORDS
 from lastgood.catalog.relational.records import bounded, read_checkpoints_after
 from lastgood.catalog.relational.sessions import require_lease
@@ -23,10 +23,10 @@ from lastgood.catalog.values import (
     SlicedBlob,
     StoredCheckpoint,
 )
-from lastgood.errors import IntegrityError
 from lastgood.model.task import Process
 
 SQL = Queries("collection")
+_process = msgspec.msgpack.Decoder(Process)
 
 
 # --- pages --------------------------------------------------------------------------------------------------------
@@ -131,11 +131,7 @@ def announce(connection: Connection, names: Sequence[str], process: Process | No
 
 
 def read_announced(connection: Connection) -> list[AnnouncedPack]:
-    return [_announced(row) for row in connection.all(SQL.announced)]
-
-
-def _announced(row: Row) -> AnnouncedPack:
-    try:
-        return AnnouncedPack(row[0], row[1], msgspec.msgpack.decode(row[2], type=Process))
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise IntegrityError(f"what is known of the pack {row[0]!r} on its way is damaged") from error
+    return [
+        AnnouncedPack(name, at, decoded(_process.decode, process, f"the pack {name!r} on its way"))
+        for name, at, process in connection.all(SQL.announced)
+    ]

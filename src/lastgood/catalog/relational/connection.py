@@ -131,6 +131,14 @@ def counted(value: Any) -> int:
     return value
 
 
+def decoded(decode: Callable[[bytes], T], data: bytes, what: str) -> T:
+    """Return what is encoded in a column. IntegrityError, which names it, when nothing is."""
+    try:
+        return decode(data)
+    except msgspec.DecodeError as error:
+        raise IntegrityError(f"what is known of {what} is damaged") from error
+
+
 def misplaced() -> IntegrityError:
     return IntegrityError(
         "the store's database is damaged here; what it says cannot be trusted",

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from lastgood.catalog.relational import connection as shapes
-from lastgood.catalog.relational.connection import Connection, Queries, Row, shaped
+from lastgood.catalog.relational.connection import Connection, Queries, Row, decoded, shaped
 from lastgood.catalog.relational.records import STORE, log, read_task
 from lastgood.catalog.values import Actor, Blob, FulfilledRequest
 from lastgood.errors import ConflictError, IntegrityError, LeaseError, NotFoundError
@@ -141,15 +141,11 @@ def _lease(connection: Connection, found: list[Row]) -> Lease | None:
     if not found:
         return None
     token, branch_id, name, process, executor, acquired_at, expires_at = shaped(found, shapes.LEASE)[0]
-    try:
-        decoded = _process.decode(process)
-    except msgspec.DecodeError as error:
-        raise IntegrityError(f"what is known of who works on the branch {branch_id!r} is damaged") from error
     return Lease(
         token=token,
         branch_id=branch_id or "",
         name=name or "",
-        process=decoded,
+        process=decoded(_process.decode, process, f"who works on the branch {branch_id!r}"),
         executor=executor,
         acquired_at=acquired_at,
         expires_at=expires_at,
@@ -296,7 +292,4 @@ def step_ended(step_id: str) -> ConflictError:
 
 
 def _step(row: Row) -> OpenStep:
-    try:
-        return decode_step(row[0])
-    except msgspec.DecodeError as error:
-        raise IntegrityError(f"what is known of the open step {row[1]!r} is damaged") from error
+    return decoded(decode_step, row[0], f"the open step {row[1]!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from lastgood.catalog.sqlite.database import FileDatabase, MemoryDatabase
 from lastgood.catalog.sqlite.group import Write
 from lastgood.catalog.upkeep import Audit, Corrections, DiskUse
 from lastgood.catalog.values import Actor
-from lastgood.model.identity import now
 
 
 class SQLiteCatalog(RelationalCatalog):
@@ -20,10 +19,10 @@ class SQLiteCatalog(RelationalCatalog):
 
     shared = False
 
-    def __init__(self, path: Path | None, clock: Callable[[], int] = now) -> None:
+    def __init__(self, path: Path | None) -> None:
         self.durable = path is not None
         self.address = None if path is None else str(path)
-        self._database = MemoryDatabase(clock) if path is None else FileDatabase(path, clock)
+        self._database = MemoryDatabase() if path is None else FileDatabase(path)
 
     def _read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return self._database.read(work, *args, **kwargs)

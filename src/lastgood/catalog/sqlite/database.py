@@ -59,8 +59,8 @@ _orphans: list[SQLiteConnection] = []
 class FileDatabase:
     """A catalog file, shared by the processes of one host."""
 
-    def __init__(self, path: Path, clock: Callable[[], int] = now, *, known: Sequence[Migration] | None = None) -> None:
-        self._clock = clock
+    def __init__(self, path: Path, *, known: Sequence[Migration] | None = None) -> None:
+        self._clock = now
         self._path = path
         self._queue = Queue(path.with_name(path.name + "-lock"))
         self._group = Group(self._queue.turn, self._commit)
@@ -350,8 +350,7 @@ class FileDatabase:
 class MemoryDatabase:
     """A catalog that lives as long as the process: one connection, one at a time."""
 
-    def __init__(self, clock: Callable[[], int] = now) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self.renew_locks()
         renew_after_fork(self)
         self._connection = open_memory()
@@ -364,7 +363,7 @@ class MemoryDatabase:
 
     def read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         with self.auditing() as (connection, _):
-            return work(SQLiteConnection(connection, self._clock), *args, **kwargs)
+            return work(SQLiteConnection(connection), *args, **kwargs)
 
     @contextmanager
     def auditing(self) -> Iterator[tuple[apsw.Connection, int]]:
@@ -379,7 +378,7 @@ class MemoryDatabase:
     def _write(self, write: Write[T]) -> T:
         with self.auditing() as (connection, _), connection:
             connection.execute(_NEXT_COMMIT)
-            _run_one(SQLiteConnection(connection, self._clock), write)
+            _run_one(SQLiteConnection(connection), write)
         return write.outcome()
 
     def queue(self) -> AbstractContextManager[object]:

@@ -32,9 +32,9 @@ _FOLDER = Path(__file__).with_name("migrations")
 
 
 @functools.cache
-def migrations(folder: Path = _FOLDER) -> tuple[Migration, ...]:
+def migrations() -> tuple[Migration, ...]:
     found = []
-    for file in sorted(folder.glob("[0-9]*.sql")):
+    for file in sorted(_FOLDER.glob("[0-9]*.sql")):
         sql = file.read_text()
         declared = re.match(r"-- format: (\d+\.\d+)\n", sql)
         assert declared, f"{file.name} does not begin with its format"
