@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Protocol
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from lastgood.catalog.upkeep import Upkeep
 from lastgood.catalog.values import (
     MAX_PAGE,
     Actor,
@@ -29,6 +29,7 @@ from lastgood.catalog.values import (
     CheckpointRoot,
     Commit,
     Committed,
+    DiskUse,
     FulfilledRequest,
     HistoryRange,
     IndexedBlob,
@@ -39,8 +40,12 @@ from lastgood.catalog.values import (
     StoredCheckpoint,
     StoreInfo,
 )
+from lastgood.errors import UnavailableError
 from lastgood.model.checkpoint import Attestation, Head
 from lastgood.model.task import BranchInfo, Event, EventKind, Journal, Lease, OpenStep, Process, Request, TaskInfo
+
+if TYPE_CHECKING:
+    from lastgood.catalog.upkeep import Audit, Corrections
 
 
 class Records(Protocol):
@@ -389,6 +394,46 @@ class Collection(Protocol):
     @abstractmethod
     def remove_packs(self, names: Sequence[str]) -> list[str]:
         """Forget packs in which no blob lies; which ones. Durable when it returns."""
+
+
+class Upkeep(Protocol):
+    """What a backend may leave out: a database server looks after its own files."""
+
+    def disk_use(self) -> DiskUse:
+        """Return how many bytes it takes."""
+        return DiskUse(0, 0, 0)
+
+    def shrink(self, limit: int) -> int:
+        """Give up to so many free bytes back to the system; how many are free afterwards. With none left, what was
+        written beside the database is tidied up, too."""
+        return 0
+
+    def exclusive(self) -> AbstractContextManager[object]:
+        """Hold back other writers while inside, where the backend can. May be entered again by the same thread."""
+        return nullcontext()
+
+    def audit(self) -> AbstractContextManager[Audit]:
+        """Open everything as it lies there, in one snapshot, also where acknowledged commits are gone."""
+        raise _not_offered()
+
+    def correct(self, corrections: Corrections, actor: Actor) -> None:
+        """Set all of it right at once; logs `repaired` in the store's own log."""
+        raise _not_offered()
+
+    def rebuild(self) -> list[str]:
+        """Write what can be read of damaged files anew, so that they are whole again; which kinds of rows were not all
+        to be read, as an audit names them."""
+        raise _not_offered()
+
+    def accept_loss(self) -> int:
+        """Go on although acknowledged commits are gone. How many there were."""
+        raise _not_offered()
+
+
+def _not_offered() -> UnavailableError:
+    return UnavailableError(
+        "this store's catalog cannot be checked or repaired from here", hint="its database has means of its own"
+    )
 
 
 class Catalog(Records, Branches, Steps, Leases, Requests, Folders, Deletion, Collection, Upkeep, Protocol):

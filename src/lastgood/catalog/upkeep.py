@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
-from lastgood.catalog.values import Actor, Blob, NewPack
-from lastgood.errors import UnavailableError
+from lastgood.catalog.values import Blob, NewPack
 
 STORE = 0
 """The number of the task that is the store itself: its row counts commits, its events are the store's own."""
@@ -282,54 +280,3 @@ class Corrections(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_empty(self) -> bool:
         return not any(getattr(self, name) for name in self.__struct_fields__)
-
-
-# --- what a catalog may offer --------------------------------------------------------------------------------------
-
-
-class DiskUse(NamedTuple):
-    """Bytes of a catalog: on disk, how many it would take if it was tidied up, and how many will be used again."""
-
-    size: int
-    used: int
-    free: int
-
-
-class Upkeep(Protocol):
-    """What a backend may leave out: a database server looks after its own files."""
-
-    def disk_use(self) -> DiskUse:
-        """Return how many bytes it takes."""
-        return DiskUse(0, 0, 0)
-
-    def shrink(self, limit: int) -> int:
-        """Give up to so many free bytes back to the system; how many are free afterwards. With none left, what was
-        written beside the database is tidied up, too."""
-        return 0
-
-    def exclusive(self) -> AbstractContextManager[object]:
-        """Hold back other writers while inside, where the backend can. May be entered again by the same thread."""
-        return nullcontext()
-
-    def audit(self) -> AbstractContextManager[Audit]:
-        """Open everything as it lies there, in one snapshot, also where acknowledged commits are gone."""
-        raise _not_offered()
-
-    def correct(self, corrections: Corrections, actor: Actor) -> None:
-        """Set all of it right at once; logs `repaired` in the store's own log."""
-        raise _not_offered()
-
-    def rebuild(self) -> list[str]:
-        """Write what can be read of damaged files anew, so that they are whole again; which kinds of rows were not all
-        to be read, as an audit names them."""
-        raise _not_offered()
-
-    def accept_loss(self) -> int:
-        """Go on although acknowledged commits are gone. How many there were."""
-        raise _not_offered()
-
-
-def _not_offered() -> UnavailableError:
-    return UnavailableError(
-        "this store's catalog cannot be checked or repaired from here", hint="its database has means of its own"
-    )

@@ -285,3 +285,11 @@ class Position(msgspec.Struct, frozen=True):
     head: StoredCheckpoint
     by_branch: bool
     files: str | None = None
+
+
+class DiskUse(NamedTuple):
+    """Bytes of a catalog: on disk, how many it would take if it was tidied up, and how many will be used again."""
+
+    size: int
+    used: int
+    free: int

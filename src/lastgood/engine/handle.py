@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from lastgood.catalog.values import NewBranch, Position
@@ -151,10 +150,6 @@ class Handle:
         if self.workspace is None:
             raise InvalidError("there is no workspace", hint="open it: store.task(…, workspace=folder)")
         return self.workspace
-
-    def workspace_locked(self) -> AbstractContextManager[None]:
-        """Hold the workspace's lock, which comes before the writers' queue, always."""
-        return nullcontext() if self.workspace is None else self.workspace.locked()
 
     def find(self, name: str) -> Checkpoint:
         """Return a checkpoint of this task by any name people use."""

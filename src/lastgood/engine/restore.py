@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, Literal
 
 from lastgood.catalog.values import Position, StoredCheckpoint
@@ -85,7 +86,7 @@ def _restore_state(
     """Go back to the state of `chosen`; the files stay, and are captured as the new branch's."""
     engine, workspace = handle.engine, handle.workspace
     require_restorable(engine, handle.user, chosen, handle.owner, evidence=verify, demanded=way == "rollback")
-    with handle.workspace_locked():
+    with workspace.locked() if workspace else nullcontext():
         if way == "rollback":
             handle.refresh()
         else:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lastgood.catalog.relational.catalog import RelationalCatalog
 from lastgood.catalog.relational.connection import P, T, Work
 from lastgood.catalog.sqlite.database import FileDatabase, MemoryDatabase
 from lastgood.catalog.sqlite.group import Write
-from lastgood.catalog.upkeep import Audit, Corrections, DiskUse
-from lastgood.catalog.values import Actor
+from lastgood.catalog.values import Actor, DiskUse
+
+if TYPE_CHECKING:
+    from lastgood.catalog.upkeep import Audit, Corrections
 
 
 class SQLiteCatalog(RelationalCatalog):

@@ -40,7 +40,7 @@ from lastgood.catalog.sqlite.migration import (
     remove_unfinished,
 )
 from lastgood.catalog.sqlite.queue import Queue
-from lastgood.catalog.upkeep import DiskUse
+from lastgood.catalog.values import DiskUse
 from lastgood.errors import CheckpointError, DiskFullError, IntegrityError, LostCommitsError, UnavailableError
 from lastgood.local.process import hold_for_fork, renew_after_fork
 from lastgood.model.identity import new_id, now
