@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
 from lastgood.catalog.values import FILES, Blob, NewPack, PackRange
 from lastgood.codec.compress import decompress
-from lastgood.compare.trees import differing_below
 from lastgood.errors import CheckpointError, IntegrityError, InvalidError, NotFoundError, UnavailableError
 from lastgood.local.process import this_process
 from lastgood.model.identity import digest, digest_text
@@ -210,6 +209,8 @@ class FileBlobs:
 
     def read_differing(self, one: bytes | None, other: bytes | None, new: Gathered) -> Callable[[bytes], bytes]:
         """Return what `read_with` does, with the folders fetched that differ between two trees, a level at a time."""
+        from lastgood.compare.trees import differing_below
+
         fresh, read = new.by_digest(), self.read_with(new)
         trees: dict[bytes, bytes] = {}
         level = [(one, other)] if one != other else []

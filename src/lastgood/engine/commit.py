@@ -20,8 +20,6 @@ from lastgood.catalog.values import (
     StoredCheckpoint,
 )
 from lastgood.codec.compress import compress
-from lastgood.codec.redact import redact_state
-from lastgood.codec.split import Split, Splitter
 from lastgood.errors import InvalidError
 from lastgood.model.checkpoint import (
     COMPANIONS,
@@ -44,6 +42,7 @@ from lastgood.secrets.redaction import Redaction
 
 if TYPE_CHECKING:
     from lastgood.catalog.contract import Catalog
+    from lastgood.codec.split import Split, Splitter
     from lastgood.engine.gather import CapturedFiles
     from lastgood.engine.proof import Proof
     from lastgood.model.checkpoint import FileRoot
@@ -144,7 +143,8 @@ class Splitters:
     """One splitter for each value of a snapshot; they follow one line of checkpoints."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._splitters = {name: Splitter(max_bytes) for name in VALUES}
+        self._max_bytes = max_bytes
+        self._splitters: dict[str, Splitter] = {}
         self._kept: tuple[str, bytes] | None = None
         self.new_bytes = 0
         """That the last save has brought."""
@@ -158,6 +158,10 @@ class Splitters:
                 splitter.forget()
 
     def split(self, name: str, value: object) -> Split:
+        if name not in self._splitters:
+            from lastgood.codec.split import Splitter
+
+            self._splitters[name] = Splitter(self._max_bytes)
         return self._splitters[name].split(value, name)
 
     def keep(self, splits: Mapping[str, Split], stored: StoredCheckpoint) -> None:
@@ -273,6 +277,8 @@ def _redact(ground: Ground, draft: Draft, redaction: Redaction) -> tuple[Draft, 
         return draft, ground.parent.redacted if ground.parent else ()
     if not redaction.state:
         return draft, ()
+    from lastgood.codec.redact import redact_state
+
     state, paths = redact_state(draft.state, redaction.paths)
     return msgspec.structs.replace(draft, state=state) if paths else draft, paths
 

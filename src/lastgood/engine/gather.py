@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lastgood.catalog.values import Binding, Blob, NewPack, PackedBlob
 from lastgood.codec.compress import compress, decompress
-from lastgood.codec.pack import PackWriter, pack_name
 from lastgood.engine.blobs import GROUP_BLOBS, GROUP_BYTES, FileBlobs, Gathered
 from lastgood.errors import DiskFullError, UnavailableError
 from lastgood.model.identity import digest, new_id
@@ -181,6 +180,8 @@ class PackDraft:
     """
 
     def __init__(self, path: Path) -> None:
+        from lastgood.codec.pack import PackWriter
+
         self.path = path
         try:
             descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
@@ -217,6 +218,8 @@ class PackDraft:
             self.discard()
             raise disk_error(error) from error
         assert index.digest is not None
+        from lastgood.codec.pack import pack_name
+
         return NewPack(pack_name(index.digest), index.size, [PackedBlob(*entry) for entry in index.entries])
 
     def discard(self) -> None:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lastgood.catalog.values import NewPack, PackedBlob
-from lastgood.codec.pack import pack_name
 from lastgood.engine.gather import discard
 from lastgood.errors import CheckpointError, UnavailableError
 from lastgood.files.read import Content, LeftOut, ReadJob, read_jobs
@@ -198,6 +197,8 @@ class ReaderPool:
         return zip(*answered, strict=True)
 
     def _adopt(self, answer: ReadAnswer) -> None:
+        from lastgood.codec.pack import pack_name
+
         for pack in answer.packs:
             packed = [PackedBlob(*entry) for entry in pack.entries]
             self._batch.adopt(NewPack(pack_name(pack.digest), pack.size, packed), Path(os.fsdecode(pack.path)))

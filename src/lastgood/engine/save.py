@@ -20,9 +20,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from lastgood.catalog.values import Committed, NewBranch
-from lastgood.codec.decode import decode
-from lastgood.codec.encode import encode
-from lastgood.codec.redact import redact_state
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, Draft, Ground, Splitters, write_checkpoint
 from lastgood.engine.engine import HOUSEKEEPING_INTERVAL
@@ -285,6 +282,8 @@ def begin_branch(handle: Handle, chosen: Checkpoint, new: NewBranch, draft: Draf
 
 def is_unchanged(handle: Handle, state: Any, checkpoint: Checkpoint) -> bool:
     """Return whether `state` is what `checkpoint` holds."""
+    from lastgood.codec.redact import redact_state
+
     options = handle.engine.options
     kept, _ = redact_state(state, options.redaction.paths)
     split = Splitters(options.max_state_bytes).split("state", kept)
@@ -403,6 +402,9 @@ def _lost(handle: Handle, draft: Draft) -> Checkpoint:
 
 def _plain(state: Any) -> Any:
     """Return the state as it will be read back; the state itself where it cannot be stored."""
+    from lastgood.codec.decode import decode
+    from lastgood.codec.encode import encode
+
     try:
         return decode(encode(state), classes=False)
     except CheckpointError:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, cast
 
 from lastgood.catalog.values import Binding
 from lastgood.engine.blobs import FileBlobs, Gathered
-from lastgood.engine.browse import walk_files
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.engine import Engine
 from lastgood.engine.gather import Batch, CapturedFiles
@@ -24,7 +23,6 @@ from lastgood.files.read import LeftOut
 from lastgood.files.roots import Root, git_head, locked, open_roots
 from lastgood.files.rules import Rules
 from lastgood.files.selection import paths_in
-from lastgood.files.watch import Changed, WatchedRoot
 from lastgood.local.location import make_private
 from lastgood.local.paths import Signature, signature, split
 from lastgood.local.process import this_process
@@ -32,6 +30,7 @@ from lastgood.model.checkpoint import FileRoot, Skipped
 from lastgood.model.tree import Entry, File, Folder, decode_chunks
 
 if TYPE_CHECKING:
+    from lastgood.files.watch import Changed, WatchedRoot
     from lastgood.files.watch_client import BorrowedWatcher
 
 Folders = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]
@@ -60,7 +59,11 @@ class Workspace:
         self.unfinished: list[str] = []
         """Journals of restores that could not be taken back: the next save of these folders ends them."""
         self._indexes = {root: StatIndex(self._index_file(root), root.path, self._store_id) for root in self.roots}
-        self._followed = {root: WatchedRoot(root.path, self._indexes[root]) for root in self.roots if watch}
+        self._followed: dict[Root, WatchedRoot] = {}
+        if watch:
+            from lastgood.files.watch import WatchedRoot
+
+            self._followed = {root: WatchedRoot(root.path, self._indexes[root]) for root in self.roots}
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -338,6 +341,8 @@ class _ContentOf:
         return found
 
     def _walk(self, root: FileRoot, found: set[bytes]) -> None:
+        from lastgood.engine.browse import walk_files
+
         found.add(root.tree)
         for _, entry in walk_files(self._blobs, root):
             if isinstance(entry, Folder):

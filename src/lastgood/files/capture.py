@@ -15,13 +15,13 @@ from lastgood.errors import CheckpointError, InvalidError, UnavailableError
 from lastgood.files.index import FolderRecord, Newest, StatIndex, encode, find_newest, name_others
 from lastgood.files.read import Content, LeftOut, ReadFiles, ReadJob, read_jobs
 from lastgood.files.scan import Expect, FolderVisit, Scan, demand_files
-from lastgood.files.watch import Changed, Watcher
 from lastgood.local.paths import FolderWalk, Signature, is_settled, join, split
 from lastgood.model.tree import MODE_BITS, Entry, File, Folder, Left, Link, decode_chunks, encode_tree, is_name
 
 if TYPE_CHECKING:
     from lastgood.files.roots import Root
     from lastgood.files.rules import Rules
+    from lastgood.files.watch import Changed, Watcher
 
 ROUNDS = 4
 """How often folders that changed during the scan are visited again."""

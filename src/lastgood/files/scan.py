@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Literal, Self
 from lastgood.files.folders import is_temporary
 from lastgood.files.index import FolderRecord, encode, list_names, split
 from lastgood.files.read import Content, LeftOut, ReadJob, refuse
-from lastgood.files.watch import Changed
 from lastgood.local.paths import MAX_DEPTH, FolderWalk, Signature, is_settled, join, open_folder, signature
 from lastgood.local.paths import split as split_path
 from lastgood.model.identity import digest
@@ -24,6 +23,7 @@ from lastgood.model.tree import Entry, File, Left, Link, Why
 
 if TYPE_CHECKING:
     from lastgood.files.rules import RuleLevel
+    from lastgood.files.watch import Changed
 
 SIDECARS = (b"-wal", b"-journal", b"-shm")
 
