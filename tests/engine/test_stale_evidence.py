@@ -16,7 +16,7 @@ import lastgood
 from lastgood import Checkpoint, Store, Task
 from lastgood.engine import staleness
 from lastgood.engine.staleness import take_stamp
-from lastgood.files.folders import is_temporary
+from lastgood.model.tree import is_temporary
 
 AFTER = "after the command had ended"
 

@@ -46,9 +46,10 @@ from lastgood.errors import (
     NotFoundError,
 )
 from lastgood.files import apply as apply_module
-from lastgood.files.folders import is_temporary, remove_temporary
+from lastgood.files.folders import remove_temporary
 from lastgood.files.roots import locked, open_roots
 from lastgood.local.process import this_process
+from lastgood.model.tree import is_temporary
 
 pytestmark = pytest.mark.once
 

@@ -24,10 +24,10 @@ from tests.support.disks import small_disk
 from lastgood.errors import IntegrityError, InvalidError, UnavailableError
 from lastgood.files import apply as apply_module
 from lastgood.files.apply import FULL, Applied, apply
-from lastgood.files.folders import CHANGED, is_temporary, remove_temporary
+from lastgood.files.folders import CHANGED, remove_temporary
 from lastgood.files.plan import Enter, RestorePlan, is_announced, make_plan
 from lastgood.files.selection import Selection
-from lastgood.model.tree import Entry, File, Folder, Left, Link, encode_tree, is_git
+from lastgood.model.tree import Entry, File, Folder, Left, Link, encode_tree, is_git, is_temporary
 
 QUICK = "/dev/shm" if os.path.isdir("/dev/shm") else None
 """Where syncing costs nothing; the tests below sync thousands of times."""

@@ -158,7 +158,7 @@ def _open_unseen(folder: str) -> int:
     if hasattr(os, "O_TMPFILE"):
         with suppress(OSError):  # not every file system has it
             return os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
-    path = f"{folder}/.lastgood-{os.urandom(8).hex()}-0.tmp"  # as captures know it, see `folders.is_temporary`
+    path = f"{folder}/.lastgood-{os.urandom(8).hex()}-0.tmp"  # as captures know it, see `is_temporary`
     descriptor = os.open(path, _NEW, 0o600)
     os.unlink(path)  # noqa: PTH108
     return descriptor

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,16 +14,9 @@ from functools import cache
 from hashlib import sha256
 
 from lastgood.local.paths import join, open_file, open_folder, signature
-from lastgood.model.tree import is_git
+from lastgood.model.tree import is_git, is_temporary
 
 CHANGED = "it changed after it was captured"
-
-_TEMPORARY = re.compile(rb"\.lastgood-[0-9a-f]{16}-[0-9a-f]+\.tmp")
-
-
-def is_temporary(name: bytes) -> bool:
-    """Return whether it is the name of a restore's temporary file; these are never captured."""
-    return _TEMPORARY.fullmatch(name) is not None
 
 
 class Refused(Exception):  # noqa: N818

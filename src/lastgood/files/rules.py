@@ -13,14 +13,16 @@ no star is tried twice. The time a name takes is bounded by its length times tha
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
-from lastgood.files.patterns import Automaton, Rule, RulePosition, parse_rule
 from lastgood.files.roots import Root, git_exclude, read_below
 from lastgood.local.paths import join
 from lastgood.model.identity import digest
 from lastgood.secrets.filenames import DIGEST, is_secret
+
+if TYPE_CHECKING:
+    from lastgood.files.patterns import Rule, RulePosition
 
 GIT_RULES = b".gitignore"
 OWN_RULES = b".lastgoodignore"
@@ -144,7 +146,11 @@ class RuleLevel:
 
 
 def _stack(rules: Sequence[Rule], places: tuple[RulePosition, ...]) -> tuple[RulePosition, ...]:
-    return (Automaton(rules).start, *places) if rules else places
+    if not rules:
+        return places
+    from lastgood.files.patterns import Automaton
+
+    return (Automaton(rules).start, *places)
 
 
 def _ask(places: tuple[RulePosition, ...], name: bytes, is_folder: bool) -> bool | None:
@@ -180,6 +186,8 @@ class RuleFile(NamedTuple):
 
 
 def parse_rules(text: bytes) -> RuleFile:
+    from lastgood.files.patterns import parse_rule
+
     rules, remarks = [], []
     idle = []
     kept, rest = text[:MAX_TEXT], text[MAX_TEXT:]

@@ -13,13 +13,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self
 
-from lastgood.files.folders import is_temporary
 from lastgood.files.index import FolderRecord, encode, list_names, split
 from lastgood.files.read import Content, LeftOut, ReadJob, refuse
 from lastgood.local.paths import MAX_DEPTH, FolderWalk, Signature, is_settled, join, open_folder, signature
 from lastgood.local.paths import split as split_path
 from lastgood.model.identity import digest
-from lastgood.model.tree import Entry, File, Left, Link, Why
+from lastgood.model.tree import Entry, File, Left, Link, Why, is_temporary
 
 if TYPE_CHECKING:
     from lastgood.files.rules import RuleLevel

@@ -5,6 +5,7 @@ Names are raw bytes, as the file system has them. A tree that holds a name which
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal
@@ -20,6 +21,7 @@ was read, or because it is the store itself. A `.git` is not even mentioned."""
 
 MODE_BITS = 0o7777
 _DOT = ord(".")
+_TEMPORARY = re.compile(rb"\.lastgood-[0-9a-f]{16}-[0-9a-f]+\.tmp")
 
 
 class _Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -197,6 +199,11 @@ def is_name(name: bytes) -> bool:
     if not name or b"/" in name or b"\0" in name:
         return False
     return name[0] != _DOT or (name not in (b".", b"..") and not is_git(name))
+
+
+def is_temporary(name: bytes) -> bool:
+    """Return whether it is the name of a restore's temporary file; these are never captured."""
+    return _TEMPORARY.fullmatch(name) is not None
 
 
 def is_git(name: bytes) -> bool:
