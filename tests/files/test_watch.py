@@ -20,8 +20,8 @@ from lastgood.files.index import StatIndex
 from lastgood.files.read import Content, LeftOut, ReadJob, read_jobs
 from lastgood.files.roots import Root
 from lastgood.files.rules import RuleLevel, Rules
-from lastgood.files.scan import FolderVisit, Scan
-from lastgood.files.watch import Changed, Watcher
+from lastgood.files.scan import Changed, FolderVisit, Scan
+from lastgood.files.watch import Watcher
 from lastgood.local.paths import join
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/sys/fs/inotify"), reason="needs inotify")  # noqa: PTH110

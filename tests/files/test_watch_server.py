@@ -25,7 +25,7 @@ from tests.files.test_watch import fresh, later, visits
 import lastgood
 from lastgood.engine.workspace import Workspace
 from lastgood.errors import BusyError, UnavailableError
-from lastgood.files import watch, watch_client, watch_server
+from lastgood.files import scan, watch, watch_client, watch_server
 from lastgood.files.index import StatIndex, identify
 from lastgood.files.roots import Root
 from lastgood.files.watch import FULL_SECONDS, Knowledge, Watcher
@@ -429,7 +429,7 @@ def test_between_captures_it_reads_the_queue_before_that_overflows(
     looked = threading.Event()
     look = Watcher.look
 
-    def note(watcher: Watcher) -> watch.Changed | None:
+    def note(watcher: Watcher) -> scan.Changed | None:
         looked.set()
         return look(watcher)
 

@@ -41,28 +41,22 @@ class RequestCommand(SharedCommand):
 
     def __init__(self, name: str | None, **more: Any) -> None:
         super().__init__(name, **more)
-        self.params[-5:-5] = [wait_option(), click.Option(["--id", "request_id"], metavar="ID", help=_ID_HELP)]
+        wait = click.Option(
+            ["--wait"],
+            metavar="[SPAN]",
+            callback=lambda ctx, param, value: None if value is None else span(ctx, param, value),
+            help="Wait until it is done, at most for SPAN: 90s, 5m.",
+        )
+        help_ = "The id of the request: asking again with it changes nothing."
+        self.params[-5:-5] = [wait, click.Option(["--id", "request_id"], metavar="ID", help=help_)]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, complete_wait(args))
 
 
-_ID_HELP = "The id of the request: asking again with it changes nothing."
-
-
 def subcommand_that_asks(function: Callable[..., Any]) -> SharedCommand:
     """As `subcommand`; its function also takes `wait` and `request_id`."""
     return named(function, RequestCommand)
-
-
-def wait_option() -> click.Option:
-    """Return --wait, whose span may be left out."""
-    return click.Option(
-        ["--wait"],
-        metavar="[SPAN]",
-        callback=lambda ctx, param, value: None if value is None else span(ctx, param, value),
-        help="Wait until it is done, at most for SPAN: 90s, 5m.",
-    )
 
 
 def complete_wait(args: list[str]) -> list[str]:
@@ -117,10 +111,7 @@ def wait_for(call: Invocation, control: Control, asked: RequestResult, seconds: 
             time.sleep(min(POLL_SECONDS, left))
             asked = control.again(request)
     except KeyboardInterrupt:
-        say(
-            call,
-            f"not waited for any longer; it is still asked for (`lastgood requests --withdraw {request.id}`)",
-        )
+        say(call, f"not waited for any longer; it is still asked for (`lastgood requests --withdraw {request.id}`)")
         raise
     return asked
 

@@ -17,11 +17,6 @@ from lastgood.errors import InvalidError, NotFoundError
 STDIN = "-"
 
 
-def read_state(field: str, source: str) -> Any:
-    """Return the state in the file `source`, or on stdin for `-`."""
-    return parse_state(field, read_text(field, source))
-
-
 def read_text(field: str, source: str) -> str:
     """Return the text in the file `source`, or on stdin for `-`: UTF-8, with or without a byte order mark."""
     from lastgood import Options

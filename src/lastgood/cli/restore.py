@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -89,8 +89,8 @@ def restore(
     if dry_run:
         _show_plan(call, checkpoint, chosen_part, paths)
         return
-    options = RestoreOptions(not override_evidence, message, force, wait, request_id)
-    _restore(call, checkpoint, chosen_part, paths, options)
+    how: dict[str, Any] = {"verify": not override_evidence, "message": message}
+    _restore(call, checkpoint, chosen_part, paths, how, force, wait, request_id)
 
 
 @subcommand
@@ -142,36 +142,35 @@ def move(call: Invocation, action: Literal["undone", "redone", "switched"], make
         click.get_current_context().exit(PARTLY)
 
 
-class RestoreOptions(NamedTuple):
-    """The options of a restore that are not about what goes back."""
-
-    verify: bool
-    message: str
-    force: bool
-    wait: float | None
-    request_id: str | None
-
-
-def _restore(call: Invocation, checkpoint: str, what: What, paths: tuple[str, ...], options: RestoreOptions) -> None:
+def _restore(
+    call: Invocation,
+    checkpoint: str,
+    what: What,
+    paths: tuple[str, ...],
+    how: dict[str, Any],
+    force: bool,
+    wait: float | None,
+    request_id: str | None,
+) -> None:
     with call.open_to_work() as store:
         worker = _find_worker(call, store)
-        if worker is not None and paths and not options.force:
+        if worker is not None and paths and not force:
             raise LeaseError(
                 f"{worker.executor} is working on this branch, and cannot be asked for some files alone",
                 hint="leave --path out, let it end, or take its lease away with --force",
                 lease=worker,
             )
         task = call.work_on(store)
-        if not options.force and not paths and (worker is not None or options.request_id is not None):
-            _request(call, task, checkpoint, what, options)
+        if not force and not paths and (worker is not None or request_id is not None):
+            with naming_the_override():  # if the session is gone meanwhile, it is restored here
+                control = task.control
+                report_result(call, task.id, control, control.restore(checkpoint, what, id=request_id, **how), wait)
             return
         if worker is not None:
             _take_lease_away(call, store, task, worker)
         left = task.head
         with naming_the_override(), counting(call, "restoring"):
-            restored = task.restore(
-                checkpoint, what, paths=list(paths) or None, verify=options.verify, message=options.message
-            )
+            restored = task.restore(checkpoint, what, paths=list(paths) or None, **how)
         branch = find_branch(store, task.task_id, restored.branch_id, task.owner)
         name = branch.name if branch else ""
         chosen = store.get_checkpoint(restored.checkpoint_id, owner=call.owner)
@@ -199,14 +198,6 @@ def _restore(call: Invocation, checkpoint: str, what: What, paths: tuple[str, ..
 def _find_worker(call: Invocation, store: Store) -> Lease | None:
     task = store.task(call.task_id(), owner=call.owner)
     return find_worker(store, call.owner, task.branch_id) if task.head else None
-
-
-def _request(call: Invocation, task: Task, checkpoint: str, what: What, options: RestoreOptions) -> None:
-    """Ask the session that works on the branch. If it is gone, restore here, with the files of this workspace."""
-    control = task.control
-    with naming_the_override():
-        asked = control.restore(checkpoint, what, verify=options.verify, message=options.message, id=options.request_id)
-        report_result(call, task.id, control, asked, options.wait)
 
 
 def _take_lease_away(call: Invocation, store: Store, task: Task, worker: Lease) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lastgood.cli.input import parse, parse_state, read_state
+from lastgood.cli.input import parse, parse_state, read_text
 from lastgood.cli.invocation import Invocation, subcommand, workspace_options
 from lastgood.cli.output import (
     counted,
@@ -69,7 +69,7 @@ def save(
         fields["metadata"] = parse("metadata", metadata)
     if files:
         fields["files"] = _below_workspace(folders, (*files, *more_files))
-    whole = None if state is None else changed(read_state("state", state), changes)
+    whole = None if state is None else changed(parse_state("state", read_text("state", state)), changes)
     with call.open_to_work(create=True) as store, naming_the_switch():
         task = call.work_on(store)
         with counting(call, "saving"):

@@ -37,8 +37,8 @@ from lastgood.files.apply import Applied, apply
 from lastgood.files.folders import remove_temporary
 from lastgood.files.plan import PutFile, RestorePlan, make_plan
 from lastgood.files.roots import Root
+from lastgood.files.scan import Changed
 from lastgood.files.selection import select
-from lastgood.files.watch import Changed
 from lastgood.local.process import this_process
 from lastgood.model.checkpoint import Skipped
 from lastgood.model.identity import new_id, now

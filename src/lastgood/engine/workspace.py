@@ -30,7 +30,8 @@ from lastgood.model.checkpoint import FileRoot, Skipped
 from lastgood.model.tree import Entry, File, Folder, decode_chunks
 
 if TYPE_CHECKING:
-    from lastgood.files.watch import Changed, WatchedRoot
+    from lastgood.files.scan import Changed
+    from lastgood.files.watch import WatchedRoot
     from lastgood.files.watch_client import BorrowedWatcher
 
 Folders = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]

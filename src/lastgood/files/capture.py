@@ -21,7 +21,8 @@ from lastgood.model.tree import MODE_BITS, Entry, File, Folder, Left, Link, deco
 if TYPE_CHECKING:
     from lastgood.files.roots import Root
     from lastgood.files.rules import Rules
-    from lastgood.files.watch import Changed, Watcher
+    from lastgood.files.scan import Changed
+    from lastgood.files.watch import Watcher
 
 ROUNDS = 4
 """How often folders that changed during the scan are visited again."""

@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from lastgood.files.index import FolderRecord, encode, list_names, split
 from lastgood.files.read import Content, LeftOut, ReadJob, refuse
@@ -22,7 +22,6 @@ from lastgood.model.tree import Entry, File, Left, Link, Why, is_temporary
 
 if TYPE_CHECKING:
     from lastgood.files.rules import RuleLevel
-    from lastgood.files.watch import Changed
 
 SIDECARS = (b"-wal", b"-journal", b"-shm")
 
@@ -31,6 +30,14 @@ EnterRules = Callable[[bytes, Collection[bytes]], "RuleLevel"]
 """Gives the rules for the names in a folder, see `Rules.enter`."""
 Expect = Callable[[list[ReadJob]], None]
 """Gets the files that will have to be read, folder by folder, as soon as that is known."""
+
+
+class Changed(NamedTuple):
+    """A set of changes. In `folders` something may have changed, but not in the folders below them. `trees` have come
+    or gone, or are others than they were, with all that is in them."""
+
+    folders: set[bytes]
+    trees: set[bytes]
 
 
 @dataclass(slots=True)

@@ -22,11 +22,12 @@ import time
 import weakref
 from collections.abc import Callable, Collection
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from lastgood.files.index import StatIndex
+from lastgood.files.scan import Changed
 from lastgood.local.paths import join
 from lastgood.local.process import renew_after_fork
 from lastgood.model.tree import is_git
@@ -46,14 +47,6 @@ _EVERYTHING = _MODIFY | _ATTRIB | _CLOSE_WRITE | _COMING_AND_GOING | _ONLY_FOLDE
 
 _EVENT = struct.Struct("iIII")
 _BUFFER = 1 << 16
-
-
-class Changed(NamedTuple):
-    """A set of changes. In `folders` something may have changed, but not in the folders below them. `trees` have come
-    or gone, or are others than they were, with all that is in them."""
-
-    folders: set[bytes]
-    trees: set[bytes]
 
 
 class Knowledge(msgspec.Struct, frozen=True, array_like=True):

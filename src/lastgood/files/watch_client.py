@@ -16,7 +16,8 @@ import msgspec
 
 from lastgood.files.index import Identity, StatIndex
 from lastgood.files.roots import Root
-from lastgood.files.watch import Changed, Knowledge, Watcher
+from lastgood.files.scan import Changed
+from lastgood.files.watch import Knowledge, Watcher
 from lastgood.local.channel import Channel, require_same_user
 
 SECONDS = 1.0

@@ -31,11 +31,6 @@ class Point(msgspec.Struct):
     head_of: BranchInfo | None = None
     sides: list[Strand] = []
 
-    @property
-    def version(self) -> int:
-        """How often the branch had been advanced, this one included."""
-        return self.place.version
-
 
 class Fold(msgspec.Struct, frozen=True):
     """Checkpoints that are not shown."""
@@ -140,9 +135,9 @@ class _Growth:
         if not (points := self._points[branch.id]):
             return
         points[0].head_of = branch
-        if points[0].version <= self._drawn.get(branch.id, 0):
+        if points[0].place.version <= self._drawn.get(branch.id, 0):
             return
-        strand, high = Strand([]), points[0].version
+        strand, high = Strand([]), points[0].place.version
         self._strands.append(strand)
         while (low := self._drawn.get(branch.id, 0)) < high:
             strand.items += self._stretch(branch, high, low)
@@ -156,7 +151,7 @@ class _Growth:
                 self.roots.append(strand)
                 return
             branch, high = self._branches[origin.branch_id], origin.version
-        joint = next(point for point in self._points[branch.id] if point.version == high)
+        joint = next(point for point in self._points[branch.id] if point.place.version == high)
         joint.sides = [*joint.sides, strand]
 
     def fold(self) -> None:
@@ -170,13 +165,13 @@ class _Growth:
 
     def _stretch(self, branch: BranchInfo, high: int, low: int) -> Iterator[Point | Fold]:
         """A branch from the version `high` down to above `low`; what was not read is folded."""
-        points = [point for point in self._points[branch.id] if low < point.version <= high]
-        below = [point.place for point in self._points[branch.id] if point.version < high]
+        points = [point for point in self._points[branch.id] if low < point.place.version <= high]
+        below = [point.place for point in self._points[branch.id] if point.place.version < high]
         for index, point in enumerate(points):
             yield point
             next_version = below[index].version if index < len(below) else 0
             next_sequence = below[index].sequence if index < len(below) else branch.origin_sequence
-            missing = point.version - next_version - 1
+            missing = point.place.version - next_version - 1
             if missing and next_sequence < self._read_from:  # else they were deleted: all that is there was read
                 yield Fold(missing)
 
@@ -192,7 +187,7 @@ class _Growth:
         yield from _shortened(run)
 
     def _stands_out(self, point: Point) -> bool:
-        return bool(point.head_of or point.sides or point.version == 1 or point.place.id in self._tagged)
+        return bool(point.head_of or point.sides or point.place.version == 1 or point.place.id in self._tagged)
 
 
 def _shortened(run: list[Point | Fold]) -> list[Point | Fold]:
