@@ -263,6 +263,15 @@ def test_a_dry_run_shows_the_plan_and_touches_nothing(run: Run, data: Run, work:
     assert data("log")["total"] == 3
 
 
+def test_a_restore_warns_of_a_file_that_tools_obey_in_a_folder_whose_name_is_no_text(run: Run, work: Path) -> None:
+    folder = work / os.fsdecode(b"not\xffutf8")
+    folder.mkdir()
+    (folder / ".mcp.json").write_text("{}")
+    run("save", "--set", "n=3")
+    (folder / ".mcp.json").unlink()
+    assert '"not\\377utf8/.mcp.json"' in run("restore", "@3").stderr
+
+
 def test_files_are_copied_elsewhere_and_nothing_else_changes(run: Run, data: Run, work: Path) -> None:
     said = data("restore", "@1", "--to", "../copy")
     assert (said["copied"], said["to"]) == (["a.txt", "lastgood.toml", "src", "src/b.py"], str(work.parent / "copy"))

@@ -32,6 +32,7 @@ from lastgood.views.document import compose
 from lastgood.views.files import changes_between, view_failed
 from lastgood.views.restore import (
     deleted_paths,
+    find_announced,
     find_failed,
     find_saved_first,
     newest_sequence,
@@ -153,7 +154,8 @@ def _restore(
     request_id: str | None,
 ) -> None:
     with call.open_to_work() as store:
-        worker = _find_worker(call, store)
+        seen = store.task(call.task_id(), owner=call.owner)
+        worker = find_worker(store, call.owner, seen.branch_id) if seen.head else None
         if worker is not None and paths and not force:
             raise LeaseError(
                 f"{worker.executor} is working on this branch, and cannot be asked for some files alone",
@@ -176,7 +178,8 @@ def _restore(
         chosen = store.get_checkpoint(restored.checkpoint_id, owner=call.owner)
         before, new = restored.before, restored.checkpoint
         saved_first = before if before and left and before.id != left.id else None
-        view = view_restore(restored, name, saved_first)
+        announced = find_announced(restored)
+        view = view_restore(restored, name, saved_first, announced)
     where = f"on {printable(name)}" if what == "files" else f"on the new branch {printable(name)}"
     part = "the files of " if what == "files" else ""
     lines = [f"restored {part}@{chosen.sequence} as @{new.sequence}, {where}"]
@@ -188,16 +191,11 @@ def _restore(
         say(call, f"note: {place_text(chosen)} holds no files; those on disk stay as they are")
     if paths and not (restored.restored or restored.deleted or restored.failed):
         say(call, "note: nothing that these paths name is different there")
-    _warn(call, view["announced"], "were written")
+    _warn(call, announced, "were written")
     say_failed(call, restored.failed)
     say(call, "`lastgood undo` takes it back")
     if restored.failed:
         click.get_current_context().exit(PARTLY)
-
-
-def _find_worker(call: Invocation, store: Store) -> Lease | None:
-    task = store.task(call.task_id(), owner=call.owner)
-    return find_worker(store, call.owner, task.branch_id) if task.head else None
 
 
 def _take_lease_away(call: Invocation, store: Store, task: Task, worker: Lease) -> None:

@@ -28,7 +28,9 @@ class PlanView(View, frozen=True, kw_only=True):
     state_changes: int = 0
 
 
-def view_restore(restored: Restored, branch: str, saved_first: Checkpoint | None) -> dict[str, Any]:
+def view_restore(
+    restored: Restored, branch: str, saved_first: Checkpoint | None, announced: list[str]
+) -> dict[str, Any]:
     """Return what a restore came to as JSON shows it. `before`: the head that was left; `saved_first`: the same, if it
     was made for this; `announced`: what was written and is run by tools without being asked."""
     return compose(
@@ -37,7 +39,7 @@ def view_restore(restored: Restored, branch: str, saved_first: Checkpoint | None
         before=restored.before.id if restored.before else None,
         saved_first=saved_first.id if saved_first else None,
         failed=view_failed(restored.failed),
-        announced=_announced(restored),
+        announced=announced,
         checkpoint=view_checkpoint(restored.checkpoint),
     )
 
@@ -108,7 +110,7 @@ def find_failed(store: Store, task: Task, action: str, head: Checkpoint, newest:
     return [(one.path, "it could not be put back") for one in changes_between(store, wanted, head, task.owner)]
 
 
-def _announced(restored: Restored) -> list[str]:
+def find_announced(restored: Restored) -> list[str]:
     """Return what was written and is run by tools that nobody named."""
     from lastgood.files.plan import is_announced
 
