@@ -122,8 +122,8 @@ def plan_branch(
     return NewBranch(
         new_id(),
         name or _name_after(origin.name if origin else MAIN, at),
-        redaction.text(check_text("description", description)),
-        {**redaction.plain(metadata or {}), **facts},
+        redaction.text(description) if check_text("description", description) else "",
+        {**(redaction.plain(metadata) if metadata else {}), **facts},
         active=check_flag("active", active),
         may_rename=name is None,
         expects=expects,

@@ -35,7 +35,11 @@ HOUSEKEEPING_INTERVAL = 256
 """Of a task's checkpoints, each so many: the save that makes it asks the housekeeper, in whichever process."""
 
 
-class SpoolPort(Protocol):
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+class SpoolPort(Closable, Protocol):
     """The spool as a save sees it: it keeps checkpoints that the store cannot take, and brings them there later."""
 
     @property
@@ -68,22 +72,14 @@ class SpoolPort(Protocol):
     def count(self, owner: str, task_id: str) -> tuple[int, int]:
         """Return how many checkpoints of a task wait for the store, and how many were set aside."""
 
-    def close(self) -> None: ...
 
-
-class Housekeeper(Protocol):
+class Housekeeper(Closable, Protocol):
     """Collects garbage in the background. `start` begins that, when it is due."""
 
     start: Callable[[Engine, str], None]
 
     def note(self, sequence: int, new_bytes: int) -> None:
         """Note that a checkpoint was stored, and how many bytes it brought."""
-
-    def close(self) -> None: ...
-
-
-class Closable(Protocol):
-    def close(self) -> None: ...
 
 
 class Engine:

@@ -79,13 +79,13 @@ def verify_stored(
     with engine.meter.span("verify", task_id=stored.task_id, checkpoint_id=stored.id) as describe:
         problems = examine(engine.catalog, stored, engine.blobs if files else None)
         pack = EvidencePack() if problems else _recheck(engine, wrap(engine, stored), live)
-        data = {"verified": False, "problems": problems[:20]} if problems else to_data(pack)
         result = Verification(stored.id, problems, pack)
         # Damage may pass, when bytes come back; it is recorded only where something else was said.
         is_news = stored.verified if problems else pack.evidence_list and not pack.is_refused
         if is_news and record != "never" and not live and not stored.deleted:
             with suppress(CheckpointError):  # what was found is said all the same, in a store that takes no more, too
                 if record == "always" or not _is_recorded(engine, stored, result):
+                    data = {"verified": False, "problems": problems[:20]} if problems else to_data(pack)
                     engine.catalog.attest(stored.owner, [stored.id], "verification", data, acting(user))
         engine.meter.count_verification(pack, intact=result.intact)
         log_action(
@@ -107,9 +107,9 @@ def _is_recorded(engine: Engine, stored: StoredCheckpoint, found: Verification) 
 
 
 def _recheck(engine: Engine, checkpoint: Checkpoint, live: bool) -> EvidencePack:
-    claims = checkpoint.record.evidence
-    pack = EvidencePack() if claims is None else EvidencePack.from_claims(claims)
-    captured = None
+    if (claims := checkpoint.record.evidence) is None:
+        return EvidencePack()
+    pack, captured = EvidencePack.from_claims(claims), None
     if checkpoint.record.files and not live:
         from lastgood.engine.browse import find_captured
 

@@ -248,6 +248,9 @@ class _Stream(io.BufferedReader):
     def close(self) -> None:
         pass
 
+    def flush(self) -> None:
+        """Do nothing: a response flushes its stream when it is freed, perhaps after the connection was closed."""
+
 
 class _Socket:
     """An adapter with what http.client uses of a socket."""

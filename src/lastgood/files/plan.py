@@ -110,7 +110,7 @@ def make_plan(
 
     IntegrityError for a damaged tree.
     """
-    root = _Visit(Enter(b"", b"", "pass"), Leave(b"", b"", None), target, present, saved, False, False)
+    root = _Visit(Enter(b"", b"", "pass"), Leave(b"", b"", None), target, present, saved, only is EVERYTHING, False)
     steps = _Planner(read, partial, only).plan(root)
     places = [step for step in steps if isinstance(step, PutFile)]
     return RestorePlan(
