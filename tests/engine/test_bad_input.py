@@ -392,7 +392,7 @@ BY_CHECKPOINT: dict[str, Call] = {
     "find_checkpoint": lambda store, bad: store.find_checkpoint(bad, "t"),
     "find_checkpoint anywhere": lambda store, bad: store.find_checkpoint(bad),
     "verify_checkpoint": lambda store, bad: store.verify_checkpoint(bad),
-    "examine_checkpoint": lambda store, bad: store.check_checkpoint(bad, evidence=False).problems,
+    "check_checkpoint without evidence": lambda store, bad: store.check_checkpoint(bad, evidence=False).problems,
     "tag": lambda store, bad: store.tag(bad, "name"),
     "untag": lambda store, bad: store.untag(bad, "name"),
     "delete_checkpoint": lambda store, bad: store.delete_checkpoint(bad),

@@ -21,6 +21,7 @@ from lastgood import (
     Store,
     Task,
 )
+from lastgood.engine.branch import plan_branch
 
 
 @pytest.fixture
@@ -583,3 +584,23 @@ def test_a_history_is_narrowed_down_and_paged(store: Store) -> None:
     assert [e.sequence for e in task.history(before=3, limit=1)] == [2]
     with pytest.raises(InvalidError, match="one text"):
         task.history(kinds="created")
+
+
+def test_a_restore_that_another_writer_overtakes_is_refused(
+    store: lastgood.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise 5: between reading the head and beginning the branch nobody is held back, and nothing is lost."""
+    task, other = store.task("t"), store.task("t")
+    first = task.save({"n": 1})
+    task.save({"n": 2})
+
+    def overtake(*about: Any, **how: Any) -> Any:
+        other.refresh()
+        other.save({"n": 3})
+        return plan_branch(*about, **how)
+
+    monkeypatch.setattr("lastgood.engine.restore.plan_branch", overtake)
+    with pytest.raises(ConflictError) as refused:
+        task.restore(first)
+    assert refused.value.head.id == store.list_checkpoints("t")[0].id
+    assert (len(other.branches()), store.task("t").state) == (1, {"n": 3})

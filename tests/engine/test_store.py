@@ -575,10 +575,11 @@ def test_what_was_just_saved_is_read_from_memory(tmp_path: Path) -> None:
 
 
 def test_appending_takes_whatever_the_head_is_while_others_keep_moving_it(
-    store: lastgood.Store, monkeypatch: pytest.MonkeyPatch
+    store: lastgood.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Promise 5: nothing is merged, nothing is lost, and nobody is held back."""
-    task, other = store.task("t"), store.task("t")
+    (tmp_path / "work").mkdir()
+    task, other = store.task("t"), store.task("t", workspace=tmp_path / "work")
     task.save({"n": 0}, guidance=["be brief"])
     moves = iter(range(3))
 
@@ -593,5 +594,6 @@ def test_appending_takes_whatever_the_head_is_while_others_keep_moving_it(
     assert [one.message for one in store.list_checkpoints("t")] == ["mine", "", "", "", ""]
     assert (mine.parent_id, mine.sequence) == (store.list_checkpoints("t")[1].id, 5)
     assert (mine.state, mine.guidance) == ({"by": "me"}, ["be brief", "and 2"])
+    assert mine.record.files is None  # as in any save without a workspace
     assert store.check_checkpoint(mine.id).intact
     assert task.save({"by": "me", "again": True}).parent_id == mine.id

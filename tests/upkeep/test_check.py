@@ -293,7 +293,7 @@ def _damaged(report: lastgood.CheckReport) -> set[str]:
 
 
 def _checkpoints_that_refuse(store: Path) -> set[str]:
-    """Those that `examine_checkpoint`, which knows nothing of `check`, finds something wrong with."""
+    """Those that `check_checkpoint`, which knows nothing of `check`, finds something wrong with."""
     with lastgood.open(store, user="ada") as opened:
         ids = [one.id for task in opened.tasks(owner="ada") for one in opened.list_checkpoints(task.id)]
         return {id_ for id_ in ids if opened.check_checkpoint(id_, evidence=False).problems}

@@ -4,7 +4,7 @@ or into the spool, while the store is away.
 What is tried again, and how often:
 
     content that the commit relied on is gone    twice: the files are read anew; then all content is brought along
-    the lease of a process that has ended        once, without the lease (engine/lease.py)
+    the lease of a process that has ended        once, without the lease (engine/orphans.py)
     others held the store for too long           once
     the head has moved, and any head will do     twice, then the commit itself takes what the head is
     the store is away                            once, into the spool, with files captured without the store
