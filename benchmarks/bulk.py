@@ -26,7 +26,7 @@ from lastgood.engine.commit import Draft, Ground, Splitters, write_checkpoint
 from lastgood.engine.options import Options
 from lastgood.local.location import locate, make_folder
 from lastgood.model.checkpoint import Head, Record
-from lastgood.model.identity import new_id
+from lastgood.model.identity import SHA256, new_id
 from lastgood.model.task import MAIN
 from lastgood.secrets.redaction import Redaction
 
@@ -79,7 +79,7 @@ class _Branch:
         self.id: str | NewBranch = NewBranch(id, MAIN)
         self.head: Head | None = None
         self.record: Record | None = None
-        self.splitters = Splitters(Options().max_state_bytes)
+        self.splitters = Splitters(Options().max_state_bytes, SHA256)
 
     def advance(self, committed: Committed, record: Record) -> None:
         stored = committed.stored

@@ -110,7 +110,9 @@ def check_at(target: str | os.PathLike[str] | None, **how: Any) -> CheckReport:
     folder = location.objects
     try:
         with closing(_open_catalog(location)) as catalog:
-            return check_store(catalog, None if folder is None else VerifiedObjects(LocalObjects(folder)), **how)
+            return check_store(
+                catalog, None if folder is None else VerifiedObjects(LocalObjects(folder)), Engine.blob_id, **how
+            )
     except (IntegrityError, FormatError) as error:
         if folder is None:
             raise

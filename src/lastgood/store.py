@@ -205,7 +205,8 @@ class Store:
 
     def list_files(self, checkpoint_id: str, path: str = "", *, owner: str | None = None) -> list[FileInfo]:
         """List what lies in a folder of a checkpoint. With several roots, paths look like `app:src/main.py`."""
-        from lastgood.engine.browse import list_files, require_files
+        from lastgood.engine.browse import list_files
+        from lastgood.engine.load import require_files
 
         roots = require_files(self.get_checkpoint(checkpoint_id, owner=owner).record)
         return list_files(self._engine.blobs, roots, path)
@@ -216,7 +217,8 @@ class Store:
 
     def stream_file(self, checkpoint_id: str, path: str, *, owner: str | None = None) -> Iterator[bytes]:
         """Yield the content of a file, piece by piece: memory does not grow with the file."""
-        from lastgood.engine.browse import read_file, require_files
+        from lastgood.engine.browse import read_file
+        from lastgood.engine.load import require_files
 
         roots = require_files(self.get_checkpoint(checkpoint_id, owner=owner).record)
         return read_file(self._engine.blobs, roots, path)
@@ -225,8 +227,8 @@ class Store:
         self, before: str | None, after: str, *, paths: Sequence[str] | None = None, owner: str | None = None
     ) -> FilesDiff:
         """Compare the files of two checkpoints. `before` None: with those of its parent, if it has one."""
-        from lastgood.engine.browse import require_files
         from lastgood.engine.difference import FilesDiff
+        from lastgood.engine.load import require_files
 
         new = self.get_checkpoint(after, owner=owner)
         old_id = new.parent_id if before is None else before
@@ -415,8 +417,15 @@ class Store:
         """
         from lastgood.upkeep.check import check_store
 
+        engine = self._engine
         return check_store(
-            self._engine.catalog, self._engine.objects, read_data=read_data, sample=sample, seed=seed, progress=progress
+            engine.catalog,
+            engine.objects,
+            engine.blob_id,
+            read_data=read_data,
+            sample=sample,
+            seed=seed,
+            progress=progress,
         )
 
     def repair(

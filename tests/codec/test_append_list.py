@@ -12,6 +12,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -34,7 +35,8 @@ from lastgood.codec.join import check, join
 from lastgood.codec.split import Splitter
 from lastgood.compare.state import StateChange, compare, same
 from lastgood.errors import ConflictError, IntegrityError, UnstorableError
-from lastgood.model.identity import digest
+from lastgood.model import identity
+from lastgood.model.identity import SHA256, digest
 
 
 def turn(number: int, size: int = 900) -> dict[str, Any]:
@@ -175,7 +177,7 @@ def test_it_comes_back_from_a_store_and_goes_on(store: lastgood.Store, tmp_path:
         state["messages"].append(turn(60))
         saved = continued.save({"messages": state["messages"], "round": 60})
     at_once = AppendList(map(turn, range(61)))
-    assert saved.record.state == Splitter(ANY_SIZE).split({"messages": at_once, "round": 60}).ref
+    assert saved.record.state == Splitter(ANY_SIZE, SHA256).split({"messages": at_once, "round": 60}).ref
     for checkpoint in store.list_checkpoints("talk"):
         assert checkpoint.state["messages"] == [turn(number) for number in range(checkpoint.state["round"] + 1)]
 
@@ -193,7 +195,7 @@ def test_a_handle_that_conflicts_loses_nothing(store: lastgood.Store) -> None:
     mine.refresh()
     saved = mine.save({"messages": log})
     assert saved.state["messages"] == [turn(number) for number in range(81)]
-    assert saved.record.state == Splitter(ANY_SIZE).split({"messages": AppendList(map(turn, range(81)))}).ref
+    assert saved.record.state == Splitter(ANY_SIZE, SHA256).split({"messages": AppendList(map(turn, range(81)))}).ref
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 700])
@@ -207,19 +209,19 @@ def test_it_can_stand_anywhere_in_the_state(count: int) -> None:
     places.append({f"key {n}": (log if n == 30 else n) for n in range(60)})
     places.append([AppendList([n]) if n % 2 else log for n in range(20)])
     for place in places:
-        split = Splitter(ANY_SIZE).split(place)
+        split = Splitter(ANY_SIZE, SHA256).split(place)
         back = joined(split, split.blobs)
         assert exactly(plainly(back)) == exactly(plainly(place))
         assert split.ref.size == len(values.encode(place)) == len(values.encode_strictly(place)[0])
         check(split.root, split.ref.size, fetch_from(split.blobs))
-        assert Splitter(ANY_SIZE).split(back).ref == split.ref
-    assert Splitter(ANY_SIZE).split(log).ref.count == count
+        assert Splitter(ANY_SIZE, SHA256).split(back).ref == split.ref
+    assert Splitter(ANY_SIZE, SHA256).split(log).ref.count == count
 
 
 @pytest.mark.parametrize("payload", [*range(40), 250, 251, 252, 253, 254, 255, 256, 1018, 1024, 65_530, 65_536, 70_000])
 def test_its_size_is_known_without_encoding_it(payload: int) -> None:
     log = AppendList([None] * payload)
-    split = Splitter(ANY_SIZE).split(log)
+    split = Splitter(ANY_SIZE, SHA256).split(log)
     assert split.ref.size == len(values.encode(log))
     assert joined(split, split.blobs) == log
 
@@ -227,12 +229,13 @@ def test_its_size_is_known_without_encoding_it(payload: int) -> None:
 def test_a_list_and_an_append_list_are_different_values() -> None:
     """A4: they come back as what they were, so their digests differ."""
     for count in (1, 500):
-        assert Splitter(ANY_SIZE).split(AppendList(range(count))).ref != Splitter(ANY_SIZE).split([*range(count)]).ref
+        appended, plain = (Splitter(ANY_SIZE, SHA256).split(kind(range(count))).ref for kind in (AppendList, list))
+        assert appended != plain
 
 
 def test_a_state_that_grows_too_large_is_refused() -> None:
     """The bound counts all elements, not only new ones."""
-    splitter, log = Splitter(200_000), AppendList()
+    splitter, log = Splitter(200_000, SHA256), AppendList()
     while len(values.encode({"messages": log})) <= 200_000:
         splitter.split({"messages": log})
         splitter.keep()
@@ -254,10 +257,10 @@ def test_a_class_that_is_not_registered_keeps_its_name_when_a_loaded_list_goes_o
         log.extend(
             [Unregistered("short"), Unregistered("long " * 5000), {"in": Unregistered("long " * 5000), "b": b"b"}]
         )
-    split = Splitter(ANY_SIZE).split(log)
+    split = Splitter(ANY_SIZE, SHA256).split(log)
     back = joined(split, split.blobs)
     assert back[0] == {"text": "short"}
-    assert Splitter(ANY_SIZE).split(back).ref == split.ref
+    assert Splitter(ANY_SIZE, SHA256).split(back).ref == split.ref
 
 
 # --- as another type, and compared ------------------------------------------------------------------------
@@ -303,7 +306,7 @@ def test_two_of_them_are_compared_as_lists() -> None:
 def test_however_it_came_about_the_same_content_is_stored_the_same(seed: int) -> None:
     """A4: appended one by one or at once, saved, failed, loaded, copied, forgotten: same root, all blobs there."""
     dice = random.Random(seed)
-    splitter, log, model = Splitter(ANY_SIZE), AppendList(), AppendList()
+    splitter, log, model = Splitter(ANY_SIZE, SHA256), AppendList(), AppendList()
     stored: Blobs = {}
     for step in range(8):
         batch = [some_element(dice) for _ in range(dice.choice([0, 1, 1, 2, 25]))]
@@ -311,7 +314,7 @@ def test_however_it_came_about_the_same_content_is_stored_the_same(seed: int) ->
         model.extend(batch)
         state = {"log": log, "twice": [log], "n": len(log)} if seed % 2 else log
         split = splitter.split(state)
-        fresh = Splitter(ANY_SIZE).split({"log": model, "twice": [model], "n": len(log)} if seed % 2 else model)
+        fresh = Splitter(ANY_SIZE, SHA256).split({"log": model, "twice": [model], "n": len(log)} if seed % 2 else model)
         assert (split.ref, split.root) == (fresh.ref, fresh.root)
         assert split.blobs.keys() <= fresh.blobs.keys()
         assert fresh.blobs.keys() <= split.blobs.keys() | stored.keys()
@@ -338,28 +341,28 @@ def test_however_it_came_about_the_same_content_is_stored_the_same(seed: int) ->
 @pytest.mark.parametrize("padding", [0, 8])
 def test_what_is_split_off_stays_announced_when_a_list_goes_on(padding: int) -> None:
     """A4: by the references of the list, and by those of a map around it that is split itself."""
-    splitter, log = Splitter(ANY_SIZE), AppendList([{"content": "long " * 4000}])
+    splitter, log = Splitter(ANY_SIZE, SHA256), AppendList([{"content": "long " * 4000}])
     stored: Blobs = {}
     for number in range(60):
         state = {**{f"pad {n}": "x" * 900 for n in range(padding)}, "log": log}
         split = splitter.split(state)
         splitter.keep()
         stored.update(split.blobs)
-        assert split.root == Splitter(ANY_SIZE).split(state).root
-        assert Splitter(ANY_SIZE).split({**state, "log": AppendList(log)}).root == split.root
+        assert split.root == Splitter(ANY_SIZE, SHA256).split(state).root
+        assert Splitter(ANY_SIZE, SHA256).split({**state, "log": AppendList(log)}).root == split.root
         assert joined(split, stored)["log"] == log
         log.append(number)
 
 
 def test_a_small_one_stays_where_it_is() -> None:
     log = AppendList(["x" * 100] * 9)
-    split = Splitter(ANY_SIZE).split({"log": log, "n": ["y" * 1000]})
+    split = Splitter(ANY_SIZE, SHA256).split({"log": log, "n": ["y" * 1000]})
     assert values.encode(log) in split.root
 
 
 def test_a_save_that_fails_changes_nothing_that_is_remembered() -> None:
     """A4: the blobs of a split that was not kept are given again."""
-    splitter, log = Splitter(ANY_SIZE), AppendList(map(turn, range(30)))
+    splitter, log = Splitter(ANY_SIZE, SHA256), AppendList(map(turn, range(30)))
     stored = dict(splitter.split(log).blobs)
     splitter.keep()
     log.extend(map(turn, range(30, 60)))
@@ -371,7 +374,7 @@ def test_a_save_that_fails_changes_nothing_that_is_remembered() -> None:
 
 def test_two_handles_follow_one_list() -> None:
     """A4: each remembers how far it was."""
-    one, two, log = Splitter(ANY_SIZE), Splitter(ANY_SIZE), AppendList()
+    one, two, log = Splitter(ANY_SIZE, SHA256), Splitter(ANY_SIZE, SHA256), AppendList()
     stored: dict[Splitter, Blobs] = {one: {}, two: {}}
     for number in range(200):
         log.append(turn(number))
@@ -404,13 +407,13 @@ def test_a_save_looks_at_what_was_appended_and_nothing_else(
 ) -> None:
     """Promise 7: each element is gathered once, hashed once in a piece and once in its run, and not encoded again."""
     count, of_one = 400, len(packb(turn(1, size)))
-    splitter, log = Splitter(ANY_SIZE), AppendList()
+    splitter, log = Splitter(ANY_SIZE, SHA256), AppendList()
     log.extend(turn(number, size) for number in range(40))
     splitter.split({"messages": log, "round": 0})
     splitter.keep()
-    marks, digests, encoded = Counted(crc32), Counted(digest), Counted(packb)
+    marks, digests, encoded = Counted(crc32), Counted(sha256), Counted(packb)
     monkeypatch.setattr(splitting, "crc32", marks)
-    monkeypatch.setattr(splitting, "digest", digests)
+    monkeypatch.setattr(identity, "sha256", digests)
     monkeypatch.setattr(values, "packb", encoded)
     splits = []
     for number in range(count):
@@ -426,7 +429,7 @@ def test_a_save_looks_at_what_was_appended_and_nothing_else(
     assert max(sum(map(len, split.blobs.values())) for split in splits) <= 70_000 + 3 * of_one
     assert max(len(split.root) for split in splits) < 10_000
     at_once = {"messages": AppendList(log), "round": count - 1}
-    assert splits[-1].ref == Splitter(ANY_SIZE).split(at_once).ref
+    assert splits[-1].ref == Splitter(ANY_SIZE, SHA256).split(at_once).ref
 
 
 # --- threads ----------------------------------------------------------------------------------------------
@@ -435,7 +438,7 @@ def test_a_save_looks_at_what_was_appended_and_nothing_else(
 def test_a_save_among_appends_of_other_threads_stores_what_was_there_at_one_moment() -> None:
     """Each thread's elements are there without a gap, in order; and in the end all of them."""
     threads, each = 4, 400
-    log, splitter = AppendList(), Splitter(ANY_SIZE)
+    log, splitter = AppendList(), Splitter(ANY_SIZE, SHA256)
     stored: Blobs = {}
 
     def append_all(thread: int) -> None:
@@ -460,7 +463,7 @@ def test_a_save_among_appends_of_other_threads_stores_what_was_there_at_one_mome
     for worker in workers:
         worker.join()
     assert len(log) == threads * each
-    assert split.ref == Splitter(ANY_SIZE).split({"log": AppendList(log), "pair": (log, 1)}).ref
+    assert split.ref == Splitter(ANY_SIZE, SHA256).split({"log": AppendList(log), "pair": (log, 1)}).ref
 
 
 # --- damage and hostile stores ----------------------------------------------------------------------------
@@ -472,7 +475,7 @@ def test_damage_is_refused_as_damage_and_nothing_else(seed: int) -> None:
     """I3, G11: whatever the bytes, loading and reading give values or an IntegrityError."""
     dice = random.Random(seed)
     log = AppendList(some_element(dice) for _ in range(dice.choice([3, 60, 200])))
-    split = Splitter(ANY_SIZE).split({"small": AppendList([{1}, b"x"]), "log": log})
+    split = Splitter(ANY_SIZE, SHA256).split({"small": AppendList([{1}, b"x"]), "log": log})
     blobs = {split.ref.digest: split.root, **split.blobs}
     for key in dice.sample(sorted(blobs), min(len(blobs), dice.randrange(1, 4))):
         blobs[key] = damaged(blobs[key], dice)
@@ -560,7 +563,7 @@ def test_a_bomb_is_refused_as_damage_within_bounded_memory(case: str, how: str) 
 def test_a_missing_part_is_found_when_the_list_is_loaded() -> None:
     """I3: not first when an element is read: all blobs are checked by loading."""
     log = AppendList(map(turn, range(60)))
-    split = Splitter(ANY_SIZE).split(log)
+    split = Splitter(ANY_SIZE, SHA256).split(log)
     for key in split.blobs:
         remaining = {other: data for other, data in split.blobs.items() if other != key}
         with pytest.raises(IntegrityError):

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from lastgood.codec import pack as packs
 from lastgood.codec.pack import Lost, PackEntry, PackIndex, PackWriter, pack_name, read_index, rebuild_index, unpack
 from lastgood.errors import CheckpointError, FormatError, IntegrityError, InvalidError
-from lastgood.model.identity import digest
+from lastgood.model.identity import SHA256, digest
 
 HEADER_SIZE, HEAD, FOOTER = 28, 49, 48
 HEADER = (_top := b"LGPK\1\0\0\0" + bytes(16)) + struct.pack("<I", crc32(_top))
@@ -65,7 +65,7 @@ def opened(data: bytes) -> PackIndex:
 
 
 def rebuilt(data: bytes) -> PackIndex:
-    return rebuild_index(Ranges(data), len(data))
+    return rebuild_index(Ranges(data), len(data), SHA256)
 
 
 def stored(data: bytes, entry: PackEntry) -> bytes:
@@ -73,7 +73,7 @@ def stored(data: bytes, entry: PackEntry) -> bytes:
 
 
 def blobs_of(data: bytes, index: PackIndex) -> list[bytes]:
-    return [unpack(entry, stored(data, entry)) for entry in index.entries]
+    return [unpack(entry, stored(data, entry), SHA256) for entry in index.entries]
 
 
 def unique(blobs: Sequence[bytes]) -> list[bytes]:
@@ -185,7 +185,7 @@ def check_damaged(data: bytes) -> tuple[set[bytes], set[bytes]]:
         assert index.entries == small_pack()[1].entries, "a damaged index was believed"
         for entry in index.entries:
             try:
-                readable.add(unpack(entry, stored(data, entry)))
+                readable.add(unpack(entry, stored(data, entry), SHA256))
             except IntegrityError:
                 continue
     saved = rebuilt(data)
@@ -269,7 +269,7 @@ def test_swapped_contents_are_noticed() -> None:
     first, second = index.entries
     for entry, other in ((first, second), (second, first)):
         with pytest.raises(IntegrityError) as told:
-            unpack(entry, stored(data, other))
+            unpack(entry, stored(data, other), SHA256)
         assert told.value.details["blob"] == f"sha256:{entry.blob_id.hex()}"
 
 
@@ -376,7 +376,7 @@ def test_an_unknown_encoding_is_refused_for_its_blob_alone() -> None:
     data = with_index(BODY, msgspec.msgpack.encode([ID, [9], [5], b"\7"]))
     (entry,) = opened(data).entries
     with pytest.raises(IntegrityError, match="unknown encoding"):
-        unpack(entry, stored(data, entry))
+        unpack(entry, stored(data, entry), SHA256)
 
 
 @given(st.binary(max_size=300), st.booleans())
@@ -396,7 +396,7 @@ import resource, struct, sys
 import zstandard
 from lastgood.codec.pack import PackEntry, read_index, rebuild_index, unpack
 from lastgood.errors import IntegrityError
-from lastgood.model.identity import digest
+from lastgood.model.identity import SHA256, digest
 from zlib import crc32
 
 maker = zstandard.ZstdCompressor(level=1).compressobj(size=1 << 31)
@@ -405,7 +405,7 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 refused = 0
 for size in (1000, 1 << 28, 1 << 31):
     try:
-        unpack(PackEntry(digest(b"x"), 57, len(frame), size, 1), frame)
+        unpack(PackEntry(digest(b"x"), 57, len(frame), size, 1), frame, SHA256)
     except IntegrityError:
         refused += 1
 head = b"LGPE" + digest(b"x") + struct.pack("<IIB", 1 << 31, len(frame), 1)
@@ -419,7 +419,7 @@ try:
     read_index(read, len(pack))
 except IntegrityError:
     refused += 1
-assert rebuild_index(read, len(pack)).entries == ()
+assert rebuild_index(read, len(pack), SHA256).entries == ()
 print(refused, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
@@ -437,8 +437,8 @@ def test_a_frame_that_holds_more_than_it_says_is_refused() -> None:
     frame = zstandard.ZstdCompressor().compress(b"a" * 5000)
     for content in (frame + frame, frame + b"x", frame[:-1]):
         with pytest.raises(IntegrityError):
-            unpack(PackEntry(digest(b"a" * 5000), 57, len(content), 5000, 1), content)
-    assert unpack(PackEntry(digest(b"a" * 5000), 57, len(frame), 5000, 1), frame) == b"a" * 5000
+            unpack(PackEntry(digest(b"a" * 5000), 57, len(content), 5000, 1), content, SHA256)
+    assert unpack(PackEntry(digest(b"a" * 5000), 57, len(frame), 5000, 1), frame, SHA256) == b"a" * 5000
 
 
 def test_salvaging_reads_a_pack_piece_by_piece() -> None:
@@ -447,7 +447,7 @@ def test_salvaging_reads_a_pack_piece_by_piece() -> None:
     data, index = pack([dice.randbytes(50_000) for _ in range(100)])
     at = index.entries[50].position - HEAD
     ranges = Ranges(data[:at] + b"X" + data[at + 1 : -1])
-    saved = rebuild_index(ranges, len(data) - 1)
+    saved = rebuild_index(ranges, len(data) - 1, SHA256)
     assert len(saved.entries) == 99
     assert ranges.largest < (1 << 20) + 10
 

@@ -17,6 +17,7 @@ from lastgood.codec.decode import SPLIT_LIST, SPLIT_TEXT
 from lastgood.codec.join import ELEMENTS, check, is_plain, references_below, references_in
 from lastgood.codec.split import REFERENCE, Split, Splitter
 from lastgood.errors import IntegrityError
+from lastgood.model.identity import SHA256
 
 Blobs = dict[bytes, bytes]
 
@@ -44,7 +45,7 @@ def needed(split: Split, blobs: Blobs) -> set[bytes]:
 
 
 def same(value: Any) -> int:
-    split = Splitter(ANY_SIZE).split(value)
+    split = Splitter(ANY_SIZE, SHA256).split(value)
     found = reached(split, split.blobs)
     assert found == needed(split, split.blobs)
     return len(found)

@@ -21,7 +21,7 @@ from lastgood.codec import encode as values
 from lastgood.codec.join import join
 from lastgood.codec.split import REFERENCE, Split, Splitter
 from lastgood.errors import CheckpointError, IntegrityError, UnstorableError
-from lastgood.model.identity import digest
+from lastgood.model.identity import SHA256, digest
 
 ANY_SIZE = 1 << 40
 Blobs = dict[bytes, bytes]
@@ -100,7 +100,7 @@ def some_large_value(dice: random.Random, depth: int = 0) -> Any:
 def test_a_large_value_is_joined_to_what_was_split(seed: int) -> None:
     """A3."""
     value = some_large_value(random.Random(seed))
-    split = Splitter(ANY_SIZE).split(value)
+    split = Splitter(ANY_SIZE, SHA256).split(value)
     assert exactly(joined(split, split.blobs)) == exactly(value)
     assert split.ref.size == len(values.encode(value))
     assert split.ref.count == (len(value) if type(value) in (list, dict) else 0)
@@ -121,7 +121,7 @@ def test_values_around_every_limit_come_back(kind: str, around: int) -> None:
     make = MAKERS[kind]
     for size in (max(0, around - 5), max(0, around - 3), around, around + 1):
         for value in (make(size), [make(size)], {"k": make(size)}, {str(n): make(size // 40) for n in range(40)}):
-            split = Splitter(ANY_SIZE).split(value)
+            split = Splitter(ANY_SIZE, SHA256).split(value)
             assert exactly(joined(split, split.blobs)) == exactly(value)
 
 
@@ -190,11 +190,11 @@ def test_what_a_splitter_remembers_never_changes_its_result(seed: int, kind: str
     """A4: with memory and without it the same root, and every blob is new or was kept before."""
     dice = random.Random(seed)
     parts = {f"part {n}": some_large_value(dice, 1) for n in range(dice.randrange(1, 5))}
-    remembering = Splitter(ANY_SIZE)
+    remembering = Splitter(ANY_SIZE, SHA256)
     stored: Blobs = {}
     for _ in range(8):
         value = parts if kind == "map" else list(parts.values())
-        fresh = Splitter(ANY_SIZE).split(value)
+        fresh = Splitter(ANY_SIZE, SHA256).split(value)
         split = remembering.split(value)
         assert split.ref == fresh.ref
         assert split.blobs.keys() <= fresh.blobs.keys()
@@ -215,11 +215,11 @@ def test_what_a_splitter_remembers_never_changes_its_result(seed: int, kind: str
 def test_a_bytearray_in_place_of_equal_bytes_is_seen(swap: type) -> None:
     """A3: in a run that is remembered, equal content of another type is another value."""
     other = bytearray if swap is bytes else bytes
-    splitter = Splitter(ANY_SIZE)
+    splitter = Splitter(ANY_SIZE, SHA256)
     splitter.split({"log": [{"n": n, "raw": swap(b"%d" % n * 9)} for n in range(3000)]})
     splitter.keep()
     changed = {"log": [{"n": n, "raw": (other if n == 7 else swap)(b"%d" % n * 9)} for n in range(3000)]}
-    assert splitter.split(changed).ref == Splitter(ANY_SIZE).split(changed).ref
+    assert splitter.split(changed).ref == Splitter(ANY_SIZE, SHA256).split(changed).ref
 
 
 def nested(depth: int) -> Any:
@@ -233,12 +233,12 @@ def nested(depth: int) -> Any:
 def test_whether_a_value_is_refused_does_not_depend_on_what_is_remembered(depth: int) -> None:
     """A4: the depth allowed is that of the value, whether its beginning is remembered or not."""
     log: list[Any] = [f"entry {n}" * 20 for n in range(2000)]
-    splitter = Splitter(ANY_SIZE)
+    splitter = Splitter(ANY_SIZE, SHA256)
     splitter.split(log)
     splitter.keep()
     log.append(nested(depth))
     outcomes: list[Any] = []
-    for one in (Splitter(ANY_SIZE), splitter):
+    for one in (Splitter(ANY_SIZE, SHA256), splitter):
         try:
             outcomes.append(one.split(log).ref)
         except UnstorableError:
@@ -250,7 +250,7 @@ def test_whether_a_value_is_refused_does_not_depend_on_what_is_remembered(depth:
 def test_a_long_history_of_appends_costs_what_is_appended(element: int) -> None:
     """B1, P2: bytes per append do not grow with the length of the list."""
     dice = random.Random(element)
-    splitter = Splitter(ANY_SIZE)
+    splitter = Splitter(ANY_SIZE, SHA256)
     log = [some_words(dice, element) for _ in range(200)]
     costs: list[int] = []
     for _ in range(1200):
@@ -268,7 +268,7 @@ def test_a_change_in_the_middle_of_a_long_list_costs_little() -> None:
     """B1: a content-defined boundary is found again behind the change."""
     dice = random.Random(5)
     log = [some_words(dice, 200) for _ in range(5000)]
-    splitter = Splitter(ANY_SIZE)
+    splitter = Splitter(ANY_SIZE, SHA256)
     whole = sum(map(len, splitter.split(log).blobs.values()))
     splitter.keep()
     log.insert(2500, "new")
@@ -302,7 +302,7 @@ TAGGED = [(1, {2}, frozenset({3}), 1 << 80), {1: "x"}, bytearray(b"b"), "\ud800"
 def test_damaged_payloads_are_refused_as_damage_and_nothing_else(seed: int) -> None:
     """I3, G11: whatever the bytes, the answer is a value or an IntegrityError."""
     dice = random.Random(seed)
-    split = Splitter(ANY_SIZE).split({"t": TAGGED, "v": some_large_value(dice), "w": ["x" * 900] * 400})
+    split = Splitter(ANY_SIZE, SHA256).split({"t": TAGGED, "v": some_large_value(dice), "w": ["x" * 900] * 400})
     blobs = {split.ref.digest: split.root, **split.blobs}
     for key in dice.sample(sorted(blobs), min(len(blobs), dice.randrange(1, 4))):
         blobs[key] = damaged(blobs[key], dice)
@@ -413,25 +413,25 @@ def test_a_long_text_in_nested_lists_comes_back(depth: int) -> None:
     value: Any = "word " * 4000
     for _ in range(depth):
         value = [value]
-    split = Splitter(ANY_SIZE).split(value)
+    split = Splitter(ANY_SIZE, SHA256).split(value)
     assert joined(split, split.blobs) == value
 
 
 def test_what_is_stored_does_not_depend_on_a_large_element_that_is_gone() -> None:
     """A4: the same value, the same root, whatever was there before."""
-    splitter = Splitter(ANY_SIZE)
+    splitter = Splitter(ANY_SIZE, SHA256)
     filler = {f"key {n}": "x" * 200 for n in range(25)}
     splitter.split({**filler, "list": ["y" * 20_000]})
     splitter.keep()
     value = {**filler, "list": ["z" * 50 for _ in range(30)]}
-    assert splitter.split(value).ref == Splitter(ANY_SIZE).split(value).ref
+    assert splitter.split(value).ref == Splitter(ANY_SIZE, SHA256).split(value).ref
 
 
 HOSTILE = r"""
 import json, resource, sys
 from ormsgpack import Ext, packb
 from lastgood.codec.join import join
-from lastgood.model.identity import digest
+from lastgood.model.identity import SHA256, digest
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
 
 def node_bomb():  # a tree of nodes in which each is both children of the one above
@@ -527,7 +527,8 @@ import lastgood
 from lastgood.codec import encode as values
 from lastgood.codec.join import join
 from lastgood.codec.split import Splitter
-import lastgood.engine.values, decimal, datetime, uuid
+from lastgood.model.identity import SHA256
+import lastgood.engine.blobs, lastgood.codec.join, decimal, datetime, uuid
 names = ["os.system", "builtins.eval", "builtins.exec", "subprocess.Popen", "posix.system", "importlib.import_module",
          "pathlib.PosixPath", "collections.deque", "collections.OrderedDict", "lastgood.open", "antigravity", "this"]
 arguments = ["touch /tmp/hostile", ["touch", "/tmp/hostile"], {"args": "id"}, None, 5, [["x"], 3], "__import__('os')"]
@@ -535,7 +536,8 @@ payloads = [packb(Ext(14, packb([name, argument]))) for name in names for argume
 payloads += [packb(Ext(code, packb(argument))) for code in range(128) for argument in arguments]
 payloads += [packb(Ext(code, bytes(range(n)))) for code in range(128) for n in (0, 1, 16, 40)]
 dice = random.Random(int(sys.argv[1]))
-split = Splitter(1 << 30).split({"a": [(1, {2}, 3.5, b"x", datetime.date(1, 1, 1))] * 3000, "b": "text\n" * 9000})
+value = {"a": [(1, {2}, 3.5, b"x", datetime.date(1, 1, 1))] * 3000, "b": "text\n" * 9000}
+split = Splitter(1 << 30, SHA256).split(value)
 def lenient(blobs):
     return lambda digests: {key: blobs[key] for key in digests}
 def attempt(root, blobs):

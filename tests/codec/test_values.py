@@ -669,8 +669,9 @@ from zoneinfo import ZoneInfo
 import msgspec
 from lastgood.codec import encode as values
 from lastgood.codec.split import Splitter
+from lastgood.model.identity import SHA256
 from lastgood.model.checkpoint import Claim, Claims, FileRoot, Record, ValueRef, encode_record
-from lastgood.model.identity import digest
+from lastgood.model.identity import SHA256, digest
 
 words = {f"word {n}" for n in range(200)}
 state = {
@@ -685,7 +686,7 @@ state = {
     "long": ["line %d\n" % n * 20 for n in range(600)], "map": {str(n): [n] * n for n in range(100)},
     "text": "".join("%d\n" % n for n in range(20000)),
 }
-split = Splitter(1 << 30).split(state)
+split = Splitter(1 << 30, SHA256).split(state)
 record = Record(
     id="i", task_id="t", parent_id="p", parent_checksum=bytes(32), message="m", metadata={"b": 1, "a": [1.5, None]},
     created_at=1700000000000000, state=split.ref, artifacts=ValueRef(bytes(range(32)), 1, 2),

@@ -139,7 +139,7 @@ def test_reading_metadata_never_touches_the_state(store: Store, monkeypatch: pyt
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("the state was read")
 
-    monkeypatch.setattr("lastgood.engine.values.load_value", refuse)
+    monkeypatch.setattr("lastgood.engine.blobs.load_value", refuse)
     for checkpoint in store.list_checkpoints("t"):
         assert checkpoint.message == ""
         assert checkpoint.state_size > 0

@@ -28,6 +28,7 @@ from lastgood.files.read import SMALL, Content, LeftOut, ReadJob, read_content, 
 from lastgood.files.roots import Root
 from lastgood.files.rules import RuleLevel, Rules
 from lastgood.local.paths import GONE, MAX_DEPTH, FolderWalk, is_settled, join, open_file, open_folder, signature
+from lastgood.model.identity import SHA256
 from lastgood.model.tree import File, Folder, Left, Link, decode_chunks, decode_tree
 
 CANARY = b"nobody may read this"
@@ -36,6 +37,8 @@ Found = tuple[object, ...]
 
 class Memory:
     """Somewhere to put blobs."""
+
+    blob_id = SHA256
 
     def __init__(self) -> None:
         self.blobs: dict[bytes, bytes] = {}
@@ -66,7 +69,7 @@ class Memory:
     def rebuild(self, tree: bytes, path: bytes = b"") -> dict[bytes, Found]:
         """What a tree says lies there, by path."""
         found: dict[bytes, Found] = {}
-        for entry in decode_tree(self.blobs[tree], tree):
+        for entry in decode_tree(self.blobs[tree]):
             here = join(path, entry.name)
             match entry:
                 case File():
@@ -79,6 +82,15 @@ class Memory:
                     found[here] = "folder", entry.mode
                     found |= self.rebuild(entry.tree, here)
         return found
+
+
+class Putting:
+    """A sink that does something else at each blob."""
+
+    blob_id = SHA256
+
+    def __init__(self, put: Callable[[bytes], bytes]) -> None:
+        self.put = put
 
 
 def look(root: Path) -> dict[bytes, Found]:
@@ -660,7 +672,7 @@ def test_a_file_that_moves_before_it_is_read_is_found_where_it_went(bench: Bench
     def read(jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         if (bench.path / "a/x").exists():
             (bench.path / "a/x").rename(bench.path / "b/new/x")
-        return read_jobs(bench.root.path, jobs, bench.sink.put)
+        return read_jobs(bench.root.path, jobs, bench.sink)
 
     assert bench.captured(read_files=read) == look(bench.path)
     assert b"b/new/x" in bench.captured()
@@ -688,7 +700,7 @@ def test_a_file_that_vanishes_before_it_is_read_is_skipped(bench: Bench) -> None
         if (bench.path / "b").exists():
             (bench.path / "b/c").unlink()
             (bench.path / "b").rmdir()
-        return read_jobs(bench.root.path, jobs, bench.sink.put)
+        return read_jobs(bench.root.path, jobs, bench.sink)
 
     assert bench.captured(read_files=read) == {}
 
@@ -701,10 +713,10 @@ def test_a_file_that_was_away_when_it_should_be_read_is_found_again(bench: Bench
     def read(jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         if not answers:
             (bench.path / "a").unlink()
-            answers.extend(read_jobs(bench.root.path, jobs, bench.sink.put))
+            answers.extend(read_jobs(bench.root.path, jobs, bench.sink))
             bench.write("a", b"after")
             return iter(answers)
-        return read_jobs(bench.root.path, jobs, bench.sink.put)
+        return read_jobs(bench.root.path, jobs, bench.sink)
 
     assert bench.captured(read_files=read)[b"a"][2] == b"after"
     assert answers == [LeftOut(b"a", "missing", "it is not there")]
@@ -720,7 +732,10 @@ def test_a_file_that_changes_once_while_it_is_read_is_read_again(bench: Bench) -
                 stream.write(more.pop())
         return bench.sink.put(data)
 
-    assert bench.captured(read_files=partial(read_jobs, bench.root.path, put=put))[b"a"][2] == bytes(SMALL) + b"more"
+    assert (
+        bench.captured(read_files=partial(read_jobs, bench.root.path, sink=Putting(put)))[b"a"][2]
+        == bytes(SMALL) + b"more"
+    )
 
 
 def test_a_small_file_that_changes_while_it_is_read_is_read_again(
@@ -761,7 +776,7 @@ def test_a_file_that_keeps_changing_is_left_and_reported_never_torn(bench: Bench
                     os.utime(file, ns=(turn, turn))
         return bench.sink.put(data)
 
-    found = bench.captured(read_files=partial(read_jobs, bench.root.path, put=put))
+    found = bench.captured(read_files=partial(read_jobs, bench.root.path, sink=Putting(put)))
     assert found == {b"a": ("left", "unstable"), b"b": ("file", 0o644 & ~_umask(), b"calm")}
     assert bench.last is not None
     assert [(skipped.path, skipped.why) for skipped in bench.last.skipped] == [(b"a", "unstable")]
@@ -773,7 +788,7 @@ def test_a_file_that_is_replaced_before_it_is_read_is_captured_as_the_new_one(be
     def read(jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         if (bench.path / "a").read_bytes() == b"old":
             bench.write("a.new", b"new").rename(bench.path / "a")
-        return read_jobs(bench.root.path, jobs, bench.sink.put)
+        return read_jobs(bench.root.path, jobs, bench.sink)
 
     assert bench.captured(read_files=read)[b"a"][2] == b"new"
     assert bench.last is not None
@@ -785,11 +800,11 @@ def test_only_the_file_that_was_seen_is_read(bench: Bench) -> None:
     bench.write("other", CANARY)
     seen = signature((bench.path / "seen").stat())
     with FolderWalk(str(bench.path)) as walk:
-        assert read_content(walk.root, b"other", seen, bench.sink.put) == "replaced"
-        assert isinstance(read_content(walk.root, b"seen", seen, bench.sink.put), Content)
+        assert read_content(walk.root, b"other", seen, bench.sink) == "replaced"
+        assert isinstance(read_content(walk.root, b"seen", seen, bench.sink), Content)
         os.mkfifo(bench.path / "pipe")
         pipe = signature((bench.path / "pipe").stat())
-        assert read_content(walk.root, b"pipe", pipe, bench.sink.put) == "replaced"
+        assert read_content(walk.root, b"pipe", pipe, bench.sink) == "replaced"
     assert CANARY not in bench.sink.blobs.values()
 
 
@@ -867,7 +882,7 @@ def test_a_folder_swapped_for_a_link_between_scan_and_read_is_not_followed(bench
         if not (bench.path / "sub").is_symlink():
             (bench.path / "sub").rename(tmp_path / "away")
             (bench.path / "sub").symlink_to(tmp_path / "outside")
-        return read_jobs(bench.root.path, jobs, bench.sink.put)
+        return read_jobs(bench.root.path, jobs, bench.sink)
 
     assert bench.captured(read_files=read) == {b"sub": ("link", os.fsencode(tmp_path / "outside"))}
     assert CANARY not in bench.sink.blobs.values()
@@ -886,7 +901,7 @@ def test_a_file_swapped_for_a_link_or_a_pipe_before_it_is_read_is_not_opened_as_
             (bench.path / "a").symlink_to(tmp_path / "canary")
             (bench.path / "b").unlink()
             os.mkfifo(bench.path / "b")
-        return read_jobs(bench.root.path, jobs, bench.sink.put)
+        return read_jobs(bench.root.path, jobs, bench.sink)
 
     found = bench.captured(read_files=read)
     assert found == {b"a": ("link", os.fsencode(tmp_path / "canary")), b"b": ("left", "special")}
@@ -904,7 +919,7 @@ def test_a_full_disk_is_not_taken_for_an_unreadable_file(bench: Bench, size: int
         return bench.sink.put(data)
 
     with pytest.raises(DiskFullError):
-        bench.capture(read_files=partial(read_jobs, bench.root.path, put=put))
+        bench.capture(read_files=partial(read_jobs, bench.root.path, sink=Putting(put)))
 
 
 # --- large files
@@ -989,7 +1004,8 @@ def test_a_file_that_this_process_has_open_is_read_apart_and_keeps_its_locks(ben
     def apart(jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         asked.extend(job.path for job in jobs)
         for job in jobs:
-            yield Content(5, bench.sink.put(b"apart"), None, job.seen)
+            blob = bench.sink.put(b"apart")
+            yield Content(5, blob, blob, job.seen)
 
     with file.open("r+b") as stream:
         fcntl.lockf(stream, fcntl.LOCK_EX)
@@ -998,7 +1014,7 @@ def test_a_file_that_this_process_has_open_is_read_apart_and_keeps_its_locks(ben
         def is_open(status: os.stat_result) -> bool:
             return (status.st_ino, status.st_dev) == signature(open_here)[4:]
 
-        read_files = partial(read_jobs, bench.root.path, put=bench.sink.put, is_open=is_open, databases=False)
+        read_files = partial(read_jobs, bench.root.path, sink=bench.sink, is_open=is_open, databases=False)
         found = bench.captured(read_apart=apart, read_files=read_files)
         code = f"import fcntl; fcntl.lockf(open({str(file)!r}, 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
         refused = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
@@ -1009,7 +1025,7 @@ def test_a_file_that_this_process_has_open_is_read_apart_and_keeps_its_locks(ben
 
 def test_an_open_file_that_nobody_can_read_apart_is_left_and_reported(bench: Bench) -> None:
     bench.write("a")
-    read_files = partial(read_jobs, bench.root.path, put=bench.sink.put, is_open=lambda status: True)
+    read_files = partial(read_jobs, bench.root.path, sink=bench.sink, is_open=lambda status: True)
     assert bench.captured(read_files=read_files) == {b"a": ("left", "unreadable")}
     assert bench.last is not None
     assert bench.last.skipped == (LeftOut(b"a", "unreadable", "this process has the file open"),)
@@ -1023,7 +1039,7 @@ def test_a_descriptor_is_given_back_through_the_hook(bench: Bench) -> None:
         closed.append(file.st_ino)
         os.close(descriptor)
 
-    bench.capture(read_files=partial(read_jobs, bench.root.path, put=bench.sink.put, close=close))
+    bench.capture(read_files=partial(read_jobs, bench.root.path, sink=bench.sink, close=close))
     assert closed == [(bench.path / "a").stat().st_ino]
 
 
@@ -1036,7 +1052,7 @@ def test_databases_are_told_by_their_header_or_what_lies_beside_them(bench: Benc
 
     def apart(jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         seen.extend((job.path, job.kind) for job in jobs)
-        yield from read_jobs(bench.root.path, jobs, bench.sink.put)
+        yield from read_jobs(bench.root.path, jobs, bench.sink)
 
     assert bench.captured(read_apart=apart) == look(bench.path)
     assert sorted(seen) == [(b"busy", "database"), (b"busy-wal", "sidecar"), (b"plain.db", "database")]
@@ -1064,7 +1080,7 @@ def test_a_database_whose_content_is_lost_is_read_apart_again(bench: Bench, late
 
     def apart(jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
         seen.extend((job.path, job.kind) for job in jobs)
-        yield from read_jobs(bench.root.path, jobs, bench.sink.put)
+        yield from read_jobs(bench.root.path, jobs, bench.sink)
 
     bench.capture()
     bench.sink.blobs.clear()

@@ -360,7 +360,7 @@ def test_a_write_after_the_file_was_read_is_in_the_next_capture(watched: Watched
     watched.write("a/x", b"22")
 
     def read(jobs: list[ReadJob]) -> Iterator[Content | LeftOut | ReadJob]:
-        yield from list(read_jobs(watched.root.path, jobs, watched.sink.put))
+        yield from list(read_jobs(watched.root.path, jobs, watched.sink))
         watched.write("a/x", b"4444")
 
     watched.capture(read_files=read)

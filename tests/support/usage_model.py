@@ -69,7 +69,7 @@ def _keys_of_files(store: Store, tree: bytes, entries: Iterable[tuple[bytes, obj
         if isinstance(entry, Folder):
             yield entry.tree
         elif isinstance(entry, File) and entry.chunks is None:
-            yield entry.digest
+            yield entry.blob
         elif isinstance(entry, File) and entry.chunks is not None:
             yield entry.chunks
             yield from (chunk.digest for chunk in decode_chunks(store._engine.blobs.read(entry.chunks), entry))

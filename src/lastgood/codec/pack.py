@@ -17,7 +17,7 @@ import msgspec
 
 from lastgood.codec.compress import RAW, ZSTD, compress, decompress
 from lastgood.errors import FormatError, IntegrityError, InvalidError
-from lastgood.model.identity import DIGEST_SIZE, digest, digest_text
+from lastgood.model.identity import DIGEST_SIZE, BlobId, digest, digest_text
 
 VERSION = 1
 MAX_BLOB = 1 << 28  # what a damaged or hostile pack can make a reader allocate
@@ -131,12 +131,12 @@ class PackWriter:
         self._write(data)
 
 
-def unpack(entry: PackEntry, stored: bytes) -> bytes:
+def unpack(entry: PackEntry, stored: bytes, blob_id: BlobId) -> bytes:
     """Return the blob, from the bytes that the pack has for it. IntegrityError unless they are what its id says."""
     if len(stored) != entry.length or not _is_possible(entry):
         raise _damaged_blob(entry.blob_id)
     data = decompress(entry.encoding, stored, entry.size)
-    if digest(data) != entry.blob_id:
+    if blob_id.of(data) != entry.blob_id:
         raise _damaged_blob(entry.blob_id)
     return data
 
@@ -176,7 +176,7 @@ def read_index(read_range: ReadRange, size: int) -> PackIndex:
     return PackIndex(tuple(_decode_index(plain, start)), size)
 
 
-def rebuild_index(read_range: ReadRange, size: int) -> PackIndex:
+def rebuild_index(read_range: ReadRange, size: int, blob_id: BlobId) -> PackIndex:
     """Find what is left of a pack of `size` bytes, each blob read and checked, and what is lost of it.
 
     A whole index says where entries are; else each entry is found by its own head.
@@ -184,9 +184,9 @@ def rebuild_index(read_range: ReadRange, size: int) -> PackIndex:
     try:
         known = read_index(read_range, size).entries
     except IntegrityError:
-        found = list(_salvage(read_range, size))
+        found = list(_salvage(read_range, size, blob_id))
     else:
-        found = [entry if _is_whole(entry, read_range) else _as_lost(entry) for entry in known]
+        found = [entry if _is_whole(entry, read_range, blob_id) else _as_lost(entry) for entry in known]
     entries = {item.blob_id: item for item in found if isinstance(item, PackEntry)}
     lost = tuple(item for item in found if isinstance(item, Lost))
     return PackIndex(tuple(entries.values()), size, lost=lost)
@@ -220,7 +220,7 @@ def _decode_index(plain: bytes, end: int) -> Iterator[PackEntry]:
         raise _damaged_index()
 
 
-def _salvage(read_range: ReadRange, size: int) -> Iterator[PackEntry | Lost]:
+def _salvage(read_range: ReadRange, size: int, blob_id: BlobId) -> Iterator[PackEntry | Lost]:
     """Find, front to back, entries that are whole, and the stretches between them that are not.
 
     Content may look like an entry (someone may keep packs in packs), and may be meant to. So a head is believed
@@ -233,7 +233,7 @@ def _salvage(read_range: ReadRange, size: int) -> Iterator[PackEntry | Lost]:
     while position < size:
         entry = _read_head(read_range, position, size)
         end = entry.position + entry.length if entry else size
-        if entry and end <= size and _is_whole(entry, read_range):
+        if entry and end <= size and _is_whole(entry, read_range, blob_id):
             yield entry
             position, due = end, True
             continue
@@ -274,9 +274,9 @@ def _find_entry(read_range: ReadRange, position: int, size: int) -> int:
     return size
 
 
-def _is_whole(entry: PackEntry, read_range: ReadRange) -> bool:
+def _is_whole(entry: PackEntry, read_range: ReadRange, blob_id: BlobId) -> bool:
     try:
-        unpack(entry, read_range(entry.position, entry.length))
+        unpack(entry, read_range(entry.position, entry.length), blob_id)
     except IntegrityError:
         return False
     return True

@@ -26,7 +26,7 @@ from lastgood.codec.decode import SPLIT_APPEND, SPLIT_LIST, SPLIT_MAP, SPLIT_TEX
 from lastgood.codec.encode import ENTRY, ITEM, NAME, Path, array_header, map_header
 from lastgood.errors import UnstorableError
 from lastgood.model.checkpoint import ValueRef
-from lastgood.model.identity import DIGEST_SIZE, digest
+from lastgood.model.identity import DIGEST_SIZE, BlobId
 
 INLINE = 1024  # values up to this many bytes stay where they are
 LARGE = 16_384  # elements beyond this are split themselves
@@ -135,13 +135,14 @@ class Splitter:
     A split becomes what is remembered only by `keep`: a save that fails changes nothing.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, blob_id: BlobId) -> None:
         self._max_bytes = max_bytes
+        self._blob_id = blob_id
         self._kept = self._next = NOTHING
 
     def split(self, value: object, name: str = "state") -> Split:
         """Split a value. Raises UnstorableError, naming the path, for what cannot be kept or is too large."""
-        work = _Work(self._kept.reached)
+        work = _Work(self._kept.reached, self._blob_id)
         memory = work.store(value, self._kept, (None, NAME, name), 0)
         if memory.size > self._max_bytes:
             raise UnstorableError(
@@ -151,7 +152,7 @@ class Splitter:
             )
         self._next = memory
         count = len(value) if type(value) is list or type(value) is dict else memory.length
-        ref = ValueRef(digest(memory.stored), memory.size, count)
+        ref = ValueRef(self._blob_id.of(memory.stored), memory.size, count)
         return Split(ref, memory.stored, work.blobs, work.slices)
 
     def keep(self) -> None:
@@ -166,8 +167,9 @@ class Splitter:
 class _Work:
     """A split under way, with the blobs that it adds to those that are `known` to be stored."""
 
-    def __init__(self, known: frozenset[bytes]) -> None:
+    def __init__(self, known: frozenset[bytes], blob_id: BlobId) -> None:
         self._known = known
+        self._blob_id = blob_id
         self.blobs: dict[bytes, bytes] = {}
         self.slices: list[Slice] = []
 
@@ -282,7 +284,7 @@ class _Work:
         return Memory(stored, whole, reached, gatherer.holds_split, length=length, appended=appended)
 
     def add(self, data: bytes) -> bytes:
-        key = digest(data)
+        key = self._blob_id.of(data)
         if key not in self._known:
             self.blobs[key] = data
         return key
@@ -293,7 +295,7 @@ class _Work:
             return
         position = 0
         for piece in pieces:
-            key = piece.digest or digest(piece.data)
+            key = piece.digest or self._blob_id.of(piece.data)
             if key in self._known and key != run:
                 self.slices.append(Slice(key, run, position))
             position += len(piece.data)

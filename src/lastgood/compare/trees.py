@@ -6,12 +6,12 @@ Only directories that differ are read. How the content of a file changed is the 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from lastgood.errors import IntegrityError
 from lastgood.model.identity import digest
-from lastgood.model.tree import Entry, File, Folder, Left, Link, Tree, decode_chunks, decode_tree
+from lastgood.model.tree import Entry, File, Folder, Left, Link, Tree, decode_chunks, decode_tree, differing_entries
 
 Read = Callable[[bytes], bytes]
 """The verified bytes of a blob by its id; IntegrityError when it is missing or damaged."""
@@ -55,21 +55,8 @@ def compare_trees(old: bytes | None, new: bytes | None, read: Read, *, renames: 
     return _find_renames(changes, read) if renames else changes
 
 
-TreePair = tuple[bytes | None, bytes | None]
-
-
-def differing_below(pairs: Iterable[TreePair], found: Mapping[bytes, bytes]) -> list[TreePair]:
-    """Return the folders directly below pairs of trees that differ. `found` has the trees by their ids."""
-    below = [
-        [entry.tree if isinstance(entry, Folder) else None for entry in entries]
-        for pair in pairs
-        for entries in _pairs(*(_entries(tree, found.__getitem__) for tree in pair))
-    ]
-    return [(one, other) for one, other in below if one != other]
-
-
 def _entries(tree: bytes | None, read: Read) -> Tree:
-    return decode_tree(read(tree), tree) if tree is not None else ()
+    return decode_tree(read(tree)) if tree is not None else ()
 
 
 def read_content(entry: File | Link, read: Read) -> bytes:
@@ -77,7 +64,7 @@ def read_content(entry: File | Link, read: Read) -> bytes:
     if isinstance(entry, Link):
         return entry.target
     if entry.chunks is None:
-        return read(entry.digest)
+        return read(entry.blob)
     data = b"".join(read(chunk.digest) for chunk in decode_chunks(read(entry.chunks), entry))
     if digest(data) != entry.digest:
         raise IntegrityError("the parts of a file do not make up its content", hint="go back to another checkpoint")
@@ -101,18 +88,10 @@ def _walk(old: bytes | None, new: bytes | None, read: Read) -> Iterator[TreeChan
             yield step
         elif step.old != step.new:
             olds, news = _entries(step.old, read), _entries(step.new, read)
-            below = [part for one, other in _pairs(olds, news) for part in _compare(step.path, one, other)]
+            below = [part for one, other in differing_entries(olds, news) for part in _compare(step.path, one, other)]
             if step.whole and all(isinstance(entry, Left) for entry in (*olds, *news)):
                 yield step.whole
             todo.extend(reversed(below))
-
-
-def _pairs(olds: Tree, news: Tree) -> Iterator[tuple[Entry | None, Entry | None]]:
-    """Yield the entries that differ, by name."""
-    ones, others = ({entry.name: entry for entry in side} for side in (olds, news))
-    for name in sorted(ones.keys() | others.keys()):
-        if ones.get(name) != others.get(name):
-            yield ones.get(name), others.get(name)
 
 
 def _compare(folder: bytes, old: Entry | None, new: Entry | None) -> list[_Pair | TreeChange]:
@@ -246,7 +225,7 @@ def _similar_content(gone: Sequence[TreeChange], come: Sequence[TreeChange], rea
 def _counted_lines(file: File, read: Read) -> Counter[bytes] | None:
     """Count the lines; None for what is not text, and for damaged content, which is no reason to fail."""
     try:
-        data = read(file.digest)
+        data = read(file.blob)
     except IntegrityError:
         return None
     return None if is_binary(data) else Counter(data.split(b"\n"))

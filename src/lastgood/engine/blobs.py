@@ -1,4 +1,5 @@
-"""Blobs read back: from an id to bytes that were compared with it, out of the catalog or a pack; and files of them."""
+"""Blobs read back: from an id to bytes that were compared with it, out of the catalog or a pack; and what is made of
+them, files and values."""
 
 from __future__ import annotations
 
@@ -6,17 +7,19 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
-from lastgood.catalog.values import FILES, Blob, NewPack, PackRange
+from lastgood.catalog.values import FILES, Blob, NewPack, PackRange, StoredCheckpoint
 from lastgood.codec.compress import decompress
 from lastgood.errors import CheckpointError, IntegrityError, InvalidError, NotFoundError, UnavailableError
 from lastgood.local.process import this_process
-from lastgood.model.identity import digest, digest_text
-from lastgood.model.tree import File, Tree, decode_chunks, decode_tree
+from lastgood.model.checkpoint import Record, ValueRef
+from lastgood.model.identity import BlobId, digest_text
+from lastgood.model.tree import File, Tree, decode_chunks, decode_tree, differing_below
 
 if TYPE_CHECKING:
     from lastgood.catalog.contract import Catalog
+    from lastgood.engine.cache import CheckpointCache
     from lastgood.objects.contract import ObjectStore
 
 GROUP_BLOBS, GROUP_BYTES = 256, 4 << 20
@@ -45,7 +48,10 @@ class BlobReader:
     """Reads blobs. `report` is called with each that cannot be had, and raises or takes note of it; what raises ends
     the reading. `objects` None: there are no packs. As safe for threads as `look_up` and `report` are."""
 
-    def __init__(self, look_up: LookUp, objects: ObjectStore | None, report: Callable[[UnreadableBlob], None]) -> None:
+    def __init__(
+        self, blob_id: BlobId, look_up: LookUp, objects: ObjectStore | None, report: Callable[[UnreadableBlob], None]
+    ) -> None:
+        self._blob_id = blob_id
         self._look_up = look_up
         self._objects = objects
         self._report = report
@@ -87,7 +93,7 @@ class BlobReader:
                 failed[blob.digest] = UnreadableBlob(partition, blob.digest, "empty")
             else:
                 try:
-                    data = unpack_blob(blob.digest, blob, wholes)
+                    data = unpack_blob(self._blob_id, blob.digest, blob, wholes)
                 except IntegrityError:
                     failed[blob.digest] = UnreadableBlob(partition, blob.digest, "damaged")
                 else:
@@ -113,31 +119,32 @@ class BlobReader:
             return
         for begin, stop, blob in run:
             try:
-                plain = _decode(blob.digest, blob.encoding, data[begin - start : stop - start], blob.size)
+                stored = data[begin - start : stop - start]
+                plain = _decode(self._blob_id, blob.digest, blob.encoding, stored, blob.size)
             except IntegrityError:
                 failed[blob.digest] = UnreadableBlob(partition, blob.digest, "damaged", pack)
             else:
                 yield blob.digest, plain
 
 
-def unpack_blob(key: bytes, blob: Blob, wholes: dict[bytes, bytes]) -> bytes:
+def unpack_blob(blob_id: BlobId, key: bytes, blob: Blob, wholes: dict[bytes, bytes]) -> bytes:
     """Return the bytes of a blob that lies in the catalog, compared with `key`: IntegrityError when they differ.
 
     `wholes` keeps the blobs that it and others are parts of.
     """
     if (whole := blob.whole) is None:
-        return _decode(key, blob.encoding, blob.data, blob.size)
+        return _decode(blob_id, key, blob.encoding, blob.data, blob.size)
     if whole.digest not in wholes:
         wholes[whole.digest] = decompress(blob.encoding, blob.data, whole.size)
     data = wholes[whole.digest][whole.position : whole.position + blob.size]
-    if digest(data) != key:
+    if blob_id.of(data) != key:
         raise IntegrityError("a blob is not what its id says")
     return data
 
 
-def _decode(key: bytes, encoding: int, stored: bytes, size: int) -> bytes:
+def _decode(blob_id: BlobId, key: bytes, encoding: int, stored: bytes, size: int) -> bytes:
     data = decompress(encoding, stored, size)
-    if digest(data) != key:
+    if blob_id.of(data) != key:
         raise IntegrityError("a blob is not what its id says")
     return data
 
@@ -176,10 +183,11 @@ class Gathered(NamedTuple):
 class FileBlobs:
     """Content of files as it is stored. Safe for threads. `objects` None: everything lies in the catalog."""
 
-    def __init__(self, catalog: Catalog, objects: ObjectStore | None) -> None:
+    def __init__(self, catalog: Catalog, objects: ObjectStore | None, blob_id: BlobId) -> None:
+        self.blob_id = blob_id
         self._catalog = catalog
         self._objects = objects
-        self._reader = BlobReader(catalog.blobs, objects, raise_unreadable)
+        self._reader = BlobReader(blob_id, catalog.blobs, objects, raise_unreadable)
         self._trees: dict[bytes, Tree] = {}
         self._small: dict[bytes, bytes] = {}
 
@@ -209,8 +217,6 @@ class FileBlobs:
 
     def read_differing(self, one: bytes | None, other: bytes | None, new: Gathered) -> Callable[[bytes], bytes]:
         """Return what `read_with` does, with the folders fetched that differ between two trees, a level at a time."""
-        from lastgood.compare.trees import differing_below
-
         fresh, read = new.by_digest(), self.read_with(new)
         trees: dict[bytes, bytes] = {}
         level = [(one, other)] if one != other else []
@@ -227,7 +233,7 @@ class FileBlobs:
     def read_tree(self, key: bytes) -> Tree:
         tree = self._trees.get(key)
         if tree is None:
-            tree = decode_tree(self.read(key), key)
+            tree = decode_tree(self.read(key))
             if len(self._trees) >= TREES:
                 self._trees.clear()
             self._trees[key] = tree
@@ -236,26 +242,26 @@ class FileBlobs:
     def stream(self, file: File) -> Iterator[bytes]:
         """Yield the content of a file, piece by piece, each checked."""
         if file.chunks is None:
-            yield self.read(file.digest)
+            yield self.read(file.blob)
             return
         for chunk in decode_chunks(self.read(file.chunks), file):
             yield self.read(chunk.digest)
 
     def stream_ahead(self, files: Sequence[File]) -> Callable[[File], Iterator[bytes]]:
         """Return `stream` for files that are asked for in about this order: small ones are read many at once."""
-        waiting = {file.digest: index for index, file in enumerate(files) if file.chunks is None}
+        waiting = {file.blob: index for index, file in enumerate(files) if file.chunks is None}
         ready: dict[bytes, bytes] = {}
 
         def stream(file: File) -> Iterator[bytes]:
-            if file.chunks is not None or file.digest not in waiting:
+            if file.chunks is not None or file.blob not in waiting:
                 return self.stream(file)
-            if file.digest not in ready:
+            if file.blob not in ready:
                 ready.clear()
                 try:
-                    ready.update(self.read_all(_few(files, waiting[file.digest])))
+                    ready.update(self.read_all(_few(files, waiting[file.blob])))
                 except IntegrityError:  # of which one? Each of them alone will tell
                     return self.stream(file)
-            return iter([ready[file.digest]])
+            return iter([ready[file.blob]])
 
         return stream
 
@@ -300,7 +306,7 @@ def _few(files: Sequence[File], start: int) -> Iterator[bytes]:
     for file in files[start : start + GROUP_BLOBS]:
         if file.chunks is None:
             size += file.size
-            yield file.digest
+            yield file.blob
         if size > GROUP_BYTES:
             return
 
@@ -318,5 +324,83 @@ def _damaged(key: bytes, how: str) -> IntegrityError:
     return IntegrityError(
         f"content of a file {how}",
         hint="other checkpoints are not affected unless they share it; go back to an earlier one",
+        blob=digest_text(key),
+    )
+
+
+# --- values of a checkpoint -----------------------------------------------------------------------------------------
+
+
+def load_value(
+    blob_id: BlobId,
+    catalog: Catalog,
+    cache: CheckpointCache,
+    stored: StoredCheckpoint,
+    record: Record,
+    name: str,
+    *,
+    classes: bool = True,
+) -> Any:
+    """Return the value called `name`, every byte verified. Raises IntegrityError, naming checkpoint and blob."""
+    from lastgood.codec.join import join
+
+    ref: ValueRef | None = getattr(record, name)
+    if ref is None:
+        return None
+    held = cache.get(stored.owner, stored.id)
+    reader = _ValueReader(blob_id, catalog, stored, {} if held is None else dict(held))
+    value = join(reader.root(name, ref), ref.size, reader.fetch, classes=classes)
+    if held is None or len(held) != len(reader.blobs):
+        cache.put(stored.owner, stored.id, reader.blobs)
+    return value
+
+
+def check_value(blob_id: BlobId, catalog: Catalog, stored: StoredCheckpoint, record: Record, name: str) -> None:
+    """Read every byte that `load_value` would, past all memory, and make no value of them."""
+    from lastgood.codec.join import check
+
+    ref: ValueRef | None = getattr(record, name)
+    if ref is not None:
+        reader = _ValueReader(blob_id, catalog, stored, {})
+        check(reader.root(name, ref), ref.size, reader.fetch)
+
+
+class _ValueReader:
+    """Blobs of one checkpoint, checked as they are read, and kept."""
+
+    def __init__(self, blob_id: BlobId, catalog: Catalog, stored: StoredCheckpoint, blobs: dict[bytes, bytes]) -> None:
+        self._blob_id = blob_id
+        self._catalog = catalog
+        self._stored = stored
+        self._reader = BlobReader(blob_id, catalog.blobs, None, self._raise_unreadable)
+        self.blobs = blobs
+
+    def root(self, name: str, ref: ValueRef) -> bytes:
+        """Read the root of a value; that of the state lies with the checkpoint itself."""
+        if name == "state" and ref.digest not in self.blobs:
+            root = self._catalog.root(self._stored)
+            if root is None or type(root.data) is not bytes:
+                raise _damaged_value(self._stored, ref.digest, "is missing")
+            try:
+                self.blobs[ref.digest] = unpack_blob(self._blob_id, ref.digest, root, {})
+            except IntegrityError as error:
+                raise _damaged_value(self._stored, ref.digest, "is damaged") from error
+        return self.fetch([ref.digest])[ref.digest]
+
+    def fetch(self, digests: Sequence[bytes]) -> dict[bytes, bytes]:
+        wanted = [key for key in digests if key not in self.blobs]
+        if wanted:
+            self.blobs.update(self._reader.read(self._stored.task_number, wanted))
+        return self.blobs
+
+    def _raise_unreadable(self, blob: UnreadableBlob) -> NoReturn:
+        raise _damaged_value(self._stored, blob.key, "is damaged" if blob.problem == "damaged" else "is missing")
+
+
+def _damaged_value(stored: StoredCheckpoint, key: bytes, how: str) -> IntegrityError:
+    return IntegrityError(
+        f"checkpoint {stored.id} cannot be loaded: a part of it {how}",
+        hint="other checkpoints are not affected unless they share this part; go back to an earlier one",
+        checkpoint_id=stored.id,
         blob=digest_text(key),
     )

@@ -70,8 +70,8 @@ def require_restorable(
         raise NotFoundError(f"checkpoint {stored.id!r} was purged", hint="go back to another one")
     if stored.deleted:
         raise ConflictError(f"checkpoint {stored.id} was deleted", hint="undelete it first", checkpoint_id=stored.id)
-    if not evidence:
-        problems, pack = examine(engine.catalog, stored), None
+    if not evidence or (checkpoint.record.evidence is None and not demanded):
+        problems, pack = examine(engine, stored), None
     else:
         result = verify_stored(engine, user, stored)
         problems, pack = result.problems, result.pack

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from lastgood.engine.blobs import FileBlobs
 from lastgood.errors import NotFoundError
 from lastgood.files.selection import locate, split_exact
-from lastgood.model.checkpoint import FileRoot, Record
+from lastgood.model.checkpoint import FileRoot
 from lastgood.model.identity import digest_text
 from lastgood.model.tree import Entry, File, Folder, Left, Link
 
@@ -33,13 +33,6 @@ class FileInfo(NamedTuple):
     sha256: str | None = None
     target: str | None = None
     why: str | None = None
-
-
-def require_files(record: Record) -> tuple[FileRoot, ...]:
-    """Return the roots of a checkpoint's files; NotFoundError when it holds none."""
-    if record.files is None:
-        raise NotFoundError(f"checkpoint {record.id} holds no files", hint="it was saved without a workspace")
-    return record.files
 
 
 def list_files(blobs: FileBlobs, roots: Sequence[FileRoot], path: str = "") -> list[FileInfo]:

@@ -36,7 +36,7 @@ from lastgood.model.checkpoint import (
     encode_plain,
     encode_record,
 )
-from lastgood.model.identity import check_name, check_number, check_text, check_type, digest, new_id, now
+from lastgood.model.identity import BlobId, check_name, check_number, check_text, check_type, digest, new_id, now
 from lastgood.observe.log import current_correlation
 from lastgood.secrets.redaction import Redaction
 
@@ -142,8 +142,9 @@ class Ground(msgspec.Struct, frozen=True):
 class Splitters:
     """One splitter for each value of a snapshot; they follow one line of checkpoints."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, blob_id: BlobId) -> None:
         self._max_bytes = max_bytes
+        self._blob_id = blob_id
         self._splitters: dict[str, Splitter] = {}
         self._kept: tuple[str, bytes] | None = None
         self.new_bytes = 0
@@ -161,7 +162,7 @@ class Splitters:
         if name not in self._splitters:
             from lastgood.codec.split import Splitter
 
-            self._splitters[name] = Splitter(self._max_bytes)
+            self._splitters[name] = Splitter(self._max_bytes, self._blob_id)
         return self._splitters[name].split(value, name)
 
     def keep(self, splits: Mapping[str, Split], stored: StoredCheckpoint) -> None:

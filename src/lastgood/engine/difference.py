@@ -53,7 +53,7 @@ class FilesDiff:
         """Compare the roots of that name. Of a list of files nothing is known but these."""
         from lastgood.compare.trees import compare_trees
 
-        old, new = self._old.get(name), self._new.get(name)
+        old, new, selected = self._old.get(name), self._new.get(name), self._selected[name]
         unknown: tuple[str, ...] = ()
         if old is not None and old.partial:
             unknown += ("added", "captured")
@@ -61,7 +61,7 @@ class FilesDiff:
             unknown += ("deleted", "uncaptured")
         before, after = (None if root is None else root.tree for root in (old, new))
         for change in compare_trees(before, after, self._read, renames=not unknown):
-            if change.kind not in unknown and self._selected[name].covers(change.path):
+            if change.kind not in unknown and (selected is None or selected.covers(change.path)):
                 yield change
 
     @cached_property

@@ -16,6 +16,7 @@ from lastgood.engine.options import Options
 from lastgood.errors import UnavailableError
 from lastgood.local.location import LocalFolder, Location
 from lastgood.local.process import renew_after_fork
+from lastgood.model.identity import SHA256
 from lastgood.observe.alerts import Alarms
 from lastgood.observe.log import current_correlation
 from lastgood.observe.meter import Meter
@@ -89,6 +90,9 @@ class Engine:
     the store.
     """
 
+    blob_id = SHA256
+    """How blobs are named. A catalog that says otherwise is refused when it is opened."""
+
     def __init__(self, catalog: Catalog, location: Location, options: Options) -> None:
         self.catalog = catalog
         self.location = location
@@ -124,7 +128,7 @@ class Engine:
         """The content of files."""
         from lastgood.engine.blobs import FileBlobs
 
-        return FileBlobs(self.catalog, self.objects)
+        return FileBlobs(self.catalog, self.objects, self.blob_id)
 
     def verifier(self) -> EvidenceVerifier:
         """Return the one verifier of this store's evidence: it keeps hashes and a helper process."""

@@ -16,7 +16,7 @@ from lastgood.catalog.values import Binding, Blob, NewPack, PackedBlob
 from lastgood.codec.compress import compress, decompress
 from lastgood.engine.blobs import GROUP_BLOBS, GROUP_BYTES, FileBlobs, Gathered
 from lastgood.errors import DiskFullError, UnavailableError
-from lastgood.model.identity import digest, new_id
+from lastgood.model.identity import new_id
 
 if TYPE_CHECKING:
     from lastgood.files.index import Newest
@@ -56,6 +56,7 @@ class Batch:
     """
 
     def __init__(self, blobs: FileBlobs, objects: ObjectStore | None, *, relies: bool = True) -> None:
+        self.blob_id = blobs.blob_id
         self._blobs = blobs
         self._objects = objects
         self._relies = relies
@@ -77,7 +78,7 @@ class Batch:
         return mine | found
 
     def put(self, data: bytes) -> bytes:
-        key = digest(data)
+        key = self.blob_id.of(data)
         if not self._is_mine(key) and key not in self._relied:
             self._waiting[key] = data
             self._waiting_bytes += len(data)

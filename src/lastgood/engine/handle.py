@@ -43,8 +43,8 @@ class Handle:
         """The token of the session that works through this handle."""
         self.renew_locks()
         renew_after_fork(self)
-        self.splitters = Splitters(engine.options.max_state_bytes)
-        self.spool_splitters = Splitters(engine.options.max_state_bytes)
+        self.splitters = Splitters(engine.options.max_state_bytes, engine.blob_id)
+        self.spool_splitters = Splitters(engine.options.max_state_bytes, engine.blob_id)
         self.has_warned = False
         """Whether it was said that the state is large."""
         self.refresh()

@@ -9,13 +9,12 @@ from lastgood.catalog.values import HistoryRange, StoredCheckpoint
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.engine import acting
 from lastgood.errors import IntegrityError, InvalidError, NotFoundError
-from lastgood.model.checkpoint import PROVISIONAL, Attestation, Record, decode_record
+from lastgood.model.checkpoint import PROVISIONAL, Attestation, FileRoot, Record, decode_record
 from lastgood.model.identity import check_name
 from lastgood.observe.log import log_action
 
 if TYPE_CHECKING:
     from lastgood.catalog.contract import Catalog
-    from lastgood.engine.cache import CheckpointCache
     from lastgood.engine.engine import Engine
     from lastgood.model.evidence import EvidencePack
 
@@ -47,6 +46,13 @@ def find_stored(catalog: Catalog, owner: str, checkpoint_id: str) -> StoredCheck
 def load_checkpoint(engine: Engine, owner: str, checkpoint_id: str) -> Checkpoint:
     """Return a checkpoint by its id. IntegrityError when its record is damaged."""
     return wrap_intact(engine, find_stored(engine.catalog, owner, checkpoint_id))
+
+
+def require_files(record: Record) -> tuple[FileRoot, ...]:
+    """Return the roots of a checkpoint's files; NotFoundError when it holds none."""
+    if record.files is None:
+        raise NotFoundError(f"checkpoint {record.id} holds no files", hint="it was saved without a workspace")
+    return record.files
 
 
 def wrap_intact(engine: Engine, stored: StoredCheckpoint) -> Checkpoint:
@@ -87,7 +93,7 @@ def hold(
         record,
         stored.checksum,
         stored.placement,
-        _StoredValues(engine.catalog, engine.cache, stored, record),
+        _StoredValues(engine, stored, record),
         verified=stored.verified,
         verified_at=stored.verified_at,
         tags=stored.tags,
@@ -183,19 +189,22 @@ def attest(
 class _StoredValues:
     """The source of a checkpoint that lies in a catalog."""
 
-    __slots__ = ("_cache", "_catalog", "_record", "_stored")
+    __slots__ = ("_blob_id", "_cache", "_catalog", "_record", "_stored")
 
-    def __init__(self, catalog: Catalog, cache: CheckpointCache, stored: StoredCheckpoint, record: Record) -> None:
-        self._catalog = catalog
-        self._cache = cache
+    def __init__(self, engine: Engine, stored: StoredCheckpoint, record: Record) -> None:
+        self._catalog = engine.catalog
+        self._cache = engine.cache
+        self._blob_id = engine.blob_id
         self._stored = stored
         self._record = record
 
     def load(self, name: str, classes: bool) -> Any:
-        from lastgood.engine.values import load_value
+        from lastgood.engine.blobs import load_value
 
         try:
-            return load_value(self._catalog, self._cache, self._stored, self._record, name, classes=classes)
+            return load_value(
+                self._blob_id, self._catalog, self._cache, self._stored, self._record, name, classes=classes
+            )
         except IntegrityError:
             now = self._catalog.checkpoint(self._stored.owner, self._stored.id)
             if now is None or now.data is None:

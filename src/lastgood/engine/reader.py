@@ -21,7 +21,7 @@ from lastgood.engine.readers import MAX_BYTES, Portion, ReadAnswer, ReadOrder, W
 from lastgood.errors import CheckpointError
 from lastgood.files.read import Content, LeftOut, ReadJob, read_apart, read_jobs
 from lastgood.local.channel import Channel, ChannelClosedError, channel_to_parent
-from lastgood.model.identity import digest
+from lastgood.model.identity import BlobId
 
 _REQUESTS: msgspec.msgpack.Decoder[ReadOrder | Portion] = msgspec.msgpack.Decoder(ReadOrder | Portion)
 
@@ -41,14 +41,12 @@ def _serve(channel: Channel[ReadOrder | Portion]) -> None:
     order = channel.receive()
     assert isinstance(order, ReadOrder)
     packs = _Packs(order.draft)
-    sieve = _Sieve(order.catalog, packs.add)
+    sieve = _Sieve(BlobId(order.key), order.catalog, packs.add)
     root, database = os.fsdecode(order.root), Path(os.fsdecode(order.draft) + ".db")
     while (portion := _next_portion(channel)) is not None:
         jobs = list(portion.jobs)
         results: Iterable[Content | LeftOut | ReadJob] = (
-            read_apart(root, jobs, sieve.put, database)
-            if order.apart
-            else read_jobs(root, jobs, sieve.put, databases=False)
+            read_apart(root, jobs, sieve, database) if order.apart else read_jobs(root, jobs, sieve, databases=False)
         )
         channel.send(ReadAnswer([result.kind if isinstance(result, ReadJob) else list(result) for result in results]))
     sieve.empty()
@@ -99,7 +97,8 @@ class _Packs:
 class _Sieve:
     """A filter that lets through what is not stored yet; it asks for many at once."""
 
-    def __init__(self, catalog: bytes | None, add: Callable[[bytes, bytes], None]) -> None:
+    def __init__(self, blob_id: BlobId, catalog: bytes | None, add: Callable[[bytes, bytes], None]) -> None:
+        self.blob_id = blob_id
         self.relied: set[bytes] = set()
         self._add = add
         self._waiting: dict[bytes, bytes] = {}
@@ -110,7 +109,7 @@ class _Sieve:
             self._has = lambda ids: opened.has_blobs(FILES, ids)
 
     def put(self, data: bytes) -> bytes:
-        key = digest(data)
+        key = self.blob_id.of(data)
         if key not in self.relied and key not in self._waiting:
             self._waiting[key] = data
             self._size += len(data)

@@ -45,12 +45,14 @@ Result = Content | LeftOut | ReadJob
 
 
 class ReadOrder(msgspec.Struct, frozen=True, tag="order"):
-    """An order for one reader. `catalog`: what it has is not written again. `draft`: how its files' names begin."""
+    """An order for one reader. `catalog`: what it has is not written again. `draft`: how its files' names begin. `key`:
+    of blob ids, if the store has one."""
 
     root: bytes
     draft: bytes
     catalog: bytes | None
     apart: bool
+    key: bytes | None
 
 
 class Portion(msgspec.Struct, frozen=True, tag="portion"):
@@ -86,7 +88,7 @@ class CaptureReader:
         self._root = root
         self._batch = batch
         is_open, close = descriptors.is_open_elsewhere, descriptors.close
-        self._read = partial(read_jobs, root, put=batch.put, is_open=is_open, close=close, databases=False)
+        self._read = partial(read_jobs, root, sink=batch, is_open=is_open, close=close, databases=False)
         self._expected: list[ReadJob] = []
         self._pool: ReaderPool | None = None
 
@@ -152,7 +154,7 @@ class ReaderPool:
         self._wanted: dict[bytes, ReadJob] = {}
         count = 1 if apart else min(processors(), MOST_READERS)
         orders = [
-            ReadOrder(os.fsencode(root), os.fsencode(batch.draft()), batch.catalog_address(), apart)
+            ReadOrder(os.fsencode(root), os.fsencode(batch.draft()), batch.catalog_address(), apart, batch.blob_id.key)
             for _ in range(count)
         ]
         self._readers = [_Reader(order, self._waiting, self._answered) for order in orders]
@@ -303,5 +305,5 @@ def _to_result(job: ReadJob, answer: Any) -> Content | LeftOut | ReadJob:
         return job._replace(kind=answer)  # type: ignore[arg-type]
     if len(answer) == len(LeftOut._fields):
         return LeftOut(*answer)
-    size, whole, chunks, seen, listing = answer
-    return Content(size, whole, chunks, tuple(seen), listing)
+    size, whole, blob, seen, listing = answer
+    return Content(size, whole, blob, tuple(seen), listing)

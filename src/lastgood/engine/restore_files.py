@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,12 +23,11 @@ from lastgood.engine.branch import (
     plan_branch,
     require_restorable,
 )
-from lastgood.engine.browse import require_files
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, NOT_GIVEN, Draft
 from lastgood.engine.gather import CapturedFiles
 from lastgood.engine.handle import Handle
-from lastgood.engine.load import load_checkpoint
+from lastgood.engine.load import load_checkpoint, require_files
 from lastgood.engine.orphans import interrupted_restores, restores_under_way
 from lastgood.engine.save import begin_branch, is_unchanged, save_draft
 from lastgood.engine.workspace import Workspace
@@ -38,13 +37,15 @@ from lastgood.files.folders import remove_temporary
 from lastgood.files.plan import PutFile, RestorePlan, make_plan
 from lastgood.files.roots import Root
 from lastgood.files.scan import Changed
-from lastgood.files.selection import select
 from lastgood.local.process import this_process
 from lastgood.model.checkpoint import Skipped
 from lastgood.model.identity import new_id, now
 from lastgood.model.task import Journal
 from lastgood.model.tree import File
 from lastgood.observe.log import report
+
+if TYPE_CHECKING:
+    from lastgood.files.selection import Selection
 
 T = TypeVar("T")
 REPORT_EVERY = 100
@@ -114,11 +115,19 @@ def plan_files(
             there,
             blobs.read_differing(target.tree, there, present.gathered),
             partial=target.partial,
-            only=select(only, target.name),
+            only=_select(only, target.name),
             saved=by_name.get(target.name),
         )
         plans.append(RootPlan(root, plan))
     return FilesPlan(tuple(plans))
+
+
+def _select(paths: Sequence[str] | None, root: str) -> Selection | None:
+    if paths is None:
+        return None
+    from lastgood.files.selection import select
+
+    return select(paths, root)
 
 
 def in_the_way(plan: FilesPlan) -> dict[str, list[bytes]]:
@@ -417,7 +426,7 @@ def copy_files(blobs: FileBlobs, chosen: Checkpoint, to: str, only: Sequence[str
     plans = []
     for root in roots:
         read = blobs.read_differing(root.tree, None, Gathered())
-        plans.append((root, make_plan(root.tree, None, read, only=select(only, root.name))))
+        plans.append((root, make_plan(root.tree, None, read, only=_select(only, root.name))))
     places = [Root(root.name, os.path.realpath(os.path.join(to, root.name))) for root, _ in plans]  # noqa: PTH118
     for place, (_, plan) in zip(places, plans, strict=True):
         for path in plan.restored if _is_occupied(place) else ():

@@ -286,7 +286,7 @@ def is_unchanged(handle: Handle, state: Any, checkpoint: Checkpoint) -> bool:
 
     options = handle.engine.options
     kept, _ = redact_state(state, options.redaction.paths)
-    split = Splitters(options.max_state_bytes).split("state", kept)
+    split = Splitters(options.max_state_bytes, handle.engine.blob_id).split("state", kept)
     return checkpoint.record.state is not None and split.ref.digest == checkpoint.record.state.digest
 
 

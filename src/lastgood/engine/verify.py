@@ -13,10 +13,8 @@ import msgspec
 from lastgood.catalog.values import StoredCheckpoint
 from lastgood.engine.engine import Engine, acting
 from lastgood.engine.load import wrap
-from lastgood.engine.proof import LOST, UNUSABLE, fail, outdate, outdate_marked, to_data, without_secrets
 from lastgood.errors import CheckpointError, IntegrityError
 from lastgood.model.checkpoint import VALUES, Record, decode_record
-from lastgood.model.evidence import EvidencePack
 from lastgood.model.tree import File
 from lastgood.observe.log import log_action
 from lastgood.secrets.redaction import MASK
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from lastgood.catalog.contract import Catalog
     from lastgood.engine.blobs import FileBlobs
     from lastgood.engine.checkpoint import Checkpoint
+    from lastgood.model.evidence import EvidencePack
 
 Recording = Literal["always", "changed", "never"]
 REDACTED = "a part of this evidence was redacted, so it cannot be checked again"
@@ -77,7 +76,10 @@ def verify_stored(
     against the disk, and then nothing is recorded.
     """
     with engine.meter.span("verify", task_id=stored.task_id, checkpoint_id=stored.id) as describe:
-        problems = examine(engine.catalog, stored, engine.blobs if files else None)
+        from lastgood.engine.proof import to_data
+        from lastgood.model.evidence import EvidencePack
+
+        problems = examine(engine, stored, files=files)
         pack = EvidencePack() if problems else _recheck(engine, wrap(engine, stored), live)
         result = Verification(stored.id, problems, pack)
         # Damage may pass, when bytes come back; it is recorded only where something else was said.
@@ -96,7 +98,9 @@ def verify_stored(
 
 def check_bytes(engine: Engine, stored: StoredCheckpoint) -> Verification:
     """Check every stored byte of a checkpoint, and nothing else."""
-    return Verification(stored.id, examine(engine.catalog, stored, engine.blobs), EvidencePack())
+    from lastgood.model.evidence import EvidencePack
+
+    return Verification(stored.id, examine(engine, stored, files=True), EvidencePack())
 
 
 def _is_recorded(engine: Engine, stored: StoredCheckpoint, found: Verification) -> bool:
@@ -107,6 +111,9 @@ def _is_recorded(engine: Engine, stored: StoredCheckpoint, found: Verification) 
 
 
 def _recheck(engine: Engine, checkpoint: Checkpoint, live: bool) -> EvidencePack:
+    from lastgood.engine.proof import LOST, UNUSABLE, fail, outdate, outdate_marked, without_secrets
+    from lastgood.model.evidence import EvidencePack
+
     if (claims := checkpoint.record.evidence) is None:
         return EvidencePack()
     pack, captured = EvidencePack.from_claims(claims), None
@@ -132,12 +139,12 @@ def _holds(value: object, text: str) -> bool:
     return isinstance(value, list) and any(_holds(item, text) for item in value)
 
 
-def examine(catalog: Catalog, stored: StoredCheckpoint, blobs: FileBlobs | None = None) -> list[str]:
+def examine(engine: Engine, stored: StoredCheckpoint, *, files: bool = False) -> list[str]:
     """List what is wrong, in words; nothing when all is well. Of a tombstone only its place is checked.
 
-    The content of files is read if `blobs` are given.
+    With `files` their content is read, too.
     """
-    problems: list[str] = []
+    catalog, problems = engine.catalog, list[str]()
     if stored.placement.digest(stored.checksum) != stored.placement_digest:
         problems.append("its place (branch, sequence) does not match its digest")
     problems += _examine_attestations(catalog, stored)
@@ -147,8 +154,8 @@ def examine(catalog: Catalog, stored: StoredCheckpoint, blobs: FileBlobs | None 
         record = decode_record(stored.data, stored.checksum, "it")
     except IntegrityError:
         return [*problems, "its record does not match its checksum"]
-    problems += _examine_lineage(catalog, stored, record) + _examine_content(catalog, stored, record)
-    return problems + (_examine_files(blobs, record) if blobs else [])
+    problems += _examine_lineage(catalog, stored, record) + _examine_content(engine, stored, record)
+    return problems + (_examine_files(engine.blobs, record) if files else [])
 
 
 def _examine_attestations(catalog: Catalog, stored: StoredCheckpoint) -> list[str]:
@@ -201,13 +208,13 @@ def _examine_file(content: Iterator[bytes], file: File) -> None:
         raise IntegrityError("its content is not what its hash says")
 
 
-def _examine_content(catalog: Catalog, stored: StoredCheckpoint, record: Record) -> list[str]:
-    from lastgood.engine.values import check_value
+def _examine_content(engine: Engine, stored: StoredCheckpoint, record: Record) -> list[str]:
+    from lastgood.engine.blobs import check_value
 
     problems = []
     for name in VALUES:
         try:
-            check_value(catalog, stored, record, name)
+            check_value(engine.blob_id, engine.catalog, stored, record, name)
         except IntegrityError as error:
             problems.append(str(error))
     return problems

@@ -14,6 +14,7 @@ from lastgood.codec.join import ELEMENTS, Reference, is_plain, references_below,
 from lastgood.engine.blobs import unpack_blob
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import VALUES, Record
+from lastgood.model.identity import BlobId
 from lastgood.model.tree import Entry, File, Folder, Versions, decode_chunks, decode_tree
 
 READ_AT_ONCE = 256
@@ -38,14 +39,14 @@ def companion_references(record: Record) -> list[tuple[str, Reference]]:
     return [(name, ELEMENTS + ref.digest) for name, ref in refs if ref is not None]
 
 
-def state_references(record: Record, root: Blob | None) -> list[Reference]:
+def state_references(blob_id: BlobId, record: Record, root: Blob | None) -> list[Reference]:
     """List what the root of a state refers to, which lies with its checkpoint. IntegrityError, in words."""
     if record.state is None:
         return []
     if root is None or type(root.data) is not bytes:
         raise IntegrityError("its state is missing")
     try:
-        data = unpack_blob(record.state.digest, root, {})
+        data = unpack_blob(blob_id, record.state.digest, root, {})
     except IntegrityError as error:
         raise IntegrityError("its state is not what was stored") from error
     return references_in(data)
@@ -132,13 +133,13 @@ class Walk:
         key = reference[1:]
         if reference[:1] == CHUNKS:
             return Visit(reference, [CONTENT + chunk.digest for chunk in decode_chunks(data, self._chunked.pop(key))])
-        entries = decode_tree(data, key) if self._versions is None else self._versions.decode_new(data)
+        entries = decode_tree(data) if self._versions is None else self._versions.decode_new(data)
         below = []
         for entry in entries:
             if isinstance(entry, Folder):
                 below.append(TREE + entry.tree)
             elif isinstance(entry, File) and entry.chunks is None:
-                below.append(CONTENT + entry.digest)
+                below.append(CONTENT + entry.blob)
             elif isinstance(entry, File) and entry.chunks is not None:
                 below.append(CHUNKS + entry.chunks)
                 if below[-1] not in self._seen[partition]:

@@ -318,6 +318,7 @@ class _ContentOf:
     """The content of one checkpoint, as far as it can be read, in the place of all that the store has."""
 
     def __init__(self, blobs: FileBlobs, since: Sequence[FileRoot]) -> None:
+        self.blob_id = blobs.blob_id
         self._blobs = blobs
         self._since = since
 
@@ -349,7 +350,7 @@ class _ContentOf:
             if isinstance(entry, Folder):
                 found.add(entry.tree)
             elif isinstance(entry, File):
-                found.add(entry.digest)
+                found.add(entry.blob)
                 if entry.chunks is not None:
                     chunks = decode_chunks(self._blobs.read(entry.chunks), entry)
                     found.update((entry.chunks, *(chunk.digest for chunk in chunks)))

@@ -13,7 +13,7 @@ import msgspec
 
 from lastgood.errors import CheckpointError, InvalidError, UnavailableError
 from lastgood.files.index import FolderRecord, Newest, StatIndex, encode, find_newest, name_others
-from lastgood.files.read import Content, LeftOut, ReadFiles, ReadJob, read_jobs
+from lastgood.files.read import BlobSink, Content, LeftOut, ReadFiles, ReadJob, read_jobs
 from lastgood.files.scan import Expect, FolderVisit, Scan, demand_files
 from lastgood.local.paths import FolderWalk, Signature, is_settled, join, split
 from lastgood.model.tree import MODE_BITS, Entry, File, Folder, Left, Link, decode_chunks, encode_tree, is_name
@@ -28,14 +28,11 @@ ROUNDS = 4
 """How often folders that changed during the scan are visited again."""
 
 
-class Sink(Protocol):
+class Sink(BlobSink, Protocol):
     """A place for blobs. What `has` says is there, a tree may name without putting it."""
 
     def has(self, ids: Sequence[bytes]) -> set[bytes]:
         """Return which of these blobs are stored already."""
-
-    def put(self, data: bytes) -> bytes:
-        """Store a blob, once, and give its id; raises errors of lastgood only."""
 
 
 class Captured(NamedTuple):
@@ -86,7 +83,7 @@ def capture(
     wanted = None if files is None else _name_wanted(files)
     records = index.folders if wanted is None else index.listed
     is_trusted = trusted is not None and b"" in records and records[b""].id == trusted
-    read = read_files or partial(read_jobs, root.path, put=sink.put, databases=read_apart is None)
+    read = read_files or partial(read_jobs, root.path, sink=sink, databases=read_apart is None)
     began_ns = time.time_ns()
 
     def scan_root(changed: Changed | None) -> tuple[Scan, _Reader, list[LeftOut] | None]:
@@ -203,7 +200,7 @@ def _blobs_of(entry: Entry, visit: FolderVisit) -> list[bytes] | None:
     """Return the blobs of a file; None when they are not known."""
     assert isinstance(entry, File)
     if entry.chunks is None:
-        return [entry.digest]
+        return [entry.blob]
     listing = visit.lists.get(entry.chunks)
     return None if listing is None else [entry.chunks, *(chunk.digest for chunk in decode_chunks(listing, entry))]
 
@@ -288,7 +285,7 @@ class _Builder:
             left=b"\0".join(visit.left),
             seen=encode(seen),
             reports=tuple(visit.reports.values()),
-            lists=tuple(listing for chunks, listing in visit.lists.items() if chunks in used),
+            lists=tuple(listed for listed in visit.lists.items() if listed[0] in used),
             is_sure=visit.is_sure,
             is_restless=not visit.is_sure or visit.has_links or None in seen,
             newest=_newest_in(visit),

@@ -63,8 +63,8 @@ class FolderRecord(msgspec.Struct, frozen=True, array_like=True):
     size: int = 0
     reports: tuple[LeftOut, ...] = ()
     """What was not captured of it, by name."""
-    lists: tuple[bytes, ...] = ()
-    """The chunk lists of the large files in it, encoded."""
+    lists: tuple[tuple[bytes, bytes], ...] = ()
+    """The chunk lists of the large files in it: id and bytes of each."""
     is_sure: bool = True
     """False: the next capture has to examine each name."""
     is_restless: bool = False
@@ -75,7 +75,7 @@ class FolderRecord(msgspec.Struct, frozen=True, array_like=True):
 
     def known(self) -> dict[bytes, tuple[Signature, Entry]]:
         """Return what may be trusted of the names in it; folders are not among them."""
-        entries = {entry.name: entry for entry in decode_tree(self.tree, self.id)}
+        entries = {entry.name: entry for entry in decode_tree(self.tree)}
         names = name_others(self.listing, split(self.left))
         return {
             name: (seen, entries[name])
@@ -85,11 +85,11 @@ class FolderRecord(msgspec.Struct, frozen=True, array_like=True):
 
     def entries(self) -> dict[bytes, Entry]:
         """Return all of its tree but the folders."""
-        return {entry.name: entry for entry in decode_tree(self.tree, self.id) if not isinstance(entry, Folder)}
+        return {entry.name: entry for entry in decode_tree(self.tree) if not isinstance(entry, Folder)}
 
     def folders(self) -> dict[bytes, int]:
         """Return the folders of its tree and their modes, in the order of the listing."""
-        modes = {entry.name: entry.mode for entry in decode_tree(self.tree, self.id) if isinstance(entry, Folder)}
+        modes = {entry.name: entry.mode for entry in decode_tree(self.tree) if isinstance(entry, Folder)}
         return {name: modes[name] for name in split(self.listing.partition(b"\0\0")[2]) if name in modes}
 
 

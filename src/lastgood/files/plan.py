@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from lastgood.files.selection import EVERYTHING, Selection
 from lastgood.model.tree import Entry, File, Folder, Left, Link, decode_tree
+
+if TYPE_CHECKING:
+    from lastgood.files.selection import Selection
 
 Read = Callable[[bytes], bytes]
 
@@ -99,7 +101,7 @@ def make_plan(
     read: Read,
     *,
     partial: bool = False,
-    only: Selection = EVERYTHING,
+    only: Selection | None = None,
     saved: bytes | None = None,
 ) -> RestorePlan:
     """Plan how to get from the tree `present`, captured just before, to the tree `target` (None: an empty directory).
@@ -110,7 +112,7 @@ def make_plan(
 
     IntegrityError for a damaged tree.
     """
-    root = _Visit(Enter(b"", b"", "pass"), Leave(b"", b"", None), target, present, saved, only is EVERYTHING, False)
+    root = _Visit(Enter(b"", b"", "pass"), Leave(b"", b"", None), target, present, saved, only is None, False)
     steps = _Planner(read, partial, only).plan(root)
     places = [step for step in steps if isinstance(step, PutFile)]
     return RestorePlan(
@@ -166,7 +168,7 @@ class _Visit(NamedTuple):
 
 
 class _Planner:
-    def __init__(self, read: Read, partial: bool, only: Selection) -> None:
+    def __init__(self, read: Read, partial: bool, only: Selection | None) -> None:
         self._read = read
         self._partial = partial
         self._only = only
@@ -197,7 +199,7 @@ class _Planner:
         for name in sorted(wanted.keys() | there.keys()):
             new, old = wanted.get(name), there.get(name)
             path = visit.enter.path + b"/" + name if visit.enter.path else name
-            chosen = visit.chosen or self._only.covers(path)
+            chosen = visit.chosen or (self._only is not None and self._only.covers(path))
             hidden = visit.hidden or isinstance(old, Left)
             if isinstance(new, Left):
                 continue
@@ -242,7 +244,7 @@ class _Planner:
         return _Visit(enter, leave, new.tree, old.tree, saved, chosen, hidden)
 
     def _entries(self, tree: bytes | None) -> dict[bytes, Entry]:
-        return {} if tree is None else {entry.name: entry for entry in decode_tree(self._read(tree), tree)}
+        return {} if tree is None else {entry.name: entry for entry in decode_tree(self._read(tree))}
 
 
 def _restores(step: Step) -> bool:

@@ -19,10 +19,11 @@ from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from lastgood.errors import BusyError, CheckpointError, UnavailableError
 from lastgood.local.paths import GONE, FolderWalk, Signature, open_file, signature, split
+from lastgood.model.identity import BlobId
 from lastgood.model.tree import Chunk, Why, encode_chunks
 
 if TYPE_CHECKING:
@@ -35,12 +36,19 @@ ATTEMPTS = 3
 DATABASE = b"SQLite format 3\0"
 COPY_SECONDS = 30.0
 
-Put = Callable[[bytes], bytes]
-"""Stores a blob, gives its id. Raises errors of lastgood only."""
 IsOpen = Callable[[os.stat_result], bool]
 """Whether this process has the file open, so that it must not be opened (and closed) here."""
 Close = Callable[[int, os.stat_result], None]
 """Closes a descriptor of the file, or keeps it while closing it would drop someone's locks."""
+
+
+class BlobSink(Protocol):
+    """A place for blobs."""
+
+    blob_id: BlobId
+
+    def put(self, data: bytes) -> bytes:
+        """Store a blob, once, and give its id; raises errors of lastgood only."""
 
 
 class LeftOut(NamedTuple):
@@ -62,11 +70,12 @@ class ReadJob(NamedTuple):
 
 
 class Content(NamedTuple):
-    """A file's content while its signature was `seen`. `chunks` is the id of `listing`, the encoded chunk list."""
+    """A file's content while its signature was `seen`. `blob` is its id; of a large file that of `listing`, the encoded
+    chunk list."""
 
     size: int
     digest: bytes
-    chunks: bytes | None
+    blob: bytes
     seen: Signature
     listing: bytes = b""
 
@@ -82,7 +91,7 @@ def close_file(descriptor: int, file: os.stat_result) -> None:
 def read_jobs(
     root: str,
     jobs: list[ReadJob],
-    put: Put,
+    sink: BlobSink,
     *,
     is_open: IsOpen | None = None,
     close: Close = close_file,
@@ -97,7 +106,7 @@ def read_jobs(
                 if is_open and is_open(os.stat(name, dir_fd=descriptor, follow_symlinks=False)):
                     yield job
                     continue
-                got = read_content(descriptor, name, job.seen, put, close=close, databases=databases)
+                got = read_content(descriptor, name, job.seen, sink, close=close, databases=databases)
             except OSError as error:
                 yield refuse(job.path, error)
                 continue
@@ -125,7 +134,7 @@ def refuse(path: bytes, error: OSError) -> LeftOut:
 
 
 def read_content(
-    folder: int, name: bytes, seen: Signature, put: Put, *, close: Close = close_file, databases: bool = True
+    folder: int, name: bytes, seen: Signature, sink: BlobSink, *, close: Close = close_file, databases: bool = True
 ) -> Content | Literal["replaced", "unstable", "database"]:
     """Read the file that was `seen` in the folder, as it was at one moment; OSError as the system says it.
 
@@ -141,7 +150,7 @@ def read_content(
             return "database"
         before: Signature = signature(found)
         for _ in range(ATTEMPTS):
-            got = _read_small(descriptor, before, put) if before[1] < SMALL else _read_large(descriptor, before, put)
+            got = _read_small(descriptor, before, sink) if before[1] < SMALL else _read_large(descriptor, before, sink)
             if got is not None:
                 return got
             os.lseek(descriptor, 0, os.SEEK_SET)
@@ -151,17 +160,18 @@ def read_content(
         close(descriptor, found)
 
 
-def _read_small(descriptor: int, before: Signature, put: Put) -> Content | None:
+def _read_small(descriptor: int, before: Signature, sink: BlobSink) -> Content | None:
     size = before[1]
     data = os.read(descriptor, size + 1)
     while len(data) < size and (more := os.read(descriptor, size + 1 - len(data))):
         data += more
     if len(data) != size or signature(os.fstat(descriptor)) != before:
         return None
-    return Content(size, put(data), None, before)
+    blob = sink.put(data)
+    return Content(size, sink.blob_id.digest_of(data, blob), blob, before)
 
 
-def _read_large(descriptor: int, before: Signature, put: Put) -> Content | None:
+def _read_large(descriptor: int, before: Signature, sink: BlobSink) -> Content | None:
     whole = sha256()
     left = before[1]  # and no further: a file that grows as fast as it is read would never end
 
@@ -176,11 +186,11 @@ def _read_large(descriptor: int, before: Signature, put: Put) -> Content | None:
     chunks = []
     for piece in _chunker().cut_stream(Source()):
         data = bytes(piece.data)
-        chunks.append(Chunk(put(data), len(data)))
+        chunks.append(Chunk(sink.put(data), len(data)))
     if left or signature(os.fstat(descriptor)) != before:
         return None
     listing = encode_chunks(chunks)
-    return Content(before[1], whole.digest(), put(listing), before, listing)
+    return Content(before[1], whole.digest(), sink.put(listing), before, listing)
 
 
 @cache
@@ -190,39 +200,40 @@ def _chunker() -> FastCDC:
     return FastCDC(AVERAGE_CHUNK, min_size=MIN_CHUNK, max_size=MAX_CHUNK)
 
 
-def read_apart(root: str, jobs: list[ReadJob], put: Put, scratch: Path) -> Iterator[Content | LeftOut]:
+def read_apart(root: str, jobs: list[ReadJob], sink: BlobSink, scratch: Path) -> Iterator[Content | LeftOut]:
     """Read files, with one result for each job. `scratch` is a path where nothing is; nothing is left there."""
     with FolderWalk(root) as walk:
         for job in jobs:
             try:
-                yield _read(walk, root, job, put, scratch)
+                yield _read(walk, root, job, sink, scratch)
             except OSError as error:
                 yield refuse(job.path, error)
 
 
-def _read(walk: FolderWalk, root: str, job: ReadJob, put: Put, scratch: Path) -> Content | LeftOut:
+def _read(walk: FolderWalk, root: str, job: ReadJob, sink: BlobSink, scratch: Path) -> Content | LeftOut:
     from lastgood.local.database import is_at_rest
 
     if job.kind == "sidecar":
-        return Content(0, put(b""), None, job.seen)
+        blob = sink.put(b"")
+        return Content(0, sink.blob_id.digest_of(b"", blob), blob, job.seen)
     folder, name = split(job.path)
     path = os.fsdecode(os.path.join(os.fsencode(root), job.path))  # noqa: PTH118
     at_rest = is_at_rest(path)
-    got = read_content(walk.folder(folder), name, job.seen, put, databases=at_rest)
+    got = read_content(walk.folder(folder), name, job.seen, sink, databases=at_rest)
     if isinstance(got, Content) and (not at_rest or is_at_rest(path)):
         return got
     if got == "replaced" or (got == "unstable" and job.kind != "database"):
         return _leave_out(job, got)
-    return _back_up(path, job, put, scratch)
+    return _back_up(path, job, sink, scratch)
 
 
-def _back_up(path: str, job: ReadJob, put: Put, scratch: Path) -> Content | LeftOut:
+def _back_up(path: str, job: ReadJob, sink: BlobSink, scratch: Path) -> Content | LeftOut:
     from lastgood.local.database import copy_database
 
     try:
         copy_database(path, job.seen[4:], scratch, time.monotonic() + COPY_SECONDS)
         with FolderWalk(str(scratch.parent)) as walk:
-            got = read_content(walk.root, os.fsencode(scratch.name), signature(scratch.stat()), put)
+            got = read_content(walk.root, os.fsencode(scratch.name), signature(scratch.stat()), sink)
     except BusyError as error:
         return LeftOut(job.path, "unstable", str(error))
     except CheckpointError as error:

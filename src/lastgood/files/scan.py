@@ -17,8 +17,7 @@ from lastgood.files.index import FolderRecord, encode, list_names, split
 from lastgood.files.read import Content, LeftOut, ReadJob, refuse
 from lastgood.local.paths import MAX_DEPTH, FolderWalk, Signature, is_settled, join, open_folder, signature
 from lastgood.local.paths import split as split_path
-from lastgood.model.identity import digest
-from lastgood.model.tree import Entry, File, Left, Link, Why, is_temporary
+from lastgood.model.tree import Entry, File, KeyedFile, Left, Link, Why, is_temporary
 
 if TYPE_CHECKING:
     from lastgood.files.rules import RuleLevel
@@ -82,9 +81,14 @@ class FolderVisit:
 
     def accept(self, name: bytes, content: Content) -> None:
         self.signatures[name] = content.seen
-        self.entries[name] = File(name, stat.S_IMODE(content.seen[0]), content.size, content.digest, content.chunks)
-        if content.chunks is not None:
-            self.lists[content.chunks] = content.listing
+        mode, size, digest, blob = stat.S_IMODE(content.seen[0]), content.size, content.digest, content.blob
+        if content.listing:
+            self.entries[name] = File(name, mode, size, digest, blob)
+            self.lists[blob] = content.listing
+        elif blob == digest:
+            self.entries[name] = File(name, mode, size, digest)
+        else:
+            self.entries[name] = KeyedFile(name, mode, size, digest, None, blob)
 
     def refuse(self, name: bytes, skipped: LeftOut) -> None:
         """Leave it out: it cannot be captured, or (missing) is not there after all."""
@@ -179,7 +183,7 @@ def _demand(visit: FolderVisit, name: bytes, kind: Literal["database", "sidecar"
 
 
 def lists_of(before: FolderVisit | None, record: FolderRecord | None) -> dict[bytes, bytes]:
-    lists = {digest(data): data for data in record.lists} if record is not None else {}
+    lists = dict(record.lists) if record is not None else {}
     return lists if before is None else lists | before.lists
 
 

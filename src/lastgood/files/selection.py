@@ -19,11 +19,11 @@ _MEANING = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 class Selection:
-    """Paths and patterns, in one folder of a workspace; None selects everything."""
+    """Paths and patterns, in one folder of a workspace."""
 
-    def __init__(self, texts: Iterable[str] | None = None) -> None:
+    def __init__(self, texts: Iterable[str]) -> None:
         """Raise InvalidError for a text that cannot name anything below the workspace."""
-        either = ".*" if texts is None else "|".join(map(_to_expression, texts)) or "(?!)"
+        either = "|".join(map(_to_expression, texts)) or "(?!)"
         self._expression = re.compile(f"(?:{either})(?:/.*)?", re.DOTALL)
 
     def covers(self, path: bytes) -> bool:
@@ -31,13 +31,10 @@ class Selection:
         return self._expression.fullmatch(os.fsdecode(path)) is not None
 
 
-EVERYTHING = Selection()
-
-
-def select(texts: Sequence[str] | None, root: str = "") -> Selection:
-    """Return what the texts select in the root of that name; None selects everything."""
+def select(texts: Sequence[str] | None, root: str = "") -> Selection | None:
+    """Return what the texts select in the root of that name; None: everything, as None does."""
     if texts is None or (root and f"{root}:" in texts):
-        return EVERYTHING
+        return None
     return Selection(paths_in(root, texts))
 
 

@@ -10,6 +10,7 @@ import re
 import time
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from typing import NamedTuple
 
 from lastgood.errors import InvalidError
 
@@ -45,8 +46,32 @@ def new_id() -> str:
 
 
 def digest(data: bytes) -> bytes:
-    """Return the SHA-256 of `data`: blob id, checksum and every other digest of format 1."""
+    """Return the SHA-256 of `data`: checksums, the digests of files, and every other digest but blob ids."""
     return sha256(data).digest()
+
+
+class BlobId(NamedTuple):
+    """A store's function from a blob's bytes to its id: SHA-256, or HMAC-SHA-256 under the store's `key`."""
+
+    key: bytes | None = None
+
+    def of(self, data: bytes) -> bytes:
+        """Return the id of a blob."""
+        if self.key is None:
+            return sha256(data).digest()
+        import hmac
+
+        return hmac.digest(self.key, data, "sha256")
+
+    def digest_of(self, data: bytes, blob: bytes) -> bytes:
+        """Return the SHA-256 of a blob whose id is `blob`: computed only where that is another."""
+        return blob if self.key is None else sha256(data).digest()
+
+    def __repr__(self) -> str:
+        return "BlobId()" if self.key is None else "BlobId(key=...)"
+
+
+SHA256 = BlobId()
 
 
 def digest_text(value: bytes) -> str:

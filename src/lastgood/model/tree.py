@@ -6,14 +6,14 @@ Names are raw bytes, as the file system has them. A tree that holds a name which
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Literal
 
 import msgspec
 
 from lastgood.errors import IntegrityError
-from lastgood.model.identity import DIGEST_SIZE, digest
+from lastgood.model.identity import DIGEST_SIZE
 
 Why = Literal["ignored", "secret", "special", "unreadable", "unstable", "store"]
 """Why something was left out: by an ignore rule, as a secret, a socket, fifo or device, not readable, changing while it
@@ -29,13 +29,23 @@ class _Entry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class File(_Entry, frozen=True, array_like=True, tag=1):
-    """A file. `digest` is the SHA-256 of the whole content. `chunks` None: that is its blob, too; else the blob that
-    lists the chunks (`encode_chunks`)."""
+    """A file. `digest` is the SHA-256 of the whole content; `chunks` the blob that lists its chunks (`encode_chunks`).
+    Without it the content is one blob, whose id is `blob`."""
 
     mode: int
     size: int
     digest: bytes
     chunks: bytes | None = None
+
+    @property
+    def blob(self) -> bytes:
+        return self.digest
+
+
+class KeyedFile(File, frozen=True, array_like=True, tag=5):
+    """A file in a store whose blob ids are not digests."""
+
+    blob: bytes = b""
 
 
 class Folder(_Entry, frozen=True, array_like=True, tag=2):
@@ -57,7 +67,7 @@ class Left(_Entry, frozen=True, array_like=True, tag=4):
     why: Why
 
 
-Entry = File | Folder | Link | Left
+Entry = File | KeyedFile | Folder | Link | Left
 Tree = tuple[Entry, ...]
 """Sorted by name; names are unique."""
 
@@ -86,15 +96,13 @@ _PREFIX = 32  # bytes at the beginning of a tree that most versions of it share:
 
 
 def encode_tree(entries: Sequence[Entry]) -> bytes:
-    """Encode a directory canonically; its id is the SHA-256 of the bytes."""
+    """Encode a directory canonically."""
     return msgspec.msgpack.encode((_LAYOUT, sorted(entries, key=lambda entry: entry.name)))
 
 
 @lru_cache(_KEPT)
-def decode_tree(data: bytes, expected: bytes) -> Tree:
-    """Decode a tree. IntegrityError when the bytes are not those of the tree `expected`, or could lead out of it."""
-    if digest(data) != expected:
-        raise _damaged("is not what its id says")
+def decode_tree(data: bytes) -> Tree:
+    """Decode a tree, of bytes that were compared with their id. IntegrityError when it could lead out of itself."""
     entries = _decode(data)
     _require_entries(entries)
     return entries
@@ -175,14 +183,33 @@ def _require_entries(entries: Tree) -> None:
         last = name
 
 
+def differing_entries(olds: Tree, news: Tree) -> Iterator[tuple[Entry | None, Entry | None]]:
+    """Yield the entries of two trees that differ, by name."""
+    ones, others = ({entry.name: entry for entry in side} for side in (olds, news))
+    for name in sorted(ones.keys() | others.keys()):
+        if ones.get(name) != others.get(name):
+            yield ones.get(name), others.get(name)
+
+
+TreePair = tuple[bytes | None, bytes | None]
+
+
+def differing_below(pairs: Iterable[TreePair], found: Mapping[bytes, bytes]) -> list[TreePair]:
+    """Return the folders directly below pairs of trees that differ. `found` has the trees by their ids."""
+    below = [
+        [entry.tree if isinstance(entry, Folder) else None for entry in entries]
+        for pair in pairs
+        for entries in differing_entries(*(decode_tree(found[tree]) if tree is not None else () for tree in pair))
+    ]
+    return [(one, other) for one, other in below if one != other]
+
+
 def encode_chunks(chunks: Sequence[Chunk]) -> bytes:
     return msgspec.msgpack.encode(Chunked(_METHOD, tuple(chunks)))
 
 
 def decode_chunks(data: bytes, file: File) -> tuple[Chunk, ...]:
-    """Decode the chunks of `file`. IntegrityError when they are not."""
-    if digest(data) != file.chunks:
-        raise _damaged("has a list of chunks that is not what its id says")
+    """Decode the chunks of `file`, of bytes that were compared with their id. IntegrityError when they do not fit."""
     try:
         chunks = _chunks.decode(data).chunks
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
@@ -212,7 +239,8 @@ def is_git(name: bytes) -> bool:
 
 def _is_whole(entry: Entry) -> bool:
     if isinstance(entry, File):
-        fits = len(entry.digest) == DIGEST_SIZE and (entry.chunks is None or len(entry.chunks) == DIGEST_SIZE)
+        ids = (entry.digest, entry.blob, entry.chunks or entry.digest)
+        fits = all(len(each) == DIGEST_SIZE for each in ids)
         return fits and entry.size >= 0 and entry.mode == entry.mode & MODE_BITS
     if isinstance(entry, Folder):
         return len(entry.tree) == DIGEST_SIZE and entry.mode == entry.mode & MODE_BITS

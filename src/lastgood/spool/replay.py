@@ -27,7 +27,7 @@ from lastgood.errors import (
     NotFoundError,
     UnavailableError,
 )
-from lastgood.model.identity import digest, moment, new_id
+from lastgood.model.identity import BlobId, moment, new_id
 from lastgood.model.task import MAIN
 from lastgood.spool.entries import Body, Entries, Waiting
 from lastgood.spool.file import find_moved
@@ -126,7 +126,7 @@ class Replay:
         try:
             entry = self._entries.entry(waiting)
             commit = self._entries.commit_of(entry)
-            _check_blobs(commit)
+            _check_blobs(commit, self._blobs.blob_id)
         except IntegrityError as error:
             self._set_aside(waiting, str(error), error)
             return
@@ -273,11 +273,11 @@ class Replay:
         )
 
 
-def _check_blobs(commit: Commit) -> None:
+def _check_blobs(commit: Commit, blob_id: BlobId) -> None:
     """IntegrityError when the spool does not give back what was put in."""
     root = () if commit.root is None else (commit.root,)
     for blob in (*commit.blobs, *root):
-        if digest(decompress(blob.encoding, blob.data, blob.size)) != blob.digest:
+        if blob_id.of(decompress(blob.encoding, blob.data, blob.size)) != blob.digest:
             raise IntegrityError("a part of it is damaged")
 
 

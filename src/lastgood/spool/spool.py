@@ -274,7 +274,8 @@ class Spool:
             return draft
         try:
             state = head.fresh_state()
-            if Splitters(options.max_state_bytes).split("state", state).ref == parent.state:
+            splitters = Splitters(options.max_state_bytes, self._engine.blob_id)
+            if splitters.split("state", state).ref == parent.state:
                 return msgspec.structs.replace(draft, state=state)
         except CheckpointError:
             pass  # it is read there when the store is back
@@ -306,7 +307,7 @@ class Spool:
         with entries.replaying(lambda: self._wait(deadline)):
             backend = self._overlay.backend
             self._require_same_store(entries, backend)
-            blobs = FileBlobs(backend, self._engine.objects)
+            blobs = FileBlobs(backend, self._engine.objects, self._engine.blob_id)
             done = Replay(entries, backend, blobs, self._engine.alert, lambda: self.closed).run()
         if done.stored:
             log_warning(f"the store is back: {done.stored} spooled checkpoint(s) came into it", left=done.left)

@@ -11,6 +11,7 @@ from lastgood.catalog.upkeep import STORE, Audit, BlobRow, PackRow
 from lastgood.catalog.values import FILES
 from lastgood.codec.pack import PackEntry
 from lastgood.errors import InvalidError
+from lastgood.model.identity import SHA256, BlobId
 from lastgood.upkeep.check_catalog import check_derived, check_lineage, checkpoint_finding
 from lastgood.upkeep.check_content import (
     CheckpointContent,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 def check_store(
     catalog: Catalog,
     objects: ObjectStore | None,
+    blob_id: BlobId,
     *,
     read_data: bool = False,
     sample: float | None = None,
@@ -40,7 +42,7 @@ def check_store(
 ) -> CheckReport:
     """Find what is damaged in a store, what needs it, and what still works. See `Store.check`."""
     depth, pick, seed = _choose_depth(read_data, sample, seed)
-    return report(catalog, objects, examine(catalog, objects, pick, progress), depth, seed)
+    return report(catalog, objects, examine(catalog, objects, blob_id, pick, progress), depth, seed)
 
 
 def report(
@@ -73,7 +75,7 @@ def check_packs_alone(
 ) -> CheckReport:
     """Check the packs of a store whose database cannot be opened; `problem` says why."""
     depth, pick, seed = _choose_depth(read_data, sample, seed)
-    counts, inventory = CheckCounts(), Inventory()
+    counts, inventory = CheckCounts(), Inventory(SHA256)
     listed = enumerate(objects.list("packs/"), 1)
     inventory.packs = {number: PackRow(number, one.name, one.size) for number, one in listed}
     packs, readable = check_packs(objects, inventory, counts)
@@ -155,11 +157,15 @@ class Examination(NamedTuple):
 
 
 def examine(
-    catalog: Catalog, objects: ObjectStore | None, pick: Pick | None = None, progress: Progress | None = None
+    catalog: Catalog,
+    objects: ObjectStore | None,
+    blob_id: BlobId,
+    pick: Pick | None = None,
+    progress: Progress | None = None,
 ) -> Examination:
     """Look at everything once; change nothing. With `pick` the blobs are read for which it is true."""
     with catalog.audit() as audit:
-        lost, findings, content = audit.lost, list(_check_database(audit)), CheckpointContent()
+        lost, findings, content = audit.lost, list(_check_database(audit)), CheckpointContent(blob_id)
         snapshot = CatalogSnapshot(audit, content.add)
         counts = CheckCounts(
             tasks=len(snapshot.tasks) - (STORE in snapshot.tasks),
@@ -173,7 +179,7 @@ def examine(
         findings += [
             checkpoint_finding(snapshot, known, "state", how, "state") for known, how in content.damaged_states
         ]
-        inventory = read_inventory(audit, counts, pick)
+        inventory = read_inventory(audit, blob_id, counts, pick)
         packs, readable = ([], []) if objects is None else check_packs(objects, inventory, counts)
         content.check(inventory, audit, objects, counts)
         if audit.unreadable:

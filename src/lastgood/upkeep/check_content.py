@@ -13,6 +13,7 @@ from lastgood.codec.join import Reference, is_plain
 from lastgood.codec.pack import HEAD_SIZE, HEADER_SIZE, PackEntry, is_head, is_header, read_index, unpack
 from lastgood.engine.walk import TREE, Walk, companion_references, state_references, tree_references
 from lastgood.errors import CheckpointError, IntegrityError, NotFoundError
+from lastgood.model.identity import BlobId
 from lastgood.objects.contract import ObjectStore
 from lastgood.upkeep.damage import Inventory
 from lastgood.upkeep.report import CheckCounts, Code, Finding
@@ -39,7 +40,8 @@ def read_all() -> bool:
 class CheckpointContent:
     """What all checkpoints refer to, gathered as they are read; each blob that refers to others is read once."""
 
-    def __init__(self) -> None:
+    def __init__(self, blob_id: BlobId) -> None:
+        self._blob_id = blob_id
         self.damaged_states: list[tuple[KnownCheckpoint, str]] = []
         """Checkpoints whose state does not begin as it should, and how."""
         self._references: defaultdict[int, dict[Reference, None]] = defaultdict(dict)
@@ -50,7 +52,7 @@ class CheckpointContent:
         self._references[FILES] |= dict.fromkeys(tree_references(known.record))
         self._references[row.task] |= dict.fromkeys(reference for _, reference in companion_references(known.record))
         try:
-            self._references[row.task] |= dict.fromkeys(state_references(known.record, state_root(row)))
+            self._references[row.task] |= dict.fromkeys(state_references(self._blob_id, known.record, state_root(row)))
         except IntegrityError as error:
             self.damaged_states.append((known, str(error)))
 
@@ -162,7 +164,7 @@ def check_pack_content(
     strays: Counter[str] = Counter()
     if pick is read_all:
         strays.update(pack.row.name for pack in packs if pack.has_index and not _begins_right(objects, pack.row.name))
-    for pack, window, outcome in _check_all(objects, packs):
+    for pack, window, outcome in _check_all(objects, packs, inventory.blob_id):
         strays[pack.row.name] += outcome.stray
         for entry in outcome.damaged:
             placed = inventory.placed.get(entry.blob_id)
@@ -182,7 +184,7 @@ def check_pack_content(
 
 
 def _check_all(
-    objects: ObjectStore, packs: Sequence[ReadablePack]
+    objects: ObjectStore, packs: Sequence[ReadablePack], blob_id: BlobId
 ) -> Iterator[tuple[ReadablePack, list[PackEntry], _Outcome]]:
     """Check the windows of all packs, a few of them at once; yield the results in order."""
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -191,7 +193,7 @@ def _check_all(
     with ThreadPoolExecutor(THREADS, "lastgood check") as pool:
         for pack in packs:
             for window in _windows(pack.entries):
-                waiting.append((pack, window, pool.submit(_check_window, objects, pack, window)))
+                waiting.append((pack, window, pool.submit(_check_window, objects, pack, window, blob_id)))
                 if len(waiting) >= WAITING:
                     first, looked, future = waiting.popleft()
                     yield first, looked, future.result()
@@ -206,27 +208,27 @@ class _Outcome(NamedTuple):
     stray: int
 
 
-def _check_window(objects: ObjectStore, pack: ReadablePack, window: Sequence[PackEntry]) -> _Outcome:
+def _check_window(objects: ObjectStore, pack: ReadablePack, window: Sequence[PackEntry], blob_id: BlobId) -> _Outcome:
     start, last = window[0].position - HEAD_SIZE, window[-1]
     try:
         data = memoryview(objects.get(pack.row.name, start, last.position + last.length - start))
     except CheckpointError:
         if len(window) == 1:
             return _Outcome(list(window), 0)
-        outcomes = [_check_window(objects, pack, [entry]) for entry in window]
+        outcomes = [_check_window(objects, pack, [entry], blob_id) for entry in window]
         return _Outcome([entry for one in outcomes for entry in one.damaged], 0)
     damaged, stray = [], 0
     for entry in window:
         at = entry.position - start
         stray += pack.has_index and not is_head(data[at - HEAD_SIZE : at], entry)
-        if not _is_content(data[at : at + entry.length], entry):
+        if not _is_content(data[at : at + entry.length], entry, blob_id):
             damaged.append(entry)
     return _Outcome(damaged, stray)
 
 
-def _is_content(stored: memoryview, entry: PackEntry) -> bool:
+def _is_content(stored: memoryview, entry: PackEntry, blob_id: BlobId) -> bool:
     try:
-        unpack(entry, bytes(stored))
+        unpack(entry, bytes(stored), blob_id)
     except IntegrityError:
         return False
     return True

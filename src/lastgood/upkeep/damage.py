@@ -7,7 +7,6 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -20,7 +19,7 @@ from lastgood.codec.pack import PackEntry
 from lastgood.engine.blobs import BlobReader, UnreadableBlob
 from lastgood.engine.walk import Visit, Walk, companion_references, state_references, tree_references
 from lastgood.errors import IntegrityError, NotFoundError
-from lastgood.model.identity import digest_text
+from lastgood.model.identity import BlobId, digest_text
 from lastgood.model.tree import File, Folder
 from lastgood.upkeep.report import MAX_PARTS, CheckCounts, Code, Finding, Use
 from lastgood.upkeep.snapshot import CatalogSnapshot, state_root
@@ -49,7 +48,8 @@ class Damage(NamedTuple):
 class Inventory:
     """The blobs of a store. `stored`: ids by partition, slices too. `placed`: those of files that lie in packs."""
 
-    def __init__(self) -> None:
+    def __init__(self, blob_id: BlobId) -> None:
+        self.blob_id = blob_id
         self.stored: defaultdict[int, set[bytes]] = defaultdict(set)
         self.placed: dict[bytes, BlobRow] = {}
         self.packs: dict[int, PackRow] = {}
@@ -88,7 +88,7 @@ class Inventory:
             found = {key: self._as_blob(placed[key]) for key in keys if key in placed}
             return found | audit.read(partition, [key for key in keys if key not in found])
 
-        read = BlobReader(look_up, objects, self._note_unreadable).read
+        read = BlobReader(self.blob_id, look_up, objects, self._note_unreadable).read
         return lambda partition, keys: read(partition, [key for key in keys if (partition, key) not in self.damage])
 
     def _as_blob(self, row: BlobRow) -> Blob:
@@ -108,9 +108,9 @@ class Inventory:
             self.note_damage(key, "blob_damaged", "is not what was stored", blob.pack)
 
 
-def read_inventory(audit: Audit, counts: CheckCounts, pick: Callable[[], bool] | None) -> Inventory:
+def read_inventory(audit: Audit, blob_id: BlobId, counts: CheckCounts, pick: Callable[[], bool] | None) -> Inventory:
     """List all blobs. With `pick` the bytes that lie in the catalog are checked, of those for which it is true."""
-    inventory = Inventory()
+    inventory = Inventory(blob_id)
     inventory.packs = {row.number: row for row in audit.packs()}
     slices = list(audit.slices())
     sliced: defaultdict[int, list[SliceRow]] = defaultdict(list)
@@ -178,12 +178,12 @@ def _check_inline(inventory: Inventory, row: BlobRow, parts: Iterable[SliceRow])
         data = decompress(row.encoding, row.data or b"", row.size)
     except IntegrityError:
         data = None
-    if data is None or sha256(data).digest() != row.digest:
+    if data is None or inventory.blob_id.of(data) != row.digest:
         inventory.note_damage((row.partition, row.digest), "blob_damaged", "is not what was stored")
     return {
         (part.partition, part.digest)
         for part in parts
-        if data is None or sha256(data[part.position : part.position + part.size]).digest() != part.digest
+        if data is None or inventory.blob_id.of(data[part.position : part.position + part.size]) != part.digest
     }
 
 
@@ -199,7 +199,8 @@ def attribute(
     """
     present = {row.name for row in audit.packs()}
     drafts = _group(inventory.damage, [one for one in packs if one.name in present or "packs" in audit.unreadable])
-    uses = find_uses(audit, snapshot, read, {key: number for number, (_, keys) in enumerate(drafts) for key in keys})
+    causes = {key: number for number, (_, keys) in enumerate(drafts) for key in keys}
+    uses = find_uses(audit, snapshot, inventory, read, causes)
     for number, (draft, keys) in enumerate(drafts):
         if not keys or uses.get(number) or _is_still_there(audit, keys):
             yield _complete(draft, keys, uses.get(number, []))
@@ -253,7 +254,7 @@ class _Paths(NamedTuple):
 
 
 def find_uses(
-    audit: Audit, snapshot: CatalogSnapshot, read: Read, causes: Mapping[Key, Cause]
+    audit: Audit, snapshot: CatalogSnapshot, inventory: Inventory, read: Read, causes: Mapping[Key, Cause]
 ) -> defaultdict[Cause, list[Use]]:
     """Find the checkpoints that need damaged blobs, by finding."""
     damaged: defaultdict[int, dict[bytes, Cause]] = defaultdict(dict)
@@ -271,7 +272,7 @@ def find_uses(
         if (tracer := tracers.get(row.task)) is not None:
             values = [(name, [reference]) for name, reference in companion_references(record)]
             with suppress(IntegrityError):  # a state whose root is damaged has a finding already
-                values.insert(0, ("state", state_references(record, state_root(row))))
+                values.insert(0, ("state", state_references(inventory.blob_id, record, state_root(row))))
             for name, references in values:
                 for cause in sorted({cause for one in references for cause in tracer.trace(one)}):
                     parts[cause].append(name)

@@ -24,6 +24,7 @@ from lastgood.engine.blobs import BlobReader, FileBlobs, UnreadableBlob, raise_u
 from lastgood.engine.walk import Walk, companion_references, state_references, tree_references
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import decode_record
+from lastgood.model.identity import BlobId
 
 T = TypeVar("T")
 
@@ -53,7 +54,7 @@ def all_pages(read: Callable[..., Sequence[T]], place: Callable[[T], object]) ->
 class _Outgoing:
     """A checkpoint and what it refers to itself. Its record and its root are not kept: there may be many."""
 
-    def __init__(self, held: CheckpointRoot) -> None:
+    def __init__(self, blob_id: BlobId, held: CheckpointRoot) -> None:
         data = held.stored.data or b""
         self.stored = msgspec.structs.replace(held.stored, data=None)
         self.own_bytes = len(data) + (len(held.root.data) if held.root else 0)
@@ -66,7 +67,7 @@ class _Outgoing:
             self.created_at = record.created_at
             self.trees = tree_references(record)
             self.parts = [reference for _, reference in companion_references(record)]
-            self.parts += state_references(record, held.root)
+            self.parts += state_references(blob_id, record, held.root)
         except IntegrityError:
             self.is_damaged = True
 
@@ -148,7 +149,7 @@ class StoreGraph(NamedTuple):
 
 def read_graph(catalog: Catalog, files: FileBlobs) -> StoreGraph:
     """Read checkpoints first, then the index: what was saved meanwhile is at worst a blob that nothing reaches yet."""
-    found = [_Outgoing(held) for held in _each_checkpoint(catalog)]
+    found = [_Outgoing(files.blob_id, held) for held in _each_checkpoint(catalog)]
     builder = _Builder(catalog, files)
     checkpoints = []
     for one in found:
@@ -173,7 +174,7 @@ class _Builder:
         self.unreadable = 0
         self._blobs: defaultdict[int, dict[bytes, int]] = defaultdict(dict)
         self._referred: defaultdict[int, dict[Reference, int]] = defaultdict(dict)
-        read = BlobReader(self._look_up, files.objects, self._count_unreadable).read
+        read = BlobReader(files.blob_id, self._look_up, files.objects, self._count_unreadable).read
         self._walk = Walk(read, self._count_malformed)
         self._read_index()
 
@@ -234,10 +235,11 @@ class NeededBlobs:
     def __init__(self, catalog: Catalog, files: FileBlobs, *, without: Collection[tuple[str, str]] = ()) -> None:
         """`without`: owner and id of checkpoints that do not count."""
         self._catalog = catalog
+        self._blob_id = files.blob_id
         self.without = without
         self._checkpoints: set[tuple[int, int]] = set()
         self._needed: defaultdict[int, set[bytes]] = defaultdict(set)
-        read = BlobReader(catalog.blobs, files.objects, self._raise_unreadable).read
+        read = BlobReader(files.blob_id, catalog.blobs, files.objects, self._raise_unreadable).read
         self._walk = Walk(read, self._raise_malformed, changes_only=True)
 
     def has(self, partition: int, digest: bytes) -> bool:
@@ -254,7 +256,7 @@ class NeededBlobs:
         for held in _each_checkpoint(self._catalog):
             number = held.stored.task_number, held.stored.placement.sequence
             if number not in self._checkpoints and (held.stored.owner, held.stored.id) not in self.without:
-                outgoing = _Outgoing(held)
+                outgoing = _Outgoing(self._blob_id, held)
                 if outgoing.is_damaged:
                     raise IntegrityError(f"the record of checkpoint {held.stored.id} is damaged")
                 references[held.stored.task_number] += outgoing.parts

@@ -13,6 +13,7 @@ from lastgood.codec.pack import HEAD_SIZE, PackEntry, unpack
 from lastgood.engine.engine import Engine
 from lastgood.engine.gather import PACK_BYTES, PackDraft
 from lastgood.errors import IntegrityError
+from lastgood.model.identity import BlobId
 from lastgood.objects.contract import ObjectStore
 
 AT_ONCE = 200
@@ -46,7 +47,7 @@ def _rewrite(engine: Engine, group: Mapping[str, Sequence[IndexedBlob]]) -> tupl
     try:
         for name, blobs in group.items():
             try:
-                for entry, stored in _read(objects, name, blobs):
+                for entry, stored in _read(engine.blobs.blob_id, objects, name, blobs):
                     draft.copy(entry.blob_id, entry.size, entry.encoding, stored)
             except (IntegrityError, LookupError):
                 message = f"the pack {name} is damaged and was not rewritten; `lastgood check` tells more"
@@ -69,23 +70,27 @@ def _rewrite(engine: Engine, group: Mapping[str, Sequence[IndexedBlob]]) -> tupl
     return emptied, new.size
 
 
-def _read(objects: ObjectStore, name: str, blobs: Sequence[IndexedBlob]) -> Iterator[tuple[PackEntry, bytes]]:
+def _read(
+    blob_id: BlobId, objects: ObjectStore, name: str, blobs: Sequence[IndexedBlob]
+) -> Iterator[tuple[PackEntry, bytes]]:
     """Yield each blob as it is stored, checked; neighbours are read at once."""
     entries = [PackEntry(blob.digest, blob.position or 0, blob.length, blob.size, blob.encoding) for blob in blobs]
     run: list[PackEntry] = []
     for entry in sorted(entries, key=lambda entry: entry.position):
         if run and entry.position + entry.length - run[0].position > WINDOW:
-            yield from _read_run(objects, name, run)
+            yield from _read_run(blob_id, objects, name, run)
             run = []
         run.append(entry)
     if run:
-        yield from _read_run(objects, name, run)
+        yield from _read_run(blob_id, objects, name, run)
 
 
-def _read_run(objects: ObjectStore, name: str, run: Sequence[PackEntry]) -> Iterator[tuple[PackEntry, bytes]]:
+def _read_run(
+    blob_id: BlobId, objects: ObjectStore, name: str, run: Sequence[PackEntry]
+) -> Iterator[tuple[PackEntry, bytes]]:
     start, last = run[0].position, run[-1]
     data = objects.get(name, start, last.position + last.length - start)
     for entry in run:
         stored = data[entry.position - start : entry.position - start + entry.length]
-        unpack(entry, stored)
+        unpack(entry, stored, blob_id)
         yield entry, stored

@@ -46,7 +46,7 @@ def repair_store(
 ) -> RepairReport:
     """Repair a store; see `Store.repair`."""
     catalog, objects = engine.catalog, engine.objects
-    found = examine(catalog, objects, read_all, progress)
+    found = examine(catalog, objects, engine.blob_id, read_all, progress)
     before = report(catalog, objects, found, "data")
     if found.lost and not accept_loss and not dry_run:
         raise LostCommitsError(
@@ -66,7 +66,7 @@ def repair_store(
         with catalog.exclusive():
             quarantine.copy_catalog()
             catalog.rebuild()
-        found = examine(catalog, objects, read_all, progress)
+        found = examine(catalog, objects, engine.blob_id, read_all, progress)
     sources: dict[Key, str] = {}
     # What a directory held comes to light when it is back: so once more, as long as something is found.
     while True:
@@ -78,8 +78,8 @@ def repair_store(
         if search.sources.keys() <= sources.keys():
             break
         sources |= search.sources
-        found = examine(catalog, objects)
-    after = check_store(catalog, objects)
+        found = examine(catalog, objects, engine.blob_id)
+    after = check_store(catalog, objects, engine.blob_id)
     _attest_losses(catalog, user, after)
     return RepairReport(
         dry_run=False,

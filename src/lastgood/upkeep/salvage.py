@@ -22,7 +22,7 @@ from lastgood.engine.gather import PackDraft, discard, disk_error
 from lastgood.errors import CheckpointError, UnavailableError
 from lastgood.local.location import Location, make_folder
 from lastgood.local.process import this_process
-from lastgood.model.identity import digest, new_id
+from lastgood.model.identity import BlobId, new_id
 from lastgood.objects.contract import ObjectStore
 from lastgood.upkeep.check import Examination
 from lastgood.upkeep.damage import Inventory, Key
@@ -41,6 +41,7 @@ class BlobSearch:
 
     def __init__(self, engine: Engine, found: Examination, quarantine: Quarantine | None) -> None:
         self._engine = engine
+        self._blob_id = engine.blob_id
         self._quarantine = quarantine
         self._inventory = found.inventory
         self._snapshot = found.snapshot
@@ -69,7 +70,7 @@ class BlobSearch:
         objects = self._engine.objects
         if objects is not None:
             files = {digest for partition, digest in self.wanted if partition == FILES}
-            for name, size, entries in find_in_packs(objects, files, set(self.broken)):
+            for name, size, entries in find_in_packs(objects, files, set(self.broken), self._blob_id):
                 self._packs.append(NewPack(name, size, [PackedBlob(*entry) for entry in entries]))
                 self.sources |= {(FILES, entry.blob_id): f"the pack {name}" for entry in entries}
             for name in self.broken:
@@ -82,7 +83,7 @@ class BlobSearch:
         left = {digest for partition, digest in self.lost() if partition == FILES}
         here = (row.path for row in self._snapshot.workspaces if row.host == this_process().host)
         for path in dict.fromkeys(here) if left else ():
-            find_in_folder(path, [str(own) for own in self._engine.local.own_paths()], left, self._take)
+            find_in_folder(path, [str(own) for own in self._engine.local.own_paths()], left, self._take, self._blob_id)
             left -= {digest for partition, digest in self.sources if partition == FILES}
         if self._draft is not None and objects is not None:
             pack = self._draft.finish()
@@ -107,7 +108,7 @@ class BlobSearch:
         partition, id_ = key
         blob = audit.read(partition, [id_]).get(id_)
         if blob is None or blob.place is None:
-            return read_part(audit, partition, id_) is not None
+            return read_part(audit, self._blob_id, partition, id_) is not None
         row = self._inventory.placed.get(id_)
         pack = None if row is None or row.pack is None else self._inventory.packs[row.pack].name
         return row is None or blob.place != (pack, row.position, row.length)
@@ -115,12 +116,12 @@ class BlobSearch:
     def _salvage(self, objects: ObjectStore, name: str) -> None:
         """Take what is whole in a broken pack into a new one, so that the broken one can be put aside."""
         numbers = {row.name: row.number for row in self._inventory.packs.values()}
-        for entry in read_entries(objects, name, salvage=True):
+        for entry in read_entries(objects, name, self._blob_id, salvage=True):
             key = FILES, entry.blob_id
             row = self._inventory.placed.get(entry.blob_id)
             is_here = name in self.broken and row is not None and row.pack == numbers.get(name)
             if key not in self.sources and (key in self.wanted or is_here):
-                data = read_blob(objects, name, entry)
+                data = read_blob(objects, name, entry, self._blob_id)
                 if data is not None:
                     self._take(key, data, f"what is left of the pack {name}")
 
@@ -142,7 +143,7 @@ class BlobSearch:
 
 
 def find_in_packs(
-    objects: ObjectStore, wanted: set[bytes], avoided: set[str]
+    objects: ObjectStore, wanted: set[bytes], avoided: set[str], blob_id: BlobId
 ) -> Iterator[tuple[str, int, list[PackEntry]]]:
     """Yield packs that hold some of what is wanted, whole, with the pack's size; those in `avoided` are not read."""
     left = set(wanted)
@@ -151,26 +152,26 @@ def find_in_packs(
             return
         if listed.name in avoided:
             continue
-        found = [entry for entry in read_entries(objects, listed.name) if entry.blob_id in left]
-        whole = [entry for entry in found if read_blob(objects, listed.name, entry) is not None]
+        found = [entry for entry in read_entries(objects, listed.name, blob_id) if entry.blob_id in left]
+        whole = [entry for entry in found if read_blob(objects, listed.name, entry, blob_id) is not None]
         if whole:
             left -= {entry.blob_id for entry in whole}
             yield listed.name, listed.size, whole
 
 
-def read_entries(objects: ObjectStore, name: str, *, salvage: bool = False) -> Sequence[PackEntry]:
+def read_entries(objects: ObjectStore, name: str, blob_id: BlobId, *, salvage: bool = False) -> Sequence[PackEntry]:
     """List what a pack holds; with `salvage` what is left of it, each blob read and checked, whatever its index
     says."""
     try:
-        read = rebuild_index if salvage else read_index
-        return read(partial(objects.get, name), objects.size(name)).entries
+        read, size = partial(objects.get, name), objects.size(name)
+        return (rebuild_index(read, size, blob_id) if salvage else read_index(read, size)).entries
     except CheckpointError:
-        return [] if salvage else read_entries(objects, name, salvage=True)
+        return [] if salvage else read_entries(objects, name, blob_id, salvage=True)
 
 
-def read_blob(objects: ObjectStore, name: str, entry: PackEntry) -> bytes | None:
+def read_blob(objects: ObjectStore, name: str, entry: PackEntry, blob_id: BlobId) -> bytes | None:
     try:
-        return unpack(entry, objects.get(name, entry.position, entry.length))
+        return unpack(entry, objects.get(name, entry.position, entry.length), blob_id)
     except CheckpointError:
         return None
 
@@ -185,7 +186,7 @@ def find_in_catalog(audit: Audit, inventory: Inventory, wanted: Iterable[Key], t
     names = {row.number: row.digest for row in audit.blobs()} if inside else {}
     for key in sorted(wanted):
         for data, where in _elsewhere(audit, inventory, key, inside.get(key, ()), names):
-            if digest(data) == key[1]:
+            if inventory.blob_id.of(data) == key[1]:
                 take(key, data, where)
                 break
 
@@ -196,13 +197,13 @@ def _elsewhere(
     partition, id_ = key
     for other, stored in inventory.stored.items():
         if other not in (partition, FILES) and id_ in stored:
-            yield read_part(audit, other, id_) or b"", "another task"
+            yield read_part(audit, inventory.blob_id, other, id_) or b"", "another task"
     for row in inside:
-        whole = read_part(audit, partition, names[row.whole]) if row.whole in names else None
+        whole = read_part(audit, inventory.blob_id, partition, names[row.whole]) if row.whole in names else None
         yield (whole or b"")[row.position : row.position + row.size], "a larger part of the same state"
 
 
-def find_in_folder(path: str, own: Sequence[str], wanted: set[bytes], take: Take) -> None:
+def find_in_folder(path: str, own: Sequence[str], wanted: set[bytes], take: Take, blob_id: BlobId) -> None:
     """Take content and directories of a workspace, as a capture would read them now."""
     from lastgood.files.capture import capture
     from lastgood.files.index import StatIndex
@@ -211,11 +212,11 @@ def find_in_folder(path: str, own: Sequence[str], wanted: set[bytes], take: Take
     from lastgood.files.rules import Rules
     from lastgood.local.process import descriptors
 
-    sink = _Sink(wanted, path, take)
+    sink = _Sink(wanted, path, take, blob_id)
     try:
         (root,) = open_roots(path, store=list(own))
         # A file that this process has open is not looked at: closing it would drop the locks on it.
-        read_files = partial(read_jobs, root.path, put=sink.put, is_open=descriptors.is_open_elsewhere)
+        read_files = partial(read_jobs, root.path, sink=sink, is_open=descriptors.is_open_elsewhere)
         capture(root, Rules.of(root), StatIndex(), sink, leave=own, read_files=read_files)
     except (CheckpointError, OSError):
         if sink.failure is not None:
@@ -226,7 +227,8 @@ def find_in_folder(path: str, own: Sequence[str], wanted: set[bytes], take: Take
 class _Sink:
     """A sink of a capture that takes what is wanted; everything else is as if it were stored."""
 
-    def __init__(self, wanted: set[bytes], path: str, take: Take) -> None:
+    def __init__(self, wanted: set[bytes], path: str, take: Take, blob_id: BlobId) -> None:
+        self.blob_id = blob_id
         self._wanted = wanted
         self._path = path
         self._take = take
@@ -237,7 +239,7 @@ class _Sink:
         return set(ids) - self._wanted
 
     def put(self, data: bytes) -> bytes:
-        id_ = digest(data)
+        id_ = self.blob_id.of(data)
         if id_ in self._wanted:
             try:
                 self._take((FILES, id_), data, f"the files in {self._path}")
@@ -247,9 +249,9 @@ class _Sink:
         return id_
 
 
-def read_part(audit: Audit, partition: int, id_: bytes) -> bytes | None:
+def read_part(audit: Audit, blob_id: BlobId, partition: int, id_: bytes) -> bytes | None:
     """Return the bytes of a blob that lies in the catalog; None unless they give its id."""
-    return dict(BlobReader(audit.read, None, lambda blob: None).read(partition, [id_])).get(id_)
+    return dict(BlobReader(blob_id, audit.read, None, lambda blob: None).read(partition, [id_])).get(id_)
 
 
 # --- what is taken out --------------------------------------------------------------------------------------------

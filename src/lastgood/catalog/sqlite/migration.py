@@ -58,6 +58,14 @@ def pending(connection: apsw.Connection, known: Sequence[Migration]) -> Sequence
             "nothing was changed",
             format=newest,
         )
+    named = None
+    with suppress(apsw.Error):  # a damaged page is reported where it is read: a repair has to open the store
+        named = connection.execute("SELECT value FROM meta WHERE key = 'blob_id'").get
+    if named not in (ALGORITHM, None):
+        raise FormatVersionError(
+            f"this store names its content by {str(named)[:40]!r}, and this version of lastgood knows {ALGORITHM}",
+            hint="upgrade lastgood; nothing was changed",
+        )
     return [migration for migration in known if migration.number > applied]
 
 
