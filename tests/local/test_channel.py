@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 import time
@@ -25,7 +24,7 @@ DECODER = msgspec.msgpack.Decoder(Ping)
 def ends() -> Iterator[tuple[Channel[Ping], Channel[Ping]]]:
     one, other = socket.socketpair()
     with one, other:
-        yield Channel(one, DECODER, max_bytes=1 << 20), Channel(other, DECODER, max_bytes=1 << 20, seconds=60)
+        yield Channel(one, DECODER, max_bytes=1 << 20), Channel(other, DECODER, max_bytes=1 << 20)
 
 
 Ends = tuple[Channel[Ping], Channel[Ping]]
@@ -69,21 +68,3 @@ def test_the_deadline_is_for_all_of_a_message(ends: Ends) -> None:
         there.receive(deadline=time.monotonic() + 0.05)
     with pytest.raises(TimeoutError):
         there.send(Ping(b""), deadline=time.monotonic())
-
-
-def test_a_descriptor_goes_along_and_is_taken_only_where_one_is_expected(ends: Ends) -> None:
-    here, there = ends
-    reader, writer = os.pipe()
-    here.send(Ping(b"with"), descriptor=writer)
-    os.close(writer)
-    message, received = there.receive_with_descriptor()
-    assert message.data == b"with"
-    assert not os.get_inheritable(received)
-    here.send(Ping(b"beside"), descriptor=received)
-    os.close(received)
-    assert there.receive().data == b"beside"
-    assert os.read(reader, 1) == b""  # nothing else has it open
-    os.close(reader)
-    here.send(Ping(b"without"))
-    with pytest.raises(ConnectionError):
-        there.receive_with_descriptor()

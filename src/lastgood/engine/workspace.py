@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -32,7 +32,6 @@ from lastgood.model.tree import Entry, File, Folder, decode_chunks
 if TYPE_CHECKING:
     from lastgood.files.scan import Changed
     from lastgood.files.watch import WatchedRoot
-    from lastgood.files.watch_client import BorrowedWatcher
 
 Folders = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]
 """One folder, or several with a name each."""
@@ -46,8 +45,7 @@ _UNWATCHED = (
 class Workspace:
     """The folders of one task on this host. Safe for threads: captures take turns.
 
-    With `watch` it knows what changes, until it is closed, and a capture scans that alone. Without, it asks the
-    process that keeps watch over the folder (files/watch_server.py), if there is one.
+    With `watch` it knows what changes, until it is closed, and a capture scans that alone.
     """
 
     def __init__(self, engine: Engine, folders: Folders, *, watch: bool = False) -> None:
@@ -201,10 +199,6 @@ class Workspace:
 
         return recall
 
-    def watch_address(self, root: Root) -> Path:
-        """Return where captures of the root ask what has changed."""
-        return self._folder / "watch" / self._index_file(root).name
-
     def forget(self) -> None:
         """Have the next capture read every file anew."""
         for index in self._indexes.values():
@@ -218,20 +212,8 @@ class Workspace:
         files: Sequence[bytes] | None,
         touched: Changed | None = None,
     ) -> Captured:
-        index = self._indexes[root]
-        with self._following(root, index) if files is None else nullcontext() as followed:
-            return self._capture_with(followed, index.refresh(), root, trusted, batch, files, touched)
-
-    def _capture_with(
-        self,
-        followed: WatchedRoot | BorrowedWatcher | None,
-        index: StatIndex,
-        root: Root,
-        trusted: bytes | None,
-        batch: Batch,
-        files: Sequence[bytes] | None,
-        touched: Changed | None,
-    ) -> Captured:
+        index = self._indexes[root].refresh()
+        followed = self._followed.get(root) if files is None else None
         changed = followed.take() if followed is not None else touched
         reader = CaptureReader(root.path, batch)
         try:
@@ -256,27 +238,8 @@ class Workspace:
             if followed.has_just_failed():
                 self._engine.alert(_UNWATCHED, code="watch_lost", severity="warning")
         elif root not in self._followed:
-            self._indexes[root].save()
+            index.save()
         return captured
-
-    @contextmanager
-    def _following(self, root: Root, index: StatIndex) -> Iterator[WatchedRoot | BorrowedWatcher | None]:
-        """Give what knows which folders of the root have changed since the index was made; None when nothing does."""
-        if root in self._followed:
-            yield self._followed[root]
-            return
-        place = self.watch_address(root)
-        if not place.exists():
-            yield None
-            return
-        from lastgood.files.watch_client import borrow_watcher
-
-        borrowed = borrow_watcher(place, root, index)
-        try:
-            yield borrowed
-        finally:
-            if borrowed is not None:
-                borrowed.close()
 
     def _describe(self, root: Root, captured: Captured) -> FileRoot:
         base = _relate(os.path.realpath(self._engine.base_path), root.path)

@@ -29,17 +29,8 @@ _MAGIC = b"lastgood index 4\n"
 _HEAD = struct.Struct(f"<Q{DIGEST_SIZE}s")
 _signatures = msgspec.msgpack.Decoder(list[Signature | None])
 
-Identity = tuple[int, int, int]
+_Identity = tuple[int, int, int]
 """Inode, mtime_ns and size of a file in which an index is kept: it grows, or is another one, when one is saved."""
-
-
-def identify(file: Path) -> Identity | None:
-    """Return the identity of the index that lies there; None when there is none."""
-    try:
-        found = file.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 class FolderRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -154,9 +145,9 @@ class StatIndex:
         """Another number whenever its records were not made by this process."""
         self._begin(None)
 
-    def _begin(self, identity: Identity | None) -> None:
-        self.identity = identity
-        """What it was known by when it was loaded or saved last."""
+    def _begin(self, identity: _Identity | None) -> None:
+        self._identity = identity
+        """That of its file when it was loaded or saved last."""
         self.generation += 1
         self._changes = _Changes({}, {})
         self._whole, self._appended = 0, 0
@@ -172,8 +163,8 @@ class StatIndex:
         """
         if self._file is None or (self._is_kept and (self.folders or self.listed)):
             return self
-        found = identify(self._file)
-        if found == self.identity:
+        found = _identify(self._file)
+        if found == self._identity:
             return self
         self._begin(found)
         with suppress(OSError, msgspec.DecodeError), open(self._file, "rb", opener=_open_private) as opened:
@@ -224,26 +215,23 @@ class StatIndex:
         else:
             self.folders = records
 
-    def save(self) -> Identity | None:
-        """Save it, not synced: damage by a power loss is noticed. Return what it is known by; None when that failed, or
-        another process has saved its own, and the next capture reads more."""
-        if self._file is None or self._is_kept or identify(self._file) != self.identity:
-            return None
+    def save(self) -> None:
+        """Save it, not synced: damage by a power loss is noticed. If that fails, or another process has saved its own,
+        the next capture reads more."""
+        if self._file is None or self._is_kept or _identify(self._file) != self._identity:
+            return
         if not (self._changes.folders or self._changes.listed):
-            return self.identity
+            return
         part = _seal(self._changes)
         try:
             if self._appended + len(part) > self._whole // 2:
                 self._write(self._file, _MAGIC + _seal(_Content(*self._owner, self.folders, self.listed)))
             else:
                 self._append(self._file, part)
+            self._changes = _Changes({}, {})
         except OSError:
             self._whole = 0
-            self.identity = identify(self._file)
-            return None
-        self._changes = _Changes({}, {})
-        self.identity = identify(self._file)
-        return self.identity
+        self._identity = _identify(self._file)
 
     def _write(self, place: Path, data: bytes) -> None:
         """Write the whole file, at once or not at all."""
@@ -264,6 +252,14 @@ class StatIndex:
                 raise FileNotFoundError
             file.write(part)
         self._appended += len(part)
+
+
+def _identify(file: Path) -> _Identity | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _seal(content: _Content | _Changes) -> bytes:

@@ -9,8 +9,6 @@ no error. Where there is no inotify, nothing is ever known, and captures look at
 What the kernel does not tell: writes through a mapping of a file for as long as it stays mapped, writes to a file under
 another name that is not captured, what other hosts do on a network file system, and folders mounted over others.
 Whoever uses this looks at everything now and then.
-
-A queue lives for as long as a process has it open, so a watcher can go from one process to the next (`share`).
 """
 
 from __future__ import annotations
@@ -23,8 +21,6 @@ import weakref
 from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any
-
-import msgspec
 
 from lastgood.files.index import StatIndex
 from lastgood.files.scan import Changed
@@ -49,19 +45,6 @@ _EVENT = struct.Struct("iIII")
 _BUFFER = 1 << 16
 
 
-class Knowledge(msgspec.Struct, frozen=True, array_like=True):
-    """A watcher's knowledge beside what is in its queue."""
-
-    knows: bool
-    is_lost: bool
-    identity: tuple[int, int] | None
-    paths: dict[int, bytes]
-    """The watched folders, by the numbers that the queue has for them."""
-    folders: set[bytes]
-    trees: set[bytes]
-    """What has changed, as far as it was read from the queue."""
-
-
 class Watcher:
     """A watcher of the folders of one root that were added. One thread at a time.
 
@@ -75,8 +58,8 @@ class Watcher:
         renew_after_fork(self)
 
     def _begin(self) -> None:
-        self.queue = -1
-        """The descriptor that tells when there is something to `look` at; negative while nothing is watched."""
+        self._queue = -1
+        """The kernel's queue of events; negative while nothing is watched."""
         self._close: Callable[[], Any] = lambda: None
         self.has_failed = False
         """Whether it has given up: there is no inotify, or no more of it (fs.inotify.max_user_watches)."""
@@ -105,16 +88,16 @@ class Watcher:
 
     def look(self) -> Changed | None:
         """Return what the next `take` will give, as far as it is known now."""
-        if self.queue >= 0:
+        if self._queue >= 0:
             self._drain()
         return None if self._is_lost or self.has_failed else Changed(set(self._folders), set(self._trees))
 
     def add(self, path: bytes, folder: int) -> None:
         """Watch the folder that is open as `folder` and lies at `path`."""
-        if self.queue < 0:
+        if self._queue < 0:
             return
         # Through its descriptor: a path could lead elsewhere by now.
-        number = _system().inotify_add_watch(self.queue, b"/proc/self/fd/%d/." % folder, _EVERYTHING)
+        number = _system().inotify_add_watch(self._queue, b"/proc/self/fd/%d/." % folder, _EVERYTHING)
         if number < 0:
             self._fail()
             return
@@ -141,46 +124,19 @@ class Watcher:
         """Have the next `take` give None."""
         self._knows = False
 
-    def __len__(self) -> int:
-        """Return how many folders are watched."""
-        return len(self._numbers)
-
-    def share(self) -> tuple[int, Knowledge] | None:
-        """Return the queue and what is known: another watcher of this root goes on with both. None when it has failed.
-
-        Of the two only one may be used from now on; this one again after `resume`.
-        """
-        self._open()
-        if self.has_failed:
-            return None
-        known = Knowledge(self._knows, self._is_lost, self._identity, self._paths, self._folders, self._trees)
-        return self.queue, known
-
-    def resume(self, known: Knowledge, queue: int | None = None) -> None:
-        """Go on where another watcher stopped; with its queue, of which this is the only owner, or with one's own."""
-        if queue is not None:
-            self.close()
-            self._own(queue)
-        self._knows, self._is_lost, self._identity = known.knows, known.is_lost, known.identity
-        self._paths, self._folders, self._trees = dict(known.paths), set(known.folders), set(known.trees)
-        self._numbers = {path: number for number, path in known.paths.items()}
-
     def close(self) -> None:
         """Stop watching; used again, it knows nothing."""
         self._close()
         self._begin()
 
     def _open(self) -> None:
-        if self.queue >= 0 or self.has_failed:
+        if self._queue >= 0 or self.has_failed:
             return
         queue = _system().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC) if sys.platform == "linux" else -1
         if queue < 0:
             self.has_failed = True
         else:
-            self._own(queue)
-
-    def _own(self, queue: int) -> None:
-        self.queue, self._close = queue, weakref.finalize(self, os.close, queue)
+            self._queue, self._close = queue, weakref.finalize(self, os.close, queue)
 
     def _fail(self) -> None:
         self.close()
@@ -189,13 +145,13 @@ class Watcher:
     def _remove(self, path: bytes) -> None:
         number = self._numbers.pop(path)
         self._paths.pop(number, None)
-        _system().inotify_rm_watch(self.queue, number)  # it may be gone with its folder
+        _system().inotify_rm_watch(self._queue, number)  # it may be gone with its folder
 
     def _drain(self) -> None:
         count = 0
         while count < MAX_EVENTS:
             try:
-                data = os.read(self.queue, _BUFFER)
+                data = os.read(self._queue, _BUFFER)
             except BlockingIOError:
                 return
             except OSError:

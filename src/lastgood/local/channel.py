@@ -1,8 +1,8 @@
 """Messages between processes of this machine, over a socket: each is its length and msgpack of a struct. And helper
 processes to exchange them with: fresh interpreters that work for this one, never forks of the user's program.
 
-Every message has a bound in bytes and may have one in time, and a descriptor can go along with one. Whatever is wrong
-with a message is an OSError: what follows it makes no sense any more, so the channel is to be closed then.
+Every message has a bound in bytes and may have one in time. Whatever is wrong with a message is an OSError: what
+follows it makes no sense any more, so the channel is to be closed then.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from lastgood.errors import UnavailableError
 Received = TypeVar("Received")
 
 _LENGTH = struct.Struct(">Q")
-_DESCRIPTOR = struct.Struct("i")
-_CREDENTIALS = struct.Struct("3i")
 _PIECE_BYTES = 1 << 20
 # A program that lets SIGPIPE kill it must not die of a process that ended.
 _NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
@@ -43,60 +41,37 @@ class BadMessageError(ConnectionError):
 class Channel(Generic[Received]):
     """One end of a connection between two processes. One thread at a time sends, and one receives.
 
-    `decoder` knows what may be received; nothing longer than `max_bytes` is sent or taken. A message without a deadline
-    (on `time.monotonic`'s clock) has `seconds`, and where these are None, all the time there is.
+    `decoder` knows what may be received; nothing longer than `max_bytes` is sent or taken. Deadlines are on
+    `time.monotonic`'s clock.
     """
 
-    def __init__(
-        self,
-        end: socket.socket,
-        decoder: msgspec.msgpack.Decoder[Received],
-        *,
-        max_bytes: int,
-        seconds: float | None = None,
-    ) -> None:
+    def __init__(self, end: socket.socket, decoder: msgspec.msgpack.Decoder[Received], *, max_bytes: int) -> None:
         if hasattr(socket, "SO_NOSIGPIPE"):  # where MSG_NOSIGNAL is not known
             end.setsockopt(socket.SOL_SOCKET, socket.SO_NOSIGPIPE, 1)
         self._end = end
         self._decode = decoder.decode
         self._max_bytes = max_bytes
-        self._seconds = seconds
 
     def fileno(self) -> int:
         return self._end.fileno()
 
-    def send(self, message: object, *, deadline: float | None = None, descriptor: int | None = None) -> None:
+    def send(self, message: object, *, deadline: float | None = None) -> None:
         """Send a message; TimeoutError, BadMessageError, OSError."""
         data = _encode(message)
         if len(data) > self._max_bytes:
             raise BadMessageError
-        head, deadline = _LENGTH.pack(len(data)), self._deadline(deadline)
         self._allow_until(deadline)
-        if descriptor is not None:
-            beside = (socket.SOL_SOCKET, socket.SCM_RIGHTS, _DESCRIPTOR.pack(descriptor))
-            self._end.sendmsg([head], [beside], _NO_SIGNAL)
-            head = b""
-        self._end.sendall(head + data, _NO_SIGNAL)
+        self._end.sendall(_LENGTH.pack(len(data)) + data, _NO_SIGNAL)
 
     def receive(self, *, deadline: float | None = None) -> Received:
-        """Receive a message; ChannelClosedError, BadMessageError, TimeoutError, OSError.
-
-        A descriptor that comes along is not taken.
-        """
-        return self._receive(b"", self._deadline(deadline))
-
-    def receive_with_descriptor(self) -> tuple[Received, int]:
-        """Receive a message and the one descriptor that comes along, which the caller closes."""
-        deadline = self._deadline(None)
-        self._allow_until(deadline)
-        space, flags = socket.CMSG_LEN(_DESCRIPTOR.size), getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-        head, beside, _, _ = self._end.recvmsg(_LENGTH.size, space, flags)
-        descriptor = _descriptor_in(beside)
+        """Receive a message; ChannelClosedError, BadMessageError, TimeoutError, OSError."""
+        (length,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline, is_first=True))
+        if length > self._max_bytes:
+            raise BadMessageError
         try:
-            return self._receive(head, deadline), descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
+            return self._decode(self._read(length, deadline))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadMessageError from error
 
     def finish(self) -> None:
         """Say that nothing more comes from this side."""
@@ -104,9 +79,6 @@ class Channel(Generic[Received]):
 
     def close(self) -> None:
         self._end.close()
-
-    def _deadline(self, given: float | None) -> float | None:
-        return given if given is not None or self._seconds is None else time.monotonic() + self._seconds
 
     def _allow_until(self, deadline: float | None) -> None:
         """Bound the next system calls in time; TimeoutError when there is none left."""
@@ -118,16 +90,6 @@ class Channel(Generic[Received]):
         else:
             raise TimeoutError
 
-    def _receive(self, head: bytes, deadline: float | None) -> Received:
-        head += self._read(_LENGTH.size - len(head), deadline, is_first=not head)
-        (length,) = _LENGTH.unpack(head)
-        if length > self._max_bytes:
-            raise BadMessageError
-        try:
-            return self._decode(self._read(length, deadline))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise BadMessageError from error
-
     def _read(self, size: int, deadline: float | None, *, is_first: bool = False) -> bytes:
         data = bytearray()
         while len(data) < size:
@@ -137,21 +99,6 @@ class Channel(Generic[Received]):
                 raise ChannelClosedError if is_first and not data else ConnectionError
             data += piece
         return bytes(data)
-
-
-def require_same_user(end: socket.socket) -> None:
-    """Raise PermissionError unless the process at the other end is of this one's user."""
-    given = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    if _CREDENTIALS.unpack(given)[1] != os.geteuid():
-        raise PermissionError
-
-
-def _descriptor_in(beside: list[tuple[int, int, bytes]]) -> int:
-    """Return the one descriptor that came along; there was room for no more."""
-    for level, kind, data in beside:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS) and len(data) == _DESCRIPTOR.size:
-            return int(_DESCRIPTOR.unpack(data)[0])
-    raise ConnectionError
 
 
 _START = "import sys; sys.path += sys.argv[2:]; from {0} import serve; serve()"
