@@ -32,7 +32,6 @@ Locate = Callable[[], tuple[str, os.stat_result] | None]
 
 _BUSY_SECONDS = 0.2
 _ROUNDS = 3
-_MAX_SEARCHES = 64
 _MAX_VALUE_BYTES = 64 << 20
 _STEPS = 10_000  # of SQLite's machine between two looks at the clock: about 1 ms
 _WAL_MODE = 2
@@ -206,8 +205,6 @@ class _Reading:
         self._place = path, mode, file[4:]
         self._deadline = 0.0
         self._readable: set[str] = set()
-        self._schema = -1
-        self._searches: dict[tuple[str, tuple[str, ...], tuple[str, ...]], _Search] = {}
         uri = f"file://{quote(os.fsencode(path))}?{mode}"
         self._connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
         try:
@@ -233,35 +230,51 @@ class _Reading:
 
     def find(self, table: str, where: Columns, values: Columns, deadline: float) -> str | None:
         connection, self._deadline = self._connection, deadline
+        self._readable = {"sqlite_master"}
         connection.execute("BEGIN")
         try:
-            (schema,) = connection.execute("PRAGMA schema_version").fetchone()
-            if schema != self._schema or len(self._searches) > _MAX_SEARCHES:
-                self._schema, self._readable = schema, {"sqlite_master"}
-                self._searches.clear()
-            key = table, tuple(where), tuple(values)
-            search = self._searches.get(key)
-            if search is None:
-                search = self._searches[key] = self._prepare(table, where, values)
-            return search.compare(connection, where, values)
+            name = self._find_table(table)
+            return _no_table(table) if name is None else self._compare(name, where, values)
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
 
-    def _prepare(self, table: str, where: Columns, values: Columns) -> _Search:
+    def _find_table(self, table: str) -> str | None:
+        """Return the name of the table as the schema has it, and let it be read."""
         found = self._connection.execute(
             "SELECT name, rootpage, sql FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE",
             (table,),
         ).fetchone()
         if found is None:
-            return _Search(_no_table(table))
+            return None
         name, root, sql = found
         # Views and virtual tables run what the database says; their pages are none, their text begins otherwise.
         if not root or not isinstance(sql, str) or not sql.upper().startswith("CREATE TABLE"):
             raise InvalidError(f"{show(table)} is not an ordinary table")
         self._readable.add(name)
-        columns = self._connection.execute(f"PRAGMA main.table_xinfo({_quote(name)})").fetchall()
-        return _prepare_search(name, {_fold(column): column for _, column, *_ in columns}, where, values)
+        return str(name)
+
+    def _compare(self, table: str, where: Columns, values: Columns) -> str | None:
+        columns = self._connection.execute(f"PRAGMA main.table_xinfo({_quote(table)})").fetchall()
+        names = {_fold(column): column for _, column, *_ in columns}
+        for claimed in (*where, *values):
+            if _fold(claimed) not in names:
+                return f"the table {show(table)} has no column {show(claimed)}"
+
+        def tests(columns: Columns) -> list[str]:
+            return [f"{_quote(table)}.{_quote(names[_fold(claimed)])} IS ?" for claimed in columns]
+
+        def first_row(results: list[str], conditions: list[str], *given: Columns) -> Any:
+            sql = f"SELECT {', '.join(results)} FROM main.{_quote(table)} WHERE {' AND '.join(conditions)} LIMIT 1"
+            return self._connection.execute(sql, [value for columns in given for value in columns.values()]).fetchone()
+
+        if first_row(["1"], [*tests(where), *tests(values)], where, values):
+            return None
+        first = first_row(["1", *tests(values)], tests(where), values, where)
+        if first is None:
+            return f"no row of {show(table)} is where the claim says"
+        others = [show(claimed) for claimed, is_equal in zip(values, first[1:], strict=True) if not is_equal]
+        return f"the row of {show(table)} has another {', '.join(others)}"
 
     def _restrain(self) -> None:
         """Let it read the schema and the tables that are named readable; nothing else."""
@@ -280,7 +293,7 @@ class _Reading:
         allowed = source is None and (
             action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_TRANSACTION)
             or (action == sqlite3.SQLITE_READ and first in self._readable)
-            or (action == sqlite3.SQLITE_PRAGMA and first in ("table_xinfo", "schema_version"))
+            or (action == sqlite3.SQLITE_PRAGMA and first == "table_xinfo")
         )
         return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
@@ -295,46 +308,6 @@ def _require_opened(file: Signature) -> None:
         if (found.st_ino, found.st_dev) == file[4:]:
             return
     raise _Moved
-
-
-class _Search(NamedTuple):
-    """A prepared search for rows with certain columns, as long as the schema stays what it is."""
-
-    impossible: str | None
-    """Why there can be none."""
-
-    table: str = ""
-    has_all: str = ""
-    has_some: str = ""
-
-    def compare(self, connection: sqlite3.Connection, where: Columns, values: Columns) -> str | None:
-        if self.impossible:
-            return self.impossible
-        if connection.execute(self.has_all, (*where.values(), *values.values())).fetchone():
-            return None
-        first = connection.execute(self.has_some, (*values.values(), *where.values())).fetchone()
-        if first is None:
-            return f"no row of {show(self.table)} is where the claim says"
-        others = [show(claimed) for claimed, is_equal in zip(values, first[1:], strict=True) if not is_equal]
-        return f"the row of {show(self.table)} has another {', '.join(others)}"
-
-
-def _prepare_search(table: str, names: dict[bytes, str], where: Columns, values: Columns) -> _Search:
-    for claimed in (*where, *values):
-        if _fold(claimed) not in names:
-            return _Search(f"the table {show(table)} has no column {show(claimed)}")
-
-    def tests(columns: Columns) -> list[str]:
-        return [f"{_quote(table)}.{_quote(names[_fold(claimed)])} IS ?" for claimed in columns]
-
-    source, rows = f"FROM main.{_quote(table)}", " AND ".join(tests(where))
-    both = " AND ".join([rows, *tests(values)])
-    return _Search(
-        None,
-        table,
-        has_all=f"SELECT 1 {source} WHERE {both} LIMIT 1",
-        has_some=f"SELECT {', '.join(['1', *tests(values)])} {source} WHERE {rows} LIMIT 1",
-    )
 
 
 def _fold(name: str) -> bytes:
