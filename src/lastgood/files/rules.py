@@ -31,7 +31,6 @@ EXCLUDE = b".git/info/exclude"
 MAX_TEXT = 1 << 20
 MAX_RULES = 10_000
 """How much of one file is read, and how many of its rules are kept."""
-_NAMED_LINES = 5
 UNREADABLE = "it cannot be read, so none of its rules hold"
 MAX_WILD = 32 << 10
 """How many bytes the rules with wildcards may have that hold in one directory. Others are left out and reported."""
@@ -188,8 +187,7 @@ class RuleFile(NamedTuple):
 def parse_rules(text: bytes) -> RuleFile:
     from lastgood.files.patterns import parse_rule
 
-    rules, remarks = [], []
-    idle = []
+    rules, remarks, idle = [], [], []
     kept, rest = text[:MAX_TEXT], text[MAX_TEXT:]
     if rest:
         kept = kept.rpartition(b"\n")[0]
@@ -200,7 +198,8 @@ def parse_rules(text: bytes) -> RuleFile:
         elif line:
             idle.append(number)
     if idle:
-        remarks.append(f"{_name_lines(idle)} can never match")
+        more = f" and {len(idle) - 1:,} more" if len(idle) > 1 else ""
+        remarks.append(f"line {idle[0]}{more} can never match")
     if len(rules) > MAX_RULES:
         remarks.append(f"{len(rules) - MAX_RULES:,} of its rules left out: a file may have {MAX_RULES:,}")
     if rest:
@@ -220,12 +219,3 @@ def _trim(line: bytes) -> bytes:
     kept = line.rstrip(b" ")
     backslashes = len(kept) - len(kept.rstrip(b"\\"))
     return kept + b" " if backslashes % 2 and len(kept) < len(line) else kept
-
-
-def _name_lines(numbers: Sequence[int]) -> str:
-    if len(numbers) == 1:
-        return f"line {numbers[0]}"
-    named = [str(number) for number in numbers[:_NAMED_LINES]]
-    rest = len(numbers) - len(named)
-    *first, last = [*named, f"{rest:,} more"] if rest else named
-    return f"lines {', '.join(first)} and {last}"
