@@ -9,11 +9,11 @@ import errno
 import os
 import stat
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cache
 from hashlib import sha256
 
-from lastgood.local.paths import join, open_file, open_folder, signature
+from lastgood.local.paths import FolderWalk, join, open_file, open_folder, signature
 from lastgood.model.tree import is_git, is_temporary
 
 CHANGED = "it changed after it was captured"
@@ -135,26 +135,16 @@ def _find_exclusive_rename() -> tuple[Callable[[int, bytes, int, bytes, int], in
 def remove_temporary(root_path: str) -> list[bytes]:
     """Remove the temporary files that a killed restore left behind, while none is under way; return their paths."""
     removed: list[bytes] = []
-    root = open_folder(None, root_path)
-    stack = [(root, b"", _remove_temporary_in(root, b"", removed))]
-    while stack:
-        folder, path, below = stack[-1]
-        if not below:
-            os.close(folder)
-            stack.pop()
-            continue
-        name = below.pop()
-        with suppress(OSError):
-            opened = open_folder(folder, name)
-            stack.append((opened, join(path, name), _remove_temporary_in(opened, join(path, name), removed)))
+    todo = [b""]
+    with FolderWalk(root_path) as walk:
+        while todo:
+            path = todo.pop()
+            with nullcontext() if not path else suppress(OSError):
+                folder = walk.folder(path)
+                with os.scandir(folder) as entries:
+                    found = [(os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries]
+                todo += [join(path, name) for name, is_folder in found if is_folder and not is_git(name)]
+                for name in (name for name, is_folder in found if not is_folder and is_temporary(name)):
+                    os.unlink(name, dir_fd=folder)
+                    removed.append(join(path, name))
     return removed
-
-
-def _remove_temporary_in(folder: int, path: bytes, removed: list[bytes]) -> list[bytes]:
-    """Remove temporary files in one folder; return the names of the folders below."""
-    with os.scandir(folder) as entries:
-        found = [(os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries]
-    for name in (name for name, is_folder in found if not is_folder and is_temporary(name)):
-        os.unlink(name, dir_fd=folder)
-        removed.append(join(path, name))
-    return [name for name, is_folder in found if is_folder and not is_git(name)]
