@@ -24,7 +24,6 @@ from lastgood.model.identity import check_name, digest
 MAX_SMALL = 4096
 MAX_PACKED = 1 << 20
 MAX_EXCLUDE = 1 << 20
-MAX_HOPS = 5
 
 _HASH = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _BRANCH = re.compile(r"refs(?:/(?![.])[^\x00-\x20\x7f-\x9f~^:?*\[\\/]{1,255}(?<![.])(?<![.]lock)){1,16}")
@@ -134,18 +133,13 @@ def git_head(root: Root) -> str | None:
     folder = _git_folder(root)
     if folder is None:
         return None
-    folders = (folder, _common_folder(folder))
-    text, branch = _read(f"{folder}/HEAD", MAX_SMALL), ""
-    for _ in range(MAX_HOPS):
-        if text is None:
-            break
-        if _HASH.fullmatch(text.strip()):
-            return text.strip().decode()
-        branch = _to_branch(text)
-        if not branch:
-            return None
-        text = _read_branch(folders, branch)
-    return branch.removeprefix("refs/heads/") or None
+    text = _read(f"{folder}/HEAD", MAX_SMALL) or b""
+    if branch := _to_branch(text):
+        found = _read_branch((folder, _common_folder(folder)), branch)
+        if found is None:
+            return branch.removeprefix("refs/heads/")
+        text = found
+    return text.strip().decode() if _HASH.fullmatch(text.strip()) else None
 
 
 def git_exclude(root: Root) -> bytes:
