@@ -50,7 +50,7 @@ class Watched(Bench):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.watcher = Watcher(str(path))
+        self.watcher = Watcher(str(path), self.index)
         self.looked_at: list[bytes] = []
 
     def capture(self, **options: object) -> Captured:
@@ -58,7 +58,7 @@ class Watched(Bench):
         options.setdefault("rules", RecordingRules(self._read, self.looked_at))
         changed = self.watcher.take()
         captured = super().capture(changed=changed, watch=self.watcher, **options)
-        self.watcher.settle(self.index.folders.keys())
+        self.watcher.settle(is_full=changed is None)
         return captured
 
     def everything(self) -> Captured:
@@ -393,11 +393,11 @@ def test_a_change_made_just_before_is_never_missed(watched: Watched) -> None:
     watched.watcher.take()
     for turn in range(2000):
         folder = folders[turn % 3]
-        watched.watcher.settle(watched.index.folders.keys())
+        watched.watcher.settle(is_full=True)
         with (watched.path / os.fsdecode(folder) / "x").open("ab", buffering=0) as file:
             file.write(b"+")
             assert watched.watcher.take() == Changed({folder}, set())
-            watched.watcher.settle(watched.index.folders.keys())
+            watched.watcher.settle(is_full=True)
         assert watched.watcher.take() == Changed({folder}, set())
 
 
@@ -545,7 +545,7 @@ def test_after_any_edits_the_tree_is_that_of_a_full_capture(
 # --- doubt
 
 
-def test_nothing_is_known_at_first_and_after_doubt(watched: Watched) -> None:
+def test_nothing_is_known_at_first_and_with_another_index(watched: Watched) -> None:
     watched.write("a/x")
     assert watched.watcher.take() is None
     assert watched.watcher.take() is None
@@ -553,7 +553,7 @@ def test_nothing_is_known_at_first_and_after_doubt(watched: Watched) -> None:
     assert watched.watcher.take() == Changed(set(), set())
     assert watched.watcher.take() is None  # nobody has said that it was captured
     watched.capture()
-    watched.watcher.doubt()
+    watched.index.forget()
     assert watched.watcher.take() is None
 
 
@@ -645,7 +645,8 @@ def test_a_folder_in_two_places_is_never_relied_on(watched: Watched, later: None
 def test_a_folder_that_is_not_watched_is_noticed(watched: Watched, later: None) -> None:
     watched.write("a/x")
     settled(watched)
-    watched.watcher.settle({b"", b"a", b"not added"})
+    watched.index.folders[b"not added"] = watched.index.folders[b"a"]
+    watched.watcher.settle(is_full=True)
     assert watched.watcher.take() is None
 
 

@@ -31,7 +31,7 @@ from lastgood.model.tree import Entry, File, Folder, decode_chunks
 
 if TYPE_CHECKING:
     from lastgood.files.scan import Changed
-    from lastgood.files.watch import WatchedRoot
+    from lastgood.files.watch import Watcher
 
 Folders = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]
 """One folder, or several with a name each."""
@@ -58,11 +58,11 @@ class Workspace:
         self.unfinished: list[str] = []
         """Journals of restores that could not be taken back: the next save of these folders ends them."""
         self._indexes = {root: StatIndex(self._index_file(root), root.path, self._store_id) for root in self.roots}
-        self._followed: dict[Root, WatchedRoot] = {}
+        self._watchers: dict[Root, Watcher] = {}
         if watch:
-            from lastgood.files.watch import WatchedRoot
+            from lastgood.files.watch import Watcher
 
-            self._followed = {root: WatchedRoot(root.path, self._indexes[root]) for root in self.roots}
+            self._watchers = {root: Watcher(root.path, self._indexes[root]) for root in self.roots}
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -77,13 +77,13 @@ class Workspace:
 
     def close(self) -> None:
         """Stop watching; captures scan everything."""
-        followed, self._followed = self._followed, {}
-        if followed:
+        watchers, self._watchers = self._watchers, {}
+        if watchers:
             # Not to be had: a capture is at work, and its watchers end with it. The index is a cache.
             with suppress(BusyError, UnavailableError), self._locked(seconds=1):
-                for root, each in followed.items():
+                for root, watcher in watchers.items():
                     self._indexes[root].save()
-                    each.watcher.close()
+                    watcher.close()
 
     def _locked(self, seconds: float = 30) -> AbstractContextManager[None]:
         self._engine.local.path()  # which is there, or the store is away
@@ -213,8 +213,9 @@ class Workspace:
         touched: Changed | None = None,
     ) -> Captured:
         index = self._indexes[root].refresh()
-        followed = self._followed.get(root) if files is None else None
-        changed = followed.take() if followed is not None else touched
+        watcher = self._watchers.get(root) if files is None else None
+        had_failed = watcher is not None and watcher.has_failed
+        changed = watcher.take() if watcher is not None else touched
         reader = CaptureReader(root.path, batch)
         try:
             captured = capture(
@@ -229,15 +230,15 @@ class Workspace:
                 read_apart=reader.read_apart,
                 expect=reader.expect,
                 changed=changed,
-                watch=followed.watcher if followed is not None else None,
+                watch=watcher,
             )
         finally:
             reader.close()
-        if followed is not None:
-            followed.settle(is_full=changed is None)
-            if followed.has_just_failed():
+        if watcher is not None:
+            watcher.settle(is_full=changed is None)
+            if watcher.has_failed and not had_failed:
                 self._engine.alert(_UNWATCHED, code="watch_lost", severity="warning")
-        elif root not in self._followed:
+        elif root not in self._watchers:
             index.save()
         return captured
 

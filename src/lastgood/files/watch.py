@@ -18,7 +18,7 @@ import struct
 import sys
 import time
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -46,14 +46,18 @@ _BUFFER = 1 << 16
 
 
 class Watcher:
-    """A watcher of the folders of one root that were added. One thread at a time.
+    """A watcher of the folders of one root that were added. Used with the workspace's lock held.
 
-    A capture takes what has changed, adds each folder before it is listed, and says in the end which folders there are:
-    from then on the watcher knows. None means that it does not: everything has to be looked at, and added.
+    A capture takes what has changed, adds each folder before it is listed, and settles in the end: from then on the
+    watcher knows what has changed since the index was made. None means that it does not: everything has to be scanned,
+    and added. The index is saved then, and in the end: a crash costs a slower capture.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, index: StatIndex) -> None:
         self._root = root
+        self._index = index
+        self._generation = 0
+        self._full_at = -FULL_SECONDS
         self._begin()
         renew_after_fork(self)
 
@@ -80,9 +84,14 @@ class Watcher:
         """Return what may have changed since the last call; the next answer is None unless `settle` is called."""
         self._open()
         found = self.look()
-        knows, self._knows = self._knows, False
-        if self._identity is None or self._identity != _identify(self._root):
-            found = None
+        knows = (
+            self._knows
+            and self._index.generation == self._generation
+            and self._identity is not None
+            and self._identity == _identify(self._root)
+            and time.monotonic() - self._full_at < FULL_SECONDS
+        )
+        self._knows, self._generation = False, self._index.generation
         self._folders, self._trees, self._added, self._is_lost = set(), set(), set(), False
         return found if knows else None
 
@@ -114,15 +123,16 @@ class Watcher:
             found = os.fstat(folder)
             self._identity = found.st_dev, found.st_ino
 
-    def settle(self, folders: Collection[bytes]) -> None:
-        """Know from now on: these folders were captured, each as it was when, or after, it was added."""
+    def settle(self, *, is_full: bool) -> None:
+        """Know from now on: the folders of the index were captured, each as it was when, or after, it was added; all of
+        them in this capture if `is_full`."""
+        folders = self._index.folders
         for path in [path for path in self._numbers if path not in folders]:
             self._remove(path)
         self._knows = not self.has_failed and len(self._numbers) == len(folders)
-
-    def doubt(self) -> None:
-        """Have the next `take` give None."""
-        self._knows = False
+        if is_full:
+            self._full_at = time.monotonic()
+            self._index.save()
 
     def close(self) -> None:
         """Stop watching; used again, it knows nothing."""
@@ -177,40 +187,6 @@ class Watcher:
         self._folders.add(path)
         if mask & _IS_FOLDER and mask & _COMING_AND_GOING:
             self._trees.add(join(path, name))
-
-
-class WatchedRoot:
-    """A root with its watcher and its index. Used with the workspace's lock held.
-
-    The index is saved when everything has been scanned, and in the end: a crash costs a slower capture.
-    """
-
-    def __init__(self, root: str, index: StatIndex) -> None:
-        self.watcher = Watcher(root)
-        self._index = index
-        self._generation = 0
-        self._full_at = -FULL_SECONDS
-        self._had_failed = False
-
-    def take(self) -> Changed | None:
-        """Return what has changed since the last capture; None: everything has to be scanned."""
-        if self._index.generation != self._generation:
-            self._generation = self._index.generation
-            self.watcher.doubt()
-        changed = self.watcher.take()
-        return changed if time.monotonic() - self._full_at < FULL_SECONDS else None
-
-    def settle(self, *, is_full: bool) -> None:
-        """Note that a capture has ended, of everything if `is_full`."""
-        self.watcher.settle(self._index.folders.keys())
-        if is_full:
-            self._full_at = time.monotonic()
-            self._index.save()
-
-    def has_just_failed(self) -> bool:
-        """Return once that it cannot be watched, or no longer."""
-        had, self._had_failed = self._had_failed, self.watcher.has_failed
-        return self._had_failed and not had
 
 
 def _identify(path: str) -> tuple[int, int] | None:
