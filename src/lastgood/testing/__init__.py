@@ -9,28 +9,22 @@ Works with pytest and needs nothing of it.
 
 from __future__ import annotations
 
-from lastgood.testing.branches import BranchesConformance, MovesConformance
+from lastgood.testing.branches import BranchesConformance
 from lastgood.testing.collection import CollectionConformance
 from lastgood.testing.folders import FoldersConformance
 from lastgood.testing.objects import ObjectStoreConformance
-from lastgood.testing.records import AttestationsConformance, CommitsConformance, DeletionConformance
-from lastgood.testing.upkeep import AuditConformance, UsageConformance
-from lastgood.testing.work import LeasesConformance, RequestsConformance, StepsConformance
+from lastgood.testing.records import RecordsConformance
+from lastgood.testing.upkeep import AuditConformance
+from lastgood.testing.work import WorkConformance
 
 __all__ = ["CatalogConformance", "ObjectStoreConformance"]
 
 
 class CatalogConformance(
-    CommitsConformance,
+    RecordsConformance,
     BranchesConformance,
-    MovesConformance,
-    StepsConformance,
-    LeasesConformance,
-    RequestsConformance,
-    AttestationsConformance,
-    DeletionConformance,
+    WorkConformance,
     FoldersConformance,
-    UsageConformance,
     AuditConformance,
     CollectionConformance,
 ):

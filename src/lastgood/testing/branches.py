@@ -67,49 +67,37 @@ class BranchesConformance(CatalogCase):
         assert (branch.name, branch.origin_id) == ("main 2", None)
         self.catalog.require_ready()
 
-    def test_a_branch_name_is_used_once(self) -> None:
+    def test_the_name_of_a_branch_is_used_once_in_a_task_and_gets_a_number_when_it_may(self) -> None:
         first = self.save().stored
         with refused(ConflictError):
             self.save(parent=first, new=NewBranch("another", "main"))
-
-    def test_a_name_that_is_taken_gets_a_number_when_it_may(self) -> None:
-        (first,) = self.chain(1)
         for _ in range(3):
             self.save(parent=first, new=NewBranch(new_id(), "again", active=False, may_rename=True))
+        self.save("other", self.save("other").stored, new=NewBranch(new_id(), "again"))
         assert [branch.name for branch in self.catalog.branches(self.task())] == ["main", "again", "again 2", "again 3"]
+        assert [branch.name for branch in self.catalog.branches(self.task("other"))] == ["main", "again"]
 
-    def test_names_of_branches_belong_to_their_task(self) -> None:
-        self.save(new=NewBranch(new_id(), "same"))
-        other = self.save("other").stored
-        self.save("other", other, new=NewBranch(new_id(), "same"))
-        assert [branch.name for branch in self.catalog.branches(self.task("other"))] == ["main", "same"]
+    def test_a_task_cannot_take_the_id_of_a_branch(self) -> None:
+        first = self.save().stored
+        self.fork(first, "branch-id")
+        with refused(ConflictError):
+            self.save("branch-id")
+        self.catalog.delete_branch(ADA, "branch-id", ACTOR)
+        with refused(NotFoundError):
+            self.save("branch-id")
 
-    def test_a_branch_comes_from_a_checkpoint_of_its_own_task_that_is_still_there(self) -> None:
-        first, second = self.chain(2)
-        other = self.save("other").stored
-        self.purge(first)
-        for origin in (first, other):
-            with refused(NotFoundError):
-                self.save(parent=origin, new=NewBranch(new_id(), "side"))
-        assert self.active() == second.id
-        assert len(self.catalog.branches(self.task())) == 1
-
-    def test_a_branch_made_after_a_deletion_counts_what_is_left(self) -> None:
-        first, second, _ = self.chain(3)
-        self.attest("deleted", first)
-        self.save(parent=second, new=NewBranch("side", "side"))
-        assert self.catalog.count(self.along("side")) == len(self.listed(self.along("side"))) == 2
-
-    def test_nothing_continues_a_checkpoint_that_was_purged(self) -> None:
+    def test_nothing_continues_a_checkpoint_that_was_purged_or_is_another_tasks(self) -> None:
         """B6: what it would share with it may be gone."""
         (first,) = self.chain(1)
-        side = self.fork(first, "side")
+        side, other = self.fork(first, "side"), self.save("other").stored
         self.purge(side)
         for keep_root in (False, True):
             with refused(ConflictError):
                 self.save(parent=side, keep_root=keep_root)
-            with refused(NotFoundError):
-                self.save(parent=side, keep_root=keep_root, new=NewBranch(new_id(), "other", active=False))
+            for origin in (side, other):
+                with refused(NotFoundError):
+                    self.save(parent=origin, keep_root=keep_root, new=NewBranch(new_id(), "new", active=False))
+        assert len(self.catalog.branches(self.task())) == 2
 
     def test_a_kept_root_is_the_parents(self) -> None:
         (first,) = self.chain(1, root=b"kept")
@@ -122,25 +110,14 @@ class BranchesConformance(CatalogCase):
 
     def test_notes_stand_in_the_log_before_their_checkpoint(self) -> None:
         (first,) = self.chain(1)
-        note = NewEvent("restored", first.placement.branch_id, first.id, {"by": "test"})
-        new = self.save(parent=first, new=NewBranch(new_id(), "side"), notes=[note]).stored
-        events = self.catalog.events(self.task())
-        assert [event.kind for event in events] == ["created", "restored", "branched"]
-        assert [event.sequence for event in events] == [1, 2, 3]
-        assert (events[1].branch_id, events[1].checkpoint_id, events[1].data) == (
-            first.placement.branch_id,
-            first.id,
-            {"by": "test"},
-        )
-        assert new.placement.last_event == 3
-
-    def test_every_note_has_a_number_of_its_own(self) -> None:
-        (first,) = self.chain(1)
-        notes = [NewEvent("restored", first.placement.branch_id, None, {"n": n}) for n in range(3)]
-        second = self.save(parent=first, notes=notes).stored
+        branch = first.placement.branch_id
+        notes = [NewEvent("restored", branch, about, {"n": n}) for n, about in enumerate((first.id, None))]
+        new = self.save(parent=first, new=NewBranch(new_id(), "side"), notes=notes).stored
         events = self.catalog.events(self.task(), after=1)
-        assert [(event.sequence, event.data.get("n")) for event in events] == [(2, 0), (3, 1), (4, 2), (5, None)]
-        assert (second.placement.last_event, self.task().last_event) == (5, 5)
+        assert [(event.sequence, event.kind) for event in events] == [(2, "restored"), (3, "restored"), (4, "branched")]
+        told = [(event.branch_id, event.checkpoint_id, event.data) for event in events[:2]]
+        assert told == [(branch, first.id, {"n": 0}), (branch, None, {"n": 1})]
+        assert (new.placement.last_event, self.task().last_event) == (4, 4)
 
     # --- listing -------------------------------------------------------------------------------------------------
 
@@ -162,13 +139,16 @@ class BranchesConformance(CatalogCase):
         assert self.catalog.count(self.whole(), "hourly") == 2
         assert self.catalog.count(self.along(one.placement.branch_id), "hourly") == 1
 
-    def test_verified_ones_are_listed_newest_first_along_branches(self) -> None:
-        one, two, three = self.chain(3)
+    def test_those_whose_last_verification_held_are_listed_newest_first_along_branches(self) -> None:
+        one, two, three = self.chain(3, type="step")
         back = self.restore(two, "back", expects=three.id)
-        for row in (one, three, back):
+        for row in (one, two, three, back):
             self.attest("verification", row, verified=True)
+        self.attest("verification", two, verified=False)
         along = self.along(back.placement.branch_id)
         assert self.listed(along, verified=True) == [back.id, one.id]
+        assert self.listed(along, verified=True, limit=1, type="step") == [one.id]
+        assert self.listed(along, verified=True, type="hourly") == []
         assert self.listed(self.whole(), verified=True) == [back.id, three.id, one.id]
         assert self.listed(self.whole(), verified=True, limit=2, before=4) == [three.id, one.id]
 
@@ -180,22 +160,6 @@ class BranchesConformance(CatalogCase):
             self.catalog.attest(ADA, [one.id], "deleted", {}, ACTOR, last_event=seen)
         self.catalog.attest(ADA, [one.id], "deleted", {}, ACTOR, last_event=self.task().last_event)
 
-    def test_the_last_verified_is_the_newest_on_its_line(self) -> None:
-        one, two, three = self.chain(3, type="step")
-        for row in (one, two):
-            self.attest("verification", row, verified=True)
-        self.attest("verification", three, verified=False)
-        line = self.along(one.placement.branch_id)
-        last = self.last_verified(line)
-        assert last is not None
-        assert (last.id, last.verified) == (two.id, True)
-        assert self.last_verified(line, "hourly") is None
-        assert self.last_verified(self.whole()) == last
-        self.attest("verification", two, verified=False)
-        last = self.last_verified(line, "step")
-        assert last is not None
-        assert last.id == one.id
-
     def test_finds_ids_by_their_beginning_and_nothing_more(self) -> None:
         self.save("a", id="abc%1")
         self.save("b", id="abc_2")
@@ -204,20 +168,27 @@ class BranchesConformance(CatalogCase):
         assert self.catalog.find(ADA, "abc_", 10) == ["abc_2"]
         assert self.catalog.find(ADA, "%", 10) == []
 
+    # --- moves ---------------------------------------------------------------------------------------------------
 
-class MovesConformance(CatalogCase):
-    """A part of CatalogConformance."""
-
-    def test_a_restore_that_expects_another_head_is_refused(self) -> None:
+    def test_every_move_expects_the_head_that_the_writer_saw(self) -> None:
         first, second = self.chain(2)
+        self.fork(first, "side")
         with refused(ConflictError) as caught:
             self.restore(first, "back", expects=first.id)
-        assert caught[0].head.id == second.id
-        assert self.active() == second.id
+        assert (caught[0].head.id, self.active()) == (second.id, second.id)
         back = self.restore(first, "back", expects=second.id)
-        assert self.active() == back.id
+        with refused(ConflictError):
+            self.move("undo", expects=second.id)
+        self.move("undo", expects=back.id)
+        with refused(ConflictError):
+            self.move("redo", expects=back.id)
+        with refused(ConflictError) as caught:
+            self.catalog.move(ADA, "side", "switch", ACTOR, expects=first.id)
+        assert (caught[0].head.id, self.active()) == (second.id, second.id)
+        self.catalog.move(ADA, "side", "switch", ACTOR, expects=second.id)
+        assert self.task().active_branch_id == "side"
 
-    def test_moves_are_undone_and_redone_in_order(self) -> None:
+    def test_moves_of_a_task_are_undone_and_redone_in_order(self) -> None:
         first, second = self.chain(2)
         back = self.restore(first, "back")
         on = self.save(parent=back).stored
@@ -230,71 +201,39 @@ class MovesConformance(CatalogCase):
             self.move("redo")
         kinds = [event.kind for event in self.catalog.events(self.task(), after=5)]
         assert kinds == ["undone", "undone", "redone", "redone"]
-
-    def test_a_commit_after_an_undo_ends_redoing(self) -> None:
-        first, second = self.chain(2)
-        self.restore(first, "back")
-        self.move("undo")
-        third = self.save(parent=second).stored
+        self.chain(1, "other")
         with refused(ConflictError):
-            self.move("redo")
-        assert self.active() == third.id
+            self.catalog.move(ADA, "other", "undo", ACTOR)
+        assert self.active() == again.id
 
-    def test_a_commit_on_another_branch_does_not_end_redoing(self) -> None:
-        first, _ = self.chain(2)
+    def test_a_commit_or_a_move_after_an_undo_ends_redoing_and_a_commit_elsewhere_does_not(self) -> None:
+        first, second = self.chain(2)
         side = self.fork(first, "side")
         back = self.restore(first, "back")
         self.move("undo")
         self.save(parent=side)
         assert self.move("redo").head.id == back.id
-
-    def test_a_new_move_ends_redoing(self) -> None:
-        first, _ = self.chain(2)
+        self.move("undo")
+        third = self.save(parent=second).stored
+        with refused(ConflictError):
+            self.move("redo")
+        assert self.active() == third.id
         self.restore(first, "one")
         self.move("undo")
         self.restore(first, "two")
         with refused(ConflictError):
             self.move("redo")
 
-    def test_undo_and_redo_expect_the_head_that_the_writer_saw(self) -> None:
-        first, second = self.chain(2)
-        back = self.restore(first, "back")
-        with refused(ConflictError):
-            self.move("undo", expects=second.id)
-        self.move("undo", expects=back.id)
-        with refused(ConflictError):
-            self.move("redo", expects=back.id)
-        assert self.active() == second.id
-
-    def test_another_branch_is_made_active_and_that_can_be_undone(self) -> None:
+    def test_another_branch_is_made_active_which_is_logged_and_can_be_undone(self) -> None:
         first, second = self.chain(2)
         side = self.fork(first, "side")
-        assert self.catalog.move(ADA, side.placement.branch_id, "switch", ACTOR).head.id == side.id
-        assert self.catalog.move(ADA, side.placement.branch_id, "switch", ACTOR).head.id == side.id  # again: nothing
+        for _ in range(2):  # again: nothing
+            assert self.catalog.move(ADA, "side", "switch", ACTOR).head.id == side.id
+        (event,) = self.catalog.events(self.task(), after=3)
+        assert (event.kind, event.branch_id) == ("switched", "side")
         assert self.move("undo").head.id == second.id
 
-    def test_a_switch_expects_the_head_that_the_writer_saw_and_is_logged(self) -> None:
-        first, second = self.chain(2)
-        side = self.fork(first, "side")
-        for seen in (first, side):
-            with refused(ConflictError) as caught:
-                self.catalog.move(ADA, side.placement.branch_id, "switch", ACTOR, expects=seen.id)
-            assert caught[0].head.id == second.id
-        assert self.active() == second.id
-        self.catalog.move(ADA, side.placement.branch_id, "switch", ACTOR, expects=second.id)
-        assert self.active() == side.id
-        (event,) = self.catalog.events(self.task(), after=3)
-        assert (event.kind, event.branch_id) == ("switched", side.placement.branch_id)
-
-    def test_moves_belong_to_their_task(self) -> None:
-        first, _ = self.chain(2)
-        back = self.restore(first, "back")
-        self.chain(1, "other")
-        with refused(ConflictError):
-            self.catalog.move(ADA, "other", "undo", ACTOR)
-        assert self.active() == back.id
-
-    def test_no_move_leads_to_a_branch_whose_newest_checkpoint_was_deleted(self) -> None:
+    def test_no_move_leads_to_a_branch_that_was_deleted_or_whose_newest_checkpoint_was(self) -> None:
         first, second = self.chain(2)
         back = self.restore(first, "back")
         self.attest("deleted", second)
@@ -309,14 +248,16 @@ class MovesConformance(CatalogCase):
         with refused(ConflictError):
             self.move("redo")
         assert self.active() == second.id
-
-    def test_who_follows_the_active_branch_is_told_where_it_is_when_his_own_was_deleted(self) -> None:
-        first, second = self.chain(2)
-        back = self.restore(first, "back")
-        self.catalog.delete_branch(ADA, second.placement.branch_id, ACTOR)
-        with refused(ConflictError) as caught:
+        self.attest("undeleted", back)
+        self.move("redo")
+        with refused(ConflictError):  # the active one is not deleted
+            self.catalog.delete_branch(ADA, back.placement.branch_id, ACTOR)
+        self.catalog.delete_branch(ADA, first.placement.branch_id, ACTOR)
+        with refused(ConflictError):
+            self.move("undo")
+        with refused(ConflictError) as caught:  # who follows the active branch is told where it is
             self.save(parent=second, only_if_active=True)
-        assert caught[0].head.id == back.id
+        assert caught[0].head.id == self.active() == back.id
 
     def test_a_deleted_branch_leaves_what_a_tagged_checkpoint_of_another_deleted_one_descends_from(self) -> None:
         (first,) = self.chain(1)
@@ -344,33 +285,26 @@ class MovesConformance(CatalogCase):
         tagged = self.save(parent=kept).stored
         last = self.save(parent=tagged).stored
         heir = self.fork(kept, "heir")
+        self.fork(first, "gone")
         self.attest("tag", tagged, name="green")
-        branch_id = side.placement.branch_id
-        assert self.catalog.delete_branch(ADA, branch_id, ACTOR) == 1
-        assert self.catalog.branch(ADA, branch_id) is None
-        assert self.catalog.position(ADA, branch_id) is None
+        assert self.catalog.delete_branch(ADA, "gone", ACTOR) == 1
+        assert self.catalog.delete_branch(ADA, "side", ACTOR) == 1
+        assert self.catalog.branch(ADA, "side") is None
+        assert self.catalog.position(ADA, "side") is None
         there = {row.id for row in self.catalog.checkpoints(self.whole())}
         assert {side.id, kept.id, tagged.id, heir.id} <= there
         assert last.id not in there
-        assert [branch.name for branch in self.catalog.branches(self.task()) if not branch.deleted] == ["main", "heir"]
-        assert [branch.id for branch in self.catalog.branches(self.task()) if branch.deleted] == [branch_id]
+        told = [(branch.name, branch.deleted) for branch in self.catalog.branches(self.task())]
+        assert told == [("main", False), ("side", True), ("heir", False)]
+        told = [(branch.name, branch.deleted) for branch in self.catalog.branches(self.task(), deleted=True)]
+        assert told == [("main", False), ("side", True), ("heir", False), ("gone", True)]
         (event,) = self.catalog.history(self.whole(), limit=1)
         assert (event.kind, event.data["name"], event.data["checkpoints"]) == ("branch_deleted", "side", 1)
         self.save(parent=first, new=NewBranch(new_id(), "side", active=False))  # the name is free
         with refused(NotFoundError):
             self.save(parent=last)
         with refused(NotFoundError):
-            self.catalog.delete_branch(ADA, branch_id, ACTOR)
-
-    def test_the_active_branch_cannot_be_deleted_and_a_deleted_one_is_not_gone_back_to(self) -> None:
-        first, _ = self.chain(2)
-        back = self.restore(first, "back")
-        with refused(ConflictError):
-            self.catalog.delete_branch(ADA, back.placement.branch_id, ACTOR)
-        self.catalog.delete_branch(ADA, first.placement.branch_id, ACTOR)
-        with refused(ConflictError):
-            self.move("undo")
-        assert self.active() == back.id
+            self.catalog.delete_branch(ADA, "side", ACTOR)
 
     def test_the_history_of_a_branch_is_what_its_ancestors_knew_and_its_own(self) -> None:
         first, second = self.chain(2)

@@ -23,7 +23,7 @@ from lastgood.catalog.values import (
 from lastgood.errors import CheckpointError
 from lastgood.model.checkpoint import Attestation, Record, encode_record
 from lastgood.model.identity import digest, new_id
-from lastgood.model.task import BranchInfo, Journal, OpenStep, Process, Request, TaskInfo
+from lastgood.model.task import BranchInfo, Journal, OpenStep, Process, Request, RequestKind, TaskInfo
 
 ADA, BEN = "ada", "ben"
 ACTOR = Actor(ADA, "correlation-1")
@@ -154,11 +154,9 @@ class CatalogCase:
         assert position is not None
         return position.task
 
-    def request(self, request_id: str, owner: str = ADA) -> Request | None:
-        return next(iter(self.catalog.requests(owner, id=request_id)), None)
-
-    def last_verified(self, among: HistoryRange, type: str | None = None) -> StoredCheckpoint | None:
-        return next(iter(self.catalog.checkpoints(among, limit=1, type=type, verified=True)), None)
+    def post(self, branch_id: str, kind: RequestKind = "pause", id: str | None = None, **data: Any) -> Request:
+        wanted = Request(id=id or new_id(), branch_id=branch_id, kind=kind, data=data, at=7, actor=ADA)
+        return self.catalog.post_request(ADA, wanted, ACTOR)
 
     def whole(self, task_id: str = "task") -> HistoryRange:
         return HistoryRange(self.task(task_id))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
-from lastgood.catalog.values import Blob, ContainingBlob, NewBranch, NewSlice
-from lastgood.errors import ConflictError, ControlError, InvalidError, NotFoundError
+from lastgood.catalog.values import FILES, Blob, ContainingBlob, FulfilledRequest, NewBranch, NewSlice
+from lastgood.errors import ConflictError, ControlError, IntegrityError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import Head, decode_record
 from lastgood.model.identity import digest, new_id
-from lastgood.testing.case import ACTOR, ADA, BEN, CatalogCase, refused
+from lastgood.testing.case import ACTOR, ADA, BEN, CatalogCase, digests, inline, pack, pack_name, refused
 
 
-class CommitsConformance(CatalogCase):
+class RecordsConformance(CatalogCase):
     """A part of CatalogConformance."""
 
     # --- committing --------------------------------------------------------------------------------------------
@@ -26,8 +27,10 @@ class CommitsConformance(CatalogCase):
         assert digest(stored.data) == stored.checksum
         assert stored.placement.digest(stored.checksum) == stored.placement_digest
         assert self.catalog.root(stored) == Blob(b"", 9, 0, b"the state")
-        found = self.catalog.blobs(stored.task_number, [digest(b"one"), digest(b"two"), digest(b"three")])
-        assert {key: blob.data for key, blob in found.items()} == {digest(b"one"): b"one", digest(b"two"): b"two"}
+        keys = digests(b"one", b"two", b"three")
+        found = self.catalog.blobs(stored.task_number, keys)
+        assert {key: blob.data for key, blob in found.items()} == {keys[0]: b"one", keys[1]: b"two"}
+        assert self.catalog.blobs(self.save("other").stored.task_number, keys) == {}
 
     def test_a_slice_reads_as_before_and_names_its_whole(self) -> None:
         first = self.save(blobs=(b"alpha", b"beta")).stored
@@ -109,15 +112,29 @@ class CommitsConformance(CatalogCase):
         assert caught[0].head.id == first.id
         assert self.task().checkpoints == 1
 
-    def test_a_refused_commit_leaves_nothing(self) -> None:
-        first, _ = self.chain(2)
-        before = self.task()
+    def test_a_refused_commit_changes_nothing(self) -> None:
+        first, second = self.chain(2, blobs=(b"s",), file_blobs=[inline(b"a")])
+        branch = first.placement.branch_id
+        request = self.post(branch, id="wanted")
+        self.catalog.begin_step(self.step(id="open"), None)
+        for partition, content in ((FILES, b"a"), (first.task_number, b"s")):
+            self.catalog.condemn(partition, [digest(content)], 100)
+        before, events = self.task(), self.catalog.events(self.task())
+        what: dict[str, Any] = {"id": "refused", "key": "k", "blobs": (b"s", b"orphan"), "packs": [pack("one", b"p")]}
+        what |= {"step": "open", "begins": self.step(id="next"), "fulfilled": [FulfilledRequest("wanted", {})]}
         with refused(ConflictError):
-            self.save(parent=first, blobs=(b"orphan",), key="k", id="refused")
-        assert self.task() == before
+            self.save(parent=first, relies_on=digests(b"a"), **what)
+        with refused(IntegrityError):
+            self.save(parent=second, relies_on=digests(b"a", b"gone"), **what)
+        assert (self.task(), self.catalog.events(before)) == (before, events)
         assert self.catalog.checkpoint(ADA, "refused") is None
-        assert self.catalog.blobs(first.task_number, [digest(b"orphan")]) == {}
-        assert len(self.catalog.events(before)) == 2
+        assert {(blob.digest, blob.condemned) for blob in self.catalog.indexed()} == {
+            (digest(b"a"), 100),
+            (digest(b"s"), 100),
+        }
+        assert [step.id for step in self.catalog.open_steps(ADA)] == ["open"]
+        assert self.catalog.requests(ADA, branch_id=branch) == [request]
+        assert [one.name for one in self.catalog.announced()] == [pack_name("one")]
 
     def test_an_unknown_branch_or_one_of_another_task_is_not_found(self) -> None:
         first = self.save().stored
@@ -126,31 +143,20 @@ class CommitsConformance(CatalogCase):
             with refused(NotFoundError):
                 self.save(parent=first, branch=branch)
 
-    def test_the_same_key_returns_the_stored_one_before_the_head_is_looked_at(self) -> None:
-        first = self.save(key="k", message="m").stored
-        self.save(parent=first)
-        again = self.save(key="k", message="m")
-        assert again.repeated
-        assert again.stored == self.catalog.checkpoint(ADA, first.id)
-        assert self.task().checkpoints == 2
+    def test_the_same_key_or_id_returns_the_stored_one_before_the_head_is_looked_at(self) -> None:
+        names: dict[str, dict[str, Any]] = {"by key": {"key": "k"}, "by id": {"id": "mine"}}
+        for task, name in names.items():
+            first = self.save(task, message="m", **name).stored
+            second = self.save(task, first).stored
+            again = self.save(task, message="m", **name)
+            assert (again.repeated, again.stored) == (True, self.catalog.checkpoint(ADA, first.id))
+            with refused(ConflictError):
+                self.save(task, second, message="other", **name)
+            assert self.task(task).checkpoints == 2
 
-    def test_the_same_key_with_other_content_conflicts(self) -> None:
-        first = self.save(key="k", message="m").stored
-        with refused(ConflictError):
-            self.save(parent=first, key="k", message="other")
-
-    def test_keys_belong_to_their_task(self) -> None:
+    def test_keys_belong_to_a_task_of_an_owner(self) -> None:
         self.save(key="k", message="m")
         assert not self.save("other", key="k", message="n").repeated
-
-    def test_the_same_id_returns_the_stored_one_or_conflicts(self) -> None:
-        first = self.save(id="mine", message="m").stored
-        assert self.save(id="mine", message="m").repeated
-        with refused(ConflictError):
-            self.save(parent=first, id="mine", message="other")
-
-    def test_keys_belong_to_their_owner(self) -> None:
-        self.save(key="k", message="m")
         assert not self.save(key="k", message="m", owner=BEN).repeated
 
     def test_what_the_caller_left_as_it_was_does_not_make_a_repetition_differ(self) -> None:
@@ -173,13 +179,19 @@ class CommitsConformance(CatalogCase):
         assert (stored.verified, stored.verified_at) == (True, found[1][0].at)
         later = self.save(parent=stored, attestations=said[::-1]).stored
         assert not later.verified
-        assert self.last_verified(self.along(stored.placement.branch_id)) == stored
+        assert self.listed(self.along(stored.placement.branch_id), verified=True) == [stored.id]
         assert [event.kind for event in self.catalog.events(self.task())] == ["created", "created"]
 
-    def test_the_state_before_is_told(self) -> None:
+    def test_control_states_follow_each_other_as_they_may(self) -> None:
+        """A15."""
         first = self.save(control_state="running")
-        second = self.save(parent=first.stored, control_state="paused")
+        second = self.save(parent=first.stored, control_state="completed")
         assert (first.previous_control_state, second.previous_control_state) == ("idle", "running")
+        with refused(ControlError) as caught:
+            self.save(parent=second.stored, control_state="paused")
+        assert (caught[0].details["state"], caught[0].details["wanted"]) == ("completed", "paused")
+        assert self.active() == second.stored.id
+        self.save(parent=second.stored, control_state="completed")
 
     def test_one_of_many_threads_wins(self) -> None:
         first = self.save().stored
@@ -221,27 +233,24 @@ class CommitsConformance(CatalogCase):
             with refused(NotFoundError):
                 act()
 
+    # --- attestations --------------------------------------------------------------------------------------------
 
-class AttestationsConformance(CatalogCase):
-    """A part of CatalogConformance."""
-
-    def test_attestations_are_appended_with_digests(self) -> None:
-        first = self.save().stored
-        self.attest("verification", first, verified=True)
-        self.attest("tag", first, name="green")
-        found = self.catalog.attestations(ADA, first.id)
-        assert [(a.number, a.kind, a.actor) for a, _ in found] == [(1, "verification", ADA), (2, "tag", ADA)]
-        assert all(attestation.digest(first.checksum) == kept for attestation, kept in found)
-        assert [event.kind for event in self.catalog.events(self.task())] == ["created", "verified", "tagged"]
-
-    def test_a_verification_is_dated_by_its_attestation_and_the_log_tells_only_how_it_ended(self) -> None:
+    def test_attestations_are_appended_with_digests_and_the_log_tells_only_how_a_verification_ended(self) -> None:
         first = self.save().stored
         data = {"verified": True, "results": [["verified", None, 1]]}
-        (said,) = self.catalog.attest(ADA, [first.id], "verification", data, ACTOR)
+        (said,) = self.attest("verification", first, **data)
+        self.attest("tag", first, name="green")
+        found = self.catalog.attestations(ADA, first.id)
+        assert [(a.number, a.kind, a.actor, a.data) for a, _ in found] == [
+            (1, "verification", ADA, data),
+            (2, "tag", ADA, {"name": "green"}),
+        ]
+        assert all(attestation.digest(first.checksum) == kept for attestation, kept in found)
         stored = self.stored(first)
         assert (stored.verified, stored.verified_at) == (True, said.at)
-        assert self.catalog.attestations(ADA, first.id)[0][0].data == data
-        assert self.catalog.events(self.task())[-1].data == {"verified": True}
+        events = self.catalog.events(self.task())
+        assert [event.kind for event in events] == ["created", "verified", "tagged"]
+        assert events[1].data == {"verified": True}
 
     def test_what_holds_already_is_answered_with_what_said_it_last(self) -> None:
         first, _ = self.chain(2)
@@ -250,19 +259,17 @@ class AttestationsConformance(CatalogCase):
         assert self.attest("deleted", first) == [last]
         assert [a.number for a, _ in self.catalog.attestations(ADA, first.id)] == [1, 2, 3]
 
-    def test_a_deleted_one_is_neither_tagged_nor_verified(self) -> None:
+    def test_a_deleted_one_is_neither_tagged_nor_verified_and_nothing_unknown_is_said(self) -> None:
         first, _ = self.chain(2)
         self.attest("deleted", first)
-        for kind, data in (("tag", {"name": "green"}), ("verification", {"verified": True})):
-            with refused(NotFoundError):
-                self.catalog.attest(ADA, [first.id], kind, data, ACTOR)
-        assert self.catalog.tags(self.task()) == {}
-        assert [a.kind for a, _ in self.catalog.attestations(ADA, first.id)] == ["deleted"]
-
-    def test_an_unknown_attestation_is_refused(self) -> None:
-        first = self.save().stored
+        with refused(NotFoundError):
+            self.attest("tag", first, name="green")
+        with refused(NotFoundError):
+            self.attest("verification", first, verified=True)
         with refused(InvalidError):
             self.attest("blessed", first)
+        assert self.catalog.tags(self.task()) == {}
+        assert [a.kind for a, _ in self.catalog.attestations(ADA, first.id)] == ["deleted"]
 
     def test_a_tag_names_one_checkpoint_and_moves_on_purpose(self) -> None:
         one, two = self.chain(2)
@@ -270,6 +277,9 @@ class AttestationsConformance(CatalogCase):
         self.attest("tag", one, name="green")
         with refused(ConflictError):
             self.attest("tag", two, name="green")
+        self.attest("untag", two, name="green")  # it does not have it
+        assert [head.id for head in self.catalog.tags(self.task()).values()] == [one.id]
+        assert self.catalog.attestations(ADA, two.id) == []
         self.attest("tag", two, name="green", move=True)
         tagged = self.catalog.checkpoint_at(self.task(), "green")
         assert tagged is not None
@@ -278,16 +288,7 @@ class AttestationsConformance(CatalogCase):
         self.attest("untag", two, name="green")
         assert self.catalog.checkpoint_at(self.task(), "green") is None
 
-    def test_a_tag_is_taken_only_from_the_checkpoint_that_has_it(self) -> None:
-        one, two = self.chain(2)
-        self.attest("tag", two, name="green")
-        self.attest("untag", one, name="green")
-        assert [head.id for head in self.catalog.tags(self.task()).values()] == [two.id]
-        assert self.catalog.attestations(ADA, one.id) == []
-
-
-class DeletionConformance(CatalogCase):
-    """A part of CatalogConformance."""
+    # --- deletion ------------------------------------------------------------------------------------------------
 
     def test_a_deleted_one_is_not_listed_and_still_a_parent(self) -> None:
         one, two, three = self.chain(3)
@@ -302,82 +303,66 @@ class DeletionConformance(CatalogCase):
         self.attest("undeleted", two)
         assert [self.catalog.count(line) for line in (self.whole(), self.along("side"))] == [5, 3]
 
-    def test_counts_follow_deletions_through_branches_of_branches(self) -> None:
+    def test_counts_follow_deletions_and_purges_through_branches_of_branches(self) -> None:
         one, two = self.chain(2)
         three = self.save(parent=one, new=NewBranch("b", "b")).stored
         self.save(parent=three, new=NewBranch("c", "c"))
         self.attest("deleted", one, two)
-        for name in ("b", "c"):
-            line = self.along(name)
-            assert self.catalog.count(line) == len(self.catalog.checkpoints(line))
-        assert self.catalog.count(self.whole()) == 2
+        self.save(parent=three, new=NewBranch("made since", "d"))
+        ranges = [self.whole(), *map(self.along, (two.placement.branch_id, "b", "c", "made since"))]
+        for _ in range(2):
+            assert [self.catalog.count(among) for among in ranges] == [3, 0, 1, 2, 2]
+            assert [len(self.listed(among)) for among in ranges] == [3, 0, 1, 2, 2]
+            self.catalog.purge([(ADA, one.id)], ACTOR)  # it was counted out when it was deleted
 
-    def test_the_active_head_cannot_be_deleted_or_purged(self) -> None:
-        first = self.save().stored
+    def test_the_active_head_is_not_deleted_or_purged_nor_what_would_go_with_it(self) -> None:
+        one, head = self.chain(2)
         with refused(ConflictError):
-            self.attest("deleted", first)
+            self.attest("deleted", one, head)
         with refused(ConflictError):
-            self.purge(first)
-        assert self.listed(self.whole()) == [first.id]
-
-    def test_several_are_attested_together_or_not_at_all(self) -> None:
-        one, two = self.chain(2)
-        with refused(ConflictError):
-            self.attest("deleted", one, two)
-        assert self.listed(self.whole()) == [two.id, one.id]
+            self.purge(one, head)
+        assert self.listed(self.whole()) == [head.id, one.id]
 
     def test_a_purge_leaves_a_tombstone_and_nothing_else(self) -> None:
-        one, two, three = self.chain(3)
+        one = self.save().stored
+        two = self.save(parent=one, key="k", attestations=[("verification", {"verified": True})]).stored
+        three = self.save(parent=two).stored
         self.attest("tag", two, name="green")
         self.purge(two)
         stone = self.stored(two)
         assert (stone.data, stone.checksum, stone.placement, stone.tags) == (None, two.checksum, two.placement, ())
+        assert (stone.verified, stone.verified_at) == (False, None)
         assert self.catalog.root(stone) is None
         assert self.catalog.checkpoint_at(self.task(), "green") is None
         assert self.listed(self.whole()) == [three.id, one.id]
+        assert self.listed(self.along(one.placement.branch_id), verified=True) == []
         assert self.catalog.count(self.whole()) == 2
         assert [a.kind for a, _ in self.catalog.attestations(ADA, two.id)] == ["purged"]
         with refused(NotFoundError):
             self.purge(two)
         with refused(ConflictError):
             self.save(parent=three, id=two.id)
-
-    def test_one_that_was_deleted_and_then_purged_is_counted_out_once(self) -> None:
-        one, two, _ = self.chain(3)
-        self.fork(two, "side")
-        self.attest("deleted", one)
-        self.purge(one)
-        for line in (self.whole(), self.along("side"), self.along(two.placement.branch_id)):
-            assert self.catalog.count(line) == len(self.listed(line))
-
-    def test_nothing_is_verified_by_a_purged_one_and_its_key_is_free(self) -> None:
-        one = self.save(key="k", attestations=[("verification", {"verified": True})]).stored
-        two = self.save(parent=one).stored
-        self.purge(one)
-        stone = self.stored(one)
-        assert (stone.verified, stone.verified_at) == (False, None)
-        assert self.last_verified(self.along(one.placement.branch_id)) is None
-        assert not self.save(parent=two, key="k", message="other").repeated
+        assert not self.save(parent=three, key="k", message="other").repeated
 
     def test_a_deleted_task_is_gone_with_everything_and_that_is_logged(self) -> None:
-        made = self.chain(3, blobs=(b"content",))
+        made = self.chain(3, blobs=(b"content",), file_blobs=[inline(b"shared")])
         kept = self.save("kept").stored
+        self.catalog.begin_step(self.step(id="mine"), None)
+        self.catalog.begin_step(self.step(id="theirs", owner=BEN), None)
+        self.post(made[0].placement.branch_id, id="wanted")
         assert self.catalog.delete_task(ADA, "task", ACTOR) == 3
         assert self.catalog.position(ADA, "task") is None
         assert self.catalog.checkpoint(ADA, made[0].id) is None
         assert self.catalog.blobs(made[0].task_number, [digest(b"content")]) == {}
+        assert self.catalog.requests(ADA, id="wanted") == []
+        assert self.catalog.has_blobs(FILES, [digest(b"shared")]) == {digest(b"shared")}  # it is the store's
+        assert [step.id for step in self.catalog.open_steps(None)] == ["theirs"]
         assert self.catalog.checkpoint(ADA, kept.id) == kept
         events = self.catalog.events(None)
         assert [(event.kind, event.actor, event.data["task_id"]) for event in events] == [("task_deleted", ADA, "task")]
         again = self.save().stored
         assert again.placement.sequence == 1
         assert again.task_number != made[0].task_number
-
-    def test_events_carry_actor_and_correlation_and_are_paged(self) -> None:
-        self.chain(4)
-        events = self.catalog.events(self.task(), after=1, limit=2)
-        assert [event.sequence for event in events] == [2, 3]
-        assert {(event.actor, event.correlation_id) for event in events} == {(ADA, "correlation-1")}
 
     def test_events_are_dense_and_in_order_and_outlive_a_purge(self) -> None:
         one, two, three = self.chain(3)
@@ -394,10 +379,5 @@ class DeletionConformance(CatalogCase):
         assert [event.kind for event in events] == kinds
         assert [event.checkpoint_id for event in events][:3] == [one.id, two.id, three.id]
         assert {event.actor for event in events} == {ADA}
+        assert {event.correlation_id for event in events} == {"correlation-1"}
         assert self.catalog.events(self.task(), after=4, limit=100) == events[4:]
-
-    def test_blobs_belong_to_their_task(self) -> None:
-        mine = self.save(blobs=(b"secret",)).stored
-        other = self.save("other").stored
-        assert self.catalog.blobs(other.task_number, [digest(b"secret")]) == {}
-        assert set(self.catalog.blobs(mine.task_number, [digest(b"secret")])) == {digest(b"secret")}
