@@ -214,15 +214,14 @@ class BranchesConformance(CatalogCase):
         self.save(parent=side)
         assert self.move("redo").head.id == back.id
         self.move("undo")
+        self.restore(first, "again")
+        with refused(ConflictError):
+            self.move("redo")
+        self.move("undo")
         third = self.save(parent=second).stored
         with refused(ConflictError):
             self.move("redo")
         assert self.active() == third.id
-        self.restore(first, "one")
-        self.move("undo")
-        self.restore(first, "two")
-        with refused(ConflictError):
-            self.move("redo")
 
     def test_another_branch_is_made_active_which_is_logged_and_can_be_undone(self) -> None:
         first, second = self.chain(2)

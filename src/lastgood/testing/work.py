@@ -242,7 +242,7 @@ class WorkConformance(CatalogCase):
 
     def test_nobody_is_sent_to_a_branch_that_someone_else_works_on_but_it_may_be_forked(self) -> None:
         first = self.save().stored
-        side = self.fork(first, "side")
+        self.fork(first, "side")
         self.acquire("side")
         with refused(LeaseError):
             self.catalog.move(ADA, "side", "switch", ACTOR)
@@ -251,7 +251,8 @@ class WorkConformance(CatalogCase):
         with refused(LeaseError):
             self.catalog.delete_task(ADA, "task", ACTOR)
         assert self.active() == first.id
-        self.fork(side, "fork")
+        self.acquire(first.placement.branch_id)
+        self.fork(first, "fork")
 
     # --- leases of the store ---------------------------------------------------------------------------------------
 
