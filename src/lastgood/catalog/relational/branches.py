@@ -35,12 +35,7 @@ class _Move(NamedTuple):
     after: int | None
 
 
-class _Mover(NamedTuple):
-    """Who moves a task, with the head of the active branch as it was seen, and their lease."""
-
-    actor: Actor
-    expects: str | None = None
-    lease: int | None = None
+_LOGGED = {"switch": "switched", "undo": "undone", "redo": "redone"}
 
 
 # --- moves --------------------------------------------------------------------------------------------------------
@@ -56,38 +51,31 @@ def move(
     expects: str | None = None,
     lease: int | None = None,
 ) -> Position:
-    by = _Mover(actor, expects, lease)
-    return _switch(connection, owner, id, by) if way == "switch" else _retrace(connection, owner, id, way, by)
-
-
-def _switch(connection: Connection, owner: str, branch_id: str, by: _Mover) -> Position:
-    connection.lock_task(owner, branch_id)
-    branch = require_branch(connection, owner, branch_id)
-    task = require_task(connection, owner, branch.task_id)
-    active = expect_active(connection, task, by.expects)
-    if task.active_branch_id != branch.id:
-        _living_version(connection, branch.number)
-        record_move(connection, task, branch.number)
-        _go(connection, task, active, branch.number, by)
-        log(connection, task.number, branch.number, None, "switched", by.actor, {"from": task.active_branch_id})
-    return _position(connection, owner, task.id)
-
-
-def _retrace(connection: Connection, owner: str, task_id: str, way: Literal["undo", "redo"], by: _Mover) -> Position:
-    """Take the last move back, or make the one again that was taken back last."""
-    connection.lock_task(owner, task_id)
-    task = require_task(connection, owner, task_id)
-    active = expect_active(connection, task, by.expects)
-    move, branch, files = _find_move(connection, task, way)
-    if way == "undo":
-        version = _living_version(connection, branch)
-        connection.run(SQL.undo_move, task=task.number, number=move.number, version=version)
+    connection.lock_task(owner, id)
+    chosen = require_branch(connection, owner, id) if way == "switch" else None
+    task = require_task(connection, owner, chosen.task_id if chosen else id)
+    active = expect_active(connection, task, expects)
+    branch, files = chosen.number if chosen else active, None
+    if way == "switch":
+        if branch == active:
+            return _position(connection, owner, task.id)
+        _living_version(connection, branch)
+        record_move(connection, task, branch)
     else:
-        connection.run(SQL.redo_move, task=task.number, number=move.number)
-    _go(connection, task, active, branch, by)
-    kind = "undone" if way == "undo" else "redone"
-    log(connection, task.number, branch, files, kind, by.actor, {"from": task.active_branch_id})
-    return _position(connection, owner, task_id, files)
+        move, branch, files = _find_move(connection, task, way)
+        if way == "undo":
+            version = _living_version(connection, branch)
+            connection.run(SQL.undo_move, task=task.number, number=move.number, version=version)
+        else:
+            connection.run(SQL.redo_move, task=task.number, number=move.number)
+    check_lease(connection, active, lease)
+    if branch != active:
+        check_lease(connection, branch, None)
+        if lease is not None:
+            carry_lease(connection, lease, active, branch)
+    connection.run(SQL.activate, task=task.number, branch=branch)
+    log(connection, task.number, branch, files, _LOGGED[way], actor, {"from": task.active_branch_id})
+    return _position(connection, owner, task.id, files)
 
 
 def read_destination(
@@ -167,15 +155,6 @@ def _living_version(connection: Connection, branch: int) -> int:
             "the branch to go to, or its newest checkpoint, was deleted", hint="`lastgood branch` lists what is left"
         )
     return version
-
-
-def _go(connection: Connection, task: TaskInfo, from_branch: int, to_branch: int, by: _Mover) -> None:
-    check_lease(connection, from_branch, by.lease)
-    if to_branch != from_branch:
-        check_lease(connection, to_branch, None)
-        if by.lease is not None:
-            carry_lease(connection, by.lease, from_branch, to_branch)
-    connection.run(SQL.activate, task=task.number, branch=to_branch)
 
 
 def _position(connection: Connection, owner: str, task_id: str, files: int | None = None) -> Position:

@@ -100,21 +100,8 @@ def _each(partition: int, digests: Sequence[bytes], **more: int) -> list[Values]
 
 def move_blobs(connection: Connection, pack: NewPack, origin: str) -> None:
     connection.run(SQL.insert_pack, name=pack.name, size=pack.size, now=connection.now())
-    connection.run_many(
-        SQL.move_blob,
-        (
-            {
-                "pack": pack.name,
-                "position": entry.position,
-                "length": entry.length,
-                "encoding": entry.encoding,
-                "partition": FILES,
-                "digest": entry.digest,
-                "origin": origin,
-            }
-            for entry in pack.entries
-        ),
-    )
+    entries = [{"partition": FILES, "pack": pack.name, "origin": origin, **each._asdict()} for each in pack.entries]
+    connection.run_many(SQL.move_blob, entries)
     announce(connection, [pack.name], None)
 
 
