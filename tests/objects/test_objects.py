@@ -116,17 +116,6 @@ def test_what_others_left_among_the_objects_is_not_listed(tmp_path: Path, object
     assert [listed.name for listed in objects.list()] == [NAME]
 
 
-def test_a_file_from_another_file_system_is_adopted_too(objects: LocalObjects) -> None:
-    memory = Path("/dev/shm")
-    if not memory.is_dir() or memory.stat().st_dev == Path(tempfile.gettempdir()).stat().st_dev:
-        pytest.skip("there is no second file system here")
-    with tempfile.NamedTemporaryFile(dir=memory, delete=False) as file:
-        file.write(b"from afar")
-    assert objects.adopt(NAME, Path(file.name))
-    assert objects.get(NAME) == b"from afar"
-    assert not Path(file.name).exists()
-
-
 def test_a_draft_that_was_swept_too_early_is_an_error_and_nothing_is_stored(objects: LocalObjects) -> None:
     def source() -> Iterator[bytes]:
         yield b"slow"

@@ -58,7 +58,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def adopt(self, name: str, path: Path) -> bool:
-        """Store a finished file as `put` does. It may be another process's, and is not written any more.
+        """Store a finished draft as `put` does. Another process may have written it; nobody writes it any more.
 
         It is gone from its path afterwards, also after an error, unless the name is none.
         """

@@ -25,7 +25,6 @@ from lastgood.model.identity import new_id
 from lastgood.objects.contract import DAY, Listed, ObjectStore, check_name, check_prefix, check_range, is_name
 
 _DRAFTS = ".drafts"
-_CHUNK = 1 << 20
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a fifo in place of an object must not block
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -69,12 +68,7 @@ class LocalObjects(ObjectStore):
                 return False
             with _translated_errors():
                 _seal_file(path)
-                try:
-                    return self._publish(path, place)
-                except OSError as error:
-                    if error.errno != errno.EXDEV:
-                        raise
-            return self.put(name, _read_chunks(path))
+                return self._publish(path, place)
         finally:
             _discard(path)
 
@@ -127,10 +121,8 @@ class LocalObjects(ObjectStore):
         with _translated_errors():
             try:
                 found = place.lstat()
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):  # making the folders says which of them is none
                 return False
-            except NotADirectoryError:
-                return False  # making the folders says which of them is none
             if stat.S_ISDIR(found.st_mode):
                 raise _continues_another()
             self._anchor(place.parent)
@@ -214,12 +206,6 @@ def _make_folder(folder: Path) -> None:
 def _discard(path: Path) -> None:
     with suppress(OSError):  # must not hide what went wrong; it is swept one day
         path.unlink(missing_ok=True)
-
-
-def _read_chunks(path: Path) -> Iterator[bytes]:
-    with _translated_errors(), path.open("rb", buffering=0) as file:
-        while chunk := file.read(_CHUNK):
-            yield chunk
 
 
 def _read_exactly(descriptor: int, start: int, length: int, name: str) -> bytes:
