@@ -55,8 +55,9 @@ class BranchesConformance(CatalogCase):
     def test_a_branch_without_an_origin_may_begin_beside_the_others(self) -> None:
         """C10: a task was begun twice, and nobody's beginning is dropped."""
         first = self.save().stored
-        with refused(ConflictError):
+        with refused(ConflictError) as caught:
             self.save(new=NewBranch("plain", "main"))
+        assert (caught[0].head.id, self.task().checkpoints) == (first.id, 1)
         apart = self.save(new=NewBranch("apart", "main", active=False, may_rename=True, is_apart=True)).stored
         after = self.save(parent=apart).stored
         assert (apart.placement.sequence, apart.placement.version) == (2, 1)
@@ -122,12 +123,13 @@ class BranchesConformance(CatalogCase):
     # --- listing -------------------------------------------------------------------------------------------------
 
     def test_pages_are_newest_first_and_complete(self) -> None:
-        made = [row.id for row in self.chain(7)]
+        placements = [row.placement for row in self.chain(7)]
+        assert [(place.sequence, place.version) for place in placements] == [(n, n) for n in range(1, 8)]
         pages, before = [], None
         while page := self.catalog.checkpoints(self.whole(), before=before, limit=3):
-            pages.append([row.id for row in page])
+            pages.append([row.placement.sequence for row in page])
             before = page[-1].placement.sequence
-        assert pages == [made[:3:-1], made[3:0:-1], made[:1]]
+        assert pages == [[7, 6, 5], [4, 3, 2], [1]]
 
     def test_lists_and_counts_by_type(self) -> None:
         one = self.save(type="manual").stored

@@ -88,18 +88,15 @@ class CollectionConformance(CatalogCase):
 
     # --- a commit acquits ----------------------------------------------------------------------------------------
 
-    def test_a_commit_acquits_parts_of_its_state_that_it_brings(self) -> None:
-        first = self.save(blobs=(b"a", b"b")).stored
-        self.catalog.condemn(first.task_number, digests(b"a", b"b"), 100)
-        self.save(parent=first, blobs=(b"a",))
-        assert self._condemned(first.task_number) == {b"a": None, b"b": 100}
-
-    def test_a_commit_acquits_content_of_files_that_it_brings_or_relies_on(self) -> None:
-        self.save(file_blobs=[inline(b"a"), inline(b"b"), inline(b"c"), inline(b"d")])
-        self.catalog.condemn(FILES, digests(b"a", b"b", b"c", b"d"), 100)
-        self.save("second", file_blobs=[inline(b"a")], packs=[pack("one", b"b")], relies_on=[digest(b"c")])
+    def test_a_commit_acquits_what_it_brings_and_content_of_files_that_it_relies_on(self) -> None:
+        contents = (b"a", b"b", b"c", b"d")
+        first = self.save(blobs=contents, file_blobs=[inline(each) for each in contents]).stored
+        for partition in (first.task_number, FILES):
+            self.catalog.condemn(partition, digests(*contents), 100)
+        packs = [pack("one", b"b")]
+        self.save(parent=first, blobs=(b"a",), file_blobs=[inline(b"a")], packs=packs, relies_on=[digest(b"c")])
+        assert self._condemned(first.task_number) == {b"a": None, b"b": 100, b"c": 100, b"d": 100}
         assert self._condemned(FILES) == {b"a": None, b"b": None, b"c": None, b"d": 100}
-        assert self.catalog.remove_blobs(FILES, digests(b"a", b"b", b"c", b"d"), 100) == 1
 
     def test_what_was_removed_can_be_brought_again(self) -> None:
         first = self.save(blobs=(b"s",), file_blobs=[inline(b"a")]).stored
@@ -236,15 +233,8 @@ class CollectionConformance(CatalogCase):
     def test_many_are_purged_at_once_and_who_cannot_be_stays(self) -> None:
         one, two, head = self.chain(3)
         theirs = self.chain(2, "theirs", owner=BEN)
-        wanted = [
-            (ADA, one.id),
-            (ADA, "never"),
-            (ADA, head.id),
-            (ADA, theirs[0].id),
-            (BEN, theirs[0].id),
-            (ADA, one.id),
-        ]
-        assert self.catalog.purge(wanted, ACTOR) == [one.id, theirs[0].id]
+        mine = [(ADA, each) for each in (one.id, "never", head.id, theirs[0].id)]
+        assert self.catalog.purge([*mine, (BEN, theirs[0].id), (ADA, one.id)], ACTOR) == [one.id, theirs[0].id]
         assert [held.stored.id for held in self.catalog.held()] == [two.id, head.id, theirs[1].id]
 
     def test_who_was_undeleted_or_tagged_meanwhile_is_spared_on_request(self) -> None:
