@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 
 from lastgood.errors import InvalidError
 from lastgood.model.checkpoint import Claim, Claims
+from lastgood.model.identity import check_number
 
 VerificationStatus = Literal["pending", "verified", "failed", "stale"]
 
@@ -83,8 +84,7 @@ class EvidencePack:
             )
         if not isinstance(self.evidence_list, list):
             raise InvalidError("the evidence of a pack is a list")
-        if not _is_count(self.min_verified):
-            raise InvalidError("min_verified is how many pieces of evidence must hold: 0, 1, 2, ...")
+        check_number("min_verified", self.min_verified)
 
     @property
     def is_verified(self) -> bool:
@@ -157,10 +157,6 @@ def _could_not_be_checked(evidence: Evidence) -> bool:
 def _was_refused(evidence: Evidence) -> bool:
     """Say whether it was to be checked, and that was not allowed."""
     return evidence.verification_status == "pending" and bool(evidence.verification_error)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _is_pack(value: object) -> bool:

@@ -227,17 +227,9 @@ def read_deleted(connection: Connection, at: int) -> list[tuple[str, str]]:
 def _keep_creation(connection: Connection, subject: Subject) -> None:
     """Write into the log when and by whom it was made, and no more: the row that tells that is about to go."""
     event = read_creation(connection, subject.number)
-    connection.run(
-        RECORDS.insert_event,
-        number=key(subject.task, event.sequence),
-        branch=subject.branch,
-        checkpoint=subject.number,
-        kind=event.kind,
-        at=event.at,
-        actor=event.actor,
-        correlation_id=event.correlation_id,
-        data=encode_plain({"type": event.data["type"]} if "type" in event.data else {}),
-    )
+    actor, made = Actor(event.actor, event.correlation_id), (event.sequence, event.at)
+    about = {"type": event.data["type"]} if "type" in event.data else {}
+    log(connection, subject.task, subject.branch, subject.number, event.kind, actor, about, made)
 
 
 # --- branches and tasks -------------------------------------------------------------------------------------------

@@ -124,11 +124,6 @@ def read_checkpoints_after(connection: Connection, number: int, limit: int) -> l
     return [_checkpoint(row) for row in shaped(found, shapes.CHECKPOINT)]
 
 
-def number_of(connection: Connection, owner: str, checkpoint_id: str) -> int | None:
-    number: int | None = connection.value(SQL.checkpoint_number, id=checkpoint_id, owner=owner)
-    return number
-
-
 def read_tags(connection: Connection, task: TaskInfo) -> dict[str, Head]:
     found = shaped(connection.all(SQL.tags, task=task.number), shapes.TAG)
     return {name: Head(id_, checksum, sequence_of(number), branch) for name, id_, checksum, number, branch in found}
@@ -276,7 +271,7 @@ def _pack_range(pack: str, position: int | None, length: int | None) -> PackRang
 
 
 def read_attestations(connection: Connection, owner: str, checkpoint_id: str) -> list[tuple[Attestation, bytes]]:
-    number = number_of(connection, owner, checkpoint_id)
+    number = connection.value(SQL.checkpoint_number, id=checkpoint_id, owner=owner)
     if number is None:
         raise NotFoundError(f"there is no checkpoint {checkpoint_id!r}", hint="`lastgood log` lists them")
     return attestations_of(connection, number)
@@ -343,16 +338,17 @@ def log(
     kind: str,
     actor: Actor,
     data: dict[str, Any],
+    made: tuple[int, int] | None = None,
 ) -> None:
-    """Append to a task's log."""
-    event = connection.value(SQL.next_event, task=task)
+    """Append to a task's log. `made`: the number and time of the creation of a checkpoint whose row told of it."""
+    event, at = made or (connection.value(SQL.next_event, task=task), connection.now())
     connection.run(
         SQL.insert_event,
         number=key(task, event),
         branch=branch,
         checkpoint=checkpoint,
         kind=kind,
-        at=connection.now(),
+        at=at,
         actor=actor.user,
         correlation_id=actor.correlation_id,
         data=encode_plain(data) if data else None,

@@ -13,14 +13,12 @@ from lastgood.catalog.relational.collection import SQL as COLLECTION
 from lastgood.catalog.relational.collection import remove_packs
 from lastgood.catalog.relational.connection import Connection, Queries, Row, key
 from lastgood.catalog.relational.deletion import PURGED, append
-from lastgood.catalog.relational.records import SQL as RECORDS
 from lastgood.catalog.relational.records import STORE, log
 from lastgood.catalog.sqlite.audit import SQLiteAudit
 from lastgood.catalog.sqlite.connection import APPLICATION_ID
 from lastgood.catalog.sqlite.migration import migrations
 from lastgood.catalog.upkeep import Corrections, NameFix
 from lastgood.catalog.values import FILES, Actor
-from lastgood.model.checkpoint import encode_plain
 from lastgood.model.identity import ALGORITHM, new_id, now
 
 SQL = Queries("repair")
@@ -35,17 +33,8 @@ def correct(connection: Connection, corrections: Corrections, actor: Actor) -> N
         connection.run(SQL.insert_tombstone, **{**stone._asdict(), "number": number, "deleted": PURGED})
         connection.run(SQL.remove_attestations, number=number)
         append(connection, number, stone.checksum, "purged", {"by": "repair"}, actor)
-        connection.run(
-            RECORDS.insert_event,
-            number=key(stone.task, stone.last_event),
-            branch=stone.branch,
-            checkpoint=number,
-            kind="created",
-            at=0,
-            actor="",
-            correlation_id=None,
-            data=encode_plain({"damaged": True}),
-        )
+        about, made = {"damaged": True}, (stone.last_event, 0)
+        log(connection, stone.task, stone.branch, number, "created", Actor(""), about, made)
     _correct_rows(connection, corrections)
     _correct_blobs(connection, corrections)
     counts = {name: len(getattr(corrections, name)) for name in corrections.__struct_fields__}
