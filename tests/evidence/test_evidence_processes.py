@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from hypothesis import strategies as st
 
 import lastgood
 from lastgood.evidence import machine
-from lastgood.evidence.check import Deadline
 from lastgood.evidence.verifier import EvidenceVerifier
 from lastgood.model.evidence import Evidence, EvidencePack
 
@@ -76,11 +74,9 @@ def test_a_later_process_of_the_same_number_is_told_by_when_it_started(
     verifier: EvidenceVerifier, child: subprocess.Popen[bytes]
 ) -> None:
     started = time.time()
-    at = datetime.fromtimestamp(started, UTC)
     assert error_of(verifier, {"pid": child.pid, "started": started}) is None
     assert error_of(verifier, {"pid": child.pid, "started": round(started)}) is None
-    assert error_of(verifier, {"pid": child.pid, "started": at.isoformat()}) is None
-    for other in (started - 60, (at + timedelta(hours=1)).isoformat()):
+    for other in (started - 60, started + 3600):
         error = error_of(verifier, {"pid": child.pid, "started": other})
         assert error == f"mismatch: the process {child.pid} is another one: it did not start at that time"
 
@@ -114,7 +110,7 @@ def test_a_name_that_the_kernel_cuts_off_is_known_whole(tmp_path: Path) -> None:
 
 
 def test_both_ways_of_looking_tell_the_same(child: subprocess.Popen[bytes]) -> None:
-    deadline = Deadline(time.monotonic() + 60)
+    deadline = time.monotonic() + 60
     found = machine.find_process(child.pid, deadline)
     (told,) = machine.read_with_ps(deadline, "-p", str(child.pid))
     assert found is not None
@@ -135,7 +131,6 @@ def test_both_ways_of_looking_tell_the_same(child: subprocess.Popen[bytes]) -> N
         {"pid": 1.0},
         {"pid": 1 << 31},
         {"pid": 1, "started": "yesterday"},
-        {"pid": 1, "started": "2026-11-16T12:00:00"},  # in which time zone?
         {"pid": 1, "started": -1},
         {"pid": 1, "started": float("nan")},
         {"pid": 1, "started": True},

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 import ssl
@@ -38,8 +37,8 @@ from tests.support.servers import (
 
 import lastgood
 from lastgood.errors import InvalidError
-from lastgood.evidence.check import Deadline, NotYet
-from lastgood.evidence.connection import MAX_BODY, BoundedConnection, Response, exchange
+from lastgood.evidence.check import NotYet
+from lastgood.evidence.connection import MAX_BODY, BoundedConnection, get
 from lastgood.evidence.verifier import EvidenceVerifier
 from lastgood.model.evidence import Evidence, EvidencePack
 
@@ -95,11 +94,9 @@ class TestAnswers:
             thread = threading.Thread(target=server.serve_forever, args=(0.01,))
             thread.start()
             url = f"http://localhost:{server.server_port}/health.json"
-            digest = hashlib.sha256(JSON).hexdigest()
-            headers = {"Content-Type": "application/json", "last-modified": None}
-            common = {"url": url, "status": 200, "headers": headers}
-            assert error_of(verifier, common | {"method": "HEAD"}) is None
-            assert error_of(verifier, common | {"body_sha256": f"sha256:{digest.upper()}", "contains": "green"}) is None
+            common = {"url": url, "status": 200}
+            assert error_of(verifier, common) is None
+            assert error_of(verifier, common | {"contains": "green"}) is None
             assert error_of(verifier, common | {"json": {"status": "green", "nodes.1.n": 2.5}}) is None
             assert error_of(verifier, {"url": url + "x", "status": [200, 404]}) is None
             error = error_of(verifier, {"url": url + "x", "status": 200})
@@ -119,14 +116,14 @@ class TestAnswers:
             HEAD + b"Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello and more",
             b"HTTP/1.0 200\r\n\r\nhello",
             OK.replace(b"\r\n", b"\n"),
-            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + OK,
+            b"HTTP/1.1 100 Continue\r\n\r\n" + OK,
             HEAD + b"Content-Encoding: identity\r\n\r\nhello",
         ],
     )
     def test_a_body_is_read_however_it_is_sent(self, verifier: EvidenceVerifier, data: bytes) -> None:
-        digest = hashlib.sha256(b"hello").hexdigest()
         with serving(data) as server:
-            assert error_of(verifier, {"url": server.url, "status": 200, "body_sha256": digest}) is None
+            assert error_of(verifier, {"url": server.url, "status": 200, "contains": "hello"}) is None
+        assert read(data) == (200, b"hello")
 
     @pytest.mark.parametrize(
         ("path", "value"),
@@ -175,31 +172,17 @@ class TestAnswers:
         assert found.startswith("mismatch: the answer ")
         assert error is None or found == f"mismatch: {error}"
 
-    @pytest.mark.parametrize(
-        ("condition", "error"),
-        [
-            ({"headers": {"content-type": "text/html"}}, "the answer has another content-type"),
-            ({"headers": {"X-Version": None}}, "the answer has no header X-Version"),
-            ({"contains": "goodbye"}, "the answer does not contain the claim's text"),
-            ({"body_sha256": "0" * 64}, f"the answer has the SHA-256 {hashlib.sha256(b'hello').hexdigest()}"),
-        ],
-    )
-    def test_an_answer_that_differs_is_a_mismatch(
-        self, verifier: EvidenceVerifier, condition: dict[str, Any], error: str
-    ) -> None:
+    def test_an_answer_that_differs_is_a_mismatch(self, verifier: EvidenceVerifier) -> None:
         with serving(OK) as server:
-            assert error_of(verifier, {"url": server.url, "status": 200} | condition) == f"mismatch: {error}"
+            error = error_of(verifier, {"url": server.url, "status": 200, "contains": "goodbye"})
+        assert error == "mismatch: the answer does not contain the claim's text"
 
     def test_what_nobody_asks_about_is_not_read(self, verifier: EvidenceVerifier) -> None:
         with serving(falling_silent(HEAD + b"Content-Length: 999999999999\r\n\r\n")) as server:
             assert error_of(verifier, {"url": server.url, "status": 200}) is None
 
-    def test_a_head_has_no_body(self, verifier: EvidenceVerifier) -> None:
-        digest = hashlib.sha256(b"").hexdigest()
-        with serving(answer(b"", status="204 No Content").replace(b": 0", b": 7")) as server:
-            assert error_of(verifier, {"url": server.url, "status": 204, "body_sha256": digest}) is None
-            assert error_of(verifier, {"url": server.url, "status": 204, "method": "HEAD"}) is None
-        assert [request.split()[0] for request in server.requests] == [b"GET", b"HEAD"]
+    def test_an_answer_without_content_has_no_body(self) -> None:
+        assert read(answer(b"", status="204 No Content").replace(b": 0", b": 7")) == (204, b"")
 
     def test_many_are_looked_at_in_parallel_with_other_evidence(self, verifier: EvidenceVerifier) -> None:
         """D10: each answer is held back until all are asked for."""
@@ -244,15 +227,6 @@ class TestRequests:
                 monkeypatch.setenv(name, proxy.url)
             assert error_of(verifier, {"url": server.url, "status": 200}) is None
         assert not proxy.requests
-
-    @pytest.mark.parametrize(
-        "method", ["POST", "PUT", "DELETE", "PATCH", "get", "OPTIONS", "GET ", "", None, 1, ["GET"]]
-    )
-    def test_a_method_that_could_change_something_is_refused(self, verifier: EvidenceVerifier, method: Any) -> None:
-        with watching() as seen:
-            error = error_of(verifier, {"url": "http://127.0.0.1:9/", "status": 200, "method": method})
-        assert str(error).startswith("check_error: the method of evidence")
-        assert not seen
 
     @pytest.mark.parametrize("status", [503, 429, 500])
     def test_what_may_pass_is_asked_for_again(self, status: int) -> None:
@@ -319,11 +293,10 @@ class TestMisbehaviour:
             assert error_of(verifier, {"url": server.url, "status": 200, "contains": "hello"}) == error
 
     def test_a_body_of_just_the_bound_is_read(self, verifier: EvidenceVerifier) -> None:
-        body = bytes(MAX_BODY)
-        digest = hashlib.sha256(body).hexdigest()
+        body = bytes(MAX_BODY - 5) + b"hello"
         for data in (answer(body), chunked(body), HEAD + b"\r\n" + body):
             with serving(data) as server:
-                assert error_of(verifier, {"url": server.url, "status": 200, "body_sha256": digest}) is None
+                assert error_of(verifier, {"url": server.url, "status": 200, "contains": "hello"}) is None
 
     @pytest.mark.parametrize(
         ("behave", "error"),
@@ -398,17 +371,17 @@ class TestMisbehaviour:
             assert connections_to(server.address) == 0
 
 
-def read(data: bytes, pieces: list[int] | None = None) -> Response:
+def read(data: bytes, pieces: list[int] | None = None) -> tuple[int, bytes]:
     """What is understood of an answer that comes in pieces of these sizes, then ends."""
     here, there = socket.socketpair()
     ends = accumulate(pieces or [])
-    with there, BoundedConnection(here, Deadline(time.monotonic() + 60)) as connection:
+    with there, BoundedConnection(here, time.monotonic() + 60) as connection:
         begin = 0
         for end in [*(end for end in ends if end < len(data)), len(data)]:
             there.sendall(data[begin:end])
             begin = end
         there.shutdown(socket.SHUT_WR)
-        return exchange(connection, "GET", "/", "localhost", read_body=True)
+        return get(connection, "/", "localhost", read_body=True)
 
 
 class TestReading:
@@ -416,7 +389,7 @@ class TestReading:
     def test_a_body_comes_back_however_it_is_cut(self, chunks: list[bytes], pieces: list[int]) -> None:
         body = b"".join(chunks)
         for data in (answer(body), chunked(*chunks), HEAD + b"\r\n" + body):
-            assert read(data, pieces) == Response(200, read(data).headers, body)
+            assert read(data, pieces) == (200, body)
 
     @given(st.lists(st.binary(min_size=1, max_size=300), max_size=20), st.data())
     def test_an_answer_that_lacks_its_end_is_never_taken_for_whole(
@@ -435,7 +408,7 @@ class TestReading:
             at = data.draw(st.integers(0, len(sent)))
             sent[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=4))
         with suppress(NotYet, InvalidError):
-            assert len(read(bytes(sent)).body) <= len(sent)
+            assert len(read(bytes(sent))[1]) <= len(sent)
 
 
 @pytest.fixture(scope="module")
@@ -478,10 +451,9 @@ class TestTls:
     def test_a_server_with_a_valid_certificate_is_asked(
         self, verifier: EvidenceVerifier, context: ssl.SSLContext, host: str
     ) -> None:
-        digest = hashlib.sha256(b"hello").hexdigest()
         for data in (OK, chunked(b"hello"), HEAD + b"\r\nhello"):
             with serving(data, context=context) as server:
-                claim = {"url": f"https://{host}:{server.port}/x", "status": 200, "body_sha256": digest}
+                claim = {"url": f"https://{host}:{server.port}/x", "status": 200, "contains": "hello"}
                 assert error_of(verifier, claim) is None
                 assert server.requests[0].startswith(b"GET /x HTTP/1.1\r\n")
 
@@ -599,13 +571,7 @@ class TestSecrets:
     def test_what_the_server_says_is_not_told(self, verifier: EvidenceVerifier) -> None:
         said = answer(f'{{"a": "{CANARY}"}}'.encode(), f"X-Key: {CANARY}", status=f"200 {CANARY}")
         with serving(said) as server:
-            for condition in (
-                {"json": {"a": 1}},
-                {"json": {"b": 1}},
-                {"contains": "x"},
-                {"headers": {"x-key": "other"}},
-                {"status": 201},
-            ):
+            for condition in ({"json": {"a": 1}}, {"json": {"b": 1}}, {"contains": "x"}, {"status": 201}):
                 assert CANARY not in str(error_of(verifier, {"url": server.url, "status": 200} | condition))
 
     def test_a_token_in_the_query_is_not_stored(self, tmp_path: Path) -> None:
@@ -644,12 +610,11 @@ WRONG: dict[str, list[Any]] = {
         *("http://ⅼocalhost/", "http+unix://x/", "http://a b/", URL + "x" * 9000, 7, None, b"http://x/"),
     ],
     "status": [None, 0, 99, 600, "200", True, 200.0, [], [200, "x"], {}, [[]], [200] * 101],
-    "headers": [{}, [], "x", {1: "x"}, {"": "x"}, {"a b": "x"}, {"a": 1}, dict.fromkeys(map(str, range(101)))],
-    "json": [{}, [], "x", {1: 1}, {"": 1}],
+    "json": [{}, [], "x", {1: 1}, {"": 1}, dict.fromkeys(map(str, range(101)))],
     "contains": ["", 1, b"x", "\ud800", "x" * 10_000],
-    "body_sha256": ["", "0" * 63, 0, bytes(32), "٣" * 64],
     "timeout": [0, -1, "1", True, float("nan")],
-    "body_sha265": ["0" * 64],
+    "contians": ["hello"],
+    "method": ["POST"],
 }
 
 
@@ -660,7 +625,6 @@ class TestClaims:
             {},
             {"url": URL},
             {"status": 200},
-            {"url": URL, "status": 200, "method": "HEAD", "contains": "x"},
             *({"url": URL, "status": 200} | {field: value} for field, values in WRONG.items() for value in values),
         ],
     )
@@ -709,7 +673,7 @@ class TestClaims:
 
     @given(
         st.dictionaries(
-            st.sampled_from(["url", "method", "status", "headers", "json", "contains", "body_sha256", "timeout"]),
+            st.sampled_from(["url", "method", "status", "json", "contains", "timeout"]),
             st.recursive(
                 st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.just(URL),
                 lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),

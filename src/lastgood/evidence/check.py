@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
-from lastgood.errors import BusyError, ForbiddenError, InvalidError, UnavailableError
+from lastgood.errors import ForbiddenError, InvalidError
 from lastgood.evidence.files import Later
 from lastgood.local.paths import is_unicode, show
 from lastgood.model.evidence import Evidence, EvidenceType
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Network = Literal["public", "any", "off"]
 """Which connections evidence may make: to public addresses alone, to any, or none at all."""
 
-_FIRST_WAIT_SECONDS = 0.25
 MAX_TEXT = 8192
 _DIGEST = re.compile("(?:sha256:)?([0-9a-fA-F]{64})")
 
@@ -42,7 +41,7 @@ class Surroundings:
     _snapshot: Callable[[], object]
     deadline: float
     allowance: Allowance | None
-    outside: Outside
+    network: Network
     question: Question | None = None
 
     @property
@@ -58,6 +57,20 @@ class Surroundings:
     def remaining(self) -> float:
         """Return the seconds until the deadline: what to give a request as its timeout."""
         return max(0.0, self.deadline - time.monotonic())
+
+    def limit(self, seconds: float | None) -> float:
+        """Return the deadline, which from now on is at most so many seconds away."""
+        if seconds is not None:
+            self.deadline = min(self.deadline, time.monotonic() + seconds)
+        return self.deadline
+
+    def require_connections(self) -> None:
+        """Raise ForbiddenError where evidence may make no connection."""
+        if self.network == "off":
+            raise ForbiddenError(
+                "evidence makes no connections here",
+                hint='network="public" allows them, on the command line LASTGOOD_NETWORK=public',
+            )
 
     def stat(self, path: object) -> os.stat_result | None:
         """Return the stat of what a path leads to, by the rules for paths in evidence; None when nothing is there."""
@@ -90,73 +103,18 @@ class Surroundings:
 
 Check = Callable[[Evidence, Surroundings], str | None]
 """Returns None when the claim holds, a sentence when it does not, raises when that cannot be known: ForbiddenError when
-this process is not to look."""
+this process is not to look. What is busy (an UnavailableError that is `retryable`) or NotYet is checked again."""
 
 
 class NotYet(Exception):  # noqa: N818
     """The claim does not hold, and a moment later it may. Its text is the sentence that says how."""
 
 
-@dataclass(slots=True)
-class Deadline:
-    """A moment on a clock, for all that is waited for until then together."""
-
-    _at: float
-    _clock: Callable[[], float] = time.monotonic
-
-    def left(self) -> float:
-        """Return the seconds left, more than none; TimeoutError when it has passed."""
-        if (seconds := self._at - self._clock()) <= 0:
-            raise TimeoutError
-        return seconds
-
-    def allows(self, seconds: float) -> bool:
-        return seconds < self._at - self._clock()
-
-
-@dataclass(slots=True)
-class Outside:
-    """A verifier's rules for connections and repeated attempts. Safe for threads."""
-
-    network: Network
-    _attempts: int
-    _sleep: Callable[[float], None] = time.sleep
-    _clock: Callable[[], float] = time.monotonic
-
-    def __post_init__(self) -> None:
-        if self.network not in get_args(Network):
-            allowed = ", ".join(get_args(Network))
-            raise InvalidError(f"network cannot be {self.network!r}", hint=f"one of {allowed}", field="network")
-
-    def deadline(self, at: float, timeout: float | None) -> Deadline:
-        """Return the deadline `at`, or `timeout` seconds from now if that is sooner."""
-        return Deadline(at if timeout is None else min(at, self._clock() + timeout), self._clock)
-
-    def require_connections(self) -> None:
-        """Raise ForbiddenError where evidence may make no connection."""
-        if self.network == "off":
-            raise ForbiddenError(
-                "evidence makes no connections here",
-                hint='network="public" allows them, on the command line LASTGOOD_NETWORK=public',
-            )
-
-    def retry(self, attempt: Callable[[Deadline], str | None], deadline: Deadline) -> str | None:
-        """Return what `attempt` says. While it raises NotYet or BusyError, call it again after longer and longer waits,
-        each of a random length so that many that wait do not come back at once; never beyond the deadline."""
-        number = 1
-        while True:
-            wait = _FIRST_WAIT_SECONDS * 2 ** (number - 1) * (0.5 + _chance() / 2)
-            is_last = number >= self._attempts
-            try:
-                return attempt(deadline)
-            except NotYet as reason:
-                if is_last or not deadline.allows(wait):
-                    return str(reason)
-            except BusyError as reason:
-                if is_last or not deadline.allows(wait):
-                    raise UnavailableError(reason.message, hint=reason.hint) from reason
-            self._sleep(wait)
-            number += 1
+def seconds_until(deadline: float) -> float:
+    """Return the seconds that are left, more than none; TimeoutError when it has passed."""
+    if (seconds := deadline - time.monotonic()) <= 0:
+        raise TimeoutError
+    return seconds
 
 
 def require_fields(evidence: Evidence) -> dict[str, Any]:
@@ -215,10 +173,6 @@ def require_digest(value: object, what: str) -> str:
 def get_entry(value: object, key: str) -> object:
     """Return the value of a mapping at a key; None when it has none, or is no mapping."""
     return value.get(key) if isinstance(value, Mapping) else None
-
-
-def _chance() -> float:
-    return os.urandom(1)[0] / 256
 
 
 _TYPE = re.compile(r"[a-z][a-z0-9_]{0,63}")

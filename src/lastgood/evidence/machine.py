@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import stat
 import sys
 from collections.abc import Iterator
@@ -15,8 +16,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from lastgood.errors import BusyError, InvalidError, UnavailableError
-from lastgood.evidence.check import Deadline, NotYet, Surroundings, require_integer, require_text, take_fields
-from lastgood.evidence.connection import connect_to_socket, exchange, translated
+from lastgood.evidence.check import (
+    NotYet,
+    Surroundings,
+    require_integer,
+    require_text,
+    seconds_until,
+    take_fields,
+)
+from lastgood.evidence.connection import Address, connect, get, translated
 from lastgood.local.paths import show
 from lastgood.model.evidence import Evidence
 
@@ -37,7 +45,7 @@ class RunningProcess(NamedTuple):
 
 
 def check_process(evidence: Evidence, surroundings: Surroundings) -> str | None:
-    """process_exists: {"pid", "started": seconds since 1970 or an ISO 8601 time} and/or {"name"}.
+    """process_exists: {"pid", "started": seconds since 1970} and/or {"name"}.
 
     `started` distinguishes the process from a later one of the same number. The name is that of the program's file,
     without folders; without a pid any process of that name will do. One that ended and was not waited for does not
@@ -46,17 +54,18 @@ def check_process(evidence: Evidence, surroundings: Surroundings) -> str | None:
     fields = take_fields(evidence, ("pid", "started", "name"))
     pid = None if fields.get("pid") is None else require_integer(fields["pid"], "pid", 1, _MAX_PID)
     name = None if fields.get("name") is None else _require_name(fields["name"])
-    started = None if fields.get("started") is None else _require_moment(fields["started"])
-    deadline = surroundings.outside.deadline(surroundings.deadline, None)
+    started = fields.get("started")
+    if started is not None and (not isinstance(started, int | float) or isinstance(started, bool) or not started >= 0):
+        raise InvalidError('the claim\'s "started" is not a time', hint="give seconds since 1970")
     if pid is not None:
-        return _compare(find_process(pid, deadline), pid, name, started)
+        return _compare(find_process(pid, surroundings.deadline), pid, name, started)
     if name is None or started is not None:
         raise InvalidError('the claim says no process: it has neither "pid" nor "name"')
-    found = any(process.name == name and not process.ended for process in list_processes(deadline))
+    found = any(process.name == name and not process.ended for process in list_processes(surroundings.deadline))
     return None if found else f"there is no process {show(name)}"
 
 
-def find_process(pid: int, deadline: Deadline) -> RunningProcess | None:
+def find_process(pid: int, deadline: float) -> RunningProcess | None:
     """Find a process; InvalidError when it is there and may not be looked at."""
     if not _has_proc():
         return next(read_with_ps(deadline, "-p", str(pid)), None)
@@ -65,7 +74,7 @@ def find_process(pid: int, deadline: Deadline) -> RunningProcess | None:
     return found
 
 
-def list_processes(deadline: Deadline) -> Iterator[RunningProcess]:
+def list_processes(deadline: float) -> Iterator[RunningProcess]:
     """List those that this user can see."""
     if not _has_proc():
         yield from read_with_ps(deadline, "-A")
@@ -76,7 +85,7 @@ def list_processes(deadline: Deadline) -> Iterator[RunningProcess]:
             yield found
 
 
-def read_with_ps(deadline: Deadline, *which: str) -> Iterator[RunningProcess]:
+def read_with_ps(deadline: float, *which: str) -> Iterator[RunningProcess]:
     """Read processes from `ps`, which every system has."""
     import subprocess
 
@@ -87,7 +96,7 @@ def read_with_ps(deadline: Deadline, *which: str) -> Iterator[RunningProcess]:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={"LC_ALL": "C", "TZ": "UTC"},
-            timeout=deadline.left(),
+            timeout=seconds_until(deadline),
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -117,20 +126,6 @@ def _require_name(value: object) -> str:
     if "/" in name or "\0" in name:
         raise InvalidError("the claim's name of a process is the name of a program, without folders")
     return name
-
-
-def _require_moment(value: object) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1 << 40:
-        return float(value)
-    try:
-        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise InvalidError(
-            'the claim\'s "started" is not a time', hint="give seconds since 1970, or ISO 8601 with a time zone"
-        )
-    return moment.timestamp()
 
 
 def _has_proc() -> bool:
@@ -190,32 +185,26 @@ def check_container(evidence: Evidence, surroundings: Surroundings) -> str | Non
     fields = take_fields(evidence, ("name", "id", "socket"))
     key, wanted = _require_which(fields)
     named = None if fields.get("socket") is None else _require_socket(fields["socket"], surroundings)
-    outside = surroundings.outside
-    outside.require_connections()
-    sockets = _find_sockets() if named is None else [named]
-
-    def attempt(deadline: Deadline) -> str | None:
-        states, failure = [], None
-        for path in sockets:
-            try:
-                container = _inspect(path, wanted, deadline)
-            except BusyError as error:  # another engine may be the one that runs it
-                failure = error
-                continue
-            if container is not None and _is_claimed(container, key, wanted):
-                states.append(_state_of(container))
-        if "running" in states:
-            return None
-        if failure is not None:
-            raise failure
-        if not states:
-            return f"there is no container {wanted}"
-        said = f"the container {wanted} is not running: it is {show(states[0], 40)}"
-        if _BEGINNING.intersection(states):
-            raise NotYet(said)
-        return said
-
-    return outside.retry(attempt, outside.deadline(surroundings.deadline, None))
+    surroundings.require_connections()
+    states, failure = [], None
+    for path in _find_sockets() if named is None else [named]:
+        try:
+            container = _inspect(path, wanted, surroundings.deadline)
+        except BusyError as error:  # another engine may be the one that runs it
+            failure = error
+            continue
+        if container is not None and _is_claimed(container, key, wanted):
+            states.append(_state_of(container))
+    if "running" in states:
+        return None
+    if failure is not None:
+        raise failure
+    if not states:
+        return f"there is no container {wanted}"
+    said = f"the container {wanted} is not running: it is {show(states[0], 40)}"
+    if _BEGINNING.intersection(states):
+        raise NotYet(said)
+    return said
 
 
 def _require_which(fields: dict[str, Any]) -> tuple[str, str]:
@@ -257,19 +246,22 @@ def _is_socket(path: str) -> bool:
         return False
 
 
-def _inspect(path: str, wanted: str, deadline: Deadline) -> dict[str, Any] | None:
+def _inspect(path: str, wanted: str, deadline: float) -> dict[str, Any] | None:
     """Ask the engine about the container; None when it has none. BusyError when it cannot say."""
     try:
-        with translated("the container engine"), connect_to_socket(path, deadline) as connection:
-            answer = exchange(connection, "GET", f"/containers/{wanted}/json", "localhost", read_body=True)
+        with (
+            translated("the container engine"),
+            connect([Address(socket.AF_UNIX, path)], deadline) as connection,
+        ):
+            status, body = get(connection, f"/containers/{wanted}/json", "localhost", read_body=True)
     except NotYet as reason:  # only the engine knows
         raise BusyError(str(reason)) from reason
-    if answer.status == 404:
+    if status == 404:
         return None
-    if answer.status != 200:
-        raise BusyError(f"the container engine answered with {answer.status}")
+    if status != 200:
+        raise BusyError(f"the container engine answered with {status}")
     try:
-        return msgspec.json.decode(answer.body, type=dict[str, Any])
+        return msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError) as error:
         raise InvalidError("the container engine gave an answer that makes no sense") from error
 

@@ -16,17 +16,15 @@ from typing import Any, NamedTuple
 
 from lastgood.errors import BusyError, ForbiddenError, InvalidError
 from lastgood.evidence.check import (
-    Deadline,
     NotYet,
-    Outside,
     Surroundings,
-    require_digest,
     require_integer,
     require_text,
+    seconds_until,
     take_fields,
     take_timeout,
 )
-from lastgood.evidence.connection import Address, Response, connect, connect_with_tls, exchange, translated
+from lastgood.evidence.connection import Address, connect, get, translated
 from lastgood.local.paths import show
 from lastgood.model.evidence import Evidence
 from lastgood.secrets.redaction import MASK, Redaction
@@ -47,15 +45,10 @@ def check_reachable(evidence: Evidence, surroundings: Surroundings) -> str | Non
     """network_reachable: {"host", "port", "timeout": seconds}; it holds when a TCP connection is made."""
     fields = take_fields(evidence, ("host", "port", "timeout"))
     host, port = require_host(fields.get("host")), require_integer(fields.get("port"), "port", 1, 65535)
-    timeout = take_timeout(fields.get("timeout"))
-    outside = surroundings.outside
-
-    def attempt(deadline: Deadline) -> str | None:
-        with translated(f"{show(host)} port {port}"):
-            connect(find_addresses(host, port, outside, deadline), deadline).close()
-        return None
-
-    return outside.retry(attempt, outside.deadline(surroundings.deadline, timeout))
+    deadline = surroundings.limit(take_timeout(fields.get("timeout")))
+    with translated(f"{show(host)} port {port}"):
+        connect(find_addresses(host, port, surroundings), deadline).close()
+    return None
 
 
 def require_host(value: object) -> str:
@@ -80,11 +73,11 @@ def require_host(value: object) -> str:
     return value.lower()
 
 
-def find_addresses(host: str, port: int, outside: Outside, deadline: Deadline) -> list[Address]:
+def find_addresses(host: str, port: int, surroundings: Surroundings) -> list[Address]:
     """Look up the addresses of the host. ForbiddenError if one of them may not be connected to, NotYet without any."""
-    outside.require_connections()
-    addresses = _look_up(host, port, deadline)
-    if outside.network == "public" and not all(is_public(address.place[0]) for address in addresses):
+    surroundings.require_connections()
+    addresses = _look_up(host, port, surroundings.deadline)
+    if surroundings.network == "public" and not all(is_public(address.place[0]) for address in addresses):
         raise ForbiddenError(
             f"{show(host)} leads to an address that is not public",
             hint='network="any" allows evidence about it, on the command line LASTGOOD_NETWORK=any',
@@ -111,44 +104,27 @@ def _inner(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
     return address.ipv4_mapped or address
 
 
-def _look_up(host: str, port: int, deadline: Deadline) -> list[Address]:
-    try:
-        return _resolve(host, port) if _is_address(host) else _resolve_in_time(host, port, deadline)
-    except OSError as error:
-        if error.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
-            raise NotYet(f"there is no host {show(host)}") from error
-        raise BusyError(f"the host {show(host)} cannot be looked up now") from error
-
-
-def _resolve_in_time(host: str, port: int, deadline: Deadline) -> list[Address]:
-    """Resolve in a thread, since the system's resolver knows no deadline; it is left behind when it takes too long."""
+def _look_up(host: str, port: int, deadline: float) -> list[Address]:
+    """Ask the system's resolver in a thread, since it knows no deadline; it is left behind when it takes too long."""
     answers: queue.SimpleQueue[list[Address] | OSError] = queue.SimpleQueue()
 
     def ask() -> None:
         try:
-            answers.put(_resolve(host, port))
+            found = socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+            answers.put(list(dict.fromkeys(Address(family, place) for family, _, _, _, place in found)))
         except OSError as error:
             answers.put(error)
 
-    left = deadline.left()
     threading.Thread(target=ask, daemon=True, name="lastgood-lookup").start()
     try:
-        answer = answers.get(timeout=left)
-    except queue.Empty:
-        raise TimeoutError from None
-    if isinstance(answer, OSError):
-        raise answer
-    return answer
-
-
-def _resolve(host: str, port: int) -> list[Address]:
-    found = socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-    return list(dict.fromkeys(Address(family, place) for family, _, _, _, place in found))
-
-
-def _is_address(host: str) -> bool:
-    """Tell addresses from names, of which `require_host` takes none that ends with a number."""
-    return ":" in host or host.rpartition(".")[2].isdecimal()
+        answer = answers.get(timeout=seconds_until(deadline))
+    except (queue.Empty, TimeoutError):
+        answer = TimeoutError()
+    if not isinstance(answer, OSError):
+        return answer
+    if answer.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
+        raise NotYet(f"there is no host {show(host)}") from answer
+    raise BusyError(f"the host {show(host)} cannot be looked up now") from answer
 
 
 _MAX_CONDITIONS = 100
@@ -158,35 +134,37 @@ _URL = re.compile(
 _AUTHORITY = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[^:\[\]]+))(?::(?P<port>[0-9]{1,5}))?")
 _PLAIN = re.compile("[!-~]+")  # ASCII without blanks and control characters: nothing that could end a line
 _PORTS = {"http": 80, "https": 443}
-_HEADER = re.compile("[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _INDEX = re.compile("0|[1-9][0-9]{0,8}")
 _PASSING = frozenset((408, 425, 429, 500, 502, 503, 504))
 """What servers say when it may be otherwise in a moment."""
 
-Condition = Callable[[Response], str | None]
-"""How an answer differs from what is claimed; None when it does not."""
+Condition = Callable[[bytes], str | None]
+"""How the content of an answer differs from what is claimed; None when it does not."""
 
 
 def check_response(evidence: Evidence, surroundings: Surroundings) -> str | None:
-    """api_response: {"url", "method": "GET" | "HEAD", "status": a number or a list of them, "headers": {name: value},
-    "json": {"dotted.path": value}, "contains": text, "body_sha256": hex digits, "timeout": seconds}.
+    """api_response: {"url", "status": a number or a list of them, "json": {"dotted.path": value}, "contains": text,
+    "timeout": seconds}.
 
-    It holds when the answer is all of that. Redirections are answers like others. The value None of a header is any.
+    It holds when the answer to GET is all of that. Redirections are answers like others.
     """
-    claim = _read_claim(evidence)
-    outside = surroundings.outside
-
-    def attempt(deadline: Deadline) -> str | None:
-        answer = _ask(claim, outside, deadline)
-        if answer.status not in claim.statuses:
-            said = f"{claim.url.shown()} answered with {answer.status}, not {_listed(claim.statuses)}"
-            if answer.status in _PASSING:
-                raise NotYet(said)
-            return said
-        differences = (condition(answer) for condition in claim.conditions)
-        return next((said for said in differences if said is not None), None)
-
-    return outside.retry(attempt, outside.deadline(surroundings.deadline, claim.timeout))
+    fields = take_fields(evidence, ("url", "status", "json", "contains", "timeout"))
+    url, statuses = require_url(fields.get("url")), _statuses(fields.get("status"))
+    conditions = [_has_value(path, value) for path, value in _entries(fields.get("json")).items()]
+    if fields.get("contains") is not None:
+        conditions.append(_contains(require_text(fields["contains"], "contains").encode()))
+    deadline = surroundings.limit(take_timeout(fields.get("timeout")))
+    with translated(url.shown()):
+        addresses = find_addresses(url.host, url.port, surroundings)
+        with connect(addresses, deadline, tls_host=url.host if url.scheme == "https" else None) as connection:
+            status, body = get(connection, url.target, url.authority, read_body=bool(conditions))
+    if status not in statuses:
+        said = f"{url.shown()} answered with {status}, not {' or '.join(map(str, statuses))}"
+        if status in _PASSING:
+            raise NotYet(said)
+        return said
+    differences = (condition(body) for condition in conditions)
+    return next((said for said in differences if said is not None), None)
 
 
 class Url(NamedTuple):
@@ -212,43 +190,6 @@ class Url(NamedTuple):
         return show(Redaction().text(f"{self.scheme}://{self.authority}{self.path}{query}"))
 
 
-class _Claim(NamedTuple):
-    url: Url
-    method: str
-    statuses: list[int]
-    conditions: list[Condition]
-    reads_body: bool
-    timeout: float | None
-
-
-def _ask(claim: _Claim, outside: Outside, deadline: Deadline) -> Response:
-    url = claim.url
-    with translated(url.shown()):
-        addresses = find_addresses(url.host, url.port, outside, deadline)
-        is_safe = url.scheme == "https"
-        with connect_with_tls(addresses, url.host, deadline) if is_safe else connect(addresses, deadline) as connection:
-            return exchange(connection, claim.method, url.target, url.authority, read_body=claim.reads_body)
-
-
-def _read_claim(evidence: Evidence) -> _Claim:
-    known = ("url", "method", "status", "headers", "json", "contains", "body_sha256", "timeout")
-    fields = take_fields(evidence, known)
-    url, timeout = require_url(fields.get("url")), take_timeout(fields.get("timeout"))
-    method = fields.get("method", "GET")
-    if method not in ("GET", "HEAD"):
-        raise InvalidError('the method of evidence is "GET" or "HEAD": others could change something')
-    body = [name for name in ("json", "contains", "body_sha256") if fields.get(name) is not None]
-    if body and method == "HEAD":
-        raise InvalidError(f'the claim is about the content ("{body[0]}"), which HEAD does not bring')
-    conditions = [_has_header(name, value) for name, value in _entries(fields.get("headers"), "headers").items()]
-    conditions += [_has_value(path, value) for path, value in _entries(fields.get("json"), "json").items()]
-    if "contains" in body:
-        conditions.append(_contains(require_text(fields["contains"], "contains").encode()))
-    if "body_sha256" in body:
-        conditions.append(_has_digest(fields["body_sha256"]))
-    return _Claim(url, method, _statuses(fields.get("status")), conditions, bool(body), timeout)
-
-
 def _statuses(value: object) -> list[int]:
     values = value if isinstance(value, list | tuple) else [value]
     if not values or len(values) > _MAX_CONDITIONS:
@@ -256,37 +197,22 @@ def _statuses(value: object) -> list[int]:
     return [require_integer(one, "status", 100, 599) for one in values]
 
 
-def _entries(value: object, what: str) -> dict[str, Any]:
+def _entries(value: object) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(name, str) and name for name in value):
-        raise InvalidError(f'"{what}" of the claim is not a dictionary with names in it')
+        raise InvalidError('"json" of the claim is not a dictionary with names in it')
     if not value or len(value) > _MAX_CONDITIONS:
-        raise InvalidError(f'"{what}" of the claim has no entry, or more than {_MAX_CONDITIONS}')
+        raise InvalidError(f'"json" of the claim has no entry, or more than {_MAX_CONDITIONS}')
     return dict(value)
 
 
-def _has_header(name: str, value: object) -> Condition:
-    if not _HEADER.fullmatch(name):
-        raise InvalidError(f"{show(name)} is not the name of a header")
-    if value is not None and not isinstance(value, str):
-        raise InvalidError(f"the claim's value for the header {show(name)} is not text")
-
-    def compare(answer: Response) -> str | None:
-        values = answer.values(name.lower())
-        if not values:
-            return f"the answer has no header {show(name)}"
-        return None if value is None or value.strip(" \t") in values else f"the answer has another {show(name)}"
-
-    return compare
-
-
 def _has_value(path: str, value: object) -> Condition:
-    def compare(answer: Response) -> str | None:
+    def compare(body: bytes) -> str | None:
         import msgspec
 
         try:
-            found = msgspec.json.decode(answer.body)
+            found = msgspec.json.decode(body)
         except (msgspec.DecodeError, RecursionError):
             return "the answer is not JSON"
         for part in path.split("."):
@@ -302,19 +228,7 @@ def _has_value(path: str, value: object) -> Condition:
 
 
 def _contains(text: bytes) -> Condition:
-    return lambda answer: None if text in answer.body else "the answer does not contain the claim's text"
-
-
-def _has_digest(value: object) -> Condition:
-    from hashlib import sha256
-
-    wanted = require_digest(value, "body_sha256")
-
-    def compare(answer: Response) -> str | None:
-        found = sha256(answer.body).hexdigest()
-        return None if found == wanted else f"the answer has the SHA-256 {found}"
-
-    return compare
+    return lambda body: None if text in body else "the answer does not contain the claim's text"
 
 
 def _is_same(found: object, value: object) -> bool:
@@ -328,10 +242,6 @@ def _is_same(found: object, value: object) -> bool:
     if isinstance(found, list):
         return isinstance(value, list | tuple) and len(found) == len(value) and all(map(_is_same, found, value))
     return isinstance(found, bool) is isinstance(value, bool) and found == value
-
-
-def _listed(statuses: list[int]) -> str:
-    return " or ".join(map(str, statuses))
 
 
 def require_url(value: object) -> Url:

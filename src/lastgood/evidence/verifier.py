@@ -9,17 +9,18 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from lastgood.errors import CheckpointError, ForbiddenError, InvalidError, UnavailableError
-from lastgood.evidence.check import Check, Network, Outside, Surroundings, find_check, is_quick
+from lastgood.evidence.check import Check, Network, NotYet, Surroundings, find_check, is_quick
 from lastgood.evidence.files import Allowance, CheckpointFiles, Files, FindCaptured, Later
 from lastgood.evidence.helper import Helper
 from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
 
 _MAX_THREADS = 8
-_FIRST_WAIT_SECONDS = 0.05
+_FIRST_WAIT_SECONDS = 0.2
 _MAX_ERROR_CHARACTERS = 1000
 # Hashed in about 1 ms: for less than that no thread is started.
 _INLINE_BYTES = 1 << 20
@@ -50,11 +51,14 @@ class EvidenceVerifier:
         network: Network = "public",
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        if network not in get_args(Network):
+            allowed = ", ".join(get_args(Network))
+            raise InvalidError(f"network cannot be {network!r}", hint=f"one of {allowed}", field="network")
         self._database = None if database is None else os.path.abspath(database)  # noqa: PTH100
         self._timeout = timeout
         self._attempts = attempts
         self._sleep = sleep
-        self._outside = Outside(network, attempts, sleep)
+        self._network = network
         # Two, so that a row does not wait behind a large file.
         self._hashes, self._rows = Helper(), Helper()
         base = os.path.realpath(Path.cwd() if base_path is None else base_path)
@@ -121,13 +125,13 @@ class EvidenceVerifier:
                 raise InvalidError("that is not evidence", hint="make lastgood.Evidence objects")
         self._files.refresh()
         files = self._files if captured is None else CheckpointFiles(self._files, captured)
-        given = _Once(snapshot) if callable(snapshot) else lambda: snapshot
+        given = cache(snapshot) if callable(snapshot) else lambda: snapshot
         allowance = Allowance(_INLINE_BYTES)
         later: list[tuple[Evidence, Surroundings]] = []
         try:
             for piece in sorted(pieces, key=_is_asked_for, reverse=True):
                 deadline, about = time.monotonic() + self._timeout, (files, self._rows, self._database, given)
-                surroundings = Surroundings(*about, deadline, allowance, self._outside)
+                surroundings = Surroundings(*about, deadline, allowance, self._network)
                 try:
                     self._check(piece, surroundings)
                 except Later:
@@ -152,10 +156,12 @@ class EvidenceVerifier:
             check = find_check(evidence.evidence_type)
             if surroundings.allowance is not None and not is_quick(evidence.evidence_type):
                 raise Later
-            said = self._retry_busy(check, evidence, surroundings)
+            said = self._retry(check, evidence, surroundings)
             error = None if said is None else _as_mismatch(said)
         except Later:
             raise
+        except NotYet as reason:
+            error = _as_mismatch(str(reason))
         except ForbiddenError as reason:
             _leave_pending(evidence, reason)
             return
@@ -165,39 +171,17 @@ class EvidenceVerifier:
             error = f"check_error: the check failed with {type(reason).__name__}"
         _record(evidence, error)
 
-    def _retry_busy(self, check: Check, evidence: Evidence, surroundings: Surroundings) -> str | None:
-        """Retry, after longer and longer waits, what was only busy (D9)."""
+    def _retry(self, check: Check, evidence: Evidence, surroundings: Surroundings) -> str | None:
+        """Retry, after longer and longer waits, what was only busy or not there yet (D9)."""
         for attempt in range(1, self._attempts):
             try:
                 return check(evidence, surroundings)
-            except UnavailableError as error:
+            except (NotYet, UnavailableError) as reason:
                 wait = _FIRST_WAIT_SECONDS * 2 ** (attempt - 1)
-                if not error.retryable or wait > surroundings.remaining():
+                if (isinstance(reason, UnavailableError) and not reason.retryable) or wait > surroundings.remaining():
                     raise
                 self._sleep(wait)
         return check(evidence, surroundings)
-
-
-class _Once:
-    """A snapshot that is asked for at most once, by whichever thread needs it first."""
-
-    def __init__(self, give: Callable[[], object]) -> None:
-        self._give: Callable[[], object] | None = give
-        self._given: object = None
-        self._error: Exception | None = None
-        self._lock = threading.Lock()
-
-    def __call__(self) -> object:
-        with self._lock:
-            if self._give is not None:
-                give, self._give = self._give, None
-                try:
-                    self._given = give()
-                except Exception as error:
-                    self._error = error
-        if self._error is not None:
-            raise self._error
-        return self._given
 
 
 def _is_asked_for(piece: Evidence) -> bool:
