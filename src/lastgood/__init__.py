@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         Request as Request,
         TaskInfo as TaskInfo,
     )
-    from lastgood.observe.alerts import Alert as Alert, Thresholds as Thresholds
+    from lastgood.observe.alerts import Alert as Alert
     from lastgood.observe.log import correlation as correlation, reporting as reporting
     from lastgood.observe.metrics import Metrics as Metrics
     from lastgood.opening import open_store
@@ -112,7 +112,7 @@ _NAMES = {
     "model.checkpoint": "Skipped",
     "model.evidence": "Evidence EvidencePack EvidenceType",
     "model.task": "BranchInfo Lease OpenStep Request TaskInfo",
-    "observe.alerts": "Alert Thresholds",
+    "observe.alerts": "Alert",
     "observe.log": "correlation reporting",
     "observe.metrics": "Metrics",
     "opening": "open",

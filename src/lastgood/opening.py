@@ -63,8 +63,6 @@ def _open_with_spool(location: Location, catalog: Path, options: Options) -> Eng
     engine = Engine(opened, location, options)
     spool = engine.spool = Spool(engine, opened, catalog)
     engine.catalog = spool.catalog
-    for name, ask in spool.gauges().items():
-        engine.meter.register_gauge(name, "", ask)
     spool.replay_on_open()
     return engine
 

@@ -340,7 +340,7 @@ class Store:
 
     @property
     def meter(self) -> Meter:
-        """The counters of this process; `meter.register_gauge` adds a gauge to `metrics()`."""
+        """The counters of this process."""
         return self._engine.meter
 
     def metrics(self) -> Metrics:
@@ -351,11 +351,10 @@ class Store:
         values: dict[str, float | None] = {f"cache_{name}": getattr(figures, name) for name in names}
         values["store_max_bytes"] = engine.options.max_bytes
         with suppress(CheckpointError, OSError):  # the backend is away, or the store is closed: nobody knows its size
-            size = values["store_bytes"] = engine.meter.remember_size(engine.size)
-            engine.alerts.check_size(int(size))
-        found = engine.meter.snapshot(values)
-        engine.alerts.check_spool(int(found.value("spool_checkpoints")), int(found.value("spool_bytes")))
-        return found
+            values["store_bytes"] = engine.meter.remember_size(engine.size)
+        with suppress(CheckpointError, OSError):
+            values.update({} if engine.spool is None else engine.spool.gauges())
+        return engine.meter.snapshot(values)
 
     def size(self) -> int:
         """Bytes on disk, of the catalog and the packs."""

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import lastgood
-from lastgood import ConflictError, Evidence, EvidencePack, EvidenceType, InvalidError, Store, UnavailableError
+from lastgood import ConflictError, Evidence, EvidencePack, EvidenceType, Store, UnavailableError
 from lastgood.engine.commit import Draft
 from lastgood.observe.meter import MAX_CHARACTERS, MAX_VALUES, Meter
 from lastgood.observe.metrics import BYTES, METRICS
@@ -307,7 +307,7 @@ def test_failed_saves_and_stored_ones_share_their_types(store: Store) -> None:
     assert store.metrics().value("saves", outcome="stored", type="other") == 1
 
 
-def test_every_counter_of_the_table_can_be_counted_and_no_other() -> None:
+def test_every_counter_of_the_table_can_be_counted() -> None:
     meter = Meter()
     for metric in METRICS.values():
         labels = dict.fromkeys(metric.labels, "x")
@@ -315,50 +315,6 @@ def test_every_counter_of_the_table_can_be_counted_and_no_other() -> None:
             meter.count(metric.name, labels)
             meter.count(metric.name, labels, 2)
             assert meter.snapshot().value(metric.name, **labels) == 3
-            with pytest.raises(InvalidError, match="labels"):
-                meter.count(metric.name, {**labels, "more": "y"})
-        else:
-            with pytest.raises(InvalidError, match="no counter"):
-                meter.count(metric.name)
-    wrong: tuple[dict[str, str] | None, ...] = (None, {}, {"wrong": "x"})
-    for given in wrong:
-        with pytest.raises(InvalidError, match="labels"):
-            meter.count("requests_fulfilled", given)
-    with pytest.raises(InvalidError, match="no counter"):
-        meter.count("no_such_thing")
-
-
-# --- gauges ------------------------------------------------------------------------------------------------------
-
-
-def test_a_gauge_is_asked_when_metrics_are_read(unspooled: Store) -> None:
-    """A13: the depth of the spool, whoever keeps it."""
-    store, waiting = unspooled, [1]
-    names = {family.name for family in store.metrics().families}
-    assert not {"spool_checkpoints", "spool_bytes", "spool_oldest_seconds"} & names
-    store.meter.register_gauge("spool_checkpoints", "as the table says", lambda: len(waiting))
-    store.meter.register_gauge("queue_depth", "What waits elsewhere.", lambda: 2 * len(waiting))
-    waiting.append(2)
-    found = store.metrics()
-    assert (found.value("spool_checkpoints"), found.value("lastgood_queue_depth")) == (2, 4)
-    helps = {family.name: family.help for family in found.families}
-    assert helps["queue_depth"] == "What waits elsewhere."
-    assert helps["spool_checkpoints"] == METRICS["spool_checkpoints"].help
-
-
-def test_a_gauge_that_does_not_answer_is_left_out_and_harms_nobody(store: Store) -> None:
-    answers: list[Any] = [None, float("nan"), float("inf"), "text", 1 / 3]
-    store.meter.register_gauge("broken", "raises", lambda: 1 / 0)
-    store.meter.register_gauge("odd", "answers this and that", lambda: answers.pop(0))
-    for _ in range(4):
-        assert {"broken", "odd"} & {family.name for family in store.metrics().families} == set()
-    assert store.metrics().value("odd") == 1 / 3
-
-
-@pytest.mark.parametrize("name", ["", "2x", "a-b", "a b", "ä", "x\n", "saves"])
-def test_a_gauge_has_a_name_that_can_be_told_and_is_no_counters(name: str) -> None:
-    with pytest.raises(InvalidError):
-        Meter().register_gauge(name, "help", lambda: 0)
 
 
 # --- whatever happens ----------------------------------------------------------------------------------------------
@@ -469,12 +425,3 @@ def test_the_documentation_has_every_metric_as_it_is() -> None:
         for metric in METRICS.values()
     ]
     assert documented == declared
-
-
-def test_the_documentation_has_every_threshold() -> None:
-    thresholds = {row[0].strip("`"): row[1] for row in table("metrics.md", "| `Thresholds(…)`")}
-    assert tuple(thresholds) == lastgood.Thresholds.__struct_fields__
-    defaults = lastgood.Thresholds()
-    assert thresholds["save_failures"] == str(defaults.save_failures)
-    assert thresholds["spool_checkpoints"] == str(defaults.spool_checkpoints)
-    assert thresholds["spool_bytes"] == f"{(defaults.spool_bytes or 0) >> 20} MiB"

@@ -610,20 +610,6 @@ def test_a_store_that_was_made_anew_at_the_same_place_gets_what_is_spooled_for_i
         shutil.rmtree(tmp_path / "store")
 
 
-def test_what_waits_raises_an_alert_at_its_threshold_also_when_nobody_reads_metrics(
-    tmp_path: Path, alerts: list[Alert]
-) -> None:
-    """A13: by the spool itself."""
-    thresholds = lastgood.Thresholds(spool_checkpoints=2)
-    with open_store(tmp_path / "store", on_alert=alerts.append, thresholds=thresholds) as store:
-        task = store.task("t")
-        task.save({"n": 0})
-        with gone(tmp_path / "store"):
-            for number in range(1, 5):
-                task.save({"n": number})
-        assert [alert.code for alert in alerts] == ["store_away", "spool_depth"]
-
-
 def test_a_save_that_failed_and_is_found_in_the_store_after_all_is_the_one_that_was_spooled(
     store: lastgood.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

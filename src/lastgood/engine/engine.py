@@ -73,6 +73,9 @@ class SpoolPort(Closable, Protocol):
     def count(self, owner: str, task_id: str) -> tuple[int, int]:
         """Return how many checkpoints of a task wait for the store, and how many were set aside."""
 
+    def gauges(self) -> dict[str, float]:
+        """Return the values of its gauges, by name."""
+
 
 class Housekeeper(Closable, Protocol):
     """Collects garbage in the background. `start` begins that, when it is due."""
@@ -98,10 +101,8 @@ class Engine:
         self.location = location
         self.options = options
         self.meter = Meter()
-        thresholds = options.thresholds
-        self.alerts = Alarms(self.meter, thresholds, options.on_alert, options.redaction.text, options.max_bytes)
-        most = options.cache_alert_bytes if thresholds.cache_bytes is None else thresholds.cache_bytes
-        self.cache = CheckpointCache(options.cache_checkpoints, most, self.alerts.warn_of_cache)
+        self.alerts = Alarms(self.meter, options.on_alert, options.redaction.text)
+        self.cache = CheckpointCache(options.cache_checkpoints, options.cache_alert_bytes, self.alerts.warn_of_cache)
         self.local = LocalFolder(location)
         self.base_path = _absolute(options.base_path or os.curdir)
         self.spool: SpoolPort | None = None

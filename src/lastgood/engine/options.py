@@ -10,7 +10,7 @@ import msgspec
 
 from lastgood.errors import InvalidError
 from lastgood.model.identity import check_flag, check_number
-from lastgood.observe.alerts import Alert, Thresholds
+from lastgood.observe.alerts import Alert
 from lastgood.secrets.redaction import Redaction
 
 OnFailure = Literal["spool", "raise", "continue"]
@@ -31,8 +31,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     `spool` is the folder in which checkpoints wait that the store could not take: None means in memory alone, not
     given means the user's state directory. It holds at most `spool_bytes`.
 
-    Alerts go to the log and to `on_alert`, which is called in the thread that saves; `thresholds` says from where on
-    some of them are sent.
+    Alerts go to the log and to `on_alert`, which is called in the thread that saves.
     """
 
     on_failure: OnFailure = "spool"
@@ -47,7 +46,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     redaction: Redaction = Redaction()
     collect: Literal["auto", "never"] = "auto"
     max_bytes: int | None = None
-    thresholds: Thresholds = Thresholds()
     spool: str | os.PathLike[str] | msgspec.UnsetType | None = msgspec.UNSET
     spool_bytes: int = 256 * MEBIBYTE
 
@@ -70,9 +68,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidError("spool is not a path", hint="give a folder, or None for memory alone", field="spool")
         if self.on_alert is not None and not callable(self.on_alert):
             raise InvalidError("on_alert cannot be called", hint="give a function of one argument", field="on_alert")
-        if not isinstance(self.thresholds, Thresholds):
-            hint = "as in Thresholds(save_failures=5)"
-            raise InvalidError("thresholds is not a Thresholds", hint=hint, field="thresholds")
 
 
 def _is_path(value: object) -> bool:

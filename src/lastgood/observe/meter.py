@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
-from lastgood.errors import InvalidError
 from lastgood.local.process import renew_after_fork
 from lastgood.model.identity import moment, now
 from lastgood.observe.log import current_correlation
-from lastgood.observe.metrics import METRICS, Family, Histogram, Metric, Metrics, Sample
+from lastgood.observe.metrics import METRICS, Family, Histogram, Metrics, Sample
 
 if TYPE_CHECKING:
     from lastgood.model.evidence import EvidencePack
@@ -59,15 +58,12 @@ class Measured(Protocol):
 class Meter:
     """A store's counters in one process; a forked child begins at nothing. Safe for threads and signal handlers.
 
-    `failing` is how many saves in a row were not stored; `on_failure` is called with it after each of them. `spans`, if
-    set, begins the span around each operation.
+    `spans`, if set, begins the span around each operation.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._gauges: dict[str, tuple[str, Callable[[], float | None]]] = {}
         self._listeners: tuple[Listener, ...] = ()
-        self.on_failure: Callable[[int], None] = lambda _: None
         self.spans: Spans | None = None
         self.renew_locks()
         renew_after_fork(self)
@@ -82,22 +78,13 @@ class Meter:
         self._rate, self._rated_at = 0.0, self._clock()
         self._size: tuple[float, float] | None = None
         self.since = now()
-        self.failing = 0
 
     # --- counting ------------------------------------------------------------------------------------------
 
     def count(self, name: str, labels: Mapping[str, str] | None = None, amount: float = 1) -> None:
-        """Add to a counter of `METRICS`. InvalidError when there is none of that name, or it has other labels."""
-        metric = METRICS.get(name)
-        if metric is None or metric.kind != "counter":
-            raise InvalidError(f"there is no counter {name!r}", hint="declare it in observe/metrics.py")
+        """Add to a counter of `METRICS`; its labels are those that it has there."""
         given = labels or {}
-        try:
-            values = tuple([str(given[label]) for label in metric.labels])
-        except KeyError:
-            values = ()
-        if not len(values) == len(given) == len(metric.labels):
-            raise InvalidError(f"the counter {name!r} has the labels {metric.labels}", hint="give each of them")
+        values = tuple([str(given[label]) for label in METRICS[name].labels])
         with self._lock:
             self._add(name, values, amount)
 
@@ -105,13 +92,9 @@ class Meter:
         """Count a checkpoint that was to be saved, and was not stored now."""
         with self._lock:
             self._add("saves", (outcome, type), 1)
-        self.failing = self.failing + 1 if outcome in ("lost", "failed") else 0
-        if self.failing:
-            self.on_failure(self.failing)
 
     def count_stored(self, type: str, began: float, state_bytes: int, new_bytes: int, files: int = 0) -> None:
         """Count a checkpoint that was stored just now; saving it `began` then, by the monotonic clock."""
-        self.failing = 0
         at = self._clock()
         values = (
             ("save_duration_seconds", at - began),
@@ -161,17 +144,7 @@ class Meter:
         """Return the saves of about a minute: each weighs 1 at first, and 1/e after a minute."""
         return self._rate * math.exp((self._rated_at - at) / RATE_SECONDS)
 
-    # --- gauges and listeners ------------------------------------------------------------------------------
-
-    def register_gauge(self, name: str, help: str, ask: Callable[[], float | None]) -> None:
-        """Have `ask` called whenever metrics are read. What raises, or gives no finite number, is left out. A second
-        one replaces the first; the help of a gauge that `METRICS` has is the one there."""
-        if not name.isidentifier() or not name.isascii():
-            raise InvalidError(f"{name!r} is no name of a gauge", hint="letters, digits and _, as in queue_depth")
-        metric = METRICS.get(name)
-        if metric is not None and metric.kind != "gauge":
-            raise InvalidError(f"{name!r} is a {metric.kind}", hint="give it another name")
-        self._gauges[name] = (help if metric is None else metric.help), ask
+    # --- listeners and spans -------------------------------------------------------------------------------
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Have `listener` called with each value of a histogram, in the thread that saves. Returns how to end that."""
@@ -189,21 +162,14 @@ class Meter:
     # --- reading -------------------------------------------------------------------------------------------
 
     def snapshot(self, values: Mapping[str, float | None] | None = None) -> Metrics:
-        """Return all that was counted, with the registered gauges and these `values` of gauges and of counters that
-        have no labels. None is left out."""
+        """Return all that was counted, with these `values` of gauges and of counters that have no labels. None is left
+        out."""
         with self._lock:
             counters = dict(self._counters)
             histograms = {name: _histogram(name, counts, self._sums[name]) for name, counts in self._buckets.items()}
             rate = self._rate_at(self._clock())
         share = _success_rate(counters)
         given = {"saves_per_minute": rate, "verification_success_ratio": share, **(values or {})}
-        extra = []
-        for name, (text, ask) in list(self._gauges.items()):
-            with suppress(Exception):  # whatever a registered function may raise
-                if (value := ask()) is not None and math.isfinite(value):
-                    given[name] = float(value)
-                    if name not in METRICS:
-                        extra.append(Metric(name, "gauge", text))
         for name, value in given.items():
             if value is not None:
                 counters[name, ()] = float(value)
@@ -212,7 +178,7 @@ class Meter:
             since=moment(self.since),
             saves_per_minute=rate,
             verification_success_rate=share,
-            families=tuple(_families((*METRICS.values(), *extra), counters, histograms)),
+            families=tuple(_families(counters, histograms)),
         )
 
     def remember_size(self, ask: Callable[[], float]) -> float:
@@ -232,16 +198,13 @@ def _success_rate(counters: Mapping[tuple[str, tuple[str, ...]], float]) -> floa
 
 
 def _families(
-    metrics: tuple[Metric, ...],
-    counters: Mapping[tuple[str, tuple[str, ...]], float],
-    histograms: Mapping[str, Histogram],
+    counters: Mapping[tuple[str, tuple[str, ...]], float], histograms: Mapping[str, Histogram]
 ) -> Iterator[Family]:
     """Pair each metric with its values; those without any are left out."""
-    labels = {metric.name: metric.labels for metric in metrics}
     samples: dict[str, list[Sample]] = {}
     for (name, values), count in sorted(counters.items()):
-        samples.setdefault(name, []).append(Sample(count, dict(zip(labels[name], values, strict=True))))
-    for metric in metrics:
+        samples.setdefault(name, []).append(Sample(count, dict(zip(METRICS[name].labels, values, strict=True))))
+    for metric in METRICS.values():
         found, histogram = tuple(samples.get(metric.name, ())), histograms.get(metric.name)
         if metric.kind == "counter" and not metric.labels and not found:
             found = (Sample(0.0),)

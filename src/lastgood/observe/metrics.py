@@ -1,6 +1,6 @@
 """Every metric there is, and a snapshot of them: as values, as plain data, as text for Prometheus.
 
-A new counter is a new row of `METRICS`; `store.meter.count(name, labels)` takes it from then on.
+A new counter is a new row of `METRICS`; `engine.meter.count(name, labels)` takes it from then on.
 docs/reference/metrics.md has the same rows; a test compares them.
 """
 

@@ -239,13 +239,12 @@ class Spool:
                     f"the spool is full: it may take {most:,} bytes", hint="bring the store back, or raise spool_bytes"
                 )
 
-        entry, used, depth = self.entries.add(
+        entry, used, _ = self.entries.add(
             commit, actor, branch_id=branch_id, follows=follows, store_id=self._store_id, admit=admit
         )
         if commit.step is not None:
             self.entries.end_step(commit.owner, commit.step)
         self._warn_of_bound(used)
-        self._engine.alerts.check_spool(depth, used)
         return Committed(entry.stored(), commit.record.control_state)
 
     def _find_earlier(self, commit: Commit) -> Waiting | None:
@@ -313,18 +312,11 @@ class Spool:
             log_warning(f"the store is back: {done.stored} spooled checkpoint(s) came into it", left=done.left)
         return done
 
-    def gauges(self) -> dict[str, Callable[[], float]]:
-        """Return the gauges of the metrics, by name."""
-
-        def age() -> float:
-            oldest = self.figures().oldest
-            return 0.0 if oldest is None else max(0.0, (moment(now()) - oldest).total_seconds())
-
-        return {
-            "spool_checkpoints": lambda: self.figures().depth,
-            "spool_bytes": lambda: self.figures().bytes,
-            "spool_oldest_seconds": age,
-        }
+    def gauges(self) -> dict[str, float]:
+        """Return the values of the spool's gauges, by name."""
+        figures = self.figures()
+        age = 0.0 if figures.oldest is None else max(0.0, (moment(now()) - figures.oldest).total_seconds())
+        return {"spool_checkpoints": figures.depth, "spool_bytes": figures.bytes, "spool_oldest_seconds": age}
 
     def close(self) -> None:
         self.closed = True

@@ -57,7 +57,6 @@ class Housekeeping:
         engine = self._engine
         try:
             size, most = engine.size(), engine.options.max_bytes
-            engine.alerts.check_size(size)
             if most is not None and size > most:
                 limit(engine, self._user, most, wait=False, progress=self._stop_if_closed)
             elif size > max(LEAST_BYTES, GROWTH * self._last_size()):
