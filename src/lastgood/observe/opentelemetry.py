@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from importlib.metadata import version
+from threading import Event
 from types import TracebackType
 from typing import Self
 from weakref import ref
@@ -25,7 +26,7 @@ from opentelemetry.trace import Status, StatusCode, Tracer, TracerProvider
 
 from lastgood.errors import CheckpointError
 from lastgood.observe.meter import Measured
-from lastgood.observe.metrics import METRICS, Metrics
+from lastgood.observe.metrics import METRICS
 
 SCOPE = "lastgood"
 
@@ -39,11 +40,18 @@ def instrument(
 ) -> Callable[[], None]:
     """Have `store` observed. Returns how to end that. With a `name`, all of it has the attribute `lastgood.store`."""
     labels = {"lastgood.store": name} if name else {}
-    readings = _Readings(store, labels)
+    observed, ended = ref(store), Event()
+
+    def observe(name: str, _: CallbackOptions) -> Iterable[Observation]:
+        held = None if ended.is_set() else observed()
+        families = () if held is None else held.metrics().families
+        samples = (sample for family in families if family.name == name for sample in family.samples)
+        return [Observation(sample.value, {**sample.labels, **labels}) for sample in samples]
+
     meter = metrics.get_meter(SCOPE, version("lastgood"), meter_provider)
     record: dict[str, Callable[[float], None]] = {}
     for metric in METRICS.values():
-        described = f"{SCOPE}.{metric.name}", (partial(readings.observe, metric.name),), metric.unit, metric.help
+        described = f"{SCOPE}.{metric.name}", (partial(observe, metric.name),), metric.unit, metric.help
         if metric.kind == "counter":
             meter.create_observable_counter(*described)
         elif metric.kind == "gauge":
@@ -59,37 +67,11 @@ def instrument(
 
     def stop() -> None:
         stop_listening()
-        readings.stop()
+        ended.set()
         if store.meter.spans is spans:
             store.meter.spans = None
 
     return stop
-
-
-class _Readings:
-    """A snapshot for all instruments of one collection: a new one is taken when one of them asks again."""
-
-    def __init__(self, store: Measured, labels: dict[str, str]) -> None:
-        self._store = ref(store)
-        self._labels = labels
-        self._taken: Metrics | None = None
-        self._asked: set[str] = set()
-        self._stopped = False
-
-    def observe(self, name: str, _: CallbackOptions) -> Iterable[Observation]:
-        store = self._store()
-        if store is None or self._stopped:
-            return ()
-        taken = self._taken
-        if taken is None or name in self._asked:
-            taken = self._taken = store.metrics()
-            self._asked = set()
-        self._asked.add(name)
-        samples = (sample for family in taken.families if family.name == name for sample in family.samples)
-        return [Observation(sample.value, {**sample.labels, **self._labels}) for sample in samples]
-
-    def stop(self) -> None:
-        self._stopped, self._taken = True, None
 
 
 class _Span(AbstractContextManager["_Span"]):

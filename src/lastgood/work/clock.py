@@ -12,22 +12,20 @@ import signal
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lastgood.errors import InvalidError
 from lastgood.observe.log import log_error
-
-if TYPE_CHECKING:
-    import asyncio
 
 POLL_SECONDS = 0.2
 """How often work that is paused or waits looks for requests."""
 CLOSE_SECONDS = 10.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-KILL_SECONDS = 0.05
-"""So often a command is killed that runs on when the time is up: it may have been just about to start."""
+LEAST_SECONDS = 0.05
+"""So often it is looked whether the time is up when little of it is left; and so often a command is killed that runs on
+then: it may have been just about to start."""
 
 
 class Clock:
@@ -114,8 +112,6 @@ class TimeLimit:
         self._left = float("inf") if seconds is None else seconds
         self._counted = clock.now()
         self._suspensions = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._timeout: asyncio.Timeout | None = None
 
     def call(self, work: Callable[[], Any]) -> Any:
         """Return what `work` gives, called in this thread."""
@@ -133,25 +129,26 @@ class TimeLimit:
             return await awaitable
         import asyncio
 
-        timeout = asyncio.timeout(None)
+        work, is_cancelled = asyncio.ensure_future(awaitable), False
+        while not work.done():
+            try:
+                await asyncio.wait([work], timeout=None if is_cancelled else max(LEAST_SECONDS, self.left()))
+            except asyncio.CancelledError:  # of whoever awaits this
+                work.cancel()
+            if not is_cancelled and self.is_over():
+                is_cancelled = work.cancel()
         try:
-            async with timeout:
-                self._attach(timeout, asyncio.get_running_loop())
-                result = await awaitable
-        except (TimeoutError, StageTimeout) as error:
-            if not (timeout.expired() if isinstance(error, TimeoutError) else self.is_over()):
+            result = work.result()
+        except (asyncio.CancelledError, StageTimeout):
+            if not self.is_over():
                 raise
-        finally:
-            self._attach(None, None)
-            if timeout.expired():
-                self._left = 0.0
         self._require_time()  # also when what was awaited has swallowed its cancellation
         return result
 
     def left(self) -> float:
         """Return the seconds that are left, 0 or less when the time is up."""
         with self._lock:
-            return 0.0 if self._timeout is not None and self._timeout.expired() else self._count()
+            return self._count()
 
     def is_over(self) -> bool:
         return self.left() <= 0
@@ -187,14 +184,12 @@ class TimeLimit:
         with self._lock:
             self._count()
             self._suspensions += 1
-            self._reschedule()
         try:
             yield
         finally:
             with self._lock:
                 self._suspensions -= 1
                 self._counted = self.clock.now()
-                self._reschedule()
 
     def _count(self) -> float:
         """Count the time that has passed, and return the seconds that are left. Under the lock."""
@@ -204,19 +199,8 @@ class TimeLimit:
             self._counted = now
         return self._left
 
-    def _attach(self, timeout: asyncio.Timeout | None, loop: asyncio.AbstractEventLoop | None) -> None:
-        with self._lock:
-            self._timeout, self._loop = timeout, loop
-            self._reschedule()
-
-    def _reschedule(self) -> None:
-        """Set when what is awaited is cancelled. The loop does that, in the order in which threads ask it to."""
-        if (loop := self._loop) is not None and (timeout := self._timeout) is not None:
-            when = None if self._suspensions else loop.time() + self._count()
-            loop.call_soon_threadsafe(_set_timeout, timeout, when)
-
     def _watch(self, ended: threading.Event) -> None:
-        while not self.clock.wait(ended, max(KILL_SECONDS, self.left())):
+        while not self.clock.wait(ended, max(LEAST_SECONDS, self.left())):
             if self.is_over():
                 self._on_expiry()
 
@@ -224,11 +208,6 @@ class TimeLimit:
         if self.is_over():
             self._on_expiry()
             raise TimeoutError(f"it took longer than {self._seconds:g} seconds")
-
-
-def _set_timeout(timeout: asyncio.Timeout, when: float | None) -> None:
-    with suppress(RuntimeError):  # it has ended meanwhile, or its time is up
-        timeout.reschedule(when)
 
 
 class ExitSignals:

@@ -128,18 +128,6 @@ class StageContext:
         """As `boundary`, without holding the loop."""
         await self._wait_for_people_async(self._session.boundary)
 
-    async def wait_async(self, seconds: float) -> None:
-        """As `wait`, without holding the loop."""
-        import asyncio
-
-        clock = self._limit.clock
-        until = clock.now() + seconds
-        while True:
-            await self.boundary_async()
-            if (left := until - clock.now()) <= 0:
-                return
-            await asyncio.sleep(min(left, POLL_SECONDS))
-
     async def ask_async(self, question: str, *, choices: Sequence[str] | None = None, key: str | None = None) -> str:
         """As `ask`, without holding the loop."""
         return await self._wait_for_people_async(lambda: self._session.ask(question, choices=choices, key=key))
@@ -225,25 +213,24 @@ async def run_in_thread(work: Callable[[], T], on_cancel: Callable[[], None] | N
     from concurrent.futures import Future
     from contextvars import copy_context
 
-    loop, future, ended, context = asyncio.get_running_loop(), Future[T](), asyncio.Event(), copy_context()
+    future, context = Future[T](), copy_context()
 
     def thread() -> None:
         try:
             future.set_result(context.run(work))
         except BaseException as error:
             future.set_exception(error)
-        finally:
-            loop.call_soon_threadsafe(ended.set)
 
     threading.Thread(target=thread, name="lastgood pipeline", daemon=True).start()
+    ended = asyncio.wrap_future(future)
     cancelled: asyncio.CancelledError | None = None
-    while not ended.is_set():
+    while not ended.done():
         try:
-            await ended.wait()
+            await asyncio.wait([ended])
         except asyncio.CancelledError as error:
             cancelled = error
             if on_cancel is not None:
                 on_cancel()
     if cancelled is not None:
-        raise cancelled from future.exception()
-    return future.result()
+        raise cancelled from ended.exception()
+    return ended.result()
