@@ -96,7 +96,6 @@ class Store:
         """Remove a task with all of its checkpoints, for good. How many it had."""
         about = (self._owner(owner), check_name("task id", task_id), acting(self.user))
         count = retry_without_dead_lease(self._engine.catalog, lambda: self._engine.catalog.delete_task(*about))
-        self._engine.meter.count("deletes", {"what": "task"})
         log_action(self.user, "delete_task", task_id)
         return count
 
@@ -256,7 +255,6 @@ class Store:
         if find_stored(self._engine.catalog, self._owner(owner), checkpoint_id).deleted:
             return False
         self._attest([checkpoint_id], "deleted", {}, owner)
-        self._engine.meter.count("deletes", {"what": "checkpoint"})
         return True
 
     def undelete_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> None:
@@ -271,7 +269,6 @@ class Store:
         task_id = find_stored(self._engine.catalog, self._owner(owner), checkpoint_id).task_id
         self._engine.catalog.purge([(owner, checkpoint_id)], acting(self.user), all_or_none=True)
         self._engine.cache.drop(owner, checkpoint_id)
-        self._engine.meter.count("deletes", {"what": "purged"})
         log_action(self.user, "purge", task_id)
 
     def delete_old_checkpoints(self, task_id: str, keep_count: int, *, owner: str | None = None) -> int:
@@ -279,9 +276,7 @@ class Store:
         from lastgood.upkeep.usage import delete_old
 
         owner = self._owner(owner)
-        deleted = delete_old(self._engine, self.user, owner, task_id, keep_count)
-        self._engine.meter.count("deletes", {"what": "checkpoint"}, deleted)
-        return deleted
+        return delete_old(self._engine, self.user, owner, task_id, keep_count)
 
     def events(self, task_id: str, *, after: int = 0, limit: int = 100, owner: str | None = None) -> list[Event]:
         """Return a task's log, oldest first. `after` is the sequence of the last one seen."""
@@ -344,12 +339,11 @@ class Store:
         return self._engine.meter
 
     def metrics(self) -> Metrics:
-        """Return what this process has counted of the store since it was opened here: saves, restores, verifications,
-        cache, spool, size. `.to_prometheus()` and `.to_dict()` are for others."""
+        """Return what this process has counted of the store since it was opened here: saves, verifications, cache,
+        spool, size. `.to_prometheus()` and `.to_dict()` are for others."""
         engine, figures = self._engine, self._engine.cache.figures()
         names = ("entries", "bytes", "hits", "misses", "evictions")
         values: dict[str, float | None] = {f"cache_{name}": getattr(figures, name) for name in names}
-        values["store_max_bytes"] = engine.options.max_bytes
         with suppress(CheckpointError, OSError):  # the backend is away, or the store is closed: nobody knows its size
             values["store_bytes"] = engine.meter.remember_size(engine.size)
         with suppress(CheckpointError, OSError):

@@ -121,7 +121,6 @@ def test_the_duration_of_a_save_begins_before_its_files_are_read(store: Store, t
     task.save({})
     (project / "0.txt").write_text("changed")
     task.save({})
-    assert store.metrics().value("files_captured") == 6
     took: list[float] = []
     clock = Clock()
     clock.now = Draft(state={}).began + 1e6
@@ -129,44 +128,6 @@ def test_the_duration_of_a_save_begins_before_its_files_are_read(store: Store, t
     store.meter.listen(lambda name, value: took.append(value) if name == "save_duration_seconds" else None)
     task.save({})
     assert 0.9e6 < took[0] <= 1e6
-
-
-def test_restores_forks_and_deletes_are_counted(store: Store, tmp_path: Path) -> None:
-    """A13"""
-    (tmp_path / "project").mkdir()
-    task = store.task("t", workspace=tmp_path / "project")
-    first = task.save({"n": 1})
-    (tmp_path / "project" / "new.txt").write_text("new")
-    task.save({"n": 2})
-    task.restore(first, "files")
-    task.restore(first)
-    store.rollback_to_checkpoint(task.save({}, evidence=_holding()).id)
-    side = task.fork(first, name="aside")
-    for n in range(4):
-        side.save({"n": n})
-    store.delete_checkpoint(store.list_checkpoints("t")[1].id)
-    assert store.delete_checkpoint(store.list_checkpoints("t")[1].id) is True
-    store.purge_checkpoint(store.list_checkpoints("t")[1].id)
-    store.delete_old_checkpoints("t", 0)
-    old = store.metrics().value("deletes", what="checkpoint")
-    task.refresh()
-    task.delete_branch("aside")
-    store.task("u").save({})
-    store.delete_task("u")
-    found = store.metrics()
-    assert [found.value("restores", what=what) for what in ("files", "both", "state")] == [1, 1, 1]
-    assert found.value("forks") == 1
-    assert old > 2
-    assert [found.value("deletes", what=what) for what in ("purged", "branch", "task")] == [1, 1, 1]
-
-
-def test_undo_is_no_restore_of_its_own(store: Store) -> None:
-    task = store.task("t")
-    first = task.save({"n": 1})
-    task.save({"n": 2})
-    task.restore(first)
-    task.undo()
-    assert store.metrics().value("restores") == 1
 
 
 def _holding(missing: str | None = None) -> EvidencePack:
@@ -228,13 +189,9 @@ def test_the_cache_is_told(tmp_path: Path) -> None:
         assert (figures.entries, figures.hits, figures.misses, figures.evictions) == (2, 1, 3, 1)
 
 
-def test_bytes_of_the_store_are_told_beside_what_is_allowed(tmp_path: Path) -> None:
-    with lastgood.open(tmp_path / "s", max_bytes=1 << 30) as store:
-        store.task("t").save({})
-        found = store.metrics()
-        assert (found.value("store_bytes"), found.value("store_max_bytes")) == (store.size(), 1 << 30)
-    with lastgood.open(tmp_path / "s") as store:
-        assert "store_max_bytes" not in {family.name for family in store.metrics().families}
+def test_bytes_of_the_store_are_told(store: Store) -> None:
+    store.task("t").save({})
+    assert store.metrics().value("store_bytes") == store.size() > 0
 
 
 def test_the_size_of_the_store_is_asked_for_at_most_once_a_minute() -> None:
@@ -325,7 +282,7 @@ def test_threads_lose_no_count() -> None:
 
     def work(name: str) -> None:
         for _ in range(5000):
-            meter.count("requests_fulfilled", {"kind": name})
+            meter.count("evidence_failures", {"type": name})
 
     threads = [threading.Thread(target=work, args=(f"thread {n % 2}",)) for n in range(4)]
     for thread in threads:
@@ -333,15 +290,15 @@ def test_threads_lose_no_count() -> None:
     for thread in threads:
         thread.join()
     found = meter.snapshot()
-    assert [found.value("requests_fulfilled", kind=f"thread {n}") for n in range(2)] == [10_000, 10_000]
+    assert [found.value("evidence_failures", type=f"thread {n}") for n in range(2)] == [10_000, 10_000]
 
 
 def test_a_signal_handler_may_count_while_its_thread_counts() -> None:
     meter = Meter()
     with meter._lock:
-        meter.count("forks")
+        meter.count("alerts", {"code": "session"})
         meter.count_stored("manual", 0.0, 0, 0)
-        assert meter.snapshot().value("forks") == meter.snapshot().value("saves") == 1
+        assert meter.snapshot().value("alerts") == meter.snapshot().value("saves") == 1
 
 
 @pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")

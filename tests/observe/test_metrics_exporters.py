@@ -40,9 +40,6 @@ def work(store: Store) -> None:
     store.delete_task("u")
     _ = store.get_checkpoint(first.id).state
     store._engine.alert("something", code="quota")
-    store.meter.count("lease_takeovers")
-    store.meter.count("requests_fulfilled", {"kind": "pause"})
-    store.meter.count("restores", {"what": "both"})
     at = store.meter._clock()
     store.meter._clock = lambda: at  # the rate of saves stays what it is
 

@@ -206,7 +206,6 @@ def delete_branch(engine: Engine, user: str, owner: str, branch_id: str) -> int:
     """Delete a branch and what only it has; return how many checkpoints."""
     about = (owner, check_name("branch id", branch_id), acting(user))
     count = retry_without_dead_lease(engine.catalog, lambda: engine.catalog.delete_branch(*about))
-    engine.meter.count("deletes", {"what": "branch"})
     log_action(user, "delete_branch", branch_id, checkpoints=count)
     return count
 

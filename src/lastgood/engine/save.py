@@ -359,16 +359,10 @@ def _write(handle: Handle, ground: Ground, draft: Draft, append: bool = False) -
 
 
 def _count_stored(meter: Meter, draft: Draft, record: Record, new_bytes: int) -> None:
-    """Count a checkpoint that was stored, what its evidence gave, and the restore or fork that it records."""
-    files = sum(root.file_count for root in draft.files.roots) if isinstance(draft.files, tuple) else 0
-    meter.count_stored(draft.type, draft.began, record.state.size if record.state is not None else 0, new_bytes, files)
+    """Count a checkpoint that was stored, and what its evidence gave."""
+    meter.count_stored(draft.type, draft.began, record.state.size if record.state is not None else 0, new_bytes)
     if draft.proof is not None and draft.proof.finish() is not None:
         meter.count_verification(draft.proof.pack)
-    for note in draft.notes:
-        if note.data.get("by") == "fork":
-            meter.count("forks")
-        else:
-            meter.count("restores", {"what": note.data.get("what", "state")})
 
 
 def log_save(handle: Handle, action: str, checkpoint: Checkpoint, previous: str) -> None:

@@ -93,7 +93,7 @@ class Meter:
         with self._lock:
             self._add("saves", (outcome, type), 1)
 
-    def count_stored(self, type: str, began: float, state_bytes: int, new_bytes: int, files: int = 0) -> None:
+    def count_stored(self, type: str, began: float, state_bytes: int, new_bytes: int) -> None:
         """Count a checkpoint that was stored just now; saving it `began` then, by the monotonic clock."""
         at = self._clock()
         values = (
@@ -106,8 +106,6 @@ class Meter:
             for name, value in values:
                 self._buckets[name][bisect_left(METRICS[name].bounds, value)] += 1
                 self._sums[name] += value
-            if files:
-                self._add("files_captured", (), files)
             self._rate, self._rated_at = self._rate_at(at) + 1, at
         for listener in self._listeners:
             for name, value in values:

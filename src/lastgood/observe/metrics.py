@@ -59,15 +59,6 @@ _METRICS = (
         "gauge",
         "Checkpoints that are stored each minute; the last minute weighs most, and older ones less and less.",
     ),
-    Metric("files_captured", "counter", "Files in the captured folders of stored checkpoints, new or not."),
-    Metric("restores", "counter", "Times that a task went back, by what came back (both, state, files).", ("what",)),
-    Metric("forks", "counter", "Branches that were begun beside the active one."),
-    Metric(
-        "deletes",
-        "counter",
-        "What was deleted by request: checkpoints that were marked, checkpoints that were purged, branches, tasks.",
-        ("what",),
-    ),
     Metric(
         "verifications",
         "counter",
@@ -90,14 +81,6 @@ _METRICS = (
     Metric("spool_bytes", "gauge", "Bytes that wait in the spool.", unit="By"),
     Metric("spool_oldest_seconds", "gauge", "How long the oldest checkpoint in the spool has waited.", unit="s"),
     Metric("store_bytes", "gauge", "Bytes that the store takes on disk, at most a minute old.", unit="By"),
-    Metric("store_max_bytes", "gauge", "The most that it may take (max_bytes), if that is set.", unit="By"),
-    Metric("lease_takeovers", "counter", "Branches whose lease was taken over from somebody who had let it expire."),
-    Metric(
-        "requests_fulfilled",
-        "counter",
-        "Requests to running work that a session has fulfilled, by their kind.",
-        ("kind",),
-    ),
     Metric("alerts", "counter", "Alerts that were raised, by their code.", ("code",)),
 )
 

@@ -92,7 +92,7 @@ class Inbox:
     def _mark(self, type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> None:
         """Save the present as a checkpoint that fulfils the request."""
         saved = self._saver.save(type, fulfils=(FulfilledRequest(request.id, outcome or {}),), **fields)
-        self._note_fulfilled(request)
+        self._fulfilled.add(request.id)
         if type == "answered":
             self._answer = str(fields["decisions"][-1]["answer"])
             self._heard.add(saved.id)
@@ -107,7 +107,7 @@ class Inbox:
         if present is not KEPT:
             how["present"] = present
         result = restore(self._handle, data["checkpoint"], what, request=request.id, **how)
-        self._note_fulfilled(request)
+        self._fulfilled.add(request.id)
         self._saver.note_saves()
         if self._load is not None and what != "files":
             self._load(result.state)
@@ -123,10 +123,6 @@ class Inbox:
             return []
         self._has_alerted = False
         return found
-
-    def _note_fulfilled(self, request: Request) -> None:
-        self._fulfilled.add(request.id)
-        self._handle.engine.meter.count("requests_fulfilled", {"kind": request.kind})
 
 
 def close_requests(handle: Handle) -> None:

@@ -48,7 +48,6 @@ class HeldLease:
         LeaseError while another process holds it that may be alive.
         """
         catalog, actor, begun = self._engine.catalog, acting(self._user), self._clock.now()
-        before = catalog.lease(self._owner, branch_id)
         about = (self._owner, branch_id, this_process(), self.executor, self.seconds, actor)
         try:
             lease = catalog.acquire_lease(*about, over=over)
@@ -57,8 +56,6 @@ class HeldLease:
             if holder is None or is_alive(holder.process) is not False:
                 raise
             lease = catalog.acquire_lease(*about, over=holder.token)
-        if before is not None:
-            self._engine.meter.count("lease_takeovers")
         self.token = lease.token
         self._expires = begun + self.seconds
         return lease
