@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import lastgood
-from lastgood import Backoff, Pipeline, ProgressEvent, StageContext, StageError, stage
+from lastgood import Pipeline, ProgressEvent, StageContext, StageError, stage
 
 TASK = "deployment"
 SHAKY_UPLOADS = 2
@@ -82,7 +82,7 @@ def plan(cloud: Cloud, project: Path, *, bad: bool = False, crash: str | None = 
         cloud.create(ctx.state["server"])
         may_crash(ctx)
 
-    @stage(retries=3, backoff=Backoff(first=0.01), timeout=60)
+    @stage(retries=3, backoff=0.01, timeout=60)
     def upload(ctx: StageContext) -> None:
         cloud.upload(ctx.state["server"], (project / "app").read_text())
         may_crash(ctx)

@@ -83,7 +83,7 @@ if TYPE_CHECKING:
         before_risky as before_risky,
         current_session as current_session,
     )
-    from lastgood.work.stage import Backoff as Backoff, Stage as Stage, stage as stage
+    from lastgood.work.stage import Stage as Stage, stage as stage
 
     open = open_store
 
@@ -133,7 +133,7 @@ _NAMES = {
     "work.progress": "Progress ProgressEvent",
     "work.run": "Outcome",
     "work.session": "before_risky current_session Session",
-    "work.stage": "Backoff Stage stage",
+    "work.stage": "Stage stage",
 }
 _HOMES = {name: f"lastgood.{module}" for module, names in _NAMES.items() for name in names.split()}
 

@@ -107,7 +107,7 @@ def test_cancelled_while_it_waits_or_in_a_stage_that_cannot_be_cancelled(store: 
             loop.call_soon_threadsafe(begun.set)
             assert release.wait(60)
 
-        @stage(retries=1, backoff=lastgood.Backoff(first=1e6, most=1e6))
+        @stage(retries=1, backoff=1e6)
         def failing(ctx: Ctx) -> None:
             loop.call_soon_threadsafe(begun.set)
             raise ValueError("no")

@@ -247,7 +247,7 @@ def test_a_stage_is_retried_with_growing_waits_and_each_attempt_knows_its_number
     attempts: list[tuple[int, str, dict[str, Any]]] = []
     clock = Clockwork()
 
-    @stage(retries=3, backoff=lastgood.Backoff(first=0.1, factor=2, jitter=0.5))
+    @stage(retries=3, backoff=0.1)
     def flaky(ctx: Ctx) -> None:
         attempts.append((ctx.attempt, ctx.key, dict(ctx.state)))
         ctx.state["half"] = True
@@ -279,7 +279,7 @@ def test_retries_are_counted_anew_when_the_work_is_run_again(store: Store) -> No
 
 
 def test_stopping_ends_the_waiting_for_a_retry(store: Store) -> None:
-    @stage(retries=5, backoff=lastgood.Backoff(first=1e6, most=1e6))
+    @stage(retries=5, backoff=1e6)
     def bad(ctx: Ctx) -> None:
         control(store).stop()
         raise ValueError("no")

@@ -203,7 +203,7 @@ class StageRunner:
         while not self._try(job, attempts := attempts + 1):
             from random import random
 
-            self._session.wait(job.stage.backoff.delay(self._tracker.progress.spent, random()))  # noqa: S311
+            self._session.wait(job.stage.delay(self._tracker.progress.spent, random()))  # noqa: S311
             if self._tracker.has_moved():
                 return
 

@@ -19,40 +19,18 @@ OnInvalid = Literal["restart", "refuse"]
 Work = Callable[["StageContext"], Any]
 """Changes `ctx.state`. What it returns does not matter, unless it can be awaited: then it is."""
 
+MAX_BACKOFF_SECONDS = 60.0
 MAX_STAGES = 1000
 """Their names stand in each checkpoint of a pipeline, and must find room there."""
-
-
-class Backoff(msgspec.Struct, frozen=True, kw_only=True):
-    """The waits between attempts, in seconds: the `first`, each next one `factor` times as long, at most `most`.
-    `jitter` is the part of each, from 0 to 1, that is random, so that many failures at once are not retried at once."""
-
-    first: float = 1.0
-    factor: float = 2.0
-    most: float = 60.0
-    jitter: float = 0.5
-
-    def __post_init__(self) -> None:
-        for name, low, high in (("first", 0, 1e9), ("factor", 1, 1e9), ("most", 0, 1e9), ("jitter", 0, 1)):
-            value = getattr(self, name)
-            if type(value) not in (int, float) or not low <= value <= high:
-                raise InvalidError(f"{name} is not a number from {low}", hint="see lastgood.Backoff", field=name)
-
-    def delay(self, failures: int, chance: float) -> float:
-        """Return the wait after so many failures in a row (from 1); `chance` is random, from 0 to 1."""
-        try:
-            whole = min(self.most, self.first * self.factor ** (failures - 1))
-        except OverflowError:
-            whole = self.most
-        return whole * (1 - self.jitter * chance)
 
 
 class Stage:
     """A piece of work with its name. Calling it does the work, so that it can be tried alone.
 
-    It is tried `retries` more times when it fails, after waiting as `backoff` says (a number: the first wait, in
-    seconds). An attempt that takes longer than `timeout` seconds fails. `undo` takes back what it did, when a pipeline
-    is rolled back. With `on_error="restore"` a failed attempt leaves the files of the workspace as they were before.
+    It is tried `retries` more times when it fails: after `backoff` seconds, then after twice as long each time, up to a
+    minute; up to half of each wait is left out by chance, so that many failures at once are not retried at once. An
+    attempt that takes longer than `timeout` seconds fails. `undo` takes back what it did, when a pipeline is rolled
+    back. With `on_error="restore"` a failed attempt leaves the files of the workspace as they were before.
     """
 
     __slots__ = ("backoff", "name", "on_error", "retries", "timeout", "undo", "work")
@@ -63,7 +41,7 @@ class Stage:
         *,
         name: str | None = None,
         retries: int = 0,
-        backoff: Backoff | float | None = None,
+        backoff: float = 1.0,
         timeout: float | None = None,
         undo: Work | None = None,
         on_error: OnError = "keep",
@@ -74,12 +52,19 @@ class Stage:
         self.work = work
         self.name = check_name("stage", _name_of(work) if name is None else name)
         self.retries = check_number("retries", retries)
-        self.backoff = backoff if isinstance(backoff, Backoff) else Backoff(first=1.0 if backoff is None else backoff)
+        if type(backoff) not in (int, float) or not 0 <= backoff <= 1e9:
+            raise InvalidError("backoff is not a number of seconds", hint="give 0 or more", field="backoff")
+        self.backoff = backoff
         self.timeout = None if timeout is None else check_seconds("timeout", timeout, below=1e9)
         self.undo = undo
         if on_error not in get_args(OnError):
             raise InvalidError(f"on_error cannot be {str(on_error)[:80]!r}", hint="one of keep, restore")
         self.on_error: OnError = on_error
+
+    def delay(self, failures: int, chance: float) -> float:
+        """Return the wait after so many failures in a row (from 1); `chance` is random, from 0 to 1."""
+        whole = min(self.backoff * 2.0 ** min(failures - 1, 60), max(self.backoff, MAX_BACKOFF_SECONDS))
+        return whole * (1 - chance / 2)
 
     def __call__(self, ctx: StageContext) -> Any:
         return self.work(ctx)
@@ -97,7 +82,7 @@ def stage(
     *,
     name: str | None = None,
     retries: int = 0,
-    backoff: Backoff | float | None = None,
+    backoff: float = 1.0,
     timeout: float | None = None,
     undo: Work | None = None,
     on_error: OnError = "keep",
