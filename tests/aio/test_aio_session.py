@@ -94,9 +94,8 @@ async def test_work_is_paused_guided_asked_and_restored_while_the_loop_goes_on(t
             assert await session.ask("Deploy?", choices=["yes", "no"]) == "yes"
             assert [one["answer"] for one in await session.decisions()] == ["yes"]
             await beside
-            async with session.before_risky("deploy") as risky:
-                assert risky.checkpoint is not None
-                assert risky.checkpoint.type == "before_risky"
+            async with session.before_risky("deploy") as before:
+                assert before.type == "before_risky"
             program.memory["n"] = 2
             asked = await control.restore(good)
             assert not asked.fulfilled
@@ -237,8 +236,8 @@ async def test_the_session_that_code_runs_in_is_known_in_tasks_and_threads_that_
             assert lastgood.current_session() is far
             assert await asyncio.create_task(look()) is far
             assert await asyncio.to_thread(lastgood.current_session) is far
-            with lastgood.before_risky("in the loop's own thread") as risky:
-                assert risky.checkpoint is not None
+            with lastgood.before_risky("in the loop's own thread") as before:
+                assert before.message == "in the loop's own thread"
         with pytest.raises(lastgood.InvalidError):
             lastgood.current_session()
 

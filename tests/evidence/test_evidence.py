@@ -192,7 +192,7 @@ class TestFiles:
     def test_a_file_beyond_the_bound_is_not_read(self, base: Path) -> None:
         with EvidenceVerifier(base, max_file_bytes=len(CONTENT) - 1) as verifier:
             error = error_of(verifier, claim("file_sha256", {"path": "report.txt", "sha256": DIGEST}))
-        assert error == "check_error: the file is 12 bytes, more than the 11 bytes that evidence reads"
+        assert error == "check_error: the file has 12 bytes, more than the 11 that evidence reads"
 
     def test_reading_ends_at_the_deadline(self, base: Path) -> None:
         with EvidenceVerifier(base, timeout=-1.0) as verifier:

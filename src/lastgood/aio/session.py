@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AsyncContextDecorator, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from contextvars import Token
 from functools import partial
 from types import TracebackType
@@ -17,7 +17,6 @@ from lastgood.aio.bridge import Bridge, Fetched, Handle, Plain, bridged
 from lastgood.aio.checkpoint import Checkpoint, unwrap
 from lastgood.engine.branch import What
 from lastgood.errors import InvalidError
-from lastgood.model.identity import check_text
 from lastgood.model.task import Lease
 from lastgood.work import control
 from lastgood.work import session as runner
@@ -69,9 +68,10 @@ class Session(Handle[runner.Session]):
         """See `lastgood.Session.wait`."""
         await self._wait_in(partial(self._far.wait, seconds))
 
-    def before_risky(self, name: str) -> Risky:
+    @asynccontextmanager
+    async def before_risky(self, name: str) -> AsyncIterator[Checkpoint]:
         """See `lastgood.Session.before_risky`: `async with session.before_risky("deploy"): …`, or as a decorator."""
-        return Risky(self, name)
+        yield await self.save(type="before_risky", message=name)
 
     async def __aenter__(self) -> Self:
         self._home.enter()
@@ -104,22 +104,6 @@ class Session(Handle[runner.Session]):
     async def _wait_in(self, work: Callable[[], Any]) -> Any:
         self._far.interrupt_wait(False)
         return await self._bridge.run_command(work, self._far.interrupt_wait)
-
-
-class Risky(AsyncContextDecorator):
-    """As `lastgood.Session.before_risky` gives it."""
-
-    def __init__(self, session: Session, name: str) -> None:
-        self.name = check_text("name", name)
-        self._session = session
-        self.checkpoint: Checkpoint | None = None
-
-    async def __aenter__(self) -> Self:
-        self.checkpoint = await self._session.save(type="before_risky", message=self.name)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        return None
 
 
 class _Home:

@@ -149,12 +149,11 @@ class AlertPrinter:
         finally:
             self._note = None
 
-    def _receive(self, record: Any) -> None:
-        """Take a record of the log, from any thread."""
-        fields: dict[str, Any] = getattr(record, "lastgood", {})
-        message, code = record.getMessage(), fields.get("code")
+    def _receive(self, level: str, message: str, fields: dict[str, Any]) -> None:
+        """Take a line of the log, from any thread."""
+        code = fields.get("code")
         if self._note is not None:
-            self._note(f"{record.levelname.lower() if code is None else 'alert'}: {message}")
+            self._note(f"{level if code is None else 'alert'}: {message}")
         elif code is not None and code not in self.silenced:
             alert = {"code": code, "severity": fields.get("severity"), "detail": message}
             line = json_text({"alert": alert}) if self._call.json else f"alert: {printable(message)}"

@@ -49,17 +49,9 @@ def hash_open(descriptor: int, max_bytes: int, deadline: float) -> str:
 
 def too_large(size: int, max_bytes: int) -> InvalidError:
     return InvalidError(
-        f"the file is {_in_words(size)}, more than the {_in_words(max_bytes)} that evidence reads",
+        f"the file has {size:,} bytes, more than the {max_bytes:,} that evidence reads",
         hint="give the verifier a larger max_file_bytes",
     )
-
-
-def _in_words(size: float) -> str:
-    for unit in ("bytes", "KB", "MB"):
-        if size < 1000:
-            return f"{size:.4g} {unit}"
-        size /= 1000
-    return f"{size:.1f} GB"
 
 
 HashElsewhere = Callable[[str, str, int, float], tuple[str, Signature | None]]

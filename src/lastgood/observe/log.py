@@ -9,7 +9,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -73,42 +73,20 @@ def _logger() -> Any:
     return logging.getLogger(LOGGER)
 
 
-_listeners: list[Callable[[Any], None]] = []
-"""Functions that attach a handler to the logger, called before its next warning or error."""
+Hear = Callable[[str, str, dict[str, Any]], None]
+_hear: Hear | None = None
 
 
 @contextmanager
-def listening(hear: Callable[[Any], None]) -> Iterator[None]:
-    """Have `hear` called with the records of warnings and errors. `logging` is imported when there is one."""
-    attached: list[Any] = []
-
-    def attach(logger: Any) -> None:
-        import logging
-
-        class Handler(logging.Handler):
-            def emit(self, record: logging.LogRecord) -> None:
-                hear(record)
-
-        attached.append(Handler(logging.WARNING))
-        logger.addHandler(attached[-1])
-
-    _listeners.append(attach)
+def listening(hear: Hear) -> Iterator[None]:
+    """Have `hear` called with each warning and error: its level, its words, its fields. `logging` is told only where
+    the program has set that up."""
+    global _hear
+    before, _hear = _hear, hear
     try:
         yield
     finally:
-        if attach in _listeners:
-            _listeners.remove(attach)
-        for handler in attached:
-            _logger().removeHandler(handler)
-
-
-def _attached_logger() -> Any:
-    """Return the logger with all handlers attached."""
-    logger = _logger()
-    while _listeners:
-        with suppress(IndexError):  # another thread was faster
-            _listeners.pop()(logger)
-    return logger
+        _hear = before
 
 
 def is_logging() -> bool:
@@ -116,11 +94,18 @@ def is_logging() -> bool:
 
 
 def log_error(message: str, **fields: object) -> None:
-    _attached_logger().error("%s", message, extra={"lastgood": fields})
+    _tell("error", message, fields)
 
 
 def log_warning(message: str, **fields: object) -> None:
-    _attached_logger().warning("%s", message, extra={"lastgood": fields})
+    _tell("warning", message, fields)
+
+
+def _tell(level: str, message: str, fields: dict[str, Any]) -> None:
+    if _hear is not None:
+        _hear(level, message, fields)
+    if _hear is None or ("logging" in sys.modules and _logger().hasHandlers()):
+        getattr(_logger(), level)("%s", message, extra={"lastgood": fields})
 
 
 def log_action(user: str, action: str, task_id: str, **more: object) -> None:

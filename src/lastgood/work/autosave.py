@@ -1,18 +1,15 @@
-"""Saving the work of a session: automatically when due, when the program asks, before risky operations (A6, E4)."""
+"""Saving the work of a session: automatically when due, and when the program asks (A6, E4)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ContextDecorator
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from lastgood.engine.commit import KEPT
 from lastgood.engine.save import advance, make_draft, save
 from lastgood.errors import CheckpointError, ConflictError, InvalidError
-from lastgood.model.identity import check_text
 from lastgood.work.clock import Clock, check_seconds
 
 if TYPE_CHECKING:
@@ -159,22 +156,3 @@ class Saver:
             return fields
         about = self._about()
         return {**about, **fields, "metadata": {**about.get("metadata", {}), **(fields.get("metadata") or {})}}
-
-
-class Risky(ContextDecorator):
-    """A checkpoint before something that may go wrong; as a context manager it gives the checkpoint to restore."""
-
-    def __init__(self, name: str, save: Callable[..., Checkpoint]) -> None:
-        """`save` is that of a session."""
-        self.name = check_text("name", name)
-        self._save = save
-        self.checkpoint: Checkpoint | None = None
-
-    def __enter__(self) -> Self:
-        self.checkpoint = self._save(type="before_risky", message=self.name)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None

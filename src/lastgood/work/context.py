@@ -6,6 +6,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -18,8 +19,8 @@ from lastgood.work.clock import POLL_SECONDS
 from lastgood.work.requests import next_version
 
 if TYPE_CHECKING:
+    from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.step import Step
-    from lastgood.work.autosave import Risky
     from lastgood.work.clock import TimeLimit
     from lastgood.work.progress import Progress
     from lastgood.work.session import Session
@@ -132,7 +133,7 @@ class StageContext:
         """As `ask`, without holding the loop."""
         return await self._wait_for_people_async(lambda: self._session.ask(question, choices=choices, key=key))
 
-    def before_risky(self, name: str) -> Risky:
+    def before_risky(self, name: str) -> AbstractContextManager[Checkpoint]:
         """Save before something that may go wrong: `with ctx.before_risky("deploy"): …`."""
         self._limit.check()
         return self._session.before_risky(name)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -20,7 +20,7 @@ from lastgood.errors import (
     LeaseError,
 )
 from lastgood.model.identity import check_name
-from lastgood.work.autosave import Autosave, AutosaveTimer, Risky, Saver
+from lastgood.work.autosave import Autosave, AutosaveTimer, Saver
 from lastgood.work.clock import POLL_SECONDS, Clock, ExitSignals, Scheduler, check_seconds
 from lastgood.work.inbox import Inbox, Stopped, close_requests
 from lastgood.work.lease import LEASE_SECONDS, RENEWALS, HeldLease, name_executor
@@ -192,9 +192,11 @@ class Session:
                 self._wait()
         return answer
 
-    def before_risky(self, name: str) -> Risky:
-        """Save before something that may go wrong: `with session.before_risky("deploy"): …`, or as a decorator."""
-        return Risky(name, self.save)
+    @contextmanager
+    def before_risky(self, name: str) -> Iterator[Checkpoint]:
+        """Save before something that may go wrong: `with session.before_risky("deploy"): …`, or as a decorator. Gives
+        the checkpoint to restore."""
+        yield self.save(type="before_risky", message=name)
 
     # --- beginning and ending ------------------------------------------------------------------------------
 
@@ -391,7 +393,9 @@ def current_session() -> Session:
     return session
 
 
-def before_risky(name: str) -> Risky:
+@contextmanager
+def before_risky(name: str) -> Iterator[Checkpoint]:
     """Save before something that may go wrong, in the session that the code runs in: `with before_risky("deploy"): …`,
     or as a decorator."""
-    return Risky(name, lambda **fields: current_session().save(**fields))
+    with current_session().before_risky(name) as checkpoint:
+        yield checkpoint
