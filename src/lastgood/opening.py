@@ -19,6 +19,7 @@ from lastgood.upkeep.housekeeping import Housekeeping
 
 if TYPE_CHECKING:
     from lastgood.catalog.contract import Catalog
+    from lastgood.upkeep.check_content import Progress
     from lastgood.upkeep.report import CheckReport
 
 
@@ -98,23 +99,23 @@ def _open_catalog(location: Location) -> Catalog:
         return open_catalog(location.catalog)
 
 
-def check_at(target: str | os.PathLike[str] | None, **how: Any) -> CheckReport:
-    """Check a store as `Store.check` does; if its database cannot be opened, its packs alone."""
+def check_at(
+    target: str | os.PathLike[str] | None, read_data: bool = False, progress: Progress | None = None
+) -> CheckReport:
+    """Check a store as `Store.check` does; that its database cannot be opened is a finding."""
     from lastgood.objects.local import LocalObjects
     from lastgood.objects.verified import VerifiedObjects
-    from lastgood.upkeep.check import check_packs_alone, check_store
+    from lastgood.upkeep.check import check_store, database_finding
+    from lastgood.upkeep.report import CheckCounts, CheckReport
 
     location = find_location(target)
-    folder = location.objects
+    objects = None if location.objects is None else VerifiedObjects(LocalObjects(location.objects))
     try:
         with closing(_open_catalog(location)) as catalog:
-            return check_store(
-                catalog, None if folder is None else VerifiedObjects(LocalObjects(folder)), Engine.blob_id, **how
-            )
+            return check_store(catalog, objects, Engine.blob_id, read_data=read_data, progress=progress)
     except (IntegrityError, FormatError) as error:
-        if folder is None:
-            raise
-        return check_packs_alone(LocalObjects(folder), str(error), **how)
+        finding = database_finding(str(error))
+        return CheckReport(depth="data" if read_data else "structure", findings=(finding,), looked_at=CheckCounts())
 
 
 @contextmanager

@@ -393,33 +393,17 @@ class Store:
 
         return limit(self._engine, self.user, max_bytes, dry_run=dry_run, progress=progress)
 
-    def check(
-        self,
-        *,
-        read_data: bool = False,
-        sample: float | None = None,
-        seed: int | None = None,
-        progress: Progress | None = None,
-    ) -> CheckReport:
+    def check(self, *, read_data: bool = False, progress: Progress | None = None) -> CheckReport:
         """Check whether everything in the store is what was stored, whoever owns it, and report what is damaged, who
         needs it, and what still works. Changes nothing, and does not raise for damage.
 
         By structure: the database, records, chains, places, references, directories, packs and their indexes. With
-        `read_data` every byte of content is read, too; with `sample` (0.05) a random share of the blobs, which `seed`
-        repeats. `progress` is called with the bytes read and to be read.
+        `read_data` every byte of content is read, too. `progress` is called with the bytes read and to be read.
         """
         from lastgood.upkeep.check import check_store
 
         engine = self._engine
-        return check_store(
-            engine.catalog,
-            engine.objects,
-            engine.blob_id,
-            read_data=read_data,
-            sample=sample,
-            seed=seed,
-            progress=progress,
-        )
+        return check_store(engine.catalog, engine.objects, engine.blob_id, read_data=read_data, progress=progress)
 
     def repair(
         self, *, accept_loss: bool = False, dry_run: bool = False, progress: Progress | None = None

@@ -106,7 +106,7 @@ def keys_of(value: Any) -> set[str]:
     "arguments",
     [
         ["init"], ["save", "--set", "n=4"], ["log"], ["show"], ["diff"], ["tag"], ["tag", "HEAD", "b"],
-        ["tag", "--delete", "a"], ["verify", "--all"], ["check", "--sample", "50%"],
+        ["tag", "--delete", "a"], ["verify", "--all"], ["check", "--read-data"],
         ["rm", "@1"], ["rm", "--whole-task", "work", "--yes"], ["tasks"],
         ["status"], ["spool"], ["spool", "--replay"], ["config"], ["migrate"], ["repair", "--accept-loss"],
         ["completion", "zsh"], ["history"],

@@ -20,7 +20,6 @@ from lastgood.codec.pack import read_index
 from lastgood.model.identity import SHA256, digest_text
 from lastgood.upkeep import repair as repairing
 from lastgood.upkeep.check import examine
-from lastgood.upkeep.check_content import read_all
 from lastgood.upkeep.salvage import BlobSearch, Quarantine
 
 
@@ -475,7 +474,7 @@ def test_what_was_saved_anew_while_it_was_looked_for_is_not_given_up(store: Path
     """A repair reads for long, and others save meanwhile: what they stored is theirs."""
     tamper(store, "DELETE FROM blobs WHERE size = 3000 AND partition = 0")
     with lastgood.open(store, user="ada") as opened:
-        found = examine(opened._engine.catalog, opened._engine.objects, SHA256, read_all)
+        found = examine(opened._engine.catalog, opened._engine.objects, SHA256, read_data=True)
         pack = pack_file(store)
         aside = pack.rename(store / "aside")
         quarantine = Quarantine(opened._engine.location)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lastgood.cli.input import share
 from lastgood.cli.invocation import Invocation, subcommand
 from lastgood.cli.output import (
     counted,
@@ -44,25 +43,13 @@ MOST_FINDINGS = 50
 
 @subcommand
 @click.option("--read-data", is_flag=True, help="Read every byte of content, too.")
-@click.option("--sample", callback=share, metavar="SHARE", help="Read a random share of the blobs, as in 5%.")
-@click.option("--seed", type=int, help="Choose the same sample again.")
-def check(call: Invocation, read_data: bool, sample: float | None, seed: int | None) -> None:
+def check(call: Invocation, read_data: bool) -> None:
     """Check the whole store: database, records, chains, places, references, directories, packs; with --read-data
     every byte. Says what is damaged, which checkpoints and files need it, and what still works. Changes nothing.
     """
-    if read_data and sample is not None:
-        raise click.UsageError("check takes --read-data or --sample, not both")
-    if seed is not None and sample is None:
-        raise click.UsageError("--seed repeats a --sample")
     call.require_store()
     with counting(call, "checking") as stage:
-        report = check_at(
-            call.store,
-            read_data=read_data,
-            sample=sample,
-            seed=seed,
-            progress=lambda done, of: stage("bytes read", done, of),
-        )
+        report = check_at(call.store, read_data, lambda done, of: stage("bytes read", done, of))
     print_result(call, report, _check_lines(report))
     if not report.ok:
         click.get_current_context().exit(IntegrityError.exit_code)
@@ -87,14 +74,11 @@ def _check_lines(report: CheckReport) -> list[str]:
     lines = [line for finding in report.findings[:MOST_FINDINGS] for line in _finding_lines(finding)]
     if len(report.findings) > MOST_FINDINGS:
         lines.append(f"… and {len(report.findings) - MOST_FINDINGS:,} more; --json has all")
-    lines += few([f"note: {printable(remark.sentence)}" for remark in report.remarks])
     lines += [_task_line(task) for task in report.standings if task.damaged]
     seen = report.looked_at
     text = f"{counted(seen.checkpoints, 'checkpoint')}, {counted(seen.blobs, 'blob')}, {counted(seen.packs, 'pack')}"
     if report.depth != "structure":
         text += f"; {counted(seen.blobs_read, 'blob')} read, {size_text(seen.bytes_read)}"
-    if report.seed is not None:
-        text += f" (--seed {report.seed} reads the same)"
     if report.ok:
         verdict = styled("no damage", fg="green")
     else:

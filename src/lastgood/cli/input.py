@@ -143,19 +143,6 @@ def span_text(seconds: float) -> str:
     return f"{seconds:,.15g} s"
 
 
-def share(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """Return a share between 0 and 1, given as `5%` or `0.05`."""
-    if value is None:
-        return None
-    try:
-        found = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
-    except ValueError:
-        found = 0.0
-    if not 0 < found <= 1:
-        raise click.BadParameter(f"{value!r} is no share of the blobs; give one as 5%", ctx, param)
-    return found
-
-
 def since_moment(text: str) -> datetime:
     """Return when that was: `2h` ago, or a date and time; without a zone, the one here."""
     try:

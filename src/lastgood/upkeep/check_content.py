@@ -23,15 +23,8 @@ WINDOW = 8 << 20
 THREADS = 2  # hashing lets others have Python meanwhile: no gain for blobs of 6 KB, much for those of 1 MB
 WAITING = 2 * THREADS  # windows in memory at once
 
-Pick = Callable[[], bool]
-"""Called for each blob: whether it is read."""
 Progress = Callable[[int, int], None]
 """Called with how many bytes were read, and how many there are to read."""
-
-
-def read_all() -> bool:
-    """Pick every blob."""
-    return True
 
 
 # --- what checkpoints lead to -------------------------------------------------------------------------------------
@@ -112,15 +105,6 @@ def check_packs(
     return findings, readable
 
 
-def find_unmentioned_packs(objects: ObjectStore, inventory: Inventory) -> Iterator[Finding]:
-    """Find packs that the catalog does not have: work in progress, or what an interrupted save has left."""
-    known = {pack.name for pack in inventory.packs.values()}
-    for listed in objects.list("packs/"):
-        if listed.name not in known:
-            sentence = f"the pack {listed.name} ({listed.size:,} bytes) belongs to no checkpoint; it is no damage"
-            yield Finding("pack_unmentioned", "pack", listed.name, sentence)
-
-
 def _check_pack(objects: ObjectStore, pack: PackRow) -> tuple[int, Sequence[PackEntry], Finding | None]:
     """Return how many bytes a pack has, what its index says it holds, and what is wrong with it."""
 
@@ -153,18 +137,13 @@ def check_pack_content(
     inventory: Inventory,
     readable: Sequence[ReadablePack],
     counts: CheckCounts,
-    pick: Pick,
     progress: Progress | None,
 ) -> list[Finding]:
-    """Read packs front to back, each blob once for which `pick` is true; return what is wrong with packs, and note
-    damaged blobs."""
-    packs = [pack._replace(entries=[entry for entry in pack.entries if pick()]) for pack in readable]
-    total = sum(entry.length for pack in packs for entry in pack.entries)
+    """Read packs front to back; return what is wrong with them, and note damaged blobs."""
+    total = sum(entry.length for pack in readable for entry in pack.entries)
     done = counts.bytes_read
-    strays: Counter[str] = Counter()
-    if pick is read_all:
-        strays.update(pack.row.name for pack in packs if pack.has_index and not _begins_right(objects, pack.row.name))
-    for pack, window, outcome in _check_all(objects, packs, inventory.blob_id):
+    strays = Counter(pack.row.name for pack in readable if pack.has_index and not _begins_right(objects, pack.row.name))
+    for pack, window, outcome in _check_all(objects, readable, inventory.blob_id):
         strays[pack.row.name] += outcome.stray
         for entry in outcome.damaged:
             placed = inventory.placed.get(entry.blob_id)

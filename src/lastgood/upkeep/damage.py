@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -108,8 +108,8 @@ class Inventory:
             self.note_damage(key, "blob_damaged", "is not what was stored", blob.pack)
 
 
-def read_inventory(audit: Audit, blob_id: BlobId, counts: CheckCounts, pick: Callable[[], bool] | None) -> Inventory:
-    """List all blobs. With `pick` the bytes that lie in the catalog are checked, of those for which it is true."""
+def read_inventory(audit: Audit, blob_id: BlobId, counts: CheckCounts, read_data: bool) -> Inventory:
+    """List all blobs. With `read_data` the bytes that lie in the catalog are checked."""
     inventory = Inventory(blob_id)
     inventory.packs = {row.number: row for row in audit.packs()}
     slices = list(audit.slices())
@@ -118,13 +118,13 @@ def read_inventory(audit: Audit, blob_id: BlobId, counts: CheckCounts, pick: Cal
         sliced[part.whole].append(part)
     wholes: set[tuple[int, int]] = set()
     torn: set[Key] = set()
-    for row in audit.blobs(data=pick is not None):
+    for row in audit.blobs(data=read_data):
         inventory.stored[row.partition].add(row.digest)
         counts.blobs += 1
         is_there, parts = _place(inventory, row), sliced.get(row.number, ())
         if parts and is_there:
             wholes.update((row.number, part.position) for part in parts if _is_inside(part, row))
-        if pick is not None and row.pack is None and pick():
+        if read_data and row.pack is None:
             counts.blobs_read += 1
             counts.bytes_read += len(row.data or b"")
             torn |= _check_inline(inventory, row, parts)
@@ -204,11 +204,6 @@ def attribute(
     for number, (draft, keys) in enumerate(drafts):
         if not keys or uses.get(number) or _is_still_there(audit, keys):
             yield _complete(draft, keys, uses.get(number, []))
-
-
-def attribute_without_catalog(inventory: Inventory, packs: Sequence[Finding]) -> list[Finding]:
-    """As `attribute`, where it is not known what needs them."""
-    return [_complete(draft, keys, []) for draft, keys in _group(inventory.damage, packs)]
 
 
 def _group(damage: Mapping[Key, Damage], packs: Sequence[Finding]) -> list[tuple[Finding, list[Key]]]:

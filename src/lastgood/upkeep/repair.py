@@ -26,7 +26,7 @@ from lastgood.upkeep.check_catalog import (
     unreadable_steps,
     wrong_names,
 )
-from lastgood.upkeep.check_content import Progress, read_all
+from lastgood.upkeep.check_content import Progress
 from lastgood.upkeep.damage import Key
 from lastgood.upkeep.report import CheckReport, Finding, Mended, RepairReport
 from lastgood.upkeep.salvage import BROKEN, BlobSearch, Quarantine
@@ -46,7 +46,7 @@ def repair_store(
 ) -> RepairReport:
     """Repair a store; see `Store.repair`."""
     catalog, objects = engine.catalog, engine.objects
-    found = examine(catalog, objects, engine.blob_id, read_all, progress)
+    found = examine(catalog, objects, engine.blob_id, read_data=True, progress=progress)
     before = report(catalog, objects, found, "data")
     if found.lost and not accept_loss and not dry_run:
         raise LostCommitsError(
@@ -66,7 +66,7 @@ def repair_store(
         with catalog.exclusive():
             quarantine.copy_catalog()
             catalog.rebuild()
-        found = examine(catalog, objects, engine.blob_id, read_all, progress)
+        found = examine(catalog, objects, engine.blob_id, read_data=True, progress=progress)
     sources: dict[Key, str] = {}
     # What a directory held comes to light when it is back: so once more, as long as something is found.
     while True:

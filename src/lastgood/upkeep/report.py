@@ -10,10 +10,10 @@ Code = Literal[
     "lost_commits", "database", "task", "branch", "counter", "event", "move", "workspace", "journal", "step",
     "missing", "record", "parent", "placement", "attestation", "derived", "key", "tag", "state",
     "blob_missing", "blob_damaged", "blob_place", "tree",
-    "pack_missing", "pack_size", "pack_index", "pack_unreadable", "pack_damaged", "pack_unmentioned",
+    "pack_missing", "pack_size", "pack_index", "pack_unreadable", "pack_damaged",
 ]  # fmt: skip
 Kind = Literal["store", "task", "branch", "checkpoint", "blob", "pack", "step", "journal"]
-Depth = Literal["structure", "sample", "data"]
+Depth = Literal["structure", "data"]
 
 MAX_PARTS = 1000
 """So many paths are listed for one checkpoint; the others are only counted."""
@@ -82,14 +82,12 @@ class CheckCounts(msgspec.Struct):
 
 
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A check of a store. `remarks` are no damage. `seed` repeats a sample."""
+    """A check of a store."""
 
     depth: Depth
     findings: tuple[Finding, ...]
-    remarks: tuple[Finding, ...] = ()
     standings: tuple[TaskHealth, ...] = ()
     looked_at: CheckCounts
-    seed: int | None = None
 
     @property
     def ok(self) -> bool:

@@ -26,7 +26,7 @@ SHAPES = {
     "Attestation": "kind at actor data",
     "BranchInfo": "id name description deleted origin_id origin_sequence version control_state:run_control_state "
     "checkpoints created_at created_by metadata",
-    "CheckReport": "ok depth seed findings remarks standings:tasks looked_at",
+    "CheckReport": "ok depth findings standings:tasks looked_at",
     "Collected": "purged removed freed condemned condemned_bytes packs_removed packs_rewritten strays dry_run",
     "Evidence": "evidence_type description expected metadata verification_status:status verification_error:error "
     "verified_at",
