@@ -405,20 +405,18 @@ class Store:
         engine = self._engine
         return check_store(engine.catalog, engine.objects, engine.blob_id, read_data=read_data, progress=progress)
 
-    def repair(
-        self, *, accept_loss: bool = False, dry_run: bool = False, progress: Progress | None = None
-    ) -> RepairReport:
+    def repair(self, *, accept_loss: bool = False) -> RepairReport:
         """Mend what can be mended: every byte is read, then the blob index is set right by the packs, counters and the
         like by records and attestations, and damaged or missing content is looked for in other packs, in other tasks
         and in the workspaces of this host. What nobody has any more is given up: reads refuse it, a later save of the
         same content stores it anew. Nothing is invented. The catalog is copied before it is changed, and damaged packs
         are kept, both in `quarantine` beside the store.
 
-        Lost commits raise LostCommitsError unless `accept_loss`. With `dry_run` nothing is changed.
+        Lost commits raise LostCommitsError unless `accept_loss`.
         """
         from lastgood.upkeep.repair import repair_store
 
-        return repair_store(self._engine, self.user, accept_loss=accept_loss, dry_run=dry_run, progress=progress)
+        return repair_store(self._engine, self.user, accept_loss=accept_loss)
 
     def spool_figures(self) -> SpoolFigures:
         """Return what waits in the spool, because the store could not take it."""

@@ -92,9 +92,6 @@ def test_repair_tells_what_it_mended_and_where_the_copy_is(
     """Issue 4: from the workspace that the store knows of."""
     pack = pack_file(with_files / ".lastgood")
     flip(pack, pack.read_bytes().index((with_files / "7.bin").read_bytes()) + 5)
-    shown = run("repair", "--dry-run").stdout
-    assert "would be mended: blob sha256:" in shown
-    assert "1 would be mended; all of it" in shown
     told = data("repair")
     assert (told["ok"], told["lost"], told["accepted"]) == (True, [], 0)
     (mended,) = told["mended"]

@@ -91,7 +91,7 @@ def test_everything_works_with_keyed_ids(place: Path, monkeypatch: pytest.Monkey
         store.purge_checkpoint(second.id)
         store.collect(grace=0)
         assert store.check(read_data=True).ok
-        assert store.repair(dry_run=True).check.ok
+        assert store.repair().check.ok
         assert store.read_file(first.id, "large") == (work / "large").read_bytes()
         found = blobs_in(store)
         assert all(BlobId(KEY).of(data) == key for key, data in found.items())

@@ -409,24 +409,7 @@ def test_a_rebuilt_database_goes_on_in_processes_that_have_it_open(store: Path) 
         ]
 
 
-# --- dry runs, lost commits, interruptions -------------------------------------------------------------------------
-
-
-def test_a_dry_run_tells_what_would_happen_and_changes_nothing(store: Path, sound: Path) -> None:
-    content = (sound / "work" / "part 1" / "more 1" / "1.bin").read_bytes()
-    pack = pack_file(store)
-    flip(pack, pack.read_bytes().index(content) + 9)
-    tamper(store, "DELETE FROM tags")
-    tamper(store, "DELETE FROM checkpoints WHERE number = ((SELECT task FROM tasks WHERE id = 'talk') << 32) + 5")
-    before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file() and "-shm" not in path.name}
-    told = repair(store, dry_run=True)
-    assert {path: path.read_bytes() for path in before} == before
-    assert not (store / "quarantine").exists()
-    assert [mended.code for mended in told.mended] == ["missing", "tag"]
-    assert [finding.code for finding in told.lost] == ["blob_damaged"]
-    done = repair(store)
-    assert [mended.code for mended in done.mended] == ["missing", "tag"]
-    assert [finding.blobs for finding in done.lost] == [finding.blobs for finding in told.lost]
+# --- lost commits, interruptions -------------------------------------------------------------------------
 
 
 def _with_lost_commits(tmp_path: Path) -> Path:
@@ -445,7 +428,6 @@ def test_lost_commits_are_given_up_only_when_asked_to(tmp_path: Path) -> None:
     store = _with_lost_commits(tmp_path)
     with pytest.raises(LostCommitsError):
         repair(store)
-    assert not repair(store, dry_run=True).ok
     report = repair(store, accept_loss=True)
     assert report.ok
     assert report.accepted > 0
@@ -478,7 +460,7 @@ def test_what_was_saved_anew_while_it_was_looked_for_is_not_given_up(store: Path
         pack = pack_file(store)
         aside = pack.rename(store / "aside")
         quarantine = Quarantine(opened._engine.location)
-        search = BlobSearch(opened._engine, found, quarantine)
+        search = BlobSearch(opened._engine, found)
         search.run()
         assert len(search.lost()) == 119
         aside.rename(pack)

@@ -56,15 +56,14 @@ def check(call: Invocation, read_data: bool) -> None:
 
 
 @subcommand
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @click.option("--accept-loss", is_flag=True, help="Go on without the acknowledged commits that are gone.")
-def repair(call: Invocation, dry_run: bool, accept_loss: bool) -> None:
+def repair(call: Invocation, accept_loss: bool) -> None:
     """Repair damaged data from intact copies: the index of blobs from packs, counters and names from records, damaged
     content from wherever it still is. Nothing is invented, and a copy of all that is changed is kept. What nobody has
     is told.
     """
     with call.open_to_work() as store, counting(call, "repairing"):
-        report = store.repair(dry_run=dry_run, accept_loss=accept_loss)
+        report = store.repair(accept_loss=accept_loss)
     print_result(call, report, _repair_lines(report))
     if not report.ok:
         click.get_current_context().exit(IntegrityError.exit_code)
@@ -116,18 +115,16 @@ def _task_line(task: TaskHealth) -> str:
 
 
 def _repair_lines(report: RepairReport) -> list[str]:
-    word = "would be mended" if report.dry_run else "mended"
-    lines = few([f"{styled(word, fg='green')}: {printable(mended.sentence)}" for mended in report.mended])
+    lines = few([f"{styled('mended', fg='green')}: {printable(mended.sentence)}" for mended in report.mended])
     lines += [line for finding in report.lost for line in _finding_lines(finding)]
     if report.accepted:
-        text = "would be given up" if report.dry_run else "are given up"
-        lines.append(f"{counted(report.accepted, 'acknowledged commit')} {text}")
+        lines.append(f"{counted(report.accepted, 'acknowledged commit')} are given up")
     if report.quarantine is not None:
         lines.append(f"what was changed is kept in {printable(report.quarantine)}")
     if not report.mended and report.ok:
         return [*lines, "nothing to mend"]
     left = f"{len(report.lost):,} cannot be mended" if report.lost else "nothing is damaged any more"
-    return [*lines, f"{len(report.mended):,} {word}; {left if not report.dry_run or report.lost else 'all of it'}"]
+    return [*lines, f"{len(report.mended):,} mended; {left}"]
 
 
 _WORDS: dict[ExaminedResult, str] = {

@@ -26,37 +26,26 @@ from lastgood.upkeep.check_catalog import (
     unreadable_steps,
     wrong_names,
 )
-from lastgood.upkeep.check_content import Progress
 from lastgood.upkeep.damage import Key
 from lastgood.upkeep.report import CheckReport, Finding, Mended, RepairReport
-from lastgood.upkeep.salvage import BROKEN, BlobSearch, Quarantine
+from lastgood.upkeep.salvage import BlobSearch, Quarantine
 from lastgood.upkeep.snapshot import CatalogSnapshot, Derived, KnownCheckpoint, NameCode, derive
 
 UNKNOWN = bytes(DIGEST_SIZE)
-_DERIVED = frozenset(("database", "counter", "derived", "key", "tag", "move", "workspace", "step", "journal"))
 
 
-def repair_store(
-    engine: Engine,
-    user: str,
-    *,
-    accept_loss: bool = False,
-    dry_run: bool = False,
-    progress: Progress | None = None,
-) -> RepairReport:
+def repair_store(engine: Engine, user: str, *, accept_loss: bool = False) -> RepairReport:
     """Repair a store; see `Store.repair`."""
     catalog, objects = engine.catalog, engine.objects
-    found = examine(catalog, objects, engine.blob_id, read_data=True, progress=progress)
+    found = examine(catalog, objects, engine.blob_id, read_data=True)
     before = report(catalog, objects, found, "data")
-    if found.lost and not accept_loss and not dry_run:
+    if found.lost and not accept_loss:
         raise LostCommitsError(
             f"{found.lost} acknowledged commit(s) are gone from the store; nothing was repaired",
             hint="bring it back from a copy, or say that they may be given up: accept_loss=True, --accept-loss",
             lost=found.lost,
         )
     _require_objects(engine.location, found)
-    if dry_run:
-        return _foresee(engine, found, before, accept_loss)
     quarantine, accepted = Quarantine(engine.location), 0
     if found.lost:  # first of all: until then nothing else can be written
         with catalog.exclusive():
@@ -66,11 +55,11 @@ def repair_store(
         with catalog.exclusive():
             quarantine.copy_catalog()
             catalog.rebuild()
-        found = examine(catalog, objects, engine.blob_id, read_data=True, progress=progress)
+        found = examine(catalog, objects, engine.blob_id, read_data=True)
     sources: dict[Key, str] = {}
     # What a directory held comes to light when it is back: so once more, as long as something is found.
     while True:
-        search = BlobSearch(engine, found, quarantine)
+        search = BlobSearch(engine, found)
         search.run()
         _change(catalog, user, search, quarantine)
         for name in _emptied(catalog, search.broken):
@@ -82,7 +71,6 @@ def repair_store(
     after = check_store(catalog, objects, engine.blob_id)
     _attest_losses(catalog, user, after)
     return RepairReport(
-        dry_run=False,
         accepted=accepted,
         mended=tuple(_describe_mended(sources, _find_repaired(before, after))),
         lost=after.findings,
@@ -102,34 +90,6 @@ def _require_objects(location: Location, found: Examination) -> None:
             "the folder of the store's objects is not there, so nothing was repaired",
             hint="is a disk not mounted? If it is gone for good, make an empty folder in its place",
         )
-
-
-def _foresee(engine: Engine, found: Examination, before: CheckReport, accept_loss: bool) -> RepairReport:
-    """Report what a repair would do, as far as that is known without doing it."""
-    search, snapshot = BlobSearch(engine, found, None), found.snapshot
-    search.run()
-    lost = {digest_text(digest) for _, digest in search.lost()}
-    certain = {("record", known.row.id) for known in snapshot.checkpoints.values() if known.damage and known.record}
-    tombstones = {(*snapshot.owner_and_task(stone.task), stone.sequence) for stone in find_tombstones(snapshot)}
-    revived = {snapshot.owner_and_task(task)[1] for task, _ in plan_corrections(snapshot, derive(snapshot))["active"]}
-
-    def is_repairable(one: Finding) -> bool:
-        if one.blobs or one.code in BROKEN:
-            return not lost.intersection(one.blobs)
-        if one.code == "missing":
-            return {(use.owner, use.task_id, use.sequence) for use in one.uses} <= tombstones
-        if one.code == "task":
-            return one.name in revived
-        return one.code in _DERIVED or (one.code, one.name) in certain or (one.code == "lost_commits" and accept_loss)
-
-    mended = [one for one in before.findings if is_repairable(one)]
-    return RepairReport(
-        dry_run=True,
-        accepted=found.lost if accept_loss else 0,
-        mended=tuple(_describe_mended(search.sources, mended)),
-        lost=tuple(one for one in before.findings if one not in mended),
-        check=before,
-    )
 
 
 def _change(catalog: Catalog, user: str, search: BlobSearch, quarantine: Quarantine) -> None:

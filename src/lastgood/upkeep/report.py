@@ -105,12 +105,9 @@ class Mended(msgspec.Struct, frozen=True):
 class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
     """A repair of a store. `accepted`: how many lost commits were given up. `lost`: what could not be repaired, with
     the checkpoints and paths that need it; these are refused. `quarantine`: the folder that has a copy of all that was
-    changed.
-
-    `check` is how the store is now; of a dry run, how it was found.
+    changed. `check` is how the store is now.
     """
 
-    dry_run: bool
     accepted: int
     mended: tuple[Mended, ...]
     lost: tuple[Finding, ...]

@@ -37,12 +37,11 @@ _UNREPAIRABLE = frozenset(("tree",))
 
 
 class BlobSearch:
-    """A search for damaged blobs: what was found again, and where. Without a `quarantine` nothing is written."""
+    """A search for damaged blobs: what was found again, and where."""
 
-    def __init__(self, engine: Engine, found: Examination, quarantine: Quarantine | None) -> None:
+    def __init__(self, engine: Engine, found: Examination) -> None:
         self._engine = engine
         self._blob_id = engine.blob_id
-        self._quarantine = quarantine
         self._inventory = found.inventory
         self._snapshot = found.snapshot
         self._draft: PackDraft | None = None
@@ -131,9 +130,8 @@ class BlobSearch:
         self.sources[key] = where
         objects = self._engine.objects
         if objects is not None and key[0] == FILES:
-            if self._quarantine is not None:
-                self._draft = self._draft or PackDraft(objects.draft())
-                self._draft.add(key[1], data)
+            self._draft = self._draft or PackDraft(objects.draft())
+            self._draft.add(key[1], data)
             return
         encoding, stored = compress(data)
         self._inline.append((key[0], Blob(key[1], len(data), encoding, stored)))

@@ -33,7 +33,7 @@ SHAPES = {
     "EvidencePack": "evidence_list require_all allow_partial min_verified",
     "FileRoot": "name partial file_count total_size git_head",
     "OpenStep": "id task_id branch_id name type began_at began_by",
-    "RepairReport": "ok dry_run accepted mended lost quarantine check",
+    "RepairReport": "ok accepted mended lost quarantine check",
     "Restored": "checkpoint_id new_checkpoint_id branch_id restored deleted",
     "SpoolFigures": "depth bytes max_bytes oldest aside away durable folder left",
     "TaskInfo": "number id owner checkpoints active_branch_id created_at",
