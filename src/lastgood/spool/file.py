@@ -107,19 +107,11 @@ def _require_outside(folder: Path, catalog: Path) -> None:
 
 def free_bytes(folder: Path) -> int | None:
     """Return how much room there is where `folder` is, or would be; None when that cannot be found out."""
-    path = str(folder)  # saves ask, so that no objects are made of the paths above
-    while True:
-        try:
-            found = os.statvfs(path)
-        except FileNotFoundError:
-            above = path.rpartition("/")[0] or "/"
-            if above == path:
-                return None
-            path = above
-        except OSError:
-            return None
-        else:
-            return found.f_bavail * found.f_frsize
+    try:
+        found = os.statvfs(next(each for each in (folder, *folder.parents) if each.exists()))
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize
 
 
 def find_moved(folder: Path | None, why: Literal["other-store", "damaged"] | None = None) -> list[Path]:

@@ -17,7 +17,7 @@ from lastgood.catalog.contract import Catalog
 from lastgood.catalog.values import FILES, Actor, Blob, Commit, Committed, HistoryRange, Position, StoredCheckpoint
 from lastgood.engine.engine import SpoolPort
 from lastgood.errors import NotFoundError, UnavailableError
-from lastgood.model.checkpoint import Attestation, decode_record
+from lastgood.model.checkpoint import Attestation
 from lastgood.model.task import MAIN, BranchInfo, EventKind, OpenStep, TaskInfo
 from lastgood.spool.entries import Entries, SpooledCheckpoint, Waiting, follow, is_provisional
 
@@ -202,7 +202,11 @@ class Overlay:
         if verified:
             return self.backend.checkpoints(line, before=before, limit=limit, type=type, verified=True)
         spooled = [each for each in reversed(self._spooled(line)) if before is None or each.placement.sequence < before]
-        found = [entry.stored() for entry in map(self._entries.entry, spooled) if type in (None, _type(entry))][:limit]
+        found = [
+            entry.stored()
+            for entry in map(self._entries.entry, spooled)
+            if type in (None, entry.body.commit.record.type)
+        ][:limit]
         if len(found) == limit:
             return found
         try:
@@ -216,7 +220,7 @@ class Overlay:
 
     def count(self, line: HistoryRange, type: str | None = None) -> int:
         spooled = [self._entries.entry(each) for each in self._spooled(line)]
-        mine = sum(type in (None, _type(entry)) for entry in spooled)
+        mine = sum(type in (None, entry.body.commit.record.type) for entry in spooled)
         return mine if mine and self._is_new(line) else mine + self.backend.count(self._stored_line(line), type)
 
     def root(self, stored: StoredCheckpoint) -> Blob | None:
@@ -345,8 +349,3 @@ def _back_from(head: str | None, waiting: Sequence[Waiting]) -> list[Waiting]:
         line.append(by_id[head])
         head = by_id[head].parent_id
     return line[::-1]
-
-
-def _type(entry: SpooledCheckpoint) -> str:
-    commit = entry.body.commit
-    return decode_record(commit.data, commit.checksum, "a spooled checkpoint").type

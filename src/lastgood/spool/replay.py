@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -25,7 +25,6 @@ from lastgood.errors import (
     InvalidError,
     LostCommitsError,
     NotFoundError,
-    UnavailableError,
 )
 from lastgood.model.identity import BlobId, moment, new_id
 from lastgood.model.task import MAIN
@@ -34,6 +33,7 @@ from lastgood.spool.file import find_moved
 
 if TYPE_CHECKING:
     from lastgood.catalog.contract import Catalog
+    from lastgood.engine.engine import Engine
 
 REMOVED_AT_ONCE = 64
 
@@ -62,20 +62,14 @@ class Replayed(msgspec.Struct, frozen=True):
     left: int = 0
 
 
-class SendAlert(Protocol):
-    def __call__(self, message: str, task_id: str | None = None, error: Exception | None = None) -> None: ...
-
-
 class Replay:
     """One pass over what waits. When `stopped` returns True, the rest is left for the next."""
 
-    def __init__(
-        self, entries: Entries, backend: Catalog, blobs: FileBlobs, alert: SendAlert, stopped: Callable[[], bool]
-    ) -> None:
+    def __init__(self, engine: Engine, entries: Entries, backend: Catalog, stopped: Callable[[], bool]) -> None:
         self._entries = entries
         self._backend = backend
-        self._blobs = blobs
-        self._alert = alert
+        self._blobs = FileBlobs(backend, engine.objects, engine.blob_id)
+        self._alert = engine.alert
         self._stopped = stopped
         self._done: list[int] = []
         self._stored = 0
@@ -90,29 +84,26 @@ class Replay:
             for waiting in chain.from_iterable(self._entries.pages()):
                 if self._stopped():
                     break
-                if waiting.task not in failed:
-                    self._try_to_bring(waiting, failed)
+                if waiting.task in failed:
+                    continue
+                try:
+                    self._bring(waiting)
+                except LostCommitsError:
+                    raise
+                except IntegrityError as error:  # of the store: the rest of the task must wait
+                    failed[waiting.task] = error
                 if len(self._done) >= REMOVED_AT_ONCE:
                     self._remove()
         finally:
             self._remove()
-        for error in failed.values():
-            raise error
+        if failed:
+            raise next(iter(failed.values()))
         left = self._entries.figures()[0]
         return Replayed(self._stored, tuple(self._diverged), tuple(self._aside), left)
 
     def _remove(self) -> None:
         numbers, self._done = self._done, []
         self._entries.remove(numbers)
-
-    def _try_to_bring(self, waiting: Waiting, failed: dict[int, CheckpointError]) -> None:
-        """Bring one; where the store is damaged, note that the rest of the task must wait."""
-        try:
-            self._bring(waiting)
-        except (UnavailableError, LostCommitsError):
-            raise
-        except IntegrityError as error:
-            failed[waiting.task] = error
 
     def _bring(self, waiting: Waiting) -> None:
         found = self._backend.checkpoint(waiting.owner, waiting.id)

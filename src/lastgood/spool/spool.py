@@ -52,8 +52,8 @@ PATIENCE_SECONDS, PAUSE_SECONDS = 2.0, 0.01
 class SpoolFigures(msgspec.Struct, frozen=True):
     """What waits for the store. `aside` cannot come into it and is kept; not `durable`: gone with the process.
 
-    `away` is why the store takes nothing now, None while it does; `last_error` is what was wrong the last time. `left`
-    are folders of spools that were put out of the way, for another store or as damaged.
+    `away` is why the store takes nothing now, None while it does. `left` are folders of spools that were put out of the
+    way, for another store or as damaged.
     """
 
     depth: int = 0
@@ -62,7 +62,6 @@ class SpoolFigures(msgspec.Struct, frozen=True):
     oldest: datetime | None = None
     aside: int = 0
     away: str | None = None
-    last_error: str | None = None
     durable: bool = True
     folder: str | None = None
     left: tuple[str, ...] = ()
@@ -79,7 +78,6 @@ class Spool:
         self._overlay = Overlay(catalog, self.entries, self)
         self.breaker = Breaker(self._probe, self._alert_failure)
         self._store_id: str | None = None
-        self._last_error: UnavailableError | None = None
         self._is_nearly_full = False
         self._has_steps = False
         self._has_room = False
@@ -101,7 +99,7 @@ class Spool:
     def figures(self) -> SpoolFigures:
         """Return what waits for the store, and why the store is away."""
         depth, size, oldest, aside = self.entries.figures()
-        away, last = self.breaker.error, self._last_error
+        away = self.breaker.error
         return SpoolFigures(
             depth,
             size,
@@ -109,7 +107,6 @@ class Spool:
             None if oldest is None else moment(oldest),
             aside,
             None if away is None else why_away(away),
-            None if last is None else why_away(last),
             self.entries.durable,
             None if self.folder is None else str(self.folder),
             tuple(map(str, find_moved(self.folder))),
@@ -180,7 +177,6 @@ class Spool:
         """Note that the store did not answer: from now on saves do not wait for it."""
         if isinstance(error, StoreAwayError):
             return
-        self._last_error = error
         if self.breaker.open(error):
             self.entries.create()
             where = "in the spool" if self.entries.durable else "in memory alone, and are gone with this process"
@@ -288,26 +284,20 @@ class Spool:
 
         deadline = self.clock() + (PATIENCE_SECONDS if wait else 0)
         backend, done = self._overlay.backend, Replayed()
-        try:
-            backend.require_ready()
-            replay_moved(self.folder, lambda: backend.info().id, lambda entries: self._replay(entries, deadline))
-            if self.entries.has_pending():
-                done = self._replay(self.entries, deadline)
-        except UnavailableError as error:
-            self._last_error = error
-            raise
+        backend.require_ready()
+        replay_moved(self.folder, lambda: backend.info().id, lambda entries: self._replay(entries, deadline))
+        if self.entries.has_pending():
+            done = self._replay(self.entries, deadline)
         self.breaker.shut()
         return done
 
     def _replay(self, entries: Entries, deadline: float) -> Replayed:
-        from lastgood.engine.blobs import FileBlobs
         from lastgood.spool.replay import Replay
 
         with entries.replaying(lambda: self._wait(deadline)):
             backend = self._overlay.backend
             self._require_same_store(entries, backend)
-            blobs = FileBlobs(backend, self._engine.objects, self._engine.blob_id)
-            done = Replay(entries, backend, blobs, self._engine.alert, lambda: self.closed).run()
+            done = Replay(self._engine, entries, backend, lambda: self.closed).run()
         if done.stored:
             log_warning(f"the store is back: {done.stored} spooled checkpoint(s) came into it", left=done.left)
         return done
