@@ -198,7 +198,7 @@ def test_a_flipped_bit_in_content_is_mended_from_a_renamed_file(
     report = repair(with_workspace)
     assert report.ok
     (mended,) = report.mended
-    assert (mended.code, f"the files in {elsewhere}" in mended.sentence) == ("blob_damaged", True)
+    assert mended.code == "blob_damaged"
     assert is_clean(with_workspace)
     assert len(everything(with_workspace)) > len(whole)
 
@@ -227,9 +227,7 @@ def test_a_part_that_also_lies_in_a_larger_one_is_had_again_from_there(store: Pa
     tamper(store, f"UPDATE blobs SET data = zeroblob(length(data)) WHERE digest IN ({both})")
     report = repair(store)
     assert report.ok, report.lost
-    assert {mended.sentence.rpartition(": ")[2] for mended in report.mended} == {
-        "found again in a larger part of the same state"
-    }
+    assert {mended.code for mended in report.mended} == {"blob_damaged"}
     assert is_clean(store)
     assert everything(store) == whole
 

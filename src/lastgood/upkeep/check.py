@@ -102,13 +102,7 @@ def examine(
     with catalog.audit() as audit:
         lost, findings, content = audit.lost, list(_check_database(audit)), CheckpointContent(blob_id)
         snapshot = CatalogSnapshot(audit, content.add)
-        counts = CheckCounts(
-            tasks=len(snapshot.tasks) - (STORE in snapshot.tasks),
-            branches=len(snapshot.branches),
-            checkpoints=len(snapshot.checkpoints),
-            attestations=sum(map(len, snapshot.attestations.values())),
-            events=sum(map(len, snapshot.events.values())),
-        )
+        counts = CheckCounts(checkpoints=len(snapshot.checkpoints))
         findings += check_lineage(snapshot)
         findings += check_derived(snapshot, derive(snapshot))
         findings += [
@@ -116,7 +110,7 @@ def examine(
         ]
         inventory = read_inventory(audit, blob_id, counts, read_data)
         packs, readable = ([], []) if objects is None else check_packs(objects, inventory, counts)
-        content.check(inventory, audit, objects, counts)
+        content.check(inventory, audit, objects)
         if audit.unreadable:
             findings.append(database_finding(f"rows of {', '.join(audit.unreadable)} cannot be read"))
     if objects is not None and read_data:  # objects never change: the snapshot is not held while they are read

@@ -49,7 +49,7 @@ class CheckpointContent:
         except IntegrityError as error:
             self.damaged_states.append((known, str(error)))
 
-    def check(self, inventory: Inventory, audit: Audit, objects: ObjectStore | None, counts: CheckCounts) -> None:
+    def check(self, inventory: Inventory, audit: Audit, objects: ObjectStore | None) -> None:
         """Read what refers to more, and note what is missing or damaged in the inventory."""
 
         def note_malformed(partition: int, reference: Reference, error: IntegrityError) -> None:
@@ -57,7 +57,6 @@ class CheckpointContent:
             if partition != FILES:
                 inventory.note_damage(key, "blob_damaged", "is not well formed")
             else:
-                counts.trees += reference[:1] == TREE
                 what = "directory" if reference[:1] == TREE else "list of chunks"
                 inventory.note_damage(key, "tree", f"is no {what}: {error}")
 
@@ -66,7 +65,6 @@ class CheckpointContent:
             references = self._references[partition]
             inventory.require(partition, (one[1:] for one in references if is_plain(one)), audit)
             for visit in walk.follow(partition, references):
-                counts.trees += partition == FILES and visit.reference[:1] == TREE
                 inventory.require(partition, (one[1:] for one in visit.below if is_plain(one)), audit)
 
 

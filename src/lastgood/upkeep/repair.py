@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +16,7 @@ from lastgood.engine.engine import Engine, acting
 from lastgood.errors import LostCommitsError, UnavailableError
 from lastgood.local.location import Location
 from lastgood.model.checkpoint import Placement
-from lastgood.model.identity import DIGEST_SIZE, digest_text
+from lastgood.model.identity import DIGEST_SIZE
 from lastgood.observe.log import log_action
 from lastgood.upkeep.check import Examination, check_store, examine, report
 from lastgood.upkeep.check_catalog import (
@@ -27,7 +27,7 @@ from lastgood.upkeep.check_catalog import (
     wrong_names,
 )
 from lastgood.upkeep.damage import Key
-from lastgood.upkeep.report import CheckReport, Finding, Mended, RepairReport
+from lastgood.upkeep.report import CheckReport, Finding, RepairReport
 from lastgood.upkeep.salvage import BlobSearch, Quarantine
 from lastgood.upkeep.snapshot import CatalogSnapshot, Derived, KnownCheckpoint, NameCode, derive
 
@@ -56,7 +56,7 @@ def repair_store(engine: Engine, user: str, *, accept_loss: bool = False) -> Rep
             quarantine.copy_catalog()
             catalog.rebuild()
         found = examine(catalog, objects, engine.blob_id, read_data=True)
-    sources: dict[Key, str] = {}
+    restored: set[Key] = set()
     # What a directory held comes to light when it is back: so once more, as long as something is found.
     while True:
         search = BlobSearch(engine, found)
@@ -64,15 +64,15 @@ def repair_store(engine: Engine, user: str, *, accept_loss: bool = False) -> Rep
         _change(catalog, user, search, quarantine)
         for name in _emptied(catalog, search.broken):
             quarantine.take(objects, name)
-        if search.sources.keys() <= sources.keys():
+        if search.found <= restored:
             break
-        sources |= search.sources
+        restored |= search.found
         found = examine(catalog, objects, engine.blob_id)
     after = check_store(catalog, objects, engine.blob_id)
     _attest_losses(catalog, user, after)
     return RepairReport(
         accepted=accepted,
-        mended=tuple(_describe_mended(sources, _find_repaired(before, after))),
+        mended=tuple(_find_repaired(before, after)),
         lost=after.findings,
         check=after,
         quarantine=quarantine.path,
@@ -125,14 +125,6 @@ def _find_repaired(before: CheckReport, after: CheckReport) -> Iterator[Finding]
     for one in before.findings:
         if (one.code, one.name) not in left and not any(blob in lost for blob in one.blobs):
             yield one
-
-
-def _describe_mended(sources: Mapping[Key, str], findings: Iterable[Finding]) -> Iterator[Mended]:
-    where = {digest_text(digest): source for (_, digest), source in sources.items()}
-    for finding in findings:
-        found = sorted({where[blob] for blob in finding.blobs if blob in where})
-        how = f"found again in {', '.join(found[:3])}" if found else "set right"
-        yield Mended(finding.code, finding.name, f"{finding.sentence}: {how}")
 
 
 def _attest_losses(catalog: Catalog, user: str, after: CheckReport) -> None:

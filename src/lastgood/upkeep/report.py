@@ -69,12 +69,7 @@ class TaskHealth(msgspec.Struct, frozen=True):
 class CheckCounts(msgspec.Struct):
     """A count of what was checked. `bytes`: of content, as it is stored."""
 
-    tasks: int = 0
-    branches: int = 0
     checkpoints: int = 0
-    attestations: int = 0
-    events: int = 0
-    trees: int = 0
     blobs: int = 0
     packs: int = 0
     blobs_read: int = 0
@@ -94,22 +89,14 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
         return not self.findings
 
 
-class Mended(msgspec.Struct, frozen=True):
-    """A thing that was repaired, and how. `name` as in a finding."""
-
-    code: Code
-    name: str
-    sentence: str
-
-
 class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A repair of a store. `accepted`: how many lost commits were given up. `lost`: what could not be repaired, with
-    the checkpoints and paths that need it; these are refused. `quarantine`: the folder that has a copy of all that was
-    changed. `check` is how the store is now.
+    """A repair of a store. `accepted`: how many lost commits were given up. `mended`: what is repaired. `lost`: what
+    could not be, with the checkpoints and paths that need it; these are refused. `quarantine`: the folder that has a
+    copy of all that was changed. `check` is how the store is now.
     """
 
     accepted: int
-    mended: tuple[Mended, ...]
+    mended: tuple[Finding, ...]
     lost: tuple[Finding, ...]
     check: CheckReport
     quarantine: str | None = None

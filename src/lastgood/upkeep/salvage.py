@@ -28,8 +28,8 @@ from lastgood.upkeep.check import Examination
 from lastgood.upkeep.damage import Inventory, Key
 
 CHUNK = 8 << 20
-Take = Callable[[Key, bytes, str], None]
-"""Called with a blob that was found, its bytes, and where."""
+Take = Callable[[Key, bytes], None]
+"""Called with a blob that was found, and its bytes."""
 BROKEN = frozenset(("pack_index", "pack_size", "pack_damaged"))
 """Packs that are put aside when what is whole in them lies elsewhere."""
 _UNREPAIRABLE = frozenset(("tree",))
@@ -37,7 +37,7 @@ _UNREPAIRABLE = frozenset(("tree",))
 
 
 class BlobSearch:
-    """A search for damaged blobs: what was found again, and where."""
+    """A search for damaged blobs."""
 
     def __init__(self, engine: Engine, found: Examination) -> None:
         self._engine = engine
@@ -47,7 +47,7 @@ class BlobSearch:
         self._draft: PackDraft | None = None
         self._inline: list[tuple[int, Blob]] = []
         self._packs: list[NewPack] = []
-        self.sources: dict[Key, str] = {}
+        self.found: set[Key] = set()
         self.wanted = {key for key, damage in found.inventory.damage.items() if damage.code not in _UNREPAIRABLE}
         hurt = {damage.pack or "" for damage in found.inventory.damage.values() if damage.code == "blob_damaged"}
         present = {pack.name for pack in found.inventory.packs.values()}
@@ -71,7 +71,7 @@ class BlobSearch:
             files = {digest for partition, digest in self.wanted if partition == FILES}
             for name, size, entries in find_in_packs(objects, files, set(self.broken), self._blob_id):
                 self._packs.append(NewPack(name, size, [PackedBlob(*entry) for entry in entries]))
-                self.sources |= {(FILES, entry.blob_id): f"the pack {name}" for entry in entries}
+                self.found |= {(FILES, entry.blob_id) for entry in entries}
             for name in self.broken:
                 self._salvage(objects, name)
             for kept in kept_packs(self._engine.location.quarantine) if self.lost() else ():
@@ -83,7 +83,7 @@ class BlobSearch:
         here = (row.path for row in self._snapshot.workspaces if row.host == this_process().host)
         for path in dict.fromkeys(here) if left else ():
             find_in_folder(path, [str(own) for own in self._engine.local.own_paths()], left, self._take, self._blob_id)
-            left -= {digest for partition, digest in self.sources if partition == FILES}
+            left -= {digest for partition, digest in self.found if partition == FILES}
         if self._draft is not None and objects is not None:
             pack = self._draft.finish()
             self._engine.blobs.adopt(pack.name, self._draft.path)
@@ -101,7 +101,7 @@ class BlobSearch:
     def lost(self) -> list[Key]:
         """List what was not found. What lies in a pack that cannot be read just now may be whole: it is not given
         up."""
-        return sorted(self.wanted - self.sources.keys() - self._withheld)
+        return sorted(self.wanted - self.found - self._withheld)
 
     def _is_back(self, audit: Audit, key: Key) -> bool:
         partition, id_ = key
@@ -119,15 +119,15 @@ class BlobSearch:
             key = FILES, entry.blob_id
             row = self._inventory.placed.get(entry.blob_id)
             is_here = name in self.broken and row is not None and row.pack == numbers.get(name)
-            if key not in self.sources and (key in self.wanted or is_here):
+            if key not in self.found and (key in self.wanted or is_here):
                 data = read_blob(objects, name, entry, self._blob_id)
                 if data is not None:
-                    self._take(key, data, f"what is left of the pack {name}")
+                    self._take(key, data)
 
-    def _take(self, key: Key, data: bytes, where: str) -> None:
-        if key in self.sources:
+    def _take(self, key: Key, data: bytes) -> None:
+        if key in self.found:
             return
-        self.sources[key] = where
+        self.found.add(key)
         objects = self._engine.objects
         if objects is not None and key[0] == FILES:
             self._draft = self._draft or PackDraft(objects.draft())
@@ -183,22 +183,22 @@ def find_in_catalog(audit: Audit, inventory: Inventory, wanted: Iterable[Key], t
             inside[row.partition, row.digest].append(row)
     names = {row.number: row.digest for row in audit.blobs()} if inside else {}
     for key in sorted(wanted):
-        for data, where in _elsewhere(audit, inventory, key, inside.get(key, ()), names):
+        for data in _elsewhere(audit, inventory, key, inside.get(key, ()), names):
             if inventory.blob_id.of(data) == key[1]:
-                take(key, data, where)
+                take(key, data)
                 break
 
 
 def _elsewhere(
     audit: Audit, inventory: Inventory, key: Key, inside: Iterable[SliceRow], names: Mapping[int, bytes]
-) -> Iterator[tuple[bytes, str]]:
+) -> Iterator[bytes]:
     partition, id_ = key
     for other, stored in inventory.stored.items():
         if other not in (partition, FILES) and id_ in stored:
-            yield read_part(audit, inventory.blob_id, other, id_) or b"", "another task"
+            yield read_part(audit, inventory.blob_id, other, id_) or b""
     for row in inside:
         whole = read_part(audit, inventory.blob_id, partition, names[row.whole]) if row.whole in names else None
-        yield (whole or b"")[row.position : row.position + row.size], "a larger part of the same state"
+        yield (whole or b"")[row.position : row.position + row.size]
 
 
 def find_in_folder(path: str, own: Sequence[str], wanted: set[bytes], take: Take, blob_id: BlobId) -> None:
@@ -210,7 +210,7 @@ def find_in_folder(path: str, own: Sequence[str], wanted: set[bytes], take: Take
     from lastgood.files.rules import Rules
     from lastgood.local.process import descriptors
 
-    sink = _Sink(wanted, path, take, blob_id)
+    sink = _Sink(wanted, take, blob_id)
     try:
         (root,) = open_roots(path, store=list(own))
         # A file that this process has open is not looked at: closing it would drop the locks on it.
@@ -225,10 +225,9 @@ def find_in_folder(path: str, own: Sequence[str], wanted: set[bytes], take: Take
 class _Sink:
     """A sink of a capture that takes what is wanted; everything else is as if it were stored."""
 
-    def __init__(self, wanted: set[bytes], path: str, take: Take, blob_id: BlobId) -> None:
+    def __init__(self, wanted: set[bytes], take: Take, blob_id: BlobId) -> None:
         self.blob_id = blob_id
         self._wanted = wanted
-        self._path = path
         self._take = take
         self.failure: CheckpointError | None = None
         """What was found could not be taken."""
@@ -240,7 +239,7 @@ class _Sink:
         id_ = self.blob_id.of(data)
         if id_ in self._wanted:
             try:
-                self._take((FILES, id_), data, f"the files in {self._path}")
+                self._take((FILES, id_), data)
             except CheckpointError as error:
                 self.failure = error
                 raise
