@@ -135,57 +135,44 @@ class CheckpointNode(NamedTuple):
     created_at: int | None
 
 
-class StoreGraph(NamedTuple):
+class StoreGraph(Graph):
     """The graph of a store: checkpoints, all that they lead to, and every blob, also those that nothing leads to.
 
     `unreadable`: how many records, and blobs that refer to others or are referred to, are missing or damaged; what
     they alone led to is as if nothing reached it.
     """
 
-    graph: Graph
-    checkpoints: list[CheckpointNode]
-    unreadable: int
-
-
-def read_graph(catalog: Catalog, files: FileBlobs) -> StoreGraph:
-    """Read checkpoints first, then the index: what was saved meanwhile is at worst a blob that nothing reaches yet."""
-    found = [_Outgoing(files.blob_id, held) for held in _each_checkpoint(catalog)]
-    builder = _Builder(catalog, files)
-    checkpoints = []
-    for one in found:
-        task = one.stored.task_number
-        below = builder.nodes(task, one.parts) + builder.nodes(FILES, one.trees)
-        checkpoints.append(CheckpointNode(builder.graph.add(one.own_bytes, below), one.stored, one.created_at))
-    parts: defaultdict[int, list[Reference]] = defaultdict(list)
-    for one in found:
-        parts[one.stored.task_number] += one.parts
-        parts[FILES] += one.trees
-    for partition, references in parts.items():
-        builder.follow(partition, references)
-    return StoreGraph(builder.graph, checkpoints, builder.unreadable + sum(one.is_damaged for one in found))
-
-
-class _Builder:
-    """The graph in the making: a node for each blob, and one for each reference to a blob that refers to others."""
-
     def __init__(self, catalog: Catalog, files: FileBlobs) -> None:
+        super().__init__()
         self._catalog = catalog
-        self.graph = Graph()
-        self.unreadable = 0
         self._blobs: defaultdict[int, dict[bytes, int]] = defaultdict(dict)
         self._referred: defaultdict[int, dict[Reference, int]] = defaultdict(dict)
-        read = BlobReader(files.blob_id, self._look_up, files.objects, self._count_unreadable).read
-        self._walk = Walk(read, self._count_malformed)
+        # Checkpoints first, then the index: what was saved meanwhile is at worst a blob that nothing reaches yet.
+        found = [_Outgoing(files.blob_id, held) for held in _each_checkpoint(catalog)]
         self._read_index()
+        self.unreadable = sum(one.is_damaged for one in found)
+        self.checkpoints: list[CheckpointNode] = []
+        references: defaultdict[int, list[Reference]] = defaultdict(list)
+        for one in found:
+            task = one.stored.task_number
+            below = self._nodes(task, one.parts) + self._nodes(FILES, one.trees)
+            self.checkpoints.append(CheckpointNode(self.add(one.own_bytes, below), one.stored, one.created_at))
+            references[task] += one.parts
+            references[FILES] += one.trees
+        read = BlobReader(files.blob_id, self._look_up, files.objects, self._count_unreadable).read
+        walk = Walk(read, self._count_malformed)
+        for partition, named in references.items():
+            for visit in walk.follow(partition, named):
+                self.below[self._referred[partition][visit.reference]] += self._nodes(partition, visit.below)
 
     def _read_index(self) -> None:
         for blob in each_blob(self._catalog):
-            self._blobs[blob.partition][blob.digest] = self.graph.add(blob.length)
+            self._blobs[blob.partition][blob.digest] = self.add(blob.length)
         for partition, key, whole in each_slice(self._catalog):
             if (node := self._blobs[partition].get(whole, -1)) >= 0:
                 self._blobs[partition].setdefault(key, node)
 
-    def nodes(self, partition: int, references: Iterable[Reference]) -> tuple[int, ...]:
+    def _nodes(self, partition: int, references: Iterable[Reference]) -> tuple[int, ...]:
         """Return the node of each, without those that are missing."""
         blobs, referred = self._blobs[partition], self._referred[partition]
         found: dict[int, None] = {}
@@ -196,16 +183,11 @@ class _Builder:
                 if node < 0:
                     self.unreadable += 1
                 elif not is_plain(reference):
-                    node = self.graph.add(0, (node,))
+                    node = self.add(0, (node,))
                 referred[reference] = node
             if node >= 0:
                 found[node] = None
         return tuple(found)
-
-    def follow(self, partition: int, references: Iterable[Reference]) -> None:
-        for visit in self._walk.follow(partition, references):
-            node = self._referred[partition][visit.reference]
-            self.graph.below[node] += self.nodes(partition, visit.below)
 
     def _look_up(self, partition: int, keys: Sequence[bytes]) -> dict[bytes, Blob]:
         """Look up those that are in the index and can be read."""

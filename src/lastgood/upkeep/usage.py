@@ -20,7 +20,7 @@ from lastgood.errors import ConflictError
 from lastgood.local.process import this_process
 from lastgood.model.identity import check_number, moment
 from lastgood.upkeep.collect import GRACE_SECONDS, Progress, collect
-from lastgood.upkeep.reach import CheckpointNode, StoreGraph, all_pages, read_graph
+from lastgood.upkeep.reach import CheckpointNode, StoreGraph, all_pages
 
 ROUNDS = 6
 TRIES = 20
@@ -99,11 +99,11 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 def measure(catalog: Catalog, files: FileBlobs) -> Usage:
     """Measure a store: tasks by size, the largest first; checkpoints as they were made, task by task."""
-    found = read_graph(catalog, files)
+    found = StoreGraph(catalog, files)
     known = {pack.name for pack in catalog.packs()}
     packs = list(files.objects.list("packs/")) if files.objects else []
     by_age = sorted(found.checkpoints, key=lambda one: one.created_at or 0)
-    adds = found.graph.added([one.node for one in by_age])
+    adds = found.added([one.node for one in by_age])
     stored = sum(adds.values())
     return Usage(
         catalog_bytes=catalog.disk_use().size,
@@ -111,7 +111,7 @@ def measure(catalog: Catalog, files: FileBlobs) -> Usage:
         packs=len(packs),
         pack_bytes=sum(pack.size for pack in packs),
         stored_bytes=stored,
-        unreferenced_bytes=sum(found.graph.stored) - stored,
+        unreferenced_bytes=sum(found.stored) - stored,
         stray_bytes=sum(pack.size for pack in packs if pack.name not in known),
         unreadable=found.unreadable,
         tasks=tuple(sorted(_measure_tasks(found), key=lambda task: (-task.stored, task.owner, task.id))),
@@ -129,14 +129,14 @@ def _measure_tasks(found: StoreGraph) -> list[TaskUsage]:
             owner=nodes[0].stored.owner,
             checkpoints=len(nodes),
             deleted_checkpoints=sum(one.stored.deleted for one in nodes),
-            stored=sum(found.graph.added([one.node for one in nodes]).values()),
+            stored=sum(found.added([one.node for one in nodes]).values()),
         )
         for nodes in by_task.values()
     ]
 
 
 def _measure_checkpoints(found: StoreGraph, adds: dict[int, int]) -> list[CheckpointUsage]:
-    frees = found.graph.exclusive([one.node for one in found.checkpoints])
+    frees = found.exclusive([one.node for one in found.checkpoints])
     return [
         CheckpointUsage(
             id=stored.id,
@@ -241,15 +241,15 @@ def _needed_bytes(engine: Engine, size: int) -> int:
 def _plan(engine: Engine, too_much: int) -> tuple[int, list[Evicted], int]:
     """Choose checkpoints so that so many bytes become free: deleted ones first, then the oldest. Return the bytes that
     are garbage already, the checkpoints that go, and how many stay."""
-    found = read_graph(engine.catalog, engine.blobs)
+    found = StoreGraph(engine.catalog, engine.blobs)
     spared = _protected(engine.catalog)
     others = [one for one in found.checkpoints if one.stored.id not in spared and one.created_at is not None]
     others.sort(key=lambda one: (not one.stored.deleted, one.created_at or 0))
     nodes = [one.node for one in others]
     protected = {one.node for one in found.checkpoints} - set(nodes)
     # What is free when one is gone and all that come before it in `others` are, too.
-    frees = found.graph.added([*protected, *reversed(nodes)])
-    garbage = sum(found.graph.stored) - sum(frees.values())
+    frees = found.added([*protected, *reversed(nodes)])
+    garbage = sum(found.stored) - sum(frees.values())
     left, evicted = too_much - garbage, []
     for one in others:
         if left <= 0:
