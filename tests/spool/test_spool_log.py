@@ -18,7 +18,7 @@ import pytest
 from lastgood import BusyError, UnavailableError
 from lastgood.catalog.sqlite import connection
 from lastgood.spool import file as spool_file
-from lastgood.spool.file import NAME, Log, SpoolFile
+from lastgood.spool.file import NAME, SpoolFile
 
 pytestmark = pytest.mark.once
 
@@ -118,13 +118,13 @@ def test_a_sync_that_failed_just_before_is_settled_before_anything_is_acknowledg
 ) -> None:
     """Another process had not come to say so when this one began."""
     assert spool.folder is not None
-    other = Log(spool.folder / NAME)
+    mark = spool.folder / f"{NAME}-doubted"
     syncs = count_rewrites(monkeypatch)
-    spool.write(lambda connection: other.doubt())
+    spool.write(lambda connection: mark.touch())
     assert len(syncs) == 1
     break_disk(monkeypatch)
     with pytest.raises(UnavailableError, match="fails still"):
-        spool.write(lambda connection: other.doubt())
+        spool.write(lambda connection: mark.touch())
 
 
 def test_where_no_mark_can_be_made_the_process_itself_remembers(

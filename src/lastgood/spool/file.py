@@ -153,40 +153,6 @@ def _link(fresh: Path, path: Path) -> None:
         fresh.rename(path)
 
 
-# --- the log -------------------------------------------------------------------------------------------------------
-
-
-class Log:
-    """The write-ahead log: whether all of it can be on the disk, as every process that writes to it must know.
-
-    A file beside it says that a sync has failed. That need not survive power loss: what was not synced is gone then,
-    too, and SQLite goes on from what is there.
-    """
-
-    def __init__(self, spool: Path) -> None:
-        self._spool = spool
-        self._mark = f"{spool}-doubted"
-        self._is_doubted = False
-
-    def doubt(self) -> None:
-        """Note that a sync of it has failed."""
-        self._is_doubted = True  # where the mark cannot be made, either, this process knows
-        with suppress(OSError):
-            os.close(os.open(self._mark, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-
-    def is_doubted(self) -> bool:
-        """Return whether a sync has failed, in any process, and the log was not written again since."""
-        return self._is_doubted or os.path.exists(self._mark)  # noqa: PTH110  # asked twice with each write
-
-    def trust(self) -> None:
-        """Write it again if it is doubted, before anything is added to it. Only under SQLite's write lock."""
-        if self.is_doubted():
-            write_again(self._spool)
-            self._is_doubted = False
-            with suppress(OSError):
-                os.unlink(self._mark)  # noqa: PTH108
-
-
 # --- the database --------------------------------------------------------------------------------------------------
 
 
@@ -203,8 +169,8 @@ class SpoolFile:
         self.folder = folder
         self._path = None if folder is None else folder / NAME
         self._connection: apsw.Connection | None = None
-        self._log = None if self._path is None else Log(self._path)
         self._log_pages = [0]
+        self._is_doubted = False
         self._is_held = False
         self._locked: set[int] = set()
         self._identity: tuple[int, int] | None = None
@@ -256,7 +222,10 @@ class SpoolFile:
             raise UnavailableError("the spool cannot be used", hint="look at its folder and the disk") from error
         self._locked.add(descriptor)
         try:
-            while not _try_lock(fcntl, descriptor):
+            while True:
+                with suppress(OSError):
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
                 if not wait():
                     raise ReplayBusyError("another process is bringing spooled checkpoints into the store", hint="wait")
             yield
@@ -299,7 +268,7 @@ class SpoolFile:
                 return
             except UnavailableError:
                 if not self._closed:
-                    self.folder = self._path = self._log = None
+                    self.folder = self._path = None
 
     def move_folder(self, name: str) -> Path | None:
         """Rename the whole folder, with `name` in its new name, so that a new spool begins. Nothing of it is lost."""
@@ -355,7 +324,7 @@ class SpoolFile:
             except apsw.FullError:
                 self._empty_log(apsw.SQLITE_CHECKPOINT_RESTART)  # what is in the log makes room in it
                 result = self._transact(work, durable)
-            if self._log is not None and self._log.is_doubted():
+            if self._is_log_doubted():
                 self._trust_log()  # a sync that failed just before may have lost what this one is built on
             if self._log_pages[0] >= LONG_PAGES:
                 self._empty_log(apsw.SQLITE_CHECKPOINT_PASSIVE)
@@ -376,8 +345,11 @@ class SpoolFile:
             set_synced(connection, durable)
         try:
             connection.execute("BEGIN IMMEDIATE")
-            if self._log is not None:
-                self._log.trust()
+            if self._path is not None and self._is_log_doubted():
+                write_again(self._path)
+                self._is_doubted = False
+                with suppress(OSError):
+                    os.unlink(self._mark)  # noqa: PTH108
             result = work(connection)
             connection.execute("COMMIT")
         except BaseException:
@@ -387,14 +359,28 @@ class SpoolFile:
             raise
         return result
 
+    @property
+    def _mark(self) -> str:
+        """A file that says to every process that a sync of the log has failed. It need not survive power loss: what was
+        not synced is gone then, too, and SQLite goes on from what is there."""
+        return f"{self._path}-doubted"
+
+    def _is_log_doubted(self) -> bool:
+        """Return whether a sync has failed, in any process, and the log was not written again since."""
+        if self._path is None:
+            return False
+        return self._is_doubted or os.path.exists(self._mark)  # noqa: PTH110  # asked twice with each write
+
     def _trust_log(self) -> None:
         self._transact(lambda connection: None, durable=True)
 
     def _doubt_log(self, error: apsw.Error) -> None:
         """After a failed sync it is not known what is on the disk: the log is written again at once, or with the next
         write of any process."""
-        if self._log is not None and isinstance(error, apsw.IOError):
-            self._log.doubt()
+        if self._path is not None and isinstance(error, apsw.IOError):
+            self._is_doubted = True  # where the mark cannot be made, either, this process knows
+            with suppress(OSError):
+                os.close(os.open(self._mark, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
             self._drop()
             with suppress(CheckpointError, apsw.Error):
                 self._trust_log()
@@ -469,11 +455,3 @@ def _open(path: Path) -> apsw.Connection:
 def _note_pages(noted: list[int], connection: apsw.Connection, name: str, pages: int) -> int:
     noted[0] = pages
     return apsw.SQLITE_OK
-
-
-def _try_lock(fcntl: Any, descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
