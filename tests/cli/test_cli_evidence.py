@@ -295,22 +295,6 @@ def test_history_is_narrowed_by_kind_type_time_and_number(run: Run, data: Run, r
     run("history", "--kind", "nothing", code=2)
 
 
-def test_log_all_is_the_history(run: Run, data: Run, report: Path) -> None:
-    run("tag", "@4", "green")
-    assert data("log", "--all") == data("history")
-    assert data("log", "--all", "--type", "step", "-n", "1") == data("history", "--type", "step", "-n", "1")
-    assert run("log", "--all").stdout == run("history").stdout
-
-
-def test_history_pages_beyond_the_engines_largest_page(data: Run, folder: Path) -> None:
-    with lastgood.open(folder / "s") as store:
-        task = store.task("work")
-        for number in range(1005):
-            task.save(number)
-    entries = data("history", "-n", "1003", "--store", "s")["entries"]
-    assert [one["sequence"] for one in entries] == list(range(1005, 2, -1))
-
-
 def test_a_damaged_checkpoint_stays_in_the_history(run: Run, data: Run, three: Path) -> None:
     sql = "UPDATE checkpoints SET record = CAST(record || x'00' AS BLOB) WHERE number & 4294967295 = 2"
     with lastgood.open(three / ".lastgood") as store:

@@ -40,14 +40,6 @@ def test_log_goes_on_before_a_sequence_and_filters_by_type(run: Run, data: Run, 
     assert data("log", "--type", "paused") == {"checkpoints": [], "total": 0}
 
 
-def test_log_pages_beyond_the_engines_largest_page(data: Run, folder: Path) -> None:
-    with lastgood.open(folder / "s") as store:
-        task = store.task("work")
-        for number in range(1005):
-            task.save(number)
-    assert sequences(data("log", "-n", "1003", "--store", "s")) == list(range(1005, 2, -1))
-
-
 def test_log_for_people_has_a_marker_tags_and_one_line_each(run: Run, three: Path) -> None:
     run("tag", "@2", "green")
     lines = run("log").stdout.splitlines()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 import click
 
@@ -12,14 +12,14 @@ from lastgood.cli.invocation import Invocation, subcommand
 from lastgood.cli.output import fitted, json_text, local_time, printable, say, short_id, table
 from lastgood.cli.summary import MARKS
 from lastgood.model.task import EventKind
-from lastgood.views.history import TaskNames, read_history, view_entries
+from lastgood.views.history import TaskNames, view_entries
 
 if TYPE_CHECKING:
     from lastgood import Entry
 
 
 @subcommand
-@click.option("--limit", "-n", type=click.IntRange(min=1), default=20, show_default=True, help="How many.")
+@click.option("--limit", "-n", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
 @click.option("--kind", "kinds", multiple=True, type=click.Choice(get_args(EventKind)), help="Only this; repeatable.")
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="Only checkpoints of this type; repeatable.")
 @click.option("--since", metavar="WHEN", help="Only from then on: 2h, 3d, or a date and time.")
@@ -36,27 +36,28 @@ def history(
 
     Of every branch; with --task BRANCH, of that branch and before it began.
     """
-    at = None if since is None else since_moment(since)
-    list_history(call, limit, before, kinds=list(kinds) or None, types=list(types) or None, since=at)
-
-
-def list_history(call: Invocation, limit: int, before: int | None, **wanted: Any) -> None:
-    """Print the entries that `wanted` (see `Store.history`) admits."""
     with call.open() as store:
-        found = read_history(store, call.task_id(), limit, before, call.owner, **wanted)
+        found = store.history(
+            call.task_id(),
+            kinds=list(kinds) or None,
+            types=list(types) or None,
+            since=None if since is None else since_moment(since),
+            before=before,
+            limit=limit,
+            owner=call.owner,
+        )
         names = TaskNames(store, call.task_id(), call.owner)
         if call.json:
             click.echo(json_text({"entries": list(view_entries(found, names))}))
             return
-        rows = [entry_row(entry, names) for entry in found]
+        rows = [_row(entry, names) for entry in found]
     for line in table(rows, ("entry", "time", "what", "by", "about")):
         click.echo(fitted(line))
     if len(found) == limit:
         say(call, f"perhaps there is more: --before {found[-1].sequence} goes on")
 
 
-def entry_row(entry: Entry, names: TaskNames) -> list[str]:
-    """Return the cells of a table."""
+def _row(entry: Entry, names: TaskNames) -> list[str]:
     return [f"#{entry.sequence}", _when(entry), entry.kind, printable(entry.actor), _about(entry, names)]
 
 

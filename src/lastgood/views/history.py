@@ -16,21 +16,6 @@ if TYPE_CHECKING:
 PAGE = 1000
 
 
-def read_history(
-    store: Store, task_id: str, limit: int, before: int | None, owner: str | None, **wanted: Any
-) -> list[Entry]:
-    """Read the newest `limit` entries that `wanted` (see `Store.history`) admits, however many pages that takes."""
-    found: list[Entry] = []
-    while len(found) < limit:
-        size = min(limit - len(found), PAGE)
-        page = store.history(task_id, before=before, limit=size, owner=owner, **wanted)
-        found += page
-        if len(page) < size:
-            break
-        before = found[-1].sequence
-    return found
-
-
 class TaskNames:
     """The names of the branches and checkpoints of a task."""
 

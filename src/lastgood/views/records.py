@@ -122,14 +122,3 @@ def find_head_id(store: Store, owner: str | None, task_id: str) -> str | None:
     """Return the id of the newest checkpoint of a task's active branch, or of the branch that was named."""
     branch = find_line(store._engine.catalog, owner or store.user, task_id, active=True).branch
     return branch.head.id if branch and branch.head else None
-
-
-def list_page(
-    store: Store, owner: str | None, task_id: str, limit: int, type: str | None, before: int | None
-) -> list[Checkpoint]:
-    """List as `Store.list_checkpoints` does; while the store is away, those that are spooled."""
-    line = find_line(store._engine.catalog, owner or store.user, task_id)
-    return [
-        wrap(store._engine, stored)
-        for stored in store._engine.catalog.checkpoints(line, before=before, limit=limit, type=type)
-    ]
