@@ -108,7 +108,7 @@ def keys_of(value: Any) -> set[str]:
         ["init"], ["save", "--set", "n=4"], ["log"], ["show"], ["diff"], ["tag"], ["tag", "HEAD", "b"],
         ["tag", "--delete", "a"], ["verify", "--all"], ["check", "--read-data"],
         ["rm", "@1"], ["rm", "--whole-task", "work", "--yes"], ["tasks"],
-        ["status"], ["spool"], ["spool", "--replay"], ["config"], ["migrate"], ["repair", "--accept-loss"],
+        ["status"], ["spool"], ["spool", "--replay"], ["repair", "--accept-loss"],
         ["completion", "zsh"], ["history"],
         ["run-step", "s", "--", "true"], ["last-good"], ["restore", "@1"], ["undo"], ["branch"],
         ["fork", "--name", "side"], ["branch", "--switch", "main"], ["branch", "--delete", "other"], ["steps"],

@@ -151,11 +151,6 @@ def test_the_workspace_of_the_config_is_relative_to_it(
     monkeypatch.chdir(folder / "deep")
     run("save", "-m", "from below")
     assert [one["path"] for one in data("ls")["files"]] == ["app", "infra"]
-    source = str(folder / "lastgood.toml")
-    wanted = {"app": str(folder / "app"), "infra": str(folder / "infra")}
-    assert data("config")["workspace"] == {"value": wanted, "source": source}
-    assert f"app={folder / 'app'}, infra={folder / 'infra'}" in run("config").stdout
-    assert data("config", "--no-files")["workspace"] == {"value": None, "source": "--no-files"}
 
 
 @pytest.mark.parametrize("text", ["workspace = 1", "[workspace]\na = 1", "[workspace.a]\nb = 'c'", "workspaces = '.'"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from lastgood.cli.progress import Bar, EventLines, span, tick
+from lastgood.cli.progress import EventLines, span
 
 Run = Callable[..., Any]
 
@@ -219,19 +218,6 @@ def event(kind: str, index: int = -1, **more: Any) -> Any:
     )
 
 
-def test_the_bar_tells_stage_round_attempt_and_time() -> None:
-    stream, now = io.StringIO(), [0.0]
-    bar = Bar(stream, lambda: "running", lambda: now[0])
-    bar(event("started", 1, attempt=2, round=2, rounds=3))
-    now[0] = 3725.0
-    turns = iter([False, True])
-    tick(lambda seconds: next(turns), bar)
-    shown = stream.getvalue().split("\r")[-1].rstrip()
-    assert shown == "[##########----------] stage 2 of 2: train, round 2 of 3, attempt 2, 1:02:05"
-    bar.wipe()
-    assert stream.getvalue().split("\r")[-2].strip() == ""
-
-
 def test_that_it_waits_for_a_person_is_said_once() -> None:
     stream, state = io.StringIO(), ["running"]
     lines = EventLines(stream, lambda: state[0])
@@ -245,25 +231,6 @@ def test_that_it_waits_for_a_person_is_said_once() -> None:
 
 def test_times_are_short() -> None:
     assert [span(seconds) for seconds in (0.26, 12, 75, 3600)] == ["0.3 s", "12 s", "1:15", "1:00:00"]
-
-
-def test_on_a_terminal_there_is_a_bar(jobs: Path) -> None:
-    import pty
-
-    parent, child = pty.openpty()
-    command = [sys.executable, "-m", "lastgood.cli.main", "run", "jobs:good"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=child) as process:
-        os.close(child)
-        shown = b""
-        try:
-            while chunk := os.read(parent, 4096):
-                shown += chunk
-        except OSError:
-            pass  # Linux says so when the other side is closed
-        process.wait(timeout=60)
-    os.close(parent)
-    assert process.returncode == 0
-    assert b"[##########----------] stage 2 of 2: fetch" in shown
 
 
 REAL = """

@@ -1,4 +1,4 @@
-"""init, status, config, migrate, repair, tasks."""
+"""init, status, repair, tasks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ def test_init_twice_changes_nothing(data: Run, folder: Path) -> None:
 
 def test_init_makes_the_folder_it_is_given_and_writes_the_task(data: Run, folder: Path) -> None:
     data("init", "new/place", "--task", 'a "b"')
-    assert data("config", "--store", "x")["task"]["source"] == "name of the folder"
     written = (folder / "new/place/lastgood.toml").read_text()
     assert written == 'store = ".lastgood"\ntask = "a \\"b\\""\nworkspace = "."\n'
 
@@ -89,7 +88,6 @@ def test_status_tells_how_the_store_was_found_and_where_the_task_stands(data: Ru
         "verify",
         "tasks",
         "du",
-        "migrate",
         "history",
         "undo",
         "fork",
@@ -143,24 +141,9 @@ def test_init_makes_no_store_in_the_place_of_one_that_checkpoints_wait_for(run: 
     assert not (three / ".lastgood").exists()
 
 
-def test_config_says_where_each_value_comes_from(data: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data("init", "--task", "mine")
-    said = data("config", "--user", "ann")
-    assert said["task"] == {"value": "mine", "source": str(folder / "lastgood.toml")}
-    assert said["user"] == {"value": "ann", "source": "--user"}
-    assert said["owner"] == {"value": "ann", "source": "user"}
-    monkeypatch.setenv("LASTGOOD_STORE", str(folder / "other"))
-    assert data("config")["store"]["source"] == "LASTGOOD_STORE"
-    assert data("config", "--store", "third")["store"]["source"] == "--store"
-
-
 def test_a_broken_config_is_named(run: Run, folder: Path) -> None:
     (folder / "lastgood.toml").write_text("store = ")
     assert "lastgood.toml cannot be read" in run("log", code=2).stderr
-
-
-def test_migrate_says_that_nothing_was_pending(data: Run, three: Path) -> None:
-    assert data("migrate") == {"format": "2.0", "applied": []}
 
 
 def test_repair_leaves_a_sound_store_alone(run: Run, three: Path) -> None:

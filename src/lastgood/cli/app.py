@@ -52,8 +52,6 @@ COMMANDS = {  # the module that has it, and what it does
     "limit": ("usage", "Keep the store small: the oldest checkpoints go."),
     "spool": ("status", "List what waits for a store that was away; bring it there."),
     "status": ("status", "Say where the store is and where the task stands."),
-    "config": ("setup", "Show the configuration and where it comes from."),
-    "migrate": ("setup", "Bring a store to the newest format."),
     "repair": ("check", "Repair damaged data from intact copies."),
     "completion": ("completion", "Print the completion script of a shell."),
 }

@@ -1,4 +1,4 @@
-"""The progress of a pipeline on stderr, for people who wait: lines, and on a terminal a bar."""
+"""The progress of a pipeline on stderr, for people who wait."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from lastgood.cli.output import printable, shortened, terminal_width
+from lastgood.cli.output import printable
 
 if TYPE_CHECKING:
     from lastgood import ProgressEvent
     from lastgood.cli.invocation import Invocation
 
-WIDTH = 20
 WAITING = {
     "paused": "it is paused; `lastgood resume` lets it go on",
     "waiting_for_input": "it asks; see `lastgood answer`",
@@ -27,9 +26,6 @@ class EventLines:
         self._stream = stream
         self._state = state
         self._waits: str | None = None
-        import threading
-
-        self._lock = threading.Lock()
 
     def __call__(self, event: ProgressEvent) -> None:
         """Print an event. Comes from the thread that works; heartbeats from another."""
@@ -41,8 +37,8 @@ class EventLines:
             self.note(line)
 
     def note(self, line: str) -> None:
-        with self._lock:
-            self._write(line)
+        self._stream.write(f"{printable(line)}\n")
+        self._stream.flush()
 
     def _notice(self, state: str | None) -> None:
         """Print once that it waits for a person."""
@@ -51,53 +47,6 @@ class EventLines:
             self.note(waits)
         self._waits = waits
 
-    def _write(self, line: str) -> None:
-        self._stream.write(f"{printable(line)}\n")
-        self._stream.flush()
-
-
-class Bar(EventLines):
-    """Prints as EventLines, and below them, on a terminal, where it is now and for how long."""
-
-    def __init__(self, stream: TextIO, state: Callable[[], str | None], clock: Callable[[], float]) -> None:
-        super().__init__(stream, state)
-        self._clock = clock
-        self._began = clock()
-        self._event: ProgressEvent | None = None
-        self._drawn = 0
-
-    def __call__(self, event: ProgressEvent) -> None:
-        if event.stage is not None or event.kind in ("begun", "resumed", "round", "restored"):
-            self._event = event
-        super().__call__(event)
-        self.draw()
-
-    def draw(self) -> None:
-        """Draw it again, with the time that has passed."""
-        with self._lock:
-            if self._event is not None:
-                text = self._waits or place(self._event)
-                elapsed = span(self._clock() - self._began)
-                self._put(
-                    shortened(
-                        f"{picture(self._event)} {printable(text)}, {elapsed}", (terminal_width(self._stream) or 80) - 1
-                    )
-                )
-
-    def wipe(self) -> None:
-        with self._lock:
-            self._put("")
-
-    def _write(self, line: str) -> None:
-        self._put("")
-        super()._write(line)
-
-    def _put(self, text: str) -> None:
-        if text or self._drawn:
-            self._stream.write(f"\r{text:{self._drawn}}" if text else f"\r{' ' * self._drawn}\r")
-            self._stream.flush()
-            self._drawn = len(text)
-
 
 @contextmanager
 def showing(call: Invocation, state: Callable[[], str | None]) -> Iterator[Callable[[ProgressEvent], object]]:
@@ -105,30 +54,9 @@ def showing(call: Invocation, state: Callable[[], str | None]) -> Iterator[Calla
     if call.json:
         yield lambda event: None
         return
-    if not sys.stderr.isatty():
-        lines = EventLines(sys.stderr, state)
-        with call.alerts.onto(lines.note):
-            yield lines
-        return
-    import threading
-    import time
-
-    bar, over = Bar(sys.stderr, state, time.monotonic), threading.Event()
-    ticking = threading.Thread(target=tick, args=(over.wait, bar), daemon=True)
-    ticking.start()
-    try:
-        with call.alerts.onto(bar.note):
-            yield bar
-    finally:
-        over.set()
-        ticking.join()
-        bar.wipe()
-
-
-def tick(wait: Callable[[float], bool], bar: Bar) -> None:
-    """Draw it each second until `wait` says that it is over."""
-    while not wait(1):
-        bar.draw()
+    lines = EventLines(sys.stderr, state)
+    with call.alerts.onto(lines.note):
+        yield lines
 
 
 def event_line(event: ProgressEvent) -> str | None:
@@ -154,13 +82,6 @@ def place(event: ProgressEvent) -> str:
     said = f"stage {number} of {count}: {event.stage}" if event.stage is not None else f"{count} stages"
     said += f", round {progress.round} of {progress.rounds}" if progress.rounds > 1 else ""
     return said + (f", attempt {event.attempt}" if event.attempt > 1 else "")
-
-
-def picture(event: ProgressEvent) -> str:
-    """Return how much of the round is done, as a bar."""
-    count = len(event.progress.plan) or 1
-    done = max(0, event.index + (event.kind == "succeeded"))
-    return f"[{'#' * (WIDTH * done // count):-<{WIDTH}}]"
 
 
 def span(seconds: float) -> str:

@@ -1,21 +1,17 @@
-"""`lastgood init`, `lastgood config` and `lastgood migrate`"""
+"""`lastgood init`"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import click
 
-from lastgood.catalog.sqlite.connection import open_connection
-from lastgood.catalog.sqlite.migration import migrations
-from lastgood.cli.invocation import Invocation, open_quietly, subcommand, workspace_options
-from lastgood.cli.output import print_result, printable, say, table
+from lastgood.cli.invocation import Invocation, open_quietly, subcommand
+from lastgood.cli.output import print_result, say
 from lastgood.errors import ConflictError, InvalidError
 from lastgood.local.location import CONFIG, FOLDER, VARIABLE, Config, config_text, find_config, locate
 from lastgood.model.identity import check_name
-from lastgood.observe.log import operating_system_user
 from lastgood.views.document import compose
 from lastgood.views.workspace import why_no_workspace
 
@@ -103,62 +99,3 @@ def _keep_out_of_git(store: Path, folder: Path) -> bool:
 def _warn_of_variable(call: Invocation) -> None:
     if value := os.environ.get(VARIABLE):
         say(call, f"note: {VARIABLE} is set to {value} and wins over {CONFIG}")
-
-
-@subcommand
-@workspace_options
-def config(call: Invocation) -> None:
-    """Show the configuration that holds here, and where each value comes from."""
-    location = call.locate()
-    user = call.user or operating_system_user()
-    values = {
-        "store": (
-            ":memory:" if location.catalog is None else str(location.catalog),
-            "--store" if call.store is not None else location.found_by,
-        ),
-        "task": (call.task_id(), _task_source(call)),
-        "user": (user, "--user" if call.user is not None else "operating system"),
-        "owner": (call.owner or user, "--owner" if call.owner is not None else "user"),
-        "workspace": (_folders_text(call), _workspace_source(call)),
-    }
-    view: dict[str, Any] = {name: {"value": value, "source": source} for name, (value, source) in values.items()}
-    view["workspace"]["value"] = call.folders()
-    rows = [[name, printable(value), printable(source)] for name, (value, source) in values.items()]
-    print_result(call, view, table(rows, ("name", "value", "source")))
-
-
-def _folders_text(call: Invocation) -> str:
-    folders = call.folders()
-    if isinstance(folders, dict):
-        return ", ".join(f"{name}={path}" for name, path in folders.items())
-    return folders or "none"
-
-
-def _workspace_source(call: Invocation) -> str:
-    if call.no_files:
-        return "--no-files"
-    if call.workspace:
-        return "--workspace"
-    found = find_config()
-    return str(found.folder / CONFIG) if found is not None and found.workspace is not None else "nothing names one"
-
-
-def _task_source(call: Invocation) -> str:
-    if call.task is not None:
-        return "--task"
-    found = find_config()
-    if found is None:
-        return "name of the folder"
-    return str(found.folder / CONFIG) if found.task is not None else f"name of the folder of {CONFIG}"
-
-
-@subcommand
-def migrate(call: Invocation) -> None:
-    """Bring the store to the newest format that this version writes. Opening a store does that, too."""
-    place = call.locate().catalog
-    before = int(open_connection(place).pragma("user_version")) if place is not None and place.exists() else 0
-    with call.open() as store:
-        info = store.info()
-    applied = [one.name for one in migrations() if before < one.number <= info.migration]
-    lines = [f"applied {name}" for name in applied] or ["nothing was pending"]
-    print_result(call, {"format": info.format, "applied": applied}, [*lines, f"the store has format {info.format}"])
