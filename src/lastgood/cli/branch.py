@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from lastgood.cli.invocation import Invocation, subcommand, workspace_options
-from lastgood.cli.output import json_text, print_result, printable, say, styled, terminal_width
+from lastgood.cli.output import counted, json_text, print_result, printable, say, shortened, styled, terminal_width
 from lastgood.cli.restore import move, naming_the_override
 from lastgood.cli.summary import MARKS, tagged_message
 from lastgood.views.branch import Fold, Point, Strand, Tree, find_branch, list_branches, read_tree
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from lastgood import BranchInfo, Store
 
 WIDEST_GRAPH = 8  # to which the rows are aligned; deeper ones are shifted
-NARROW = 60  # columns, below which types are left out
-_COLORS: dict[VerificationState, dict[str, Any]] = {
+_STYLES: dict[VerificationState, dict[str, Any]] = {
     "verified": {"fg": "green"},
     "failed": {"fg": "red"},
     "damaged": {"fg": "red"},
@@ -66,7 +65,7 @@ def _draw(call: Invocation, store: Store, limit: int) -> None:
         click.echo(json_text({"branches": list_branches(store, call.task_id(), call.owner)}))
         return
     tree = read_tree(store, call.task_id(), limit, call.owner)
-    for line in draw(tree, glyphs=terminal_glyphs(), width=terminal_width(sys.stdout)):
+    for line in draw(tree, width=terminal_width(sys.stdout)):
         click.echo(line)
     if tree.left_out:
         say(call, f"{tree.left_out} older branch(es) are not shown; -n shows more")
@@ -105,143 +104,91 @@ def fork(
     print_result(call, view, [sentence, f"--task {made.id} works on it"])
 
 
-class Glyphs(NamedTuple):
-    """A set of characters. A `turn` begins a line, a `join` comes into one that goes on, a `side` names it."""
-
-    bar: str
-    side: str
-    fold: str
-    turn: str
-    join: str
-    dots: str
-
-
-ASCII = Glyphs("|", "+", ":", " /", "|/", "...")
-UNICODE = Glyphs("│", "├", "┊", "╭─╯", "├─╯", "…")
-ACTIVE, POINT = "*", "o"
-
-
 class TreeRow(NamedTuple):
-    """A line: the graph, what stands in columns, and the rest. Each piece with its style."""
+    """A line: the graph, what stands in columns, and the rest. `style` is that of the mark, or of a text alone."""
 
     graph: str
     cells: tuple[str, ...] = ()
     text: str = ""
-    verification: VerificationState | None = None
     style: dict[str, Any] = {}  # noqa: RUF012 - never changed
 
 
-def draw(tree: Tree, *, glyphs: Glyphs, width: int | None, now: datetime | None = None) -> list[str]:
+def draw(tree: Tree, *, width: int | None, now: datetime | None = None) -> list[str]:
     """Return the lines to print; `width`: what they are cut to."""
-    painter = _Painter(tree, glyphs, now or datetime.now(UTC))
+    painter = _Painter(tree, now or datetime.now(UTC))
     rows = [row for strand in tree.strands for row in painter.strand(strand, "")]
-    return list(_laid_out(rows, glyphs, width))
-
-
-def terminal_glyphs() -> Glyphs:
-    """Return what stdout can show."""
-    encoding = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "")
-    return UNICODE if encoding == "utf8" else ASCII
+    return list(_laid_out(rows, width))
 
 
 class _Painter:
-    def __init__(self, tree: Tree, glyphs: Glyphs, now: datetime) -> None:
+    def __init__(self, tree: Tree, now: datetime) -> None:
         self._active = tree.active
-        self._glyphs = glyphs
         self._now = now
 
     def strand(self, strand: Strand, left: str) -> Iterator[TreeRow]:
         """Draw a line with all that leaves it; `left` is what is drawn in the columns before."""
-        glyphs, open_above = self._glyphs, False
+        open_above = False
         for item in strand.items:
             if isinstance(item, Fold):
-                yield TreeRow(left + glyphs.fold, text=self._folded(item), style={"dim": True})
+                yield TreeRow(f"{left}: ", text=f"... {counted(item.count, 'checkpoint')} ...", style={"dim": True})
                 continue
             for side in item.sides:
-                yield from self.strand(side, left + (glyphs.bar if open_above else " ") + " ")
-                yield TreeRow(left + (glyphs.join if open_above else glyphs.turn))
+                yield from self.strand(side, left + ("| " if open_above else "  "))
+                yield TreeRow(left + ("|/" if open_above else " /"))
                 open_above = True
             if item.head_of is not None:
-                yield TreeRow(
-                    left + (glyphs.side if open_above else ""), text=self._label(item.head_of), style={"bold": True}
-                )
+                yield TreeRow(left + ("+ " if open_above else ""), text=self._label(item.head_of), style={"bold": True})
             yield self._point(item, left)
             open_above = True
         if strand.unseen:
-            text = f"{glyphs.dots} goes on from @{strand.unseen}, on a branch that is not shown {glyphs.dots}"
-            yield TreeRow(left + glyphs.fold, text=text, style={"dim": True})
+            text = f"... goes on from @{strand.unseen}, on a branch that is not shown ..."
+            yield TreeRow(f"{left}: ", text=text, style={"dim": True})
 
     def _point(self, point: Point, left: str) -> TreeRow:
         place = point.place
-        graph = left + (ACTIVE if point.head_of is not None and point.head_of.id == self._active else POINT)
+        graph = left + ("*" if point.head_of is not None and point.head_of.id == self._active else "o")
         where, checkpoint = f"@{place.sequence}", place.checkpoint
         if checkpoint is None:
             return TreeRow(graph, (where, " ", "", ""), "(purged)")
         result = verification(checkpoint)
         if result == "damaged":
-            return TreeRow(graph, (where, MARKS[result], "", ""), "(damaged)", result)
+            return TreeRow(graph, (where, MARKS[result], "", ""), "(damaged)", _STYLES[result])
         text = tagged_message(checkpoint)
         if point.origin:
             text = f"from @{point.origin}" + (f": {text}" if text else "")
         if place.deleted:
             text = f"(deleted) {text}"
         age = _age(self._now - checkpoint.created_at)
-        return TreeRow(graph, (where, MARKS[result], age, checkpoint.type), text.rstrip(), result)
+        return TreeRow(graph, (where, MARKS[result], age, checkpoint.type), text, _STYLES[result])
 
     def _label(self, branch: BranchInfo) -> str:
-        name = branch.name
         facts = [
             "active" if branch.id == self._active else "",
             "deleted" if branch.deleted else "",
             branch.control_state if branch.control_state != "idle" else "",
         ]
         text = ", ".join(fact for fact in facts if fact)
-        return printable(name) + (f"  <{text}>" if text else "")
-
-    def _folded(self, fold: Fold) -> str:
-        many = "checkpoint" if fold.count == 1 else "checkpoints"
-        return f"{self._glyphs.dots} {fold.count:,} {many} {self._glyphs.dots}"
+        return printable(branch.name) + (f"  <{text}>" if text else "")
 
 
-def _laid_out(rows: list[TreeRow], glyphs: Glyphs, width: int | None) -> Iterator[str]:
+def _laid_out(rows: list[TreeRow], width: int | None) -> Iterator[str]:
     """Rows with checkpoints in columns; other texts right behind the graph."""
     points = [row for row in rows if row.cells]
     graph = min(WIDEST_GRAPH, max((len(row.graph) for row in points), default=0))
-    narrow = width is not None and width < NARROW
     places, ages, types = (max((len(row.cells[cell]) for row in points), default=0) for cell in (0, 2, 3))
     for row in rows:
-        if not row.cells:
-            spaced = row.graph if not row.text or row.graph.endswith(" ") or not row.graph else f"{row.graph} "
-            yield _cut([(spaced, {}), (row.text, row.style)], width, glyphs)
-            continue
-        place, mark, age, type_ = row.cells
-        pieces: list[tuple[str, dict[str, Any]]] = [
-            (f"{row.graph:<{graph}} {place:<{places}} ", {}),
-            (mark, _COLORS[row.verification] if row.verification else {}),
-            (f" {age:>{ages}}  ", {}),
-            ("" if narrow else f"{type_:<{types}}  ", {}),
-            (row.text, {}),
-        ]
-        yield _cut(pieces, width, glyphs)
+        if row.cells:
+            place, mark, age, type_ = row.cells
+            before, shown = f"{row.graph:<{graph}} {place:<{places}} ", mark
+            after = f" {age:>{ages}}  {type_:<{types}}  {row.text}"
+        else:
+            before, shown, after = row.graph, row.text, ""
+        whole = (before + shown + after).rstrip()
+        line, end = shortened(whole, width) if width else whole, len(before) + len(shown)
+        yield line[: len(before)] + styled(line[len(before) : end], **row.style) + line[end:]
 
 
-def _cut(pieces: list[tuple[str, dict[str, Any]]], width: int | None, glyphs: Glyphs) -> str:
-    """The pieces in their styles, cut to `width`."""
-    whole = "".join(text for text, _ in pieces).rstrip()
-    room = len(whole)
-    ending = ""
-    if width is not None and room > width:
-        ending = glyphs.dots[: max(0, width)]
-        room = width - len(ending)
-    line = ""
-    for text, style in pieces:
-        shown = text[: max(0, room)]
-        room -= len(shown)
-        line += styled(shown, **style) if style and shown else shown
-    return line + ending
-
-
-def _age(past: Any) -> str:
+def _age(past: timedelta) -> str:
     seconds = past.total_seconds()
     for size, unit in ((31_557_600, "y"), (604_800, "w"), (86_400, "d"), (3_600, "h"), (60, "m")):
         if seconds >= size:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 NEWEST = 3  # of each line, that are never folded
 SHORTEST_FOLD = 3
-TAGS = 20  # the newest ones, that are never folded
 PAGE = 1000  # the newest checkpoints, which are all read
 
 
@@ -108,8 +107,8 @@ def _with_origins(store: Store, branches: list[BranchInfo], limit: int) -> list[
 class _Growth:
     """A tree on its way.
 
-    Known are the newest 1,000 checkpoints, and of older ones those that matter: heads, origins, tagged ones. How many
-    lie between is told by their versions, which are dense on a branch.
+    Known are the newest 1,000 checkpoints, and of older ones heads and origins. How many lie between is told by their
+    versions, which are dense on a branch.
     """
 
     def __init__(self, store: Store, task_id: str, owner: str | None, branches: list[BranchInfo]) -> None:
@@ -117,15 +116,13 @@ class _Growth:
         self._strands: list[Strand] = []
         self._branches = {branch.id: branch for branch in branches}
         self._drawn: dict[str, int] = {}  # of each branch, up to which version it lies on a line
-        tags = sorted(store.tags(task_id, owner=owner).values(), key=lambda head: head.sequence, reverse=True)
-        self._tagged = {head.id for head in tags[:TAGS]}
         whole = find_task(store, owner, task_id).id
         page = [place_of(one) for one in store.list_checkpoints(whole, PAGE, owner=owner)]
         self._read_from = page[-1].sequence if len(page) == PAGE else 0
         self._known = {place.id: place for place in page}
         heads = {branch.head.id for branch in branches if branch.head and not branch.deleted}
         origins = {branch.origin_id for branch in branches if branch.origin_id}
-        for name in (heads | origins | self._tagged) - set(self._known):
+        for name in (heads | origins) - set(self._known):
             if (place := find_place(store, owner, name)) is not None:
                 self._known[name] = place
         self._points = {branch.id: list(self._points_of(branch)) for branch in branches}
@@ -156,7 +153,7 @@ class _Growth:
 
     def fold(self) -> None:
         for strand in self._strands:
-            strand.items = list(self._folded(strand.items))
+            strand.items = list(_folded(strand.items))
 
     def _points_of(self, branch: BranchInfo) -> Iterator[Point]:
         own = [place for place in self._known.values() if place.branch_id == branch.id]
@@ -175,19 +172,22 @@ class _Growth:
             if missing and next_sequence < self._read_from:  # else they were deleted: all that is there was read
                 yield Fold(missing)
 
-    def _folded(self, items: list[Point | Fold]) -> Iterator[Point | Fold]:
-        run: list[Point | Fold] = []
-        for index, item in enumerate(items):
-            if isinstance(item, Point) and (index < NEWEST or self._stands_out(item)):
-                yield from _shortened(run)
-                run = []
-                yield item
-            else:
-                run.append(item)
-        yield from _shortened(run)
 
-    def _stands_out(self, point: Point) -> bool:
-        return bool(point.head_of or point.sides or point.place.version == 1 or point.place.id in self._tagged)
+def _folded(items: list[Point | Fold]) -> Iterator[Point | Fold]:
+    run: list[Point | Fold] = []
+    for index, item in enumerate(items):
+        if isinstance(item, Point) and (index < NEWEST or _stands_out(item)):
+            yield from _shortened(run)
+            run = []
+            yield item
+        else:
+            run.append(item)
+    yield from _shortened(run)
+
+
+def _stands_out(point: Point) -> bool:
+    tags = point.place.checkpoint.tags if point.place.checkpoint else ()
+    return bool(point.head_of or point.sides or point.place.version == 1 or tags)
 
 
 def _shortened(run: list[Point | Fold]) -> list[Point | Fold]:
