@@ -11,7 +11,7 @@ import click
 
 from lastgood.cli.invocation import Invocation, subcommand, workspace_options
 from lastgood.cli.output import counted, json_text, print_result, printable, say, shortened, styled, terminal_width
-from lastgood.cli.restore import move, naming_the_override
+from lastgood.cli.restore import move
 from lastgood.cli.summary import MARKS, tagged_message
 from lastgood.views.branch import Fold, Point, Strand, Tree, find_branch, list_branches, read_tree
 from lastgood.views.checkpoint import VerificationState, verification, view_checkpoint
@@ -86,10 +86,7 @@ def fork(
     """
     with call.open_to_work() as store:
         task = store.task(call.task_id(), owner=call.owner)
-        with naming_the_override():
-            forked = task.fork(
-                checkpoint, name=name, description=description, paused=paused, verify=not override_evidence
-            )
+        forked = task.fork(checkpoint, name=name, description=description, paused=paused, verify=not override_evidence)
         made, head = find_branch(store, task.task_id, forked.branch_id, task.owner), forked.head
         assert made is not None, "it was made a moment ago"
         assert head is not None, "a branch begins with a checkpoint"

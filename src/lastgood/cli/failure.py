@@ -7,7 +7,7 @@ import sys
 import click
 
 from lastgood.cli.output import Format, json_text, printable, say, styled
-from lastgood.errors import CheckpointError, InvalidError, UnavailableError
+from lastgood.errors import CheckpointError, EvidenceError, FolderTakenError, InvalidError, UnavailableError
 
 FAILED, USAGE, PARTLY, NOT_YET, STOPPED, INTERRUPTED, BROKEN_PIPE = 1, 2, 10, 11, 12, 130, 141
 
@@ -20,12 +20,24 @@ def report(error: Exception, *, as_json: bool) -> int:
         command = error.ctx.command_path if error.ctx else "lastgood"
         return _print("usage", error.format_message(), f"`{command} --help` says more", USAGE, as_json)
     if isinstance(error, CheckpointError):
-        return _print(error.code, str(error), error.hint, error.exit_code, as_json)
+        return _print(error.code, str(error), _hint(error), error.exit_code, as_json)
     if isinstance(error, OSError):
         detail = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         hint = "look at the path and its permissions"
         return _print(UnavailableError.code, detail, hint, UnavailableError.exit_code, as_json)
     raise error
+
+
+def _hint(error: CheckpointError) -> str | None:
+    """Return what to do about it in the words of the command line, where those of the library are others."""
+    if isinstance(error, FolderTakenError):
+        return (
+            f"`lastgood branch --switch` changes the files, too; `--task {error.details['branch_id']}` works on the "
+            "branch they are of; --no-files saves without files"
+        )
+    if isinstance(error, EvidenceError):
+        return "`lastgood last-good` finds one that is good; --override-evidence goes back to this one all the same"
+    return error.hint
 
 
 def confirm(call: Format, what: str, named: str, yes: bool) -> None:

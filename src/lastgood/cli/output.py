@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import click
 
-from lastgood.errors import FolderTakenError
-
 if TYPE_CHECKING:
     from lastgood import FileChange, Skipped
 
@@ -203,21 +201,6 @@ def say_failed(call: Format, failed: Sequence[tuple[str, str]]) -> None:
     """Print what could not be put back."""
     for line in few([f"failed: {path_text(path)}: {printable(reason)}" for path, reason in failed]):
         say(call, line)
-
-
-@contextmanager
-def naming_the_switch() -> Iterator[None]:
-    """Refuse files of another branch in the words of the command line."""
-    try:
-        yield
-    except FolderTakenError as error:
-        raise FolderTakenError(
-            str(error),
-            hint=f"`lastgood branch --switch` changes the files, too; `--task {error.details['branch_id']}` works on "
-            "the branch they are of; --no-files saves without files",
-            head=error.head,
-            **error.details,
-        ) from error
 
 
 class CountedStage:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -25,7 +24,7 @@ from lastgood.cli.output import (
     size_text,
 )
 from lastgood.cli.summary import line, place_text
-from lastgood.errors import EvidenceError, InvalidError, LeaseError
+from lastgood.errors import InvalidError, LeaseError
 from lastgood.views.branch import find_branch
 from lastgood.views.checkpoint import view_checkpoint
 from lastgood.views.document import compose
@@ -164,14 +163,13 @@ def _restore(
             )
         task = call.work_on(store)
         if not force and not paths and (worker is not None or request_id is not None):
-            with naming_the_override():  # if the session is gone meanwhile, it is restored here
-                control = task.control
-                report_result(call, task.id, control, control.restore(checkpoint, what, id=request_id, **how), wait)
+            control = task.control  # if the session is gone meanwhile, it is restored here
+            report_result(call, task.id, control, control.restore(checkpoint, what, id=request_id, **how), wait)
             return
         if worker is not None:
             _take_lease_away(call, store, task, worker)
         left = task.head
-        with naming_the_override(), counting(call, "restoring"):
+        with counting(call, "restoring"):
             restored = task.restore(checkpoint, what, paths=list(paths) or None, **how)
         branch = find_branch(store, task.task_id, restored.branch_id, task.owner)
         name = branch.name if branch else ""
@@ -252,16 +250,3 @@ def _warn(call: Invocation, announced: Sequence[str], what: str) -> None:
         say(call, f"warning: files that tools run or obey unasked {what}; look at them first:")
         for line in few([f"  {path_text(path)}" for path in announced]):
             say(call, line)
-
-
-@contextmanager
-def naming_the_override() -> Iterator[None]:
-    """Refuse evidence that does not hold in the words of the command line."""
-    try:
-        yield
-    except EvidenceError as error:
-        raise EvidenceError(
-            str(error),
-            hint="`lastgood last-good` finds one that is good; --override-evidence goes back to this one all the same",
-            **error.details,
-        ) from error

@@ -23,7 +23,6 @@ from lastgood.cli.failure import STOPPED, report
 from lastgood.cli.invocation import Invocation, subcommand, workspace_options
 from lastgood.cli.output import (
     json_text,
-    naming_the_switch,
     print_result,
     printable,
     printable_lines,
@@ -61,7 +60,7 @@ def run(call: Invocation, target: str, restart: bool) -> None:
     try:
         with output_beside_json(call):
             pipeline = load_pipeline(target, call.options().redaction)
-            with call.open_to_work(create=True) as store, naming_the_switch():
+            with call.open_to_work(create=True) as store:
                 task = call.work_on(store)
                 outcome = _run(call, task, pipeline, restart=restart)
                 waiting = spool_text(store, outcome.checkpoint)
@@ -218,7 +217,7 @@ def run_step(
         raise click.UsageError("there is no command; give it after --")
     changes = read_settings(settings)
     context = click.get_current_context()
-    with call.open_to_work(create=True) as store, naming_the_switch():
+    with call.open_to_work(create=True) as store:
         task = call.work_on(store)
         changed(task.state if task.head else {}, changes)  # refused before anything is run
         try:

@@ -14,7 +14,6 @@ from lastgood.cli.output import (
     counted,
     counting,
     json_text,
-    naming_the_switch,
     printable,
     say,
     say_skipped,
@@ -70,7 +69,7 @@ def save(
     if files:
         fields["files"] = _below_workspace(folders, (*files, *more_files))
     whole = None if state is None else changed(parse_state("state", read_text("state", state)), changes)
-    with call.open_to_work(create=True) as store, naming_the_switch():
+    with call.open_to_work(create=True) as store:
         task = call.work_on(store)
         with counting(call, "saving"):
             if state is not None:
