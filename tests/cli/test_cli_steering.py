@@ -17,7 +17,6 @@ from click.shell_completion import ShellComplete
 
 import lastgood
 from lastgood.cli.app import app
-from lastgood.cli.asking import complete_wait
 from lastgood.cli.invocation import Invocation
 
 Run = Callable[..., Any]
@@ -441,12 +440,6 @@ def test_a_task_that_is_not_there_is_said_so(run: Run, three: Path) -> None:
     assert "name one" in run("pause", "work", "--task", "other", code=2).stderr
 
 
-def test_wait_takes_a_span_of_time_or_nothing() -> None:
-    assert complete_wait(["a", "--wait"])[1:] == complete_wait(["--wait", "a"])[:2]
-    assert complete_wait(["--wait", "90s", "a"]) == ["--wait", "90s", "a"]
-    assert complete_wait(["--wait=5", "--", "--wait"]) == ["--wait=5", "--", "--wait"]
-
-
 def offered(*words: str) -> list[str]:
     shell = ShellComplete(app, {"obj": Invocation()}, "lastgood", "_LASTGOOD_COMPLETE")
     return [item.value for item in shell.get_completions(list(words[:-1]), words[-1])]
@@ -463,3 +456,9 @@ def test_the_shell_is_told_tasks_artifacts_choices_and_requests(run: Run, data: 
     run("pause", "--id", "later")
     assert "later" in offered("requests", "--withdraw", "l")
     assert offered("--store", "nowhere", "pause", "") == []
+
+
+def test_wait_takes_a_span_of_time_or_nothing(run: Run, three: Path) -> None:
+    for words in (["work", "--wait"], ["--wait", "--task", "work"], ["--wait", "90s", "work"], ["--wait=5", "work"]):
+        assert "cannot be paused" in run("pause", *words, code=4).stderr
+    assert "'work' is no span of time" in run("pause", "--wait", "work", code=2).stderr

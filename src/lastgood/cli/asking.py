@@ -10,7 +10,7 @@ import click
 
 from lastgood.cli.completion import complete_tasks
 from lastgood.cli.failure import NOT_YET
-from lastgood.cli.input import is_span, span
+from lastgood.cli.input import span
 from lastgood.cli.invocation import Invocation, SharedCommand, named
 from lastgood.cli.output import print_result, printable, say
 from lastgood.errors import ControlError
@@ -37,36 +37,25 @@ DONE = {
 
 
 class RequestCommand(SharedCommand):
-    """A command with --wait and --id. What stands after --wait belongs to it only if it is a span of time."""
+    """A command with --wait, whose span of time may be left out, and --id."""
 
     def __init__(self, name: str | None, **more: Any) -> None:
         super().__init__(name, **more)
         wait = click.Option(
             ["--wait"],
             metavar="[SPAN]",
+            is_flag=False,
+            flag_value=WITHOUT_END,
             callback=lambda ctx, param, value: None if value is None else span(ctx, param, value),
             help="Wait until it is done, at most for SPAN: 90s, 5m.",
         )
         help_ = "The id of the request: asking again with it changes nothing."
         self.params[-5:-5] = [wait, click.Option(["--id", "request_id"], metavar="ID", help=help_)]
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, complete_wait(args))
-
 
 def subcommand_that_asks(function: Callable[..., Any]) -> SharedCommand:
     """As `subcommand`; its function also takes `wait` and `request_id`."""
     return named(function, RequestCommand)
-
-
-def complete_wait(args: list[str]) -> list[str]:
-    """Return the arguments of a command, with a span after each --wait that has none."""
-    own = args.index("--") if "--" in args else len(args)
-    complete: list[str] = []
-    for index, word in enumerate(args):
-        alone = word == "--wait" and not (index + 1 < own and is_span(args[index + 1]))
-        complete += ["--wait", WITHOUT_END] if alone and index < own else [word]
-    return complete
 
 
 def task_argument(*, required: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -121,11 +121,6 @@ def span(ctx: click.Context, param: click.Parameter, value: str) -> float:
     return seconds
 
 
-def is_span(text: str) -> bool:
-    """Whether `text` is a span of time."""
-    return _SPAN.fullmatch(text) is not None
-
-
 def size(ctx: click.Context, param: click.Parameter, value: str) -> int:
     """Return bytes, given as a number of them or as `500M`, `2G`, `1.5GiB`; units are powers of 1,024."""
     match = _SIZE.fullmatch(value)
