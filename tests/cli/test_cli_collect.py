@@ -49,7 +49,10 @@ def test_a_store_without_garbage_is_left_as_it_is(run: Run, data: Run, three: Pa
 
 def test_what_was_just_deleted_is_kept(run: Run, data: Run, three_with_files: Path) -> None:
     """And `rm --undo` brings it back."""
-    assert run("collect").stdout.splitlines() == ["nothing to remove", "kept: 1 checkpoint deleted less than 1 h ago"]
+    assert run("collect").stdout.splitlines() == [
+        "nothing to remove",
+        "kept: 1 checkpoint deleted within the grace period",
+    ]
     assert data("collect", "--grace", "2d") == {**NOTHING, "deleted": 1}
     run("rm", "@4", "--undo")
     assert run("cat", "@4:large").stdout_bytes == random.Random(1).randbytes(300_000)
@@ -115,11 +118,6 @@ def test_a_span_can_be_given_in_any_unit(run: Run, three: Path, span: str) -> No
 @pytest.mark.parametrize("span", ["", "-1", "soon", "1x", "nan", "inf", "1e3", "99999999w", "h"])
 def test_what_is_no_span_is_refused(run: Run, three: Path, span: str) -> None:
     assert "is no span of time" in run("collect", "--grace", span, code=2).stderr
-
-
-def test_the_span_is_told_as_people_say_it(run: Run, three_with_files: Path) -> None:
-    for given, told in (("90", "90 s"), ("90m", "90 min"), ("2d", "2 d"), ("0.5h", "30 min"), ("100.5", "100.5 s")):
-        assert f"less than {told} ago" in run("collect", "--grace", given).stdout
 
 
 def test_who_collects_at_the_same_time_is_told(run: Run, three: Path, monkeypatch: pytest.MonkeyPatch) -> None:

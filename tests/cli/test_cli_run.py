@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from lastgood.cli.progress import EventLines, span
+from lastgood.cli.progress import EventLines
 
 Run = Callable[..., Any]
 
@@ -227,10 +227,6 @@ def test_that_it_waits_for_a_person_is_said_once() -> None:
         "it is paused; `lastgood resume` lets it go on",
         "it asks; see `lastgood answer`",
     ]
-
-
-def test_times_are_short() -> None:
-    assert [span(seconds) for seconds in (0.26, 12, 75, 3600)] == ["0.3 s", "12 s", "1:15", "1:00:00"]
 
 
 REAL = """

@@ -407,7 +407,8 @@ def test_status_says_who_works_on_it_what_it_asks_and_what_is_asked(run: Run, da
 def test_status_says_how_far_a_pipeline_has_come(run: Run, data: Run, three: Path) -> None:
     """C1; also when others made the newest checkpoints."""
     assert data("status")["progress"] is None
-    told = {"pipeline": "p", "completed": ["fetch"], "plan": ["train", "test"], "round": 2, "rounds": 3, "attempts": 2}
+    told: dict[str, Any] = {"pipeline": "p", "run": "r", "completed": ["fetch"], "last": 0, "plan": ["train", "test"]}
+    told |= {"round": 2, "rounds": 3, "attempts": 2}
     with lastgood.open(three / ".lastgood") as store:
         store.task("work").save({}, type="stage_succeeded", control_state="running", metadata={"progress": told})
     run("stop", "work")

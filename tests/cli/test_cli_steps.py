@@ -43,7 +43,7 @@ def test_a_command_is_run_as_a_step_and_its_exit_code_and_files_are_evidence(
 ) -> None:
     """D7: the exit code recorded when it ran is compared."""
     command = ["--", "sh", "-c", "echo made; echo content > out.txt"]
-    done = process("run-step", "build", "--expect-file", "out.txt", "--set", "built=true", *command)
+    done = process("run-step", "build", "--expect-file", "out.txt", *command)
     assert (done.returncode, done.stdout) == (0, "made\n")
     assert done.stderr.splitlines()[0].endswith(" @4 of work: verified")
     assert "  holds       out.txt is as it was" in done.stderr.splitlines()
@@ -54,7 +54,7 @@ def test_a_command_is_run_as_a_step_and_its_exit_code_and_files_are_evidence(
     assert first["metadata"]["actual_exit_code"] == 0
     assert first["metadata"]["output_tail"] == "made\n"
     assert second["expected"]["path"] == "out.txt"
-    assert json.loads(run("show", "--state").stdout) == {"n": 3, "built": True}
+    assert json.loads(run("show", "--state").stdout) == {"n": 3}
     assert data("steps") == {"steps": []}
 
 
@@ -159,26 +159,11 @@ def test_being_stopped_stops_the_command_and_is_recorded_as_failed(
         ([], "Missing argument"),
         (["", "--", "true"], "step is empty"),
         (["s", "--type", "Not Snake", "--", "true"], "type is not snake_case"),
-        (["s", "--set", "a", "--", "true"], "--set takes KEY=JSON"),
         (["s", "--expect", "x", "--", "true"], "not a valid integer"),
     ],
 )
 def test_a_bad_request_runs_nothing(run: Run, three: Path, arguments: list[str], problem: str) -> None:
     assert problem in run("run-step", *arguments, code=2).stderr
-
-
-def test_keys_are_not_set_in_a_state_without_keys_and_nothing_is_run(run: Run, folder: Path) -> None:
-    run("save", "--state", "-", input="[1]")
-    assert "the state is list" in run("run-step", "s", "--set", "a=1", "--", "touch", "ran", code=2).stderr
-    assert not (folder / "ran").exists()
-
-
-def test_keys_that_many_processes_set_are_all_kept(run: Run, data: Run, three: Path) -> None:
-    command = [sys.executable, "-m", "lastgood.cli.main", "run-step", "s", "--set"]
-    options: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    writers = [subprocess.Popen([*command, f"k{n}={n}", "--", "true"], **options) for n in range(4)]
-    assert [writer.wait(timeout=60) for writer in writers] == [0] * 4
-    assert json.loads(run("show", "--state").stdout) == {"n": 3, **{f"k{n}": n for n in range(4)}}
 
 
 def test_the_first_step_of_a_task_makes_the_store_and_the_task(run: Run, data: Run, folder: Path) -> None:

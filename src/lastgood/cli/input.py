@@ -130,14 +130,6 @@ def size(ctx: click.Context, param: click.Parameter, value: str) -> int:
     return count
 
 
-def span_text(seconds: float) -> str:
-    """Return the largest unit that fits without a rest: `1 h`, `90 min`."""
-    for length, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= length and seconds % length == 0:
-            return f"{seconds / length:,.0f} {unit}"
-    return f"{seconds:,.15g} s"
-
-
 def since_moment(text: str) -> datetime:
     """Return when that was: `2h` ago, or a date and time; without a zone, the one here."""
     try:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from lastgood.local.location import Location
 
 
-VARIABLES = {"network": "LASTGOOD_NETWORK"}
-"""Options that a person gives in the environment. A lastgood.toml cannot give them: a person who clones a folder has
-not agreed to what stands in it."""
+NETWORK = "LASTGOOD_NETWORK"
+"""What evidence may connect to, which a person says in the environment. A lastgood.toml cannot say it: a person who
+clones a folder has not agreed to what stands in it."""
 
 
 class Invocation:
@@ -192,17 +192,15 @@ def open_quietly(target: str | Path | None, user: str | None = None, **options: 
 
 def options_from_environment() -> dict[str, Any]:
     """Return options of `lastgood.open`; InvalidError, with the variable's name, for a wrong value."""
-    given = {name: value for name, variable in VARIABLES.items() if (value := os.environ.get(variable))}
-    if not given:
+    if not (value := os.environ.get(NETWORK)):
         return {}
     from lastgood.engine.options import Options
 
-    for name, value in given.items():
-        try:
-            Options(**{name: value})  # type: ignore[arg-type]
-        except InvalidError as error:
-            raise InvalidError(f"{VARIABLES[name]}: {error}", hint=error.hint, field=VARIABLES[name]) from error
-    return given
+    try:
+        Options(network=value)  # type: ignore[arg-type]
+    except InvalidError as error:
+        raise InvalidError(f"{NETWORK}: {error}", hint=error.hint, field=NETWORK) from error
+    return {"network": value}
 
 
 def shared_options() -> list[click.Parameter]:

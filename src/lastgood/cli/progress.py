@@ -69,7 +69,7 @@ def event_line(event: ProgressEvent) -> str | None:
     if event.kind == "started":
         return place(event)
     if event.kind == "succeeded":
-        return f"{place(event)}: done in {span(event.seconds)}"
+        return f"{place(event)}: done in {event.seconds:.1f} s"
     if event.kind in ("failed", "undone"):
         return f"{place(event)}: {event.kind}" + (f": {event.error}" if event.error else "")
     return None
@@ -82,11 +82,3 @@ def place(event: ProgressEvent) -> str:
     said = f"stage {number} of {count}: {event.stage}" if event.stage is not None else f"{count} stages"
     said += f", round {progress.round} of {progress.rounds}" if progress.rounds > 1 else ""
     return said + (f", attempt {event.attempt}" if event.attempt > 1 else "")
-
-
-def span(seconds: float) -> str:
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}" if minutes else f"{rest} s"

@@ -31,7 +31,6 @@ from lastgood.cli.output import (
     short_id,
 )
 from lastgood.cli.progress import showing
-from lastgood.cli.save import changed, read_settings, save_changed
 from lastgood.cli.status import spool_text
 from lastgood.cli.summary import evidence_text, place_text
 from lastgood.errors import CheckpointError, InvalidError, NotFoundError, StageError
@@ -197,7 +196,6 @@ class StopSignal(BaseException):
 @click.option("--expect-file", "files", multiple=True, metavar="PATH", help="A file that must be there; repeatable.")
 @click.option("--type", "type_", default="step", show_default=True, metavar="TYPE", help="Why it is done.")
 @click.option("--message", "-m", metavar="TEXT", help="What this step is.  [default: NAME]")
-@click.option("--set", "settings", multiple=True, metavar="KEY=JSON", help="Change one key of the state; repeatable.")
 @workspace_options
 def run_step(
     call: Invocation,
@@ -207,7 +205,6 @@ def run_step(
     files: tuple[str, ...],
     type_: str,
     message: str | None,
-    settings: tuple[str, ...],
 ) -> None:
     """Run COMMAND as the step NAME, and save a checkpoint whose evidence is how it ended and what it left.
 
@@ -215,17 +212,15 @@ def run_step(
     """
     if not words:
         raise click.UsageError("there is no command; give it after --")
-    changes = read_settings(settings)
     context = click.get_current_context()
     with call.open_to_work(create=True) as store:
         task = call.work_on(store)
-        changed(task.state if task.head else {}, changes)  # refused before anything is run
         try:
             with stopping(), task.step(name, type=type_, message=name if message is None else message) as step:
                 code = _run_command(call, step, list(words), expect)
                 for file in files:
                     step.expect_file(_from_base(call, file))
-                saved = _commit(task, step, changes)
+                saved = step.commit()
         except NotStartedError as failure:
             report(failure.error, as_json=call.json)
             context.exit(failure.code)
@@ -257,20 +252,6 @@ def _run_command(call: Invocation, step: Step, words: list[str], expect: int) ->
             raise NotStartedError(NO_SUCH_COMMAND, NotFoundError(sentence, hint=hint)) from error
         raise NotStartedError(CANNOT_START, InvalidError(sentence, hint="may it be executed?")) from error
     return code if code >= 0 else BY_SIGNAL - code
-
-
-def _commit(task: Task, step: Step, changes: dict[str, object]) -> Checkpoint:
-    """Commit on top of whatever the head is now; keys that are set are set in the state that it has."""
-    if not changes:
-        return step.commit()
-    from lastgood.engine.commit import KEPT
-
-    def commit(state: object) -> Checkpoint:
-        step.state = KEPT  # what is set next begins from the head that was read last
-        step.state = state
-        return step.commit()
-
-    return save_changed(task, changes, commit)
 
 
 def _print_result(call: Invocation, saved: Checkpoint, code: int) -> None:

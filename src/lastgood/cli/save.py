@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -62,20 +61,20 @@ def save(
     folders = call.folders()
     if state is None and not settings and folders is None:
         raise InvalidError("there is nothing to save", hint="give --state FILE, or --set KEY=JSON")
-    changes = read_settings(settings)
+    changes = dict(map(_setting, settings))
     fields: dict[str, Any] = {"message": message, "type": type_, "step_id": step, "key": key}
     if metadata is not None:
         fields["metadata"] = parse("metadata", metadata)
     if files:
         fields["files"] = _below_workspace(folders, (*files, *more_files))
-    whole = None if state is None else changed(parse_state("state", read_text("state", state)), changes)
+    whole = None if state is None else _changed(parse_state("state", read_text("state", state)), changes)
     with call.open_to_work(create=True) as store:
         task = call.work_on(store)
         with counting(call, "saving"):
             if state is not None:
                 saved = task.append(whole, **fields)
             elif settings:
-                saved = save_changed(task, changes, lambda state: task.save(state, **fields))
+                saved = _save_changed(task, changes, fields)
             else:
                 from lastgood.engine.commit import KEPT
 
@@ -91,18 +90,18 @@ def save(
         say(call, f"note: the state takes {size_text(saved.state_size)}; keep large content in files")
 
 
-def save_changed(task: Task, changes: dict[str, Any], commit: Callable[[Any], Checkpoint]) -> Checkpoint:
-    """Commit the head's state with keys changed, as one turn: if another writer came between, try again."""
+def _save_changed(task: Task, changes: dict[str, Any], fields: dict[str, Any]) -> Checkpoint:
+    """Save the head's state with keys changed, as one turn: if another writer came between, try again."""
     for _ in range(TRIES - 1):
         head = task.refresh()
         try:
-            return commit(changed(head.state if head else {}, changes))
+            return task.save(_changed(head.state if head else {}, changes), **fields)
         except ConflictError:
             now = task.refresh()
             if (now and now.id) == (head and head.id):
                 raise  # nothing has moved: it is about something else
     head = task.refresh()
-    return commit(changed(head.state if head else {}, changes))
+    return task.save(_changed(head.state if head else {}, changes), **fields)
 
 
 def _below_workspace(folders: str | dict[str, str] | None, files: tuple[str, ...]) -> list[str]:
@@ -118,11 +117,6 @@ def _below_workspace(folders: str | dict[str, str] | None, files: tuple[str, ...
     return listed
 
 
-def read_settings(settings: tuple[str, ...]) -> dict[str, Any]:
-    """Return what --set KEY=JSON gives, wherever a command takes it."""
-    return dict(map(_setting, settings))
-
-
 def _setting(text: str) -> tuple[str, Any]:
     key, separator, value = text.partition("=")
     if not separator or not key:
@@ -130,8 +124,7 @@ def _setting(text: str) -> tuple[str, Any]:
     return key, parse_state(f"--set {key}", value)
 
 
-def changed(state: Any, changes: dict[str, Any]) -> Any:
-    """Return `state` with keys changed."""
+def _changed(state: Any, changes: dict[str, Any]) -> Any:
     if not changes:
         return state
     if type(state) is not dict:

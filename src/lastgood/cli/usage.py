@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from lastgood.cli.failure import FAILED, confirm
-from lastgood.cli.input import size, span, span_text
+from lastgood.cli.input import size, span
 from lastgood.cli.invocation import Invocation, subcommand
 from lastgood.cli.output import (
     counted,
@@ -78,7 +78,7 @@ def collect(call: Invocation, grace: float, dry_run: bool) -> None:
         deleted = count_deleted(store) - (collected.purged if dry_run else 0)
     until = datetime.now(UTC) + timedelta(seconds=grace) if collected.condemned else None
     view = compose(collected, deleted=deleted, waits_until=until)
-    print_result(call, view, _collect_lines(collected, deleted, until, span_text(grace)))
+    print_result(call, view, _collect_lines(collected, deleted, until))
 
 
 @subcommand
@@ -162,7 +162,7 @@ def _columns(rows: Sequence[Sequence[str]], head: Sequence[str]) -> list[str]:
     return table(aligned[1:], aligned[0])
 
 
-def _collect_lines(collected: Collected, deleted: int, until: datetime | None, grace: str) -> Iterator[str]:
+def _collect_lines(collected: Collected, deleted: int, until: datetime | None) -> Iterator[str]:
     done = list(_done(collected))
     for verb, what in done:
         yield f"would {verb} {what}" if collected.dry_run else f"{_PAST[verb]} {what}"
@@ -172,7 +172,7 @@ def _collect_lines(collected: Collected, deleted: int, until: datetime | None, g
         waiting = f"{counted(collected.condemned, 'blob')} ({size_text(collected.condemned_bytes)})"
         yield f"not needed any more: {waiting}; a run after {local_time(until)} removes them"
     if deleted:
-        yield f"kept: {counted(deleted, 'checkpoint')} deleted less than {grace} ago"
+        yield f"kept: {counted(deleted, 'checkpoint')} deleted within the grace period"
 
 
 _PAST = {"purge": "purged", "remove": "removed", "rewrite": "rewrote", "free": "freed"}

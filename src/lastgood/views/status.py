@@ -19,7 +19,7 @@ from lastgood.views.document import View, compose
 from lastgood.views.records import engine_of, find_lease, find_task, list_requests
 
 if TYPE_CHECKING:
-    from lastgood import Checkpoint, Lease, OpenStep, Recovery, Request, SpoolFigures, Store
+    from lastgood import Checkpoint, Lease, OpenStep, Progress, Recovery, Request, SpoolFigures, Store
     from lastgood.spool.entries import Waiting
 
 ProcessState = Literal["running", "gone", "unknown"]
@@ -182,11 +182,16 @@ def _view_worker(lease: Lease) -> WorkerView:
 
 def _find_progress(store: Store, owner: str | None, head: Checkpoint) -> ProgressView | None:
     """None: there is no pipeline, or it is done, or its record cannot be read."""
+    from lastgood.work.progress import FIELD, read_progress
+
     checkpoint = head
     for _ in range(MOST_PASSED):
-        if checkpoint.integrity_ok and "progress" in checkpoint.metadata:
-            return _view_progress(checkpoint.metadata["progress"])
-        if not checkpoint.integrity_ok or checkpoint.type not in BY_OTHERS or checkpoint.parent_id is None:
+        if not checkpoint.integrity_ok:
+            return None
+        if FIELD in checkpoint.metadata:
+            progress = read_progress(checkpoint)
+            return None if progress is None or progress.finished is not None else _view_progress(progress)
+        if checkpoint.type not in BY_OTHERS or checkpoint.parent_id is None:
             return None
         try:
             checkpoint = store.get_checkpoint(checkpoint.parent_id, owner=owner)
@@ -195,21 +200,15 @@ def _find_progress(store: Store, owner: str | None, head: Checkpoint) -> Progres
     return None
 
 
-def _view_progress(record: Any) -> ProgressView | None:
-    if not isinstance(record, dict) or record.get("finished") is not None:
-        return None
-    completed, rest = record.get("completed", []), record.get("plan", [])
-    if not (isinstance(completed, list) and isinstance(rest, list)):
-        return None
-    names = [str(name) for name in (*completed, *rest)]
+def _view_progress(progress: Progress) -> ProgressView:
     return ProgressView(
-        pipeline=str(record.get("pipeline", "")),
-        stages=names,
-        completed=len(completed),
-        next=names[len(completed)] if rest else None,
-        attempts=record.get("attempts", 0),
-        round=record.get("round", 1),
-        rounds=record.get("rounds", 1),
+        pipeline=progress.pipeline,
+        stages=list(progress.plan),
+        completed=len(progress.completed),
+        next=progress.next,
+        attempts=progress.attempts,
+        round=progress.round,
+        rounds=progress.rounds,
     )
 
 
