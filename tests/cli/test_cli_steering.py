@@ -205,21 +205,20 @@ def test_an_artifact_is_edited_from_a_file_or_stdin(run: Run, data: Run, program
     program.do("boundary")
     shown = data("show")["artifacts"][0]
     assert (shown["content"], shown["version"]) == ("new\n", 2)
-    run("edit", "work", "a", "-", input="newer")
+    run("edit", "work", "a", "--file", "-", input="newer")
     program.do("boundary")
     assert data("show")["artifacts"][0]["content"] == "newer"
     assert "artifact     prompt (version 3)" in run("show").stdout
-    assert "there is no artifact 'nothing'" in run("edit", "work", "nothing", "-", input="x", code=3).stderr
-    assert "there is no terminal" in run("edit", "work", "prompt", code=2).stderr
-    run("edit", "work", "prompt", "-", "--file", "new", code=2)
+    assert "there is no artifact 'nothing'" in run("edit", "work", "nothing", "--file", "-", input="x", code=3).stderr
+    assert "Missing option '--file'" in run("edit", "work", "prompt", code=2).stderr
 
 
 def test_what_is_not_text_is_edited_as_json(run: Run, data: Run, three: Path) -> None:
     with lastgood.open(three / ".lastgood") as store:
         store.task("work").save({}, artifacts=[{"name": "rules", "content": {"a": [1]}}])
-    assert data("edit", "work", "rules", "-", input='{"a": [1, 2]}')["fulfilled"] is True
+    assert data("edit", "work", "rules", "--file", "-", input='{"a": [1, 2]}')["fulfilled"] is True
     assert data("show")["artifacts"][0]["content"] == {"a": [1, 2]}
-    assert "is not JSON" in run("edit", "work", "rules", "-", input="{", code=2).stderr
+    assert "is not JSON" in run("edit", "work", "rules", "--file", "-", input="{", code=2).stderr
 
 
 class Terminal:
@@ -248,73 +247,6 @@ class Terminal:
             pass  # Linux says so when the other side is closed
         os.close(self.parent)
         return self.process.wait(timeout=60)
-
-
-def editor(folder: Path, script: str) -> str:
-    """An editor that does what the script says with the file `path`."""
-    file = folder / "editor.py"
-    file.write_text(f"import pathlib, sys\npath = pathlib.Path(sys.argv[-1])\n{script}\n")
-    return f"'{sys.executable}' '{file}' --flag"
-
-
-def test_on_a_terminal_an_artifact_is_edited_in_ones_editor(data: Run, program: Program, folder: Path) -> None:
-    program.do("save 1")
-    named = editor(folder, "assert path.read_text() == 'old'\npath.write_text('new')\nprint(path)")
-    terminal = Terminal("edit", "work", "prompt", EDITOR=named, VISUAL="")
-    assert terminal.end() == 0, terminal.shown
-    program.do("boundary")
-    assert data("show")["artifacts"][0]["content"] == "new"
-    assert not Path(terminal.shown.split()[0]).exists()
-
-
-def test_what_is_not_changed_is_not_edited(data: Run, program: Program, folder: Path) -> None:
-    program.do("save 1")
-    terminal = Terminal("edit", "work", "prompt", EDITOR=editor(folder, ""), VISUAL="")
-    assert terminal.end() == 0
-    assert "prompt stays as it is" in terminal.shown
-    assert data("requests")["requests"] == []
-
-
-def test_what_was_changed_meanwhile_is_not_overwritten_and_nothing_typed_is_lost(
-    run: Run, data: Run, three: Path
-) -> None:
-    """The editor does what another person does while it is open."""
-    with lastgood.open(three / ".lastgood") as store:
-        store.task("work").save({}, artifacts=[{"name": "prompt", "content": "old"}])
-    other = f"['{sys.executable}', '-m', 'lastgood.cli.main', 'edit', 'work', 'prompt', '-']"
-    named = editor(
-        three, f"import subprocess\nsubprocess.run({other}, input=b'yours', check=True)\npath.write_text('mine')"
-    )
-    terminal = Terminal("edit", "work", "prompt", EDITOR=named, VISUAL="")
-    assert terminal.end() == 4
-    assert "the artifact was changed meanwhile" in terminal.shown
-    kept = Path(terminal.shown.partition("what you wrote is in ")[2].split()[0])
-    assert kept.read_text() == "mine"
-    assert kept.parent.stat().st_mode & 0o077 == 0
-    kept.unlink()
-    kept.parent.rmdir()
-    assert data("show")["artifacts"][0]["content"] == "yours"
-
-
-@pytest.mark.parametrize(
-    ("named", "said"),
-    [("no-such-editor", "cannot be started"), ("false", "ended with 1"), ("'", "cannot be understood")],
-)
-def test_an_editor_that_fails_changes_nothing(three: Path, data: Run, named: str, said: str) -> None:
-    with lastgood.open(three / ".lastgood") as store:
-        store.task("work").save({}, artifacts=[{"name": "prompt", "content": "old"}])
-    terminal = Terminal("edit", "work", "prompt", VISUAL=named)
-    assert terminal.end() in (2, 6)
-    assert said in terminal.shown
-    assert data("show")["artifacts"][0]["content"] == "old"
-
-
-def test_the_editor_is_not_started_by_a_shell(three: Path, folder: Path) -> None:
-    with lastgood.open(three / ".lastgood") as store:
-        store.task("work").save({}, artifacts=[{"name": "prompt", "content": "old"}])
-    terminal = Terminal("edit", "work", "prompt", VISUAL="true; touch made")
-    assert terminal.end() == 6
-    assert not (folder / "made").exists()
 
 
 def test_on_a_terminal_an_answer_is_asked_for(data: Run, program: Program) -> None:

@@ -82,16 +82,23 @@ def ask(call: Invocation, task: str | None, request: Callable[[Control], Request
 
 
 def report_result(call: Invocation, task: str, control: Control, asked: RequestResult, wait: float | None) -> None:
-    """Wait for a request if that is wanted, and print what came of it."""
-    print_outcome(call, task, control, wait_for(call, control, asked, wait), waited=wait is not None)
+    """Wait for a request if that is wanted, and print what came of it; end the command when it was waited in vain."""
+    asked = asked if wait is None else _wait_for(call, control, asked, wait)
+    request, state = asked.request, control.state
+    if request is not None and request.status == "refused":
+        raise ControlError(asked.note, hint=f"`lastgood status --task {task}` says where the work stands")
+    print_result(call, compose(asked, task_id=task, run_control_state=state), [_sentence(task, state, asked)])
+    if request is not None and request.status == "open":
+        say(call, f"request {request.id}; `lastgood requests` lists it, --wait waits for it")
+        if wait is not None:
+            click.get_current_context().exit(NOT_YET)
 
 
-def wait_for(call: Invocation, control: Control, asked: RequestResult, seconds: float | None) -> RequestResult:
-    """Return what came of a request after so long at most; None: by now."""
-    if seconds is None or not _is_open(asked):
-        return asked
+def _wait_for(call: Invocation, control: Control, asked: RequestResult, seconds: float) -> RequestResult:
+    """Return what came of a request after so long at most."""
     request = asked.request
-    assert request is not None, "it is open"
+    if request is None or request.status != "open":
+        return asked
     if not asked.alive:
         say(call, asked.note)
     end = time.monotonic() + seconds
@@ -103,23 +110,6 @@ def wait_for(call: Invocation, control: Control, asked: RequestResult, seconds: 
         say(call, f"not waited for any longer; it is still asked for (`lastgood requests --withdraw {request.id}`)")
         raise
     return asked
-
-
-def print_outcome(call: Invocation, task: str, control: Control, asked: RequestResult, *, waited: bool) -> None:
-    """Print what came of a request; end the command when it was waited for in vain."""
-    require_not_refused(task, asked)
-    request, state = asked.request, control.state
-    print_result(call, compose(asked, task_id=task, run_control_state=state), [_sentence(task, state, asked)])
-    if request is not None and _is_open(asked):
-        say(call, f"request {request.id}; `lastgood requests` lists it, --wait waits for it")
-        if waited:
-            click.get_current_context().exit(NOT_YET)
-
-
-def require_not_refused(task: str, asked: RequestResult) -> None:
-    """Raise ControlError, with the reason, if the request was refused."""
-    if asked.request is not None and asked.request.status == "refused":
-        raise ControlError(asked.note, hint=f"`lastgood status --task {task}` says where the work stands")
 
 
 def _is_open(asked: RequestResult) -> bool:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -14,12 +9,9 @@ import click
 from lastgood.cli.asking import (
     ask,
     name_task,
-    print_outcome,
     report_result,
-    require_not_refused,
     subcommand_that_asks,
     task_argument,
-    wait_for,
 )
 from lastgood.cli.completion import complete_answers, complete_artifacts, complete_requests
 from lastgood.cli.failure import can_ask
@@ -37,7 +29,6 @@ from lastgood.cli.output import (
     table,
     value_text,
 )
-from lastgood.errors import InvalidError, UnavailableError
 from lastgood.model.identity import moment
 from lastgood.views.document import compose
 
@@ -132,123 +123,18 @@ def _prompt(call: Invocation, choices: list[str]) -> str:
 @subcommand_that_asks
 @task_argument(required=True)
 @click.argument("artifact", shell_complete=complete_artifacts)
-@click.argument("dash", required=False, type=click.Choice([STDIN]), metavar="[-]")
-@click.option("--file", "file", type=click.Path(), metavar="FILE", help="Take the content from this file.")
-def edit(
-    call: Invocation,
-    work: str,
-    artifact: str,
-    dash: str | None,
-    file: str | None,
-    wait: float | None,
-    request_id: str | None,
-) -> None:
-    """Replace what ARTIFACT, by its name or its id, holds: from --file, from stdin with -, else in your $EDITOR.
+@click.option("--file", required=True, type=click.Path(), metavar="FILE", help="What it holds now; - reads stdin.")
+def edit(call: Invocation, work: str, artifact: str, file: str, wait: float | None, request_id: str | None) -> None:
+    """Replace what ARTIFACT, by its name or its id, holds. What is text stays text; anything else is read as JSON."""
+    from lastgood.work.requests import find_artifact
 
-    What is text stays text; anything else is edited as JSON. What somebody else changed while you edited it is not
-    overwritten.
-    """
-    from lastgood.work.requests import content_digest, find_artifact
-
-    if dash is not None and file is not None:
-        raise click.UsageError("edit takes --file or -, not both")
-    name, source = name_task(call, work), dash or file
-    given = None if source is None else read_text("the content", source)
-    if given is None and not can_ask():
-        raise InvalidError("there is no terminal to edit on", hint="give --file FILE, or - to read stdin")
+    name, text = name_task(call, work), read_text("the content", file)
     with call.open_to_work() as store:
-        handle = store.task(name, owner=call.owner)
-        control = handle.control
-        state = control.state
-        present = find_artifact(handle.head.artifacts if handle.head else (), artifact)
-        content = present.get("content")
-        if given is not None:
-            asked = control.edit(artifact, _content(content, given), id=request_id)
-            report_result(call, name, control, asked, wait)
-            return
-        from lastgood import RequestResult
-
-        text = _text(content)
-        with _edited(call, text, "artifact.txt" if text is content else "artifact.json") as written:
-            if written == text:
-                note = f"{printable(artifact)} stays as it is"
-                unchanged = RequestResult(note, fulfilled=True, alive=control.lease is not None)
-                print_result(call, compose(unchanged, task_id=name, run_control_state=state), [note])
-                return
-            over = content_digest(present)
-            asked = control.edit(artifact, _content(content, written), over=over, id=request_id)
-            asked = wait_for(call, control, asked, wait)
-            require_not_refused(name, asked)
-        print_outcome(call, name, control, asked, waited=wait is not None)
-
-
-def _text(content: Any) -> str:
-    """Return what an artifact holds, to be edited."""
-    import json
-
-    if content is None or isinstance(content, str):
-        return content or ""
-    try:
-        return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    except (TypeError, ValueError) as error:
-        raise InvalidError(
-            "what it holds is neither text nor JSON", hint="replace it: --file FILE, or edit it from Python"
-        ) from error
-
-
-def _content(present: Any, text: str) -> Any:
-    """Return `text` as an artifact that holds `present` can hold it."""
-    return text if present is None or isinstance(present, str) else parse("the content", text)
-
-
-@contextmanager
-def _edited(call: Invocation, text: str, name: str) -> Iterator[str]:
-    """Yield what a person made of `text` in an editor. When the block fails, it is kept in a file, and said where."""
-    import shutil
-    import tempfile
-
-    folder = Path(tempfile.mkdtemp(prefix="lastgood-"))  # private, as mkdtemp makes it
-    file = folder / name
-    file.write_text(text, encoding="utf-8", newline="")
-    try:
-        _run_editor(file)
-        yield _read(file)
-    except BaseException:
-        say(call, f"what you wrote is in {file}")
-        raise
-    shutil.rmtree(folder)
-
-
-def _run_editor(file: Path) -> None:
-    import shlex
-    import signal
-    import subprocess
-
-    named = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    try:
-        command = [*shlex.split(named), str(file)]
-    except ValueError as error:
-        raise InvalidError(f"the editor {named[:80]!r} cannot be understood: {error}", hint="set EDITOR") from error
-    # Ctrl-C is the editor's. A handler, since what is ignored stays ignored in the program that is started.
-    before = signal.signal(signal.SIGINT, lambda *_: None)
-    try:
-        shown_on = None if sys.stdout.isatty() else sys.stderr
-        code = subprocess.run(command, check=False, stdout=shown_on).returncode  # noqa: S603
-    except OSError as error:
-        raise UnavailableError(
-            f"the editor {command[0][:80]!r} cannot be started: {error.strerror}", hint="set EDITOR, or give --file"
-        ) from error
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if code != 0:
-        raise UnavailableError(f"the editor ended with {code}: nothing was changed", hint="edit it again")
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_bytes().decode()
-    except UnicodeDecodeError as error:
-        raise InvalidError("what the editor wrote is not UTF-8", hint="save it as UTF-8") from error
+        task = store.task(name, owner=call.owner)
+        present = find_artifact(task.head.artifacts if task.head else (), artifact).get("content")
+        content = text if present is None or isinstance(present, str) else parse("the content", text)
+        control = task.control
+        report_result(call, name, control, control.edit(artifact, content, id=request_id), wait)
 
 
 @subcommand
