@@ -15,7 +15,6 @@ from lastgood.local.location import Location, locate, make_folder, options_for
 from lastgood.model.identity import check_name
 from lastgood.observe.log import log_warning, operating_system_user
 from lastgood.store import Store
-from lastgood.upkeep.housekeeping import Housekeeping
 
 if TYPE_CHECKING:
     from lastgood.catalog.contract import Catalog
@@ -53,6 +52,8 @@ def open_engine(target: str | os.PathLike[str] | None, options: Options, user: s
     else:
         engine = _open_with_spool(location, location.catalog, options)
     if options.collect == "auto" and engine.catalog.durable:
+        from lastgood.upkeep.housekeeping import Housekeeping
+
         engine.housekeeper = Housekeeping(engine, user)
     return engine
 

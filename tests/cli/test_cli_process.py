@@ -41,6 +41,7 @@ def test_log_imports_nothing_that_it_does_not_need(three: Path) -> None:
     unneeded = {"rich", "json", "subprocess", "logging", "dataclasses", "lastgood.cli.save"}
     assert not unneeded & modules
     assert not {"lastgood.task", "lastgood.model.evidence", "lastgood.cli.history", "lastgood.views.branch"} & modules
+    assert not {"lastgood.spool.spool", "lastgood.upkeep.housekeeping", "lastgood.cli.background"} & modules
 
 
 def test_status_needs_nothing_of_the_runner_for_work_that_asks_nothing(three: Path) -> None:

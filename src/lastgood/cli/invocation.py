@@ -46,9 +46,15 @@ class Invocation:
         return locate(self.store)
 
     def open(self) -> Store:
-        """Open the store, which must be there, to read it or to change what is said of checkpoints."""
+        """Open the store, which must be there, to read it or to change what is said of checkpoints.
+
+        Nothing is saved, so that no garbage collection is begun, and no spool is opened where there is none.
+        """
         self.require_store()
-        return open_quietly(self.store, self.user, **options_from_environment())
+        more = (
+            options_from_environment() if self._has_spool() else {**options_from_environment(), "on_failure": "raise"}
+        )
+        return open_quietly(self.store, self.user, collect="never", **more)
 
     def open_to_work(self, *, create: bool = False) -> Store:
         """Open the store to go on with a task. Relative paths of evidence begin at `base_path`.
@@ -121,6 +127,14 @@ class Invocation:
         catalog = location.catalog
         return catalog is not None and not catalog.exists() and not self.keeps_spool(catalog)
 
+    def _has_spool(self) -> bool:
+        """Whether the store has a spool, perhaps an empty one."""
+        from lastgood.spool.file import NAME, spool_folder
+
+        catalog = self.locate().catalog
+        folder = None if catalog is None else spool_folder(catalog, self.options())
+        return folder is not None and (folder / NAME).exists()
+
     def keeps_spool(self, catalog: Path) -> bool:
         """Whether checkpoints are spooled for a store that is not there."""
         from lastgood.spool.spool import has_spooled
@@ -177,7 +191,6 @@ def _named_folders(given: tuple[str, ...]) -> str | dict[str, str]:
 
 def open_quietly(target: str | Path | None, user: str | None = None, **options: Any) -> Store:
     """Open a store without the warning about interrupted steps: `lastgood status` lists them."""
-    from lastgood.cli.background import start_apart
     from lastgood.engine.options import Options
     from lastgood.local.location import options_for
     from lastgood.opening import open_engine, user_or_default
@@ -186,6 +199,8 @@ def open_quietly(target: str | Path | None, user: str | None = None, **options: 
     acting, settings = user_or_default(user), Options(**{**options_for(target), **options})
     engine = open_engine(target, settings, acting)
     if engine.housekeeper is not None:
+        from lastgood.cli.background import start_apart
+
         engine.housekeeper.start = start_apart  # a command ends before the work is done
     return Store(engine, acting)
 

@@ -77,7 +77,7 @@ def spool(call: Invocation, replay: bool) -> None:
 
     Every command that opens the store brings them there, if it is back.
     """
-    with call.open() as store:
+    with call.open_to_work() as store:
         done = store.replay() if replay else None
         figures = store.spool_figures()
         waiting = list_spooled(store)

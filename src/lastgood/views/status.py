@@ -182,13 +182,13 @@ def _view_worker(lease: Lease) -> WorkerView:
 
 def _find_progress(store: Store, owner: str | None, head: Checkpoint) -> ProgressView | None:
     """None: there is no pipeline, or it is done, or its record cannot be read."""
-    from lastgood.work.progress import FIELD, read_progress
-
     checkpoint = head
     for _ in range(MOST_PASSED):
         if not checkpoint.integrity_ok:
             return None
-        if FIELD in checkpoint.metadata:
+        if "progress" in checkpoint.metadata:
+            from lastgood.work.progress import read_progress
+
             progress = read_progress(checkpoint)
             return None if progress is None or progress.finished is not None else _view_progress(progress)
         if checkpoint.type not in BY_OTHERS or checkpoint.parent_id is None:
