@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from lastgood.catalog.values import StoreInfo
 from lastgood.engine.checkpoint import Checkpoint
-from lastgood.engine.engine import Engine, acting
+from lastgood.engine.engine import Engine, acting, interrupted_restores, retry_without_dead_lease
 from lastgood.engine.load import attest, find_line, find_stored, load_checkpoint, wrap, wrap_intact
-from lastgood.engine.orphans import retry_without_dead_lease
 from lastgood.errors import CheckpointError
 from lastgood.model.checkpoint import Head
 from lastgood.model.identity import check_flag, check_name, check_number, check_tag, check_text, check_type
@@ -445,8 +444,6 @@ class Store:
 
     def _recover_files(self, task: Task) -> None:
         """Finish or take back the restores of files that were interrupted in the task's workspace."""
-        from lastgood.engine.orphans import interrupted_restores
-
         if interrupted_restores(self._engine.catalog, task.task_id, task.owner):
             from lastgood.engine.restore_files import FilesRestore
 

@@ -10,10 +10,9 @@ import msgspec
 from lastgood.catalog.values import FulfilledRequest, NewBranch, NewEvent
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, Draft
-from lastgood.engine.engine import Engine, acting
+from lastgood.engine.engine import Engine, acting, retry_without_dead_lease
 from lastgood.engine.handle import Handle
 from lastgood.engine.load import find_line, find_stored
-from lastgood.engine.orphans import retry_without_dead_lease
 from lastgood.engine.save import begin_branch
 from lastgood.engine.verify import examine, verify_stored
 from lastgood.errors import ConflictError, EvidenceError, IntegrityError, InvalidError, NotFoundError

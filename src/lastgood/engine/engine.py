@@ -7,15 +7,15 @@ import threading
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from weakref import WeakSet
 
 from lastgood.catalog.values import Actor, Committed
 from lastgood.engine.cache import CheckpointCache
 from lastgood.engine.options import Options
-from lastgood.errors import UnavailableError
+from lastgood.errors import LeaseError, UnavailableError
 from lastgood.local.location import LocalFolder, Location
-from lastgood.local.process import renew_after_fork
+from lastgood.local.process import is_alive, renew_after_fork, this_process
 from lastgood.model.identity import SHA256
 from lastgood.observe.alerts import Alarms
 from lastgood.observe.log import current_correlation
@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from lastgood.engine.commit import Draft, Ground, Splitters
     from lastgood.evidence.verifier import EvidenceVerifier
     from lastgood.model.checkpoint import Record
+    from lastgood.model.task import Journal
     from lastgood.objects.contract import ObjectStore
     from lastgood.observe.alerts import Severity
 
+T = TypeVar("T")
 
 HOUSEKEEPING_INTERVAL = 256
 """Of a task's checkpoints, each so many: the save that makes it asks the housekeeper, in whichever process."""
@@ -194,3 +196,40 @@ def _absolute(path: str | os.PathLike[str]) -> str:
         return os.path.abspath(path)  # noqa: PTH100
     except FileNotFoundError:
         return os.fspath(path)
+
+
+# --- what processes that ended left behind ---------------------------------------------------------------------------
+
+
+def retry_without_dead_lease(catalog: Catalog, work: Callable[[], T]) -> T:
+    """Run `work`; if a lease blocks it and the holder's process is dead, release the lease and run it once more."""
+    try:
+        return work()
+    except LeaseError as error:
+        release_dead_lease(catalog, error)
+    return work()
+
+
+def release_dead_lease(catalog: Catalog, error: LeaseError) -> None:
+    """Release the lease that `error` is about; raise `error` unless the holder's process is known to be dead."""
+    lease = error.details["lease"]
+    if lease is None or is_alive(lease.process) is not False:
+        raise error
+    catalog.release_lease(lease.token)
+
+
+restores_under_way: set[str] = set()
+"""Journals that a thread of this process is working on."""
+
+
+def interrupted_restores(catalog: Catalog, task_id: str, owner: str) -> list[Journal]:
+    """Return the restores of a task's files that were begun on this host and that no process works on any more."""
+    found = catalog.journals(this_process().host)
+    mine = [journal for journal in found if (journal.task_id, journal.owner) == (task_id, owner)]
+    return [journal for journal in mine if not _is_under_way(journal)]
+
+
+def _is_under_way(journal: Journal) -> bool:
+    if journal.process == this_process():
+        return journal.id in restores_under_way
+    return is_alive(journal.process) is not False

@@ -8,9 +8,8 @@ import msgspec
 
 from lastgood.catalog.values import MAX_PAGE, HistoryRange, Position, StoredCheckpoint
 from lastgood.engine.checkpoint import Checkpoint
-from lastgood.engine.engine import Engine, why_away
+from lastgood.engine.engine import Engine, interrupted_restores, why_away
 from lastgood.engine.load import load_checkpoint, wrap
-from lastgood.engine.orphans import interrupted_restores
 from lastgood.engine.verify import Recording, Verification, verify_stored
 from lastgood.errors import IntegrityError, UnavailableError
 from lastgood.local.process import is_alive

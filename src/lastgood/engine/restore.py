@@ -20,10 +20,9 @@ from lastgood.engine.branch import (
 )
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, NOT_GIVEN, Draft
-from lastgood.engine.engine import acting
+from lastgood.engine.engine import acting, retry_without_dead_lease
 from lastgood.engine.handle import Handle
 from lastgood.engine.load import find_stored, wrap_intact
-from lastgood.engine.orphans import retry_without_dead_lease
 from lastgood.engine.save import begin_branch, is_unchanged, log_save, save_draft
 from lastgood.errors import ConflictError, InvalidError
 from lastgood.model.identity import check_flag

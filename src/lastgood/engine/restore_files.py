@@ -25,10 +25,10 @@ from lastgood.engine.branch import (
 )
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, NOT_GIVEN, Draft
+from lastgood.engine.engine import interrupted_restores, restores_under_way
 from lastgood.engine.gather import CapturedFiles
 from lastgood.engine.handle import Handle
 from lastgood.engine.load import load_checkpoint, require_files
-from lastgood.engine.orphans import interrupted_restores, restores_under_way
 from lastgood.engine.save import begin_branch, is_unchanged, save_draft
 from lastgood.engine.workspace import Workspace
 from lastgood.errors import CheckpointError, ConflictError, ContentGoneError, InvalidError, UnavailableError

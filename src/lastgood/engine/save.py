@@ -4,7 +4,7 @@ or into the spool, while the store is away.
 What is tried again, and how often:
 
     content that the commit relied on is gone    twice: the files are read anew; then all content is brought along
-    the lease of a process that has ended        once, without the lease (engine/orphans.py)
+    the lease of a process that has ended        once, without the lease (engine/engine.py)
     others held the store for too long           once
     the head has moved, and any head will do     twice, then the commit itself takes what the head is
     the store is away                            once, into the spool, with files captured without the store
@@ -22,11 +22,10 @@ import msgspec
 from lastgood.catalog.values import Committed, NewBranch
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, Draft, Ground, Splitters, write_checkpoint
-from lastgood.engine.engine import HOUSEKEEPING_INTERVAL
+from lastgood.engine.engine import HOUSEKEEPING_INTERVAL, release_dead_lease
 from lastgood.engine.handle import Handle, identity_of
 from lastgood.engine.load import hold, wrap, wrap_intact
 from lastgood.engine.options import OnFailure
-from lastgood.engine.orphans import release_dead_lease
 from lastgood.errors import (
     BusyError,
     CheckpointError,

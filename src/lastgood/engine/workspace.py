@@ -22,7 +22,6 @@ from lastgood.files.index import StatIndex
 from lastgood.files.read import LeftOut
 from lastgood.files.roots import Root, git_head, locked, open_roots
 from lastgood.files.rules import Rules
-from lastgood.files.selection import paths_in
 from lastgood.local.location import make_private
 from lastgood.local.paths import Signature, signature, split
 from lastgood.local.process import this_process
@@ -133,14 +132,19 @@ class Workspace:
         """
         stored = trusted if trusted is not None else since.record.files if since else None
         trees = {root.name: root.tree for root in stored or () if not root.partial}
+        changed = touched or {}
+        listed: dict[str, list[bytes]] = {}
+        if files is not None:
+            from lastgood.files.selection import paths_in
+
+            listed = {root.name: list(map(os.fsencode, paths_in(root.name, files))) for root in self.roots}
         blobs, objects = self._engine.blobs, self._engine.objects
         batch = self._gather_away(stored or ()) if away else Batch(blobs, objects, relies=relies)
         try:
             with self._locked_away() if away else self._locked():
                 found = [
-                    (root, self._capture(root, trees.get(root.name), batch, listed, (touched or {}).get(root.name)))
-                    for root in self.roots
-                    for listed in [None if files is None else list(map(os.fsencode, paths_in(root.name, files)))]
+                    (one, self._capture(one, trees.get(one.name), batch, listed.get(one.name), changed.get(one.name)))
+                    for one in self.roots
                 ]
             gathered = batch.finish()
         except BaseException:

@@ -21,8 +21,7 @@ import msgspec
 
 from lastgood.catalog.values import AnnouncedPack, IndexedBlob, SlicedBlob
 from lastgood.codec.pack import ENTRY_SIZE, FRAME_SIZE
-from lastgood.engine.engine import Engine, acting
-from lastgood.engine.orphans import retry_without_dead_lease
+from lastgood.engine.engine import Engine, acting, retry_without_dead_lease
 from lastgood.errors import BusyError, CheckpointError, IntegrityError, InvalidError, LeaseError, LostCommitsError
 from lastgood.local.process import is_alive, this_process
 from lastgood.model.identity import new_id, now
