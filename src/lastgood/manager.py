@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from lastgood.catalog.values import Blob
@@ -16,13 +14,12 @@ from lastgood.codec.decode import decode
 from lastgood.codec.encode import encode
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import Draft
-from lastgood.engine.handle import Handle
 from lastgood.engine.load import wrap_intact
 from lastgood.engine.options import Options
 from lastgood.engine.proof import Proof, proving
 from lastgood.engine.save import save_on_top
 from lastgood.errors import ConflictError, NotFoundError, UnstorableError
-from lastgood.local.process import renew_after_fork, this_process
+from lastgood.local.process import this_process
 from lastgood.model.checkpoint import check_metadata
 from lastgood.model.evidence import EvidencePack
 from lastgood.model.identity import check_name, check_type, new_id, now
@@ -33,7 +30,7 @@ from lastgood.store import Store
 from lastgood.task import Task
 
 OPEN_TASKS = 32
-"""Tasks that a manager remembers where they stand."""
+"""Tasks that a manager remembers where they stand, so that each step need not look it up."""
 
 
 class CheckpointManager(Store):
@@ -55,7 +52,7 @@ class CheckpointManager(Store):
         settings = Options(base_path=base_path, auto_verify=auto_verify, **options)
         acting = user_or_default(user)
         super().__init__(open_engine(db_path, settings, acting), acting)
-        self._tasks = _OpenTasks(self)
+        self._open_task: Callable[[str], Task] = lru_cache(OPEN_TASKS)(self.task)
         warn_of_interrupted_steps(self._engine.catalog)
 
     def begin_step(
@@ -69,7 +66,7 @@ class CheckpointManager(Store):
         """Record that a piece of work has begun, with the state it leads to; the id to commit it by."""
         metadata = {} if metadata is None else metadata
         check_metadata(metadata)
-        step_id, task = new_id(), self._tasks.get(check_name("task id", task_id))
+        step_id, task = new_id(), self._open_task(check_name("task id", task_id))
         step = OpenStep(
             id=step_id,
             owner=self.user,
@@ -113,7 +110,9 @@ class CheckpointManager(Store):
                 id=checkpoint_id or step_id,
                 step=step_id,
             )
-            return _append(self._tasks.get(step.branch_id or step.task_id)._handle, draft)
+            handle = self._open_task(step.branch_id or step.task_id)._handle
+            with self._engine.meter.span("save", task_id=handle.task_id) as describe:
+                return describe(save_on_top(handle, draft))
 
     def _proving(self, pack: EvidencePack | None, snapshot: Callable[[], Any]) -> AbstractContextManager[Proof]:
         pack = EvidencePack() if pack is None else pack
@@ -151,34 +150,6 @@ class CheckpointManager(Store):
             )
         encoding, stored = compress(data)
         return Blob(b"", len(data), encoding, stored)
-
-
-class _OpenTasks:
-    """The tasks that a manager used last, so that each step need not look up where its task stands."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._tasks: OrderedDict[str, Task] = OrderedDict()
-        self.renew_locks()
-        renew_after_fork(self)
-
-    def renew_locks(self) -> None:
-        self._lock = threading.Lock()
-
-    def get(self, task_id: str) -> Task:
-        with self._lock:
-            task = self._tasks.get(task_id)
-            if task is None:
-                task = self._tasks[task_id] = self._store.task(task_id)
-            self._tasks.move_to_end(task_id)
-            if len(self._tasks) > OPEN_TASKS:
-                self._tasks.popitem(last=False)
-            return task
-
-
-def _append(handle: Handle, draft: Draft) -> Checkpoint:
-    with handle.engine.meter.span("save", task_id=handle.task_id) as describe:
-        return describe(save_on_top(handle, draft))
 
 
 def _state_of(found: tuple[OpenStep, Blob | None] | None) -> Any:
