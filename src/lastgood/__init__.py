@@ -135,7 +135,9 @@ _NAMES = {
     "work.session": "before_risky current_session Session",
     "work.stage": "Stage stage",
 }
-_HOMES = {name: f"lastgood.{module}" for module, names in _NAMES.items() for name in names.split()}
+_HOMES: dict[str, str] = {}
+for module, names in _NAMES.items():
+    _HOMES.update(dict.fromkeys(names.split(), f"lastgood.{module}"))
 
 __all__ = sorted(_HOMES)
 

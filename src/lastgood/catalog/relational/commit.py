@@ -280,7 +280,9 @@ def _make_branch(connection: Connection, commit: Commit, new: NewBranch) -> _Lin
         raise NotFoundError(f"there is no checkpoint {record.parent_id!r} to branch from", hint="was it purged?")
     if new.active:
         left = expect_active(connection, task, new.expects)
-        check_lease(connection, left, commit.lease)
+        holder = connection.one(SQL.holder, branch=left)
+        if holder is not None or commit.lease is not None:
+            check_holder(connection, holder, commit.lease)
     elif commit.lease is not None:
         left = leased_branch(connection, commit.lease)
     parent = key(task.number, origin.placement.sequence)

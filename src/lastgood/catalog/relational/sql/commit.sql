@@ -6,6 +6,9 @@ SELECT t.task, b.branch, b.id, t.active_branch = b.branch, b.version, b.control_
 FROM branches b JOIN tasks t USING (task) JOIN checkpoints c ON c.number = (b.task << 32) + b.head
      LEFT JOIN leases l ON l.branch = b.branch
 
+-- name: holder
+SELECT token, expires_at FROM leases WHERE branch = :branch
+
 -- name: branch_by_id
 {branch} WHERE b.owner = :owner AND b.id = :branch_id AND t.id = :task_id AND b.deleted = 0
 
