@@ -384,7 +384,7 @@ BUGS = (
         (
             Change(
                 "engine/blobs.py",
-                "    data = decompress(encoding, stored, size)\n    if digest(data) != key:\n",
+                "    data = decompress(encoding, stored, size)\n    if blob_id.of(data) != key:\n",
                 "    data = decompress(encoding, stored, size)\n    if False:\n",
             ),
         ),

@@ -234,8 +234,9 @@ def test_a_save_a_restore_and_a_verification_are_spans(
     stop = opentelemetry.instrument(store, tracer_provider=tracing[1])
     task = store.task("t")
     tracer = tracing[1].get_tracer("the program")
+    claim = Evidence(EvidenceType.ARTIFACT_EXISTS, "the root is there", {"path": "/"})
     with tracer.start_as_current_span("work"), lastgood.correlation("c-1"):
-        saved = task.save({"n": 1})
+        saved = task.save({"n": 1}, evidence=EvidencePack([claim]))
         task.save({"n": 2})
         made = task.restore(saved).checkpoint
     task.append({})
@@ -248,10 +249,10 @@ def test_a_save_a_restore_and_a_verification_are_spans(
     assert [span.name.removeprefix("lastgood.") for span in spans] == names
     first, _, verify, restore, outer = spans[:5]
     about = {"lastgood.task_id": "t", "lastgood.correlation_id": "c-1"}
-    made_by = {"lastgood.status": "stored", "lastgood.verified": False}
-    assert dict(first.attributes or {}) == {**about, "lastgood.checkpoint_id": saved.id, **made_by}
-    assert dict(restore.attributes or {}) == {**about, "lastgood.checkpoint_id": made.id, **made_by}
-    found = {**about, "lastgood.checkpoint_id": saved.id, "lastgood.verified": False}
+    stored = {**about, "lastgood.status": "stored"}
+    assert dict(first.attributes or {}) == {**stored, "lastgood.checkpoint_id": saved.id, "lastgood.verified": True}
+    assert dict(restore.attributes or {}) == {**stored, "lastgood.checkpoint_id": made.id, "lastgood.verified": False}
+    found = {**about, "lastgood.checkpoint_id": saved.id, "lastgood.verified": True}
     assert dict(verify.attributes or {}) == found
     assert (first.parent, restore.parent) == (outer.context, outer.context)
     assert verify.parent == restore.context
