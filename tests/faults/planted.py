@@ -209,8 +209,8 @@ BUGS = (
         (
             Change(
                 "catalog/relational/commit.py",
-                "        check_holder(connection, holder, commit.lease)\n",
-                "        pass\n",
+                "    if commit.lease is not None:\n        check_holder(connection, holder, commit.lease)\n",
+                "",
             ),
         ),
         5,
