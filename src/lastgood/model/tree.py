@@ -6,7 +6,7 @@ Names are raw bytes, as the file system has them. A tree that holds a name which
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -183,12 +183,19 @@ def _require_entries(entries: Tree) -> None:
         last = name
 
 
-def differing_entries(olds: Tree, news: Tree) -> Iterator[tuple[Entry | None, Entry | None]]:
-    """Yield the entries of two trees that differ, by name."""
-    ones, others = ({entry.name: entry for entry in side} for side in (olds, news))
-    for name in sorted(ones.keys() | others.keys()):
-        if ones.get(name) != others.get(name):
-            yield ones.get(name), others.get(name)
+def differing_entries(olds: Tree, news: Tree) -> list[tuple[Entry | None, Entry | None]]:
+    """Return the entries of two trees that differ, by name."""
+    ones = {entry.name: entry for entry in olds}
+    both: list[tuple[Entry | None, Entry | None]] = [(ones.pop(entry.name, None), entry) for entry in news]
+    differing = [(one, other) for one, other in both if one != other]
+    differing += [(one, None) for one in ones.values()]
+    return sorted(differing, key=_name_of)
+
+
+def _name_of(pair: tuple[Entry | None, Entry | None]) -> bytes:
+    entry = pair[0] or pair[1]
+    assert entry is not None
+    return entry.name
 
 
 TreePair = tuple[bytes | None, bytes | None]
