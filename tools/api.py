@@ -83,6 +83,8 @@ def _members(name: str, thing: type) -> Iterator[str]:
             continue
         if isinstance(value, property):
             found.append((member, value))
+        elif hasattr(value, "__set_name__"):  # a field of the record: its name says what it is
+            found.append((member, property()))
         elif callable(value) or isinstance(value, classmethod | staticmethod):
             found.append((call(member, getattr(thing, member)), value))
     told = [row for row in found if sentence(row[1])]
