@@ -1,14 +1,17 @@
 """Values to canonical msgpack, lossless or loud (docs/reference/format.md, Values).
 
-`encode` goes through a C encoder with all of its own conversions off. What that encoder would refuse, or get
-silently wrong (it writes a bytearray as bytes), goes through `encode_strictly`, which walks the value, keeps
-it exactly or names the path of what cannot be kept. Both give the same bytes for the same value.
+`encode` goes through a C encoder with all of its own conversions off, which runs no Python. What that encoder would
+refuse, or get silently wrong (it writes a bytearray as bytes), is walked: it is encoded part by part and kept exactly,
+or the path of what cannot be kept is named. Both ways give the same bytes for the same value.
+
+Other threads may change the value meanwhile. The C encoder holds no references to what it reads, so it is never given
+a hook: code of a hook, or a thread that runs meanwhile, could free what it points to. A walk iterates over copies of
+containers, each of one moment.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import sys
 from collections.abc import Callable, Collection, Iterable
 from decimal import Decimal
@@ -40,11 +43,9 @@ from lastgood.codec.decode import (
     decode,
 )
 from lastgood.errors import CheckpointError, UnstorableError
-from lastgood.model.identity import is_text
 
 MAX_DEPTH = 255  # of containers: what the encoder takes
 MAX_TAGS = 64  # of tagged values in tagged values: each costs a Python frame when read
-_FAST_TAGS = 16
 
 _MICROSECOND = dt.timedelta(microseconds=1)
 _OPTIONS = (
@@ -66,13 +67,13 @@ _QUOTED_CHARACTERS = 60  # characters of a key that an error quotes
 
 def encode(value: object, path: Path = None) -> bytes:
     """Encode `value` in one piece. Raises UnstorableError, naming the path."""
-    return encode_noting_bytes(value, path)[0]
+    return encode_noting_walk(value, path)[0]
 
 
 def encode_fast(value: object) -> bytes | None:
     """Encode with the C encoder alone: None for what it refuses, and a bytearray or memoryview is taken for bytes."""
     try:
-        return packb(value, _HOOKS[0], _OPTIONS)
+        return packb(value, None, _OPTIONS)
     except (TypeError, RecursionError):
         return None
 
@@ -82,18 +83,18 @@ def may_hold_bytes(data: bytes) -> bool:
     return b"\xc4" in data or b"\xc5" in data or b"\xc6" in data
 
 
-def encode_noting_bytes(value: object, path: Path = None) -> tuple[bytes, bool]:
-    """Encode as `encode` does, and say whether there are bytes in it."""
+def encode_noting_walk(value: object, path: Path = None) -> tuple[bytes, bool]:
+    """Encode as `encode` does, and say whether `encode_fast` cannot be relied on for this value."""
     data = encode_fast(value)
-    if data is None or may_hold_bytes(data):
-        return encode_strictly(value, path)
-    return data, False
-
-
-def encode_strictly(value: object, path: Path = None) -> tuple[bytes, bool]:
-    """Encode `value` the strict way, and say whether there are bytes in it."""
+    if data is not None and not may_hold_bytes(data):
+        return data, False
     walk = _Walk()
-    return walk.encode(value, path), walk.met_bytes
+    return walk.encode_whole(value, path), data is None or walk.met_bytes
+
+
+def encode_strictly(value: object, path: Path = None) -> bytes:
+    """Encode `value` by walking it."""
+    return _Walk().encode_whole(value, path)
 
 
 def array_header(count: int) -> bytes:
@@ -110,9 +111,9 @@ def _header(count: int, fixed: int, short: bytes, long: bytes) -> bytes:
     return short + count.to_bytes(2, "big") if count < 1 << 16 else long + count.to_bytes(4, "big")
 
 
-def is_plain_map(value: dict[Any, Any]) -> bool:
-    """Say whether `value` is a map of msgpack: all keys are exactly `str`, and valid text."""
-    return all(type(key) is str and is_text(key) for key in value)
+def is_plain_map(keys: Collection[Any]) -> bool:
+    """Say whether a dict with these keys is a map of msgpack: all are exactly `str`, and valid text."""
+    return _STRINGS.issuperset(map(type, keys)) and encode_fast(list(keys)) is not None
 
 
 def write_path(path: Path) -> str:
@@ -140,22 +141,6 @@ class _Quoted:
 
 
 # --- to msgpack -------------------------------------------------------------------------------------------
-
-
-def _tag_fast(depth: int, value: Any) -> object:
-    """Tag a value that the fast encoder does not know. Any error here means: walk it strictly."""
-    if depth >= _FAST_TAGS:
-        raise TypeError
-    if type(value) in (set, frozenset) and _may_collide(value):
-        raise TypeError
-    hook = _HOOKS[depth + 1]
-    tagged = _tag(value, lambda inner: packb(inner, hook, _OPTIONS))
-    if tagged is None:
-        raise TypeError
-    return tagged
-
-
-_HOOKS = [functools.partial(_tag_fast, depth) for depth in range(_FAST_TAGS + 1)]
 
 
 def _tag(value: Any, encode_inner: Callable[[Any], bytes]) -> Ext | None:
@@ -206,8 +191,6 @@ def _big_int_bytes(value: int) -> bytes:
 
 TAGGERS: dict[type, Callable[[Any, Callable[[Any], bytes]], Ext | None]] = {
     tuple: lambda value, inner: Ext(TUPLE, inner(list(value))),
-    set: lambda value, inner: _sorted_set(SET, map(inner, value)),
-    frozenset: lambda value, inner: _sorted_set(FROZENSET, map(inner, value)),
     int: lambda value, inner: Ext(BIG_INT, _big_int_bytes(value)),
     Decimal: lambda value, inner: Ext(DECIMAL, str(value).upper().encode()),  # the context may write e or E
     dt.datetime: lambda value, inner: _tag_moment(DATETIME, value, inner),
@@ -227,72 +210,89 @@ _ATOMS = frozenset(
 )
 
 
+_PLAIN = frozenset((type(None), bool, int, float, str))
+_PLAIN_OR_CONTAINER = _PLAIN | {list, dict}
+_STRINGS = frozenset((str,))
+
+
+def _encode_nested(value: Any, depth: int) -> bytes | None:
+    """Encode what stands in `depth` containers, as `encode_fast` does, if it is not nested too deeply there."""
+    for _ in range(depth):
+        value = [value]
+    data = encode_fast(value)
+    return None if data is None else data[depth:]
+
+
 class _Walk:
-    """A value being encoded the strict way: each part is checked, so that each problem has a path."""
+    """A value being encoded part by part: each part is checked, so that each problem has a path."""
 
     def __init__(self) -> None:
         self.met_bytes = False
         self._open: set[int] = set()
 
-    def encode(self, value: object, path: Path) -> bytes:
+    def encode_whole(self, value: object, path: Path) -> bytes:
         try:
-            return packb(self.plain(value, path, 0, 0), None, _OPTIONS)
+            return self.encode(value, path, 0, 0)
         except CheckpointError:
             raise
         except RecursionError:
             raise _unstorable(path, value, "nested too deeply") from None
-        except TypeError as error:
-            raise _unstorable(path, value, str(error)) from error
 
-    def plain(self, value: Any, path: Path, depth: int, tags: int) -> object:
-        """Return `value` with everything that msgpack does not have replaced by exts."""
+    def encode(self, value: Any, path: Path, depth: int, tags: int) -> bytes:
+        """Encode a part that stands in `depth` containers, and in `tags` tagged values."""
         kind = type(value)
-        if value is None or kind is bool or kind is float:
-            return value
-        if kind is int and -(1 << 63) <= value < 1 << 64:
-            return value
-        if kind is str and is_text(value):
-            return value
-        if kind is bytes:
-            self.met_bytes = True
-            return value
+        if kind in _PLAIN and (data := encode_fast(value)) is not None:
+            return data
         if kind is list or kind is dict:
             return self._container(value, path, depth, tags)
-        if kind is Ext:  # in an element of an AppendList: encoded already
-            return value
+        if kind is bytes or kind is Ext:  # an Ext is in an element of an AppendList: encoded already
+            self.met_bytes = True
+            return packb(value, None, _OPTIONS)
         return self._tagged(value, path, tags)
 
-    def _container(self, value: Any, path: Path, depth: int, tags: int) -> object:
+    def _container(self, value: Any, path: Path, depth: int, tags: int) -> bytes:
         if depth >= MAX_DEPTH:
             raise _unstorable(None, value, f"nested deeper than {MAX_DEPTH} levels")
+        copy = value.copy()
+        if _PLAIN_OR_CONTAINER.issuperset(map(type, copy if type(copy) is list else copy.values())):
+            data = _encode_nested(copy, depth)
+            if data is not None and not may_hold_bytes(data):
+                return data
         self._enter(value, path)
         try:
-            if type(value) is list:
-                return [self.plain(v, (path, ITEM, i), depth + 1, tags) for i, v in enumerate(value)]
-            if is_plain_map(value):
-                return {k: self.plain(v, (path, ENTRY, k), depth + 1, tags) for k, v in value.items()}
-            return self._odd_map(value, path, depth, tags)
+            if type(copy) is list:
+                return self._list(copy, path, depth, tags)
+            return (self._map if is_plain_map(copy) else self._odd_map)(copy, path, depth, tags)
         finally:
             self._open.discard(id(value))
 
-    def _odd_map(self, value: dict[Any, Any], path: Path, depth: int, tags: int) -> Ext:
-        flat: list[object] = []
-        for key, item in value.items():
-            flat.append(self.plain(key, (path, KEY, key), depth + 1, tags + 1))
-            flat.append(self.plain(item, (path, KEYED, key), depth + 1, tags + 1))
-        if _may_collide(value):
-            self._refuse_collisions(value, [packb(key, None, _OPTIONS) for key in flat[::2]], path)
-        return Ext(MAP, packb(flat, None, _OPTIONS))
+    def _list(self, items: list[Any], path: Path, depth: int, tags: int) -> bytes:
+        parts = [self.encode(item, (path, ITEM, index), depth + 1, tags) for index, item in enumerate(items)]
+        return array_header(len(parts)) + b"".join(parts)
 
-    def _tagged(self, value: Any, path: Path, tags: int) -> Ext:
-        if type(value) is bytearray:
-            self.met_bytes = True
+    def _map(self, entries: dict[str, Any], path: Path, depth: int, tags: int) -> bytes:
+        parts = [map_header(len(entries))]
+        for key, item in entries.items():
+            parts += (packb(key), self.encode(item, (path, ENTRY, key), depth + 1, tags))
+        return b"".join(parts)
+
+    def _odd_map(self, entries: dict[Any, Any], path: Path, depth: int, tags: int) -> bytes:
+        flat: list[bytes] = []
+        for key, item in entries.items():
+            flat.append(self.encode(key, (path, KEY, key), depth + 1, tags + 1))
+            flat.append(self.encode(item, (path, KEYED, key), depth + 1, tags + 1))
+        if _may_collide(entries):
+            self._refuse_collisions(entries, flat[::2], path)
+        return packb(Ext(MAP, array_header(len(flat)) + b"".join(flat)))
+
+    def _tagged(self, value: Any, path: Path, tags: int) -> bytes:
+        self.met_bytes = self.met_bytes or type(value) is bytearray
         if tags >= MAX_TAGS:
             raise _unstorable(None, value, f"more than {MAX_TAGS} tuples, sets or objects inside each other")
         self._enter(value, path)
         try:
             if type(value) is set or type(value) is frozenset:
-                tagged: Ext | None = self._set(value, path, tags)
+                tagged: Ext | None = self._set(value.copy(), path, tags)
             else:
                 tagged = _tag(value, lambda inner: self._inner(inner, path, tags + 1))
         except (CheckpointError, Warning, RecursionError):
@@ -303,27 +303,27 @@ class _Walk:
             self._open.discard(id(value))
         if tagged is None:
             raise _unstorable(path, value, f"{type(value).__qualname__} cannot be kept")
-        return tagged
+        return packb(tagged)
 
-    def _set(self, value: Collection[Any], path: Path, tags: int) -> Ext:
-        items = [self._inner(item, path, tags + 1) for item in value]
-        if _may_collide(value):
-            self._refuse_collisions(value, items, path)
-        return _sorted_set(SET if type(value) is set else FROZENSET, items)
+    def _set(self, items: Collection[Any], path: Path, tags: int) -> Ext:
+        encoded = [self.encode(item, (path, ELEMENT, None), 0, tags + 1) for item in items]
+        if _may_collide(items):
+            self._refuse_collisions(items, encoded, path)
+        return _sorted_set(SET if type(items) is set else FROZENSET, encoded)
 
     def _inner(self, value: object, path: Path, tags: int) -> bytes:
-        """Encode the payload of a tagged value: a fresh list made by its tagger, or one element of a set."""
-        if type(value) is list:
-            plain: object = [self.plain(v, (path, ITEM, i), 1, tags) for i, v in enumerate(value)]
-        else:
-            plain = self.plain(value, (path, ELEMENT, None), 0, tags)
-        return packb(plain, None, _OPTIONS)
+        """Encode the payload of a tagged value, most often a fresh list made by its tagger."""
+        if type(value) is not list:
+            return self.encode(value, (path, ELEMENT, None), 0, tags)
+        if _PLAIN.issuperset(map(type, value)) and (data := encode_fast(value)) is not None:
+            return data
+        return self._list(value, path, 0, tags)
 
     def _refuse_collisions(self, value: Collection[Any], encoded: list[bytes], path: Path) -> None:
         """Refuse keys that would be equal when read: those of classes that are not registered become plain data."""
         try:
             back = {decode(key) for key in encoded}
-        except CheckpointError:
+        except (CheckpointError, TypeError):
             back = set()
         if len(back) != len(value):
             raise _unstorable(path, value, "values of classes that are not registered cannot be told apart here")

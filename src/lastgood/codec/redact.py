@@ -78,21 +78,21 @@ class _Walk:
         return value
 
     def _redact_map(self, value: dict[Any, Any], rules: list[Paths], where: Where) -> Any:
-        copy = value
-        for key in _keys(value, rules):
+        entries = dict(value)  # of one moment: other threads may change it meanwhile
+        changed = {}
+        for key in _keys(entries, rules):
             if len(after := _after(rules, str(key) if type(key) is int else key)) > 0:
-                item = value[key]
-                new = self.redact(item, after, (where, key))
-                if new is not item:
-                    copy = dict(value) if copy is value else copy
-                    copy[key] = new
-        return copy
+                new = self.redact(entries[key], after, (where, key))
+                if new is not entries[key]:
+                    changed[key] = new
+        return {**entries, **changed} if changed else value
 
     def _redact_items(self, value: Sequence[Any], rules: list[Paths], where: Where) -> Any:
-        changed = self._changed_items(value, rules, where)
+        items = list(value)
+        changed = self._changed_items(items, rules, where)
         if not changed:
             return value
-        items = [changed.get(index, item) for index, item in enumerate(value)]
+        items = [changed.get(index, item) for index, item in enumerate(items)]
         return tuple(items) if type(value) is tuple else items
 
     def _redact_append_list(self, value: Any, rules: list[Paths], where: Where) -> Any:

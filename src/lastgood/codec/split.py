@@ -77,7 +77,7 @@ class StoredRun(NamedTuple):
     length: int
     plain: bytes
     size: int
-    has_bytes: bool
+    is_walked: bool
     reference: bytes
 
 
@@ -142,6 +142,8 @@ class Splitter:
 
     def split(self, value: object, name: str = "state") -> Split:
         """Split a value. Raises UnstorableError, naming the path, for what cannot be kept or is too large."""
+        if type(value) is list or type(value) is dict:
+            value = value.copy()  # of one moment: other threads may change it meanwhile, as below
         work = _Work(self._kept.reached, self._blob_id)
         memory = work.store(value, self._kept, (None, NAME, name), 0)
         if memory.size > self._max_bytes:
@@ -178,8 +180,12 @@ class _Work:
             return self._store_appended(value, memory.appended or NONE_APPENDED, depth)
         if memory.size <= INLINE:  # it was small, so it most likely is: no need to look into it
             plain = values.encode_fast(value)
-            if plain is not None and len(plain) <= INLINE and not values.may_hold_bytes(plain):
+            if plain is None or values.may_hold_bytes(plain):
+                plain = values.encode(value, path) if memory.size else None
+            if plain is not None and len(plain) <= INLINE:
                 return Memory(plain, len(plain), plain=plain)
+        if type(value) is list or type(value) is dict:
+            value = value.copy()
         is_map = type(value) is dict and values.is_plain_map(value)
         if depth >= MAX_SPLIT_DEPTH or not (is_map or type(value) is list):
             return self._store_text(value, memory, path)
@@ -237,9 +243,9 @@ class _Work:
         size = sum(run.size for run in runs)
         finished = frozenset(gatherer.reached)
         behind: list[bytes] = []  # the elements after the last finished run
-        behind_has_bytes = False
+        behind_is_walked = False
         for key, item, path in source.rest():
-            encoded, has_bytes = values.encode_noting_bytes(item, path)
+            encoded, is_walked = values.encode_noting_walk(item, path)
             plain = key + encoded
             stored, holds_split = plain, False
             if len(encoded) > LARGE:
@@ -247,14 +253,14 @@ class _Work:
                 gatherer.reached |= split.reached
                 stored, holds_split = key + split.stored, split.holds_split
             behind.append(plain)
-            behind_has_bytes = behind_has_bytes or has_bytes
+            behind_is_walked = behind_is_walked or is_walked
             if (reference := gatherer.add(stored, holds_split)) is not None:
                 body = b"".join(behind)
                 whole = source.header(len(behind)) + body
-                runs.append(StoredRun(len(behind), whole, len(body), behind_has_bytes, reference))
+                runs.append(StoredRun(len(behind), whole, len(body), behind_is_walked, reference))
                 size += len(body)
                 finished = frozenset(gatherer.reached)
-                behind, behind_has_bytes = [], False
+                behind, behind_is_walked = [], False
         runs_now = Runs(tuple(runs), gatherer.levels(), finished)
         size += sum(map(len, behind)) + len(source.header(source.count))
         stored = gatherer.finish(source.code, source.count)
@@ -325,7 +331,7 @@ class _Elements:
         for run in runs:
             part: Any = self._elements[self._at : self._at + run.length]
             part = dict(part) if self._is_map else part
-            if (values.encode_fast(part) if not run.has_bytes else _encode_strictly(part)) != run.plain:
+            if (_encode_strictly(part) if run.is_walked else values.encode_fast(part)) != run.plain:
                 break
             taken += 1
             self._at += run.length
@@ -343,7 +349,7 @@ class _Elements:
 
 def _encode_strictly(part: object) -> bytes | None:
     try:
-        return values.encode_strictly(part)[0]
+        return values.encode_strictly(part)
     except UnstorableError:
         return None  # `rest` will meet it, and knows its path
 
