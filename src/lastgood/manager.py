@@ -36,7 +36,7 @@ OPEN_TASKS = 32
 class CheckpointManager(Store):
     """A store with steps that are begun and committed by id, in whatever process (D4).
 
-    `db_path` is a path or any store's URL; `base_path` is where relative paths of evidence begin. With
+    `db_path` is a path; `base_path` is where relative paths of evidence begin. With
     `auto_verify` evidence is checked when a step is committed. For the rest see `Options`.
     """
 

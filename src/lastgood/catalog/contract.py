@@ -10,7 +10,7 @@ the backend cannot; after any of them nothing has changed.
 Sequence numbers and event numbers come from the task's counters inside the transaction. They are dense,
 monotonic, and the only cursors. Times are the catalog's own, the same for all that share it.
 
-What a backend may leave out is in catalog/upkeep.py.
+What a backend may leave out is the protocol `Upkeep`; the values of that are in catalog/upkeep.py.
 """
 
 from __future__ import annotations
