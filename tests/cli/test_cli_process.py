@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 import lastgood
 from lastgood.cli.app import COMMANDS, app
+from lastgood.cli.examples import EXAMPLES
+from lastgood.cli.invocation import Invocation
 from lastgood.errors import UnavailableError
 
 Run = Callable[..., Any]
@@ -168,7 +173,7 @@ def test_output_survives_an_encoding_that_lacks_the_characters(process: Run, thr
 def test_without_arguments_the_help_is_shown_as_a_usage_error(run: Run) -> None:
     result = run(code=2)
     assert result.stdout == ""
-    assert "Commands:" in result.stderr
+    assert "Go back:" in result.stderr
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish", "bash"])
@@ -182,8 +187,6 @@ def test_the_shell_is_told_the_commands(process: Run) -> None:
 
 
 def test_every_command_has_the_shared_options_and_a_help(run: Run) -> None:
-    import click
-
     context = click.Context(app)
     for name in COMMANDS:
         command = app.get_command(context, name)
@@ -192,3 +195,34 @@ def test_every_command_has_the_shared_options_and_a_help(run: Run) -> None:
         assert command.help
         given = {option for parameter in command.params for option in parameter.opts}
         assert {"--store", "--task", "--user", "--owner", "--json"} <= given
+
+
+def test_every_help_has_two_examples_that_the_command_takes() -> None:
+    """first-use.md: commands in groups, two examples in each help."""
+    for name in COMMANDS:
+        command = app.get_command(click.Context(app), name)
+        assert command is not None
+        assert len(EXAMPLES[name]) == 2
+        for line in EXAMPLES[name]:
+            typed, *words = shlex.split(re.split(r" (?:<|>+) ", line)[0])
+            assert typed == name
+            command.make_context(name, words, resilient_parsing=False, obj=Invocation())
+
+
+@pytest.mark.parametrize("words", [("-h",), ("help",), ("--help",)])
+def test_help_is_found_in_each_usual_way(process: Run, words: tuple[str, ...]) -> None:
+    assert process(*words).stdout == process("--help").stdout
+    assert process("help", "restore").stdout == process("restore", "-h").stdout
+    assert process("version").stdout == process("--version").stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("rewind", "restore"), ("gc", "collect"), ("statsu", "status"), ("switch", "branch --switch")]
+)
+def test_a_wrong_command_is_answered_with_the_right_one(run: Run, typed: str, meant: str) -> None:
+    assert f"did you mean `lastgood {meant}`?" in run(typed, code=2).stderr
+
+
+def test_python_m_lastgood_is_the_command_line(process: Run) -> None:
+    done = subprocess.run([sys.executable, "-m", "lastgood", "version"], capture_output=True, text=True, check=True)
+    assert done.stdout == process("version").stdout

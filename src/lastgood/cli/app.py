@@ -14,47 +14,78 @@ from lastgood import __version__
 from lastgood.cli.failure import BROKEN_PIPE, USAGE, report
 from lastgood.cli.invocation import Invocation, shared_options
 
-COMMANDS = {  # the module that has it, and what it does
-    "init": ("setup", "Set up a store in a folder."),
-    "save": ("save", "Save a checkpoint of a task's state and files."),
-    "run-step": ("run", "Run a command as a step: its exit code becomes evidence."),
-    "run": ("run", "Run a pipeline on a task, from where it stands."),
-    "log": ("log", "List a task's checkpoints, newest first."),
-    "history": ("history", "List all that happened to a task, newest first."),
-    "show": ("show", "Show one checkpoint, or its state."),
-    "diff": ("diff", "Compare two checkpoints, or one with the files on disk."),
-    "ls": ("show", "List the files of a checkpoint."),
-    "cat": ("show", "Print a file as it was at a checkpoint."),
-    "tag": ("tag", "Name a checkpoint, list or delete names."),
-    "verify": ("check", "Check stored bytes, and evidence."),
-    "check": ("check", "Check the whole store, and say what is damaged."),
-    "last-good": ("check", "Find the newest checkpoint that is good."),
-    "restore": ("restore", "Go back to a checkpoint."),
-    "undo": ("restore", "Take back the last restore or switch."),
-    "redo": ("restore", "Do again what undo took back."),
-    "fork": ("branch", "Begin a branch; everything else stays as it is."),
-    "branch": ("branch", "Draw the tree of branches; switch, delete."),
-    "pause": ("steering", "Pause work at its next boundary."),
-    "resume": ("steering", "Let paused, stopped or failed work go on."),
-    "stop": ("steering", "End work at its next boundary."),
-    "cancel": ("steering", "End work, and mark what there is as not good."),
-    "retry": ("steering", "Try stopped or failed work again."),
-    "guide": ("steering", "Send guidance to a running task."),
-    "answer": ("steering", "Answer what work has asked; or show what it asks."),
-    "edit": ("steering", "Replace what an artifact holds."),
-    "rounds": ("steering", "Give work more rounds."),
-    "requests": ("steering", "List what was asked of work; take it back."),
-    "steps": ("status", "List steps that are open; give one up."),
-    "rm": ("tag", "Delete checkpoints, or bring them back."),
-    "tasks": ("status", "List tasks."),
-    "du": ("usage", "Show disk usage by task or checkpoint."),
-    "collect": ("usage", "Remove what no checkpoint needs any more (gc)."),
-    "limit": ("usage", "Keep the store small: the oldest checkpoints go."),
-    "spool": ("status", "List what waits for a store that was away; bring it there."),
-    "status": ("status", "Say where the store is and where the task stands."),
-    "repair": ("check", "Repair damaged data from intact copies."),
-    "completion": ("completion", "Print the completion script of a shell."),
+GROUPS = {  # of each command the module that has it, and what it does
+    "Start": {
+        "init": ("setup", "Set up a store for a folder."),
+        "completion": ("completion", "Print the completion script of a shell."),
+    },
+    "Save": {
+        "save": ("save", "Save a checkpoint of a task's state and files."),
+        "run-step": ("run", "Run a command as a step; its exit code is evidence."),
+        "run": ("run", "Run a pipeline, resuming where it stopped."),
+        "tag": ("tag", "Name a checkpoint; list or delete names."),
+    },
+    "Look": {
+        "status": ("status", "Show the store, the task and what has changed."),
+        "log": ("log", "List checkpoints, newest first."),
+        "history": ("history", "List everything that happened to a task."),
+        "show": ("show", "Show a checkpoint, or its state."),
+        "diff": ("diff", "Compare two checkpoints, or one with the disk."),
+        "ls": ("show", "List the files of a checkpoint."),
+        "cat": ("show", "Print a file as it was at a checkpoint."),
+        "tasks": ("status", "List tasks."),
+        "steps": ("status", "List unfinished steps, or abandon one."),
+    },
+    "Go back": {
+        "last-good": ("check", "Find the newest good checkpoint."),
+        "restore": ("restore", "Go back to a checkpoint."),
+        "undo": ("restore", "Undo the last restore or switch."),
+        "redo": ("restore", "Reapply the last undone restore."),
+        "fork": ("branch", "Start a branch from a checkpoint."),
+        "branch": ("branch", "Show the branches; switch to one, or delete it."),
+    },
+    "Steer": {
+        "pause": ("steering", "Pause a running task at its next boundary."),
+        "resume": ("steering", "Resume a paused, stopped or failed task."),
+        "stop": ("steering", "Stop a running task at its next boundary."),
+        "cancel": ("steering", "Stop a task, and mark its end as not good."),
+        "retry": ("steering", "Retry a stopped or failed task."),
+        "guide": ("steering", "Send guidance to a running task."),
+        "answer": ("steering", "Answer a running task's question."),
+        "edit": ("steering", "Replace the content of an artifact."),
+        "rounds": ("steering", "Give a task more rounds."),
+        "requests": ("steering", "List or withdraw pending requests."),
+    },
+    "Upkeep": {
+        "verify": ("check", "Verify a checkpoint's bytes and its evidence."),
+        "check": ("check", "Check the whole store for damage."),
+        "repair": ("check", "Repair damaged data from intact copies."),
+        "rm": ("tag", "Delete checkpoints, or bring them back."),
+        "du": ("usage", "Show disk usage by task or checkpoint."),
+        "collect": ("usage", "Remove data that no checkpoint needs (gc)."),
+        "limit": ("usage", "Keep the store below a size."),
+        "spool": ("status", "List or replay what waits for the store."),
+    },
 }
+COMMANDS = {name: what for group in GROUPS.values() for name, what in group.items()}
+
+SYNONYMS = {
+    "checkout": "restore",
+    "commit": "save",
+    "continue": "resume",
+    "delete": "rm",
+    "fsck": "check",
+    "gc": "collect",
+    "list": "log",
+    "prune": "limit",
+    "quota": "limit",
+    "revert": "restore",
+    "rewind": "restore",
+    "rollback": "restore",
+    "snapshot": "save",
+    "switch": "branch --switch",
+}
+"""What other tools call it."""
 
 
 class App(click.Group):
@@ -71,8 +102,26 @@ class App(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<10}", text) for name, (_, text) in group.items()])
+        formatter.write_paragraph()
+        formatter.write_text("Run `lastgood COMMAND --help` for a command's options, with examples.")
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, *rest = args
+        if name == "version":
+            _print_version(ctx, True)
+        if name == "help":
+            if not rest:
+                click.echo(self.get_help(ctx))
+                ctx.exit()
+            name, rest = rest[0], ["--help"]
+        if name not in COMMANDS:
+            raise click.UsageError(_unknown(name), ctx)
+        return super().resolve_command(ctx, [name, *rest])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
@@ -104,8 +153,18 @@ class App(click.Group):
         sys.exit(code if isinstance(code, int) else 0)
 
 
+def _unknown(name: str) -> str:
+    """Return that there is no such command, and which may have been meant."""
+    from difflib import get_close_matches
+
+    close = [SYNONYMS[name]] if name in SYNONYMS else get_close_matches(name, COMMANDS, 1)
+    meant = f"; did you mean `lastgood {close[0]}`?" if close else ""
+    return f"there is no command {name[:80]!r}{meant}"
+
+
 app = App(
     name="lastgood",
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Checkpoints for AI agents and long-running work.",
     params=[
         *shared_options(),

@@ -18,7 +18,7 @@ def report(error: Exception, *, as_json: bool) -> int:
         return INTERRUPTED
     if isinstance(error, click.UsageError):
         command = error.ctx.command_path if error.ctx else "lastgood"
-        return _print("usage", error.format_message(), f"`{command} --help` says more", USAGE, as_json)
+        return _print("usage", error.format_message(), f"Run `{command} --help` for usage.", USAGE, as_json)
     if isinstance(error, CheckpointError):
         return _print(error.code, str(error), _hint(error), error.exit_code, as_json)
     if isinstance(error, OSError):

@@ -223,8 +223,8 @@ def shared_options() -> list[click.Parameter]:
     return [
         click.Option(["--store"], metavar="PATH", help="The store to use.", expose_value=False, callback=_remember),
         click.Option(["--task"], metavar="ID", help="The task, or a branch.", expose_value=False, callback=_remember),
-        click.Option(["--user"], metavar="NAME", help="Who acts.", expose_value=False, callback=_remember),
-        click.Option(["--owner"], metavar="NAME", help="Whose task it is.", expose_value=False, callback=_remember),
+        click.Option(["--user"], metavar="NAME", help="Act as this user.", expose_value=False, callback=_remember),
+        click.Option(["--owner"], metavar="NAME", help="Owner of the task.", expose_value=False, callback=_remember),
         click.Option(
             ["--json"], is_flag=True, help="Print JSON.", expose_value=False, is_eager=True, callback=_remember
         ),
@@ -237,6 +237,25 @@ class SharedCommand(click.Command):
     def __init__(self, name: str | None, **more: Any) -> None:
         super().__init__(name, **more)
         self.params += shared_options()
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        shared = {option.name for option in shared_options()}
+        own = [
+            option.get_help_record(ctx)
+            for option in self.get_params(ctx)
+            if isinstance(option, click.Option) and option.name not in shared
+        ]
+        with formatter.section("Options"):
+            formatter.write_dl([record for record in own if record is not None])
+        formatter.write_paragraph()
+        formatter.write_text("Also --store, --task, --user, --owner and --json: `lastgood --help`.")
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from lastgood.cli.examples import EXAMPLES
+
+        with formatter.section("Examples"):
+            for line in EXAMPLES[self.name or ""]:
+                formatter.write(f"{'':>{formatter.current_indent}}lastgood {line}\n")
 
 
 class CommandWithPaths(SharedCommand):

@@ -109,8 +109,10 @@ def field_lines(fields: Iterable[tuple[str, str]]) -> list[str]:
 
 def fitted(line: str) -> str:
     """Return `line`, cut to the width of the terminal if stdout is one."""
-    width = terminal_width(sys.stdout)
-    return shortened(line, width) if width else line
+    width, text = terminal_width(sys.stdout), click.unstyle(line)
+    if not width or len(text) <= width:
+        return line
+    return styled(shortened(text, width), bold=True) if text != line else shortened(line, width)
 
 
 def terminal_width(stream: TextIO) -> int | None:
