@@ -743,3 +743,17 @@ def test_equal_sets_built_in_another_order_have_the_same_bytes() -> None:
     backwards = numbers[::-1]
     assert encode(set(numbers)) == encode(set(backwards))
     assert values.encode_strictly(frozenset(numbers)) == encode(frozenset(backwards))
+
+
+@pytest.mark.parametrize("levels", [200, 254])
+@pytest.mark.parametrize("inside", [{"a": 1}, (1, {2}), b"bytes"])
+def test_what_is_nested_deeply_is_kept_from_deep_calls_too(levels: int, inside: object) -> None:
+    """Walking a value takes two of Python's frames for each level, and the program has used some already."""
+    value = inside
+    for level in range(levels):
+        value = {"in": value} if level % 2 else [value]
+
+    def call(frames: int) -> bytes:
+        return encode(value) if not frames else call(frames - 1)
+
+    assert exactly(decode(call(300))) == exactly(value)

@@ -259,22 +259,19 @@ class _Walk:
             if data is not None and not may_hold_bytes(data):
                 return data
         self._enter(value, path)
-        try:
+        parts: list[bytes] = []
+        try:  # by loops: each level takes two frames of Python's, and there may be 255
             if type(copy) is list:
-                return self._list(copy, path, depth, tags)
-            return (self._map if is_plain_map(copy) else self._odd_map)(copy, path, depth, tags)
+                for index, item in enumerate(copy):
+                    parts.append(self.encode(item, (path, ITEM, index), depth + 1, tags))
+                return array_header(len(copy)) + b"".join(parts)
+            if not is_plain_map(copy):
+                return self._odd_map(copy, path, depth, tags)
+            for key, item in copy.items():
+                parts += (packb(key), self.encode(item, (path, ENTRY, key), depth + 1, tags))
+            return map_header(len(copy)) + b"".join(parts)
         finally:
             self._open.discard(id(value))
-
-    def _list(self, items: list[Any], path: Path, depth: int, tags: int) -> bytes:
-        parts = [self.encode(item, (path, ITEM, index), depth + 1, tags) for index, item in enumerate(items)]
-        return array_header(len(parts)) + b"".join(parts)
-
-    def _map(self, entries: dict[str, Any], path: Path, depth: int, tags: int) -> bytes:
-        parts = [map_header(len(entries))]
-        for key, item in entries.items():
-            parts += (packb(key), self.encode(item, (path, ENTRY, key), depth + 1, tags))
-        return b"".join(parts)
 
     def _odd_map(self, entries: dict[Any, Any], path: Path, depth: int, tags: int) -> bytes:
         flat: list[bytes] = []
@@ -317,7 +314,8 @@ class _Walk:
             return self.encode(value, (path, ELEMENT, None), 0, tags)
         if _PLAIN.issuperset(map(type, value)) and (data := encode_fast(value)) is not None:
             return data
-        return self._list(value, path, 0, tags)
+        parts = [self.encode(item, (path, ITEM, index), 1, tags) for index, item in enumerate(value)]
+        return array_header(len(parts)) + b"".join(parts)
 
     def _refuse_collisions(self, value: Collection[Any], encoded: list[bytes], path: Path) -> None:
         """Refuse keys that would be equal when read: those of classes that are not registered become plain data."""
