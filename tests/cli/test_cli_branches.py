@@ -127,13 +127,14 @@ def test_branches_are_listed_for_programs_with_where_they_come_from(run: Run, da
     assert side["metadata"]["restoredFrom"] == side["originId"] == data("show", "@2")["id"]
 
 
-def test_the_log_names_the_branch_where_there_are_several(run: Run, three: Path) -> None:
-    assert "branch" not in run("log").stdout
+def test_the_log_is_the_line_of_the_head_and_with_all_names_branches(run: Run, data: Run, three: Path) -> None:
     run("fork", "--name", "side-line")
-    first, second, third, *_ = run("log").stdout.splitlines()
-    assert first.split() == ["seq", "id", "time", "type", "branch", "message"]
-    assert "side-line" in second
-    assert "  main " in third
+    assert [line.split()[0] for line in run("log").stdout.splitlines()] == ["*", "@2", "@1"]
+    first, second, *_ = run("log", "--all").stdout.splitlines()
+    assert first.split()[-1] == "@3"
+    assert "side-line" in first
+    assert "  main " in second
+    assert len(data("log", "--all")["checkpoints"]) == len(data("log")["checkpoints"]) + 1
 
 
 def test_a_large_state_is_restored_without_the_engines_own_log_on_stderr(process: Run, folder: Path) -> None:

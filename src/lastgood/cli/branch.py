@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -12,21 +12,15 @@ import click
 from lastgood.cli.invocation import Invocation, subcommand, workspace_options
 from lastgood.cli.output import counted, json_text, print_result, printable, say, shortened, styled, terminal_width
 from lastgood.cli.restore import move
-from lastgood.cli.summary import MARKS, tagged_message
+from lastgood.cli.summary import MARKS, STYLES, age_text, tagged_message
 from lastgood.views.branch import Fold, Point, Strand, Tree, find_branch, list_branches, read_tree
-from lastgood.views.checkpoint import VerificationState, verification, view_checkpoint
+from lastgood.views.checkpoint import verification, view_checkpoint
 from lastgood.views.document import compose
 
 if TYPE_CHECKING:
     from lastgood import BranchInfo, Store
 
 WIDEST_GRAPH = 8  # to which the rows are aligned; deeper ones are shifted
-_STYLES: dict[VerificationState, dict[str, Any]] = {
-    "verified": {"fg": "green"},
-    "failed": {"fg": "red"},
-    "damaged": {"fg": "red"},
-    "unverified": {"dim": True},
-}
 
 
 @subcommand
@@ -149,14 +143,14 @@ class _Painter:
             return TreeRow(graph, (where, " ", "", ""), "(purged)")
         result = verification(checkpoint)
         if result == "damaged":
-            return TreeRow(graph, (where, MARKS[result], "", ""), "(damaged)", _STYLES[result])
+            return TreeRow(graph, (where, MARKS[result], "", ""), "(damaged)", STYLES[result])
         text = tagged_message(checkpoint)
         if point.origin:
             text = f"from @{point.origin}" + (f": {text}" if text else "")
         if place.deleted:
             text = f"(deleted) {text}"
-        age = _age(self._now - checkpoint.created_at)
-        return TreeRow(graph, (where, MARKS[result], age, checkpoint.type), text, _STYLES[result])
+        age = age_text(self._now - checkpoint.created_at)
+        return TreeRow(graph, (where, MARKS[result], age, checkpoint.type), text, STYLES[result])
 
     def _label(self, branch: BranchInfo) -> str:
         facts = [
@@ -183,11 +177,3 @@ def _laid_out(rows: list[TreeRow], width: int | None) -> Iterator[str]:
         whole = (before + shown + after).rstrip()
         line, end = shortened(whole, width) if width else whole, len(before) + len(shown)
         yield line[: len(before)] + styled(line[len(before) : end], **row.style) + line[end:]
-
-
-def _age(past: timedelta) -> str:
-    seconds = past.total_seconds()
-    for size, unit in ((31_557_600, "y"), (604_800, "w"), (86_400, "d"), (3_600, "h"), (60, "m")):
-        if seconds >= size:
-            return f"{int(seconds // size)}{unit}"
-    return "now"

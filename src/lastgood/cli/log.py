@@ -2,48 +2,96 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from lastgood.cli.invocation import Invocation, subcommand
-from lastgood.cli.output import fitted, json_text, printable, say, table
-from lastgood.cli.summary import ROW_HEAD, row
-from lastgood.views.checkpoint import view_listed
-from lastgood.views.records import find_head_id
+from lastgood.cli.output import (
+    json_text,
+    local_time,
+    paged,
+    printable,
+    say,
+    short_id,
+    shortened,
+    styled,
+    width_of_output,
+)
+from lastgood.cli.summary import MARKS, STYLES, age_text, place_text, tagged_message
+from lastgood.views.checkpoint import verification, view_listed
+from lastgood.views.records import find_active_line, find_head_id
 
 if TYPE_CHECKING:
-    from lastgood import Store
+    from lastgood import Checkpoint, Store
+
+WIDEST_TYPE, WIDEST_BRANCH = 18, 24
 
 
 @subcommand
 @click.option("--limit", "-n", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
+@click.option("--all", "every", is_flag=True, help="Of all branches, not only the line of HEAD.")
 @click.option("--type", "type_", metavar="TYPE", help="Only those of this type.")
 @click.option("--before", type=click.IntRange(min=1), metavar="SEQ", help="Only those before this sequence.")
-def log(call: Invocation, limit: int, type_: str | None, before: int | None) -> None:
-    """List a task's checkpoints, newest first.
+@click.option("--verbose", "-v", is_flag=True, help="With ids and times.")
+def log(call: Invocation, limit: int, every: bool, type_: str | None, before: int | None, verbose: bool) -> None:
+    """List the checkpoints that led to HEAD, newest first.
 
-    * marks the head, v what is verified, x what is not, ? what has no evidence.
+    * marks HEAD; v: its evidence holds, x: it does not, ?: there is none, !: it is damaged.
     """
     with call.open() as store:
-        _list(call, store, limit, type_, before)
+        task_id = call.task_id()
+        line = task_id if every else find_active_line(store, call.owner, task_id)
+        found, total = store.page_checkpoints(line, limit, type_, before=before, owner=call.owner)
+        head_id = find_head_id(store, call.owner, task_id)
+        if call.json:
+            listed = [view_listed(checkpoint, head_id) for checkpoint in found]
+            click.echo(json_text({"checkpoints": listed, "total": total}))
+            return
+        names = _branch_names(store, call.owner, task_id) if every else {}
+        paged(_lines(found, head_id, names, verbose))
+        if found and len(found) < total and (found[-1].sequence or 0) > 1:
+            say(call, f"{len(found)} of {total}; older ones: lastgood log --before {found[-1].sequence}")
 
 
-def _list(call: Invocation, store: Store, limit: int, type_: str | None, before: int | None) -> None:
-    task_id = call.task_id()
-    found, total = store.page_checkpoints(task_id, limit, type_, before=before, owner=call.owner)
-    head_id = find_head_id(store, call.owner, task_id)
-    if call.json:
-        listed = [view_listed(checkpoint, head_id) for checkpoint in found]
-        click.echo(json_text({"checkpoints": listed, "total": total}))
-        return
-    rows, head = [row(checkpoint, head_id) for checkpoint in found], list(ROW_HEAD)
-    branches = {branch.id: branch.name for branch in store.branches(task_id, owner=call.owner)}
-    if len(branches) > 1:
-        head.insert(-1, "branch")
-        for cells, checkpoint in zip(rows, found, strict=True):
-            cells.insert(-1, printable(branches.get(checkpoint.branch_id or "", "")))
-    for line in table(rows, head):
-        click.echo(fitted(line))
-    if len(found) < total:
-        say(call, f"{len(found)} of {total}; -n shows more, --before goes on")
+def _branch_names(store: Store, owner: str | None, task_id: str) -> dict[str, str]:
+    branches = store.branches(task_id, owner=owner)
+    return {branch.id: printable(branch.name) for branch in branches} if len(branches) > 1 else {}
+
+
+def _lines(found: Sequence[Checkpoint], head_id: str | None, names: dict[str, str], verbose: bool) -> list[str]:
+    """Return a line for each checkpoint: place, mark, age, type, message; the message has what is left of the width."""
+    now, width = datetime.now(UTC), width_of_output()
+    places = {checkpoint.id: place_text(checkpoint) for checkpoint in found}
+    columns = [_cells(checkpoint, names, now, verbose) for checkpoint in found]
+    widths = [max(map(len, column)) for column in zip(*columns, strict=True)]
+    lines = []
+    for checkpoint, cells in zip(found, columns, strict=True):
+        is_head, state = checkpoint.id == head_id, verification(checkpoint)
+        place = f"{'*' if is_head else ' '} {place_text(checkpoint):<5}"
+        about = "  ".join(cell.ljust(size) for cell, size in zip(cells, widths, strict=True))
+        rest = f" {about}  {_message(checkpoint, places)}".rstrip()
+        rest = shortened(rest, width - len(place) - 2) if width else rest
+        lines.append(f"{styled(place, bold=True) if is_head else place} {styled(MARKS[state], **STYLES[state])}{rest}")
+    return lines
+
+
+def _message(checkpoint: Checkpoint, places: dict[str, str]) -> str:
+    if not checkpoint.integrity_ok:
+        return "(damaged)"
+    text, origin = tagged_message(checkpoint), places.get(checkpoint.parent_id or "")
+    return f"from {origin}" if not text and origin and checkpoint.type in ("restored", "forked") else text
+
+
+def _cells(checkpoint: Checkpoint, names: dict[str, str], now: datetime, verbose: bool) -> list[str]:
+    if not checkpoint.integrity_ok:
+        cells = ["", ""]
+    else:
+        cells = [f"{age_text(now - checkpoint.created_at):>4}", shortened(checkpoint.type, WIDEST_TYPE)]
+    if verbose:
+        cells[:1] = [short_id(checkpoint.id), local_time(checkpoint.created_at) if checkpoint.integrity_ok else ""]
+    if names:
+        cells.append(shortened(names.get(checkpoint.branch_id or "", ""), WIDEST_BRANCH))
+    return cells

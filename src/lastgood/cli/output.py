@@ -109,10 +109,26 @@ def field_lines(fields: Iterable[tuple[str, str]]) -> list[str]:
 
 def fitted(line: str) -> str:
     """Return `line`, cut to the width of the terminal if stdout is one."""
-    width, text = terminal_width(sys.stdout), click.unstyle(line)
+    width, text = width_of_output(), click.unstyle(line)
     if not width or len(text) <= width:
         return line
     return styled(shortened(text, width), bold=True) if text != line else shortened(line, width)
+
+
+def width_of_output() -> int | None:
+    """Return how wide the terminal on stdout is; None where there is none."""
+    return terminal_width(sys.stdout)
+
+
+def paged(lines: Sequence[str]) -> None:
+    """Print lines; on a terminal that is not as high, through the pager."""
+    import shutil
+
+    if sys.stdout.isatty() and len(lines) >= shutil.get_terminal_size().lines:
+        click.echo_via_pager("\n".join(lines) + "\n")
+        return
+    for line in lines:
+        click.echo(line)
 
 
 def terminal_width(stream: TextIO) -> int | None:

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from lastgood.cli.output import few, local_time, printable, short_id, shortened, value_text
-from lastgood.views.checkpoint import VerificationState, verification
+from lastgood.cli.output import few, local_time, printable, shortened, value_text
+from lastgood.views.checkpoint import VerificationState
 
 if TYPE_CHECKING:
     from lastgood import Checkpoint, Evidence, EvidencePack
 
 MARKS: dict[VerificationState, str] = {"verified": "v", "failed": "x", "unverified": "?", "damaged": "!"}
-ROW_HEAD = ("  seq", "", "id", "time", "type", "message")
+STYLES: dict[VerificationState, dict[str, Any]] = {
+    "verified": {"fg": "green"},
+    "failed": {"fg": "red"},
+    "damaged": {"fg": "red"},
+    "unverified": {"dim": True},
+}
 PREVIEW = 200
 _EVIDENCE = {"verified": "holds", "failed": "FAILED", "stale": "stale", "pending": "not checked"}
-
-
-def row(checkpoint: Checkpoint, head_id: str | None) -> list[str]:
-    """Return the cells of a table with the columns of `ROW_HEAD`."""
-    place = f"{'*' if checkpoint.id == head_id else ' '} {place_text(checkpoint)}"
-    mark = MARKS[verification(checkpoint)]
-    if not checkpoint.integrity_ok:
-        return [place, mark, short_id(checkpoint.id), "", "", "(damaged)"]
-    when = local_time(checkpoint.created_at)
-    return [place, mark, short_id(checkpoint.id), when, checkpoint.type, tagged_message(checkpoint)]
 
 
 def tagged_message(checkpoint: Checkpoint) -> str:
@@ -37,6 +33,15 @@ def line(checkpoint: Checkpoint) -> str:
     when = local_time(checkpoint.created_at)
     where = place_text(checkpoint)
     return f"{where} {checkpoint.id} {when} {checkpoint.type} {tagged_message(checkpoint)}".rstrip()
+
+
+def age_text(past: timedelta) -> str:
+    """Return how long ago something was, in the largest unit that fits."""
+    seconds = past.total_seconds()
+    for size, unit in ((31_557_600, "y"), (604_800, "w"), (86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return "now"
 
 
 def place_text(checkpoint: Checkpoint) -> str:

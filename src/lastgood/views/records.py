@@ -122,3 +122,9 @@ def find_head_id(store: Store, owner: str | None, task_id: str) -> str | None:
     """Return the id of the newest checkpoint of a task's active branch, or of the branch that was named."""
     branch = find_line(store._engine.catalog, owner or store.user, task_id, active=True).branch
     return branch.head.id if branch and branch.head else None
+
+
+def find_active_line(store: Store, owner: str | None, task_id: str) -> str:
+    """Return the id of a task's active branch, or of the branch that was named."""
+    branch = find_line(store._engine.catalog, owner or store.user, task_id, active=True).branch
+    return task_id if branch is None else branch.id
