@@ -19,7 +19,7 @@ from zstandard import ZstdCompressor
 
 import lastgood
 from lastgood import IntegrityError
-from lastgood.catalog.sqlite.connection import SQLiteConnection
+from lastgood.catalog.sqlite.connection import SQLiteConnection, open_connection
 from lastgood.codec import compress as compression
 from lastgood.errors import FormatError, LostCommitsError
 from lastgood.model.checkpoint import encode_record
@@ -246,3 +246,32 @@ def test_a_log_that_was_cut_off_is_detected_and_its_loss_can_be_accepted(tmp_pat
             for one in store.list_checkpoints(info.id):
                 assert store.check_checkpoint(one.id, evidence=False).problems == []
         store.task("third").save({"after": "loss"})
+
+
+def test_a_database_that_is_cut_off_gives_nothing_wrong(tmp_path: Path) -> None:
+    """I3: of a page that is there in part the rest reads as zeros, and no checksum is compared; nor is the file's size,
+    where a log says how many pages there are."""
+    with lastgood.open(tmp_path / "store", user="ada", collect="never") as store:
+        for number in range(20):
+            store.task("t").save({"n": number}, message=f"save {number} {'x' * 300}")
+    with contextlib.closing(open_connection(tmp_path / "store" / CATALOG)) as connection:
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    with lastgood.open(tmp_path / "store", user="ada", collect="never") as store:
+        store.task("another").save({"n": 1})
+        truth = _list(store)
+        sound = Path(shutil.copytree(tmp_path / "store", tmp_path / "sound"))  # as if it was killed here
+    whole, refused = (sound / CATALOG).stat().st_size, 0
+    for size in range(whole - 6 * 4096 + 700, whole, 1009):
+        copy = Path(shutil.copytree(sound, tmp_path / f"cut at {size}"))
+        os.truncate(copy / CATALOG, size)
+        try:
+            with lastgood.open(copy, user="ada", on_failure="raise", collect="never") as opened:
+                assert _list(opened) == truth, size
+        except DAMAGE:
+            refused += 1
+        shutil.rmtree(copy)
+    assert refused
+
+
+def _list(store: lastgood.Store) -> list[tuple[str, int | None, str]]:
+    return [(one.id, one.sequence, one.message) for one in store.list_checkpoints("t")]

@@ -30,6 +30,7 @@ from lastgood.model.identity import now
 
 APPLICATION_ID = 0x6C676F64
 PAGE_SIZE = 4096
+_LOG_HEAD, _FRAME_HEAD = 32, 24
 RESERVE_BYTES = 8  # where the checksum VFS keeps each page's checksum
 BUSY_MS = 10_000
 NORMAL, FULL, INCREMENTAL = 1, 2, 2
@@ -113,6 +114,26 @@ def open_connection(path: Path) -> apsw.Connection:
                 hint="bring it back from a copy",
             )
     return connection
+
+
+def ends_within_page(path: Path) -> bool:
+    """Return whether the file is cut off in a page that is not in the log either: its rest would be read as zeros.
+
+    A short page has no checksum that SQLite could compare. One that was being written when its process ended is in
+    the log, and is read from there.
+    """
+    whole, rest = divmod(path.stat().st_size, PAGE_SIZE)
+    return bool(rest) and whole + 1 not in _logged_pages(path.with_name(path.name + "-wal"))
+
+
+def _logged_pages(log: Path) -> set[int]:
+    try:
+        data = log.read_bytes()
+    except FileNotFoundError:
+        return set()
+    salts, frames = data[16:24], range(_LOG_HEAD, len(data), _FRAME_HEAD + PAGE_SIZE)
+    heads = (data[start : start + _FRAME_HEAD] for start in frames)
+    return {int.from_bytes(head[:4], "big") for head in heads if head[8:16] == salts}
 
 
 def create_connection(path: Path) -> apsw.Connection:

@@ -21,6 +21,7 @@ from lastgood.catalog.sqlite import connection as connections
 from lastgood.catalog.sqlite.connection import (
     SQLiteConnection,
     create_connection,
+    ends_within_page,
     open_connection,
     open_memory,
     set_synced,
@@ -92,6 +93,7 @@ class FileDatabase:
         witness = self._queue.witness()
         try:
             connection.execute("BEGIN")
+            self._require_whole()
             self._compare(connection.execute(_LAST_COMMIT).get, witness)
             return work(connection, *args, **kwargs)
         except apsw.Error as error:
@@ -232,6 +234,7 @@ class FileDatabase:
 
     def _begin(self, connection: SQLiteConnection, durable: bool) -> int | None:
         connection.execute("BEGIN IMMEDIATE")
+        self._require_whole()
         number = counted(connection.execute(_NEXT_COMMIT).get) if durable else None
         last = connection.execute(_LAST_COMMIT).get if number is None else number - 1
         self._compare(last, self._queue.witness())
@@ -317,6 +320,7 @@ class FileDatabase:
             if old is not None and local.owner[0] != owner[0]:
                 _orphans.append(old)
             local.connection = SQLiteConnection(open_connection(self._path), self._clock)
+            local.is_cut = ends_within_page(self._path)
             local.log_pages = [0]  # not `local` itself, which would keep the connection open
             local.connection.raw.set_wal_hook(partial(_note_pages, local.log_pages))
             local.is_synced = None
@@ -335,6 +339,13 @@ class FileDatabase:
             raise IntegrityError(
                 f"the store's database {self._path.name} is gone, and files that belong to it are still here",
                 hint=f"bring it back from a copy; or, to begin anew, remove {self._path.name}-wal, -shm and -lock",
+            )
+
+    def _require_whole(self) -> None:
+        if self._local.is_cut:
+            raise IntegrityError(
+                "the store's database is cut off in the middle of a page",
+                hint="bring it back from a copy, or `lastgood repair` it",
             )
 
     @staticmethod
