@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from lastgood.spool.spool import SpoolFigures as SpoolFigures
     from lastgood.store import CheckpointPage as CheckpointPage, Store as Store
     from lastgood.task import Task as Task
+    from lastgood.upkeep.backup import BackedUp as BackedUp
     from lastgood.upkeep.collect import Collected as Collected
     from lastgood.upkeep.report import CheckReport as CheckReport, Finding as Finding, RepairReport as RepairReport
     from lastgood.upkeep.usage import (
@@ -121,6 +122,7 @@ _NAMES = {
     "spool.spool": "SpoolFigures",
     "store": "CheckpointPage Store",
     "task": "Task",
+    "upkeep.backup": "BackedUp",
     "upkeep.collect": "Collected",
     "upkeep.report": "CheckReport Finding RepairReport",
     "upkeep.usage": "CheckpointUsage Evicted Limited TaskUsage Usage",

@@ -5,7 +5,8 @@ Operations are imported by the methods that need them, so that a command that on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from lastgood.spool.replay import Replayed
     from lastgood.spool.spool import Spool, SpoolFigures
     from lastgood.task import Task
+    from lastgood.upkeep.backup import BackedUp
     from lastgood.upkeep.check_content import Progress
     from lastgood.upkeep.collect import Collected
     from lastgood.upkeep.collect import Progress as Collecting
@@ -416,6 +418,19 @@ class Store:
         from lastgood.upkeep.repair import repair_store
 
         return repair_store(self._engine, self.user, accept_loss=accept_loss)
+
+    def backup(
+        self, to: str | os.PathLike[str], *, progress: Callable[[str, int, int], None] | None = None
+    ) -> BackedUp:
+        """Copy the whole store to the folder `to`, which must not exist, while others work with it.
+
+        It holds every checkpoint that was acknowledged before this was called, is read and checked to the last byte
+        before it gets its name, and is opened like any store: `lastgood.open(to)`. A damaged store is refused.
+        """
+        from lastgood.upkeep.backup import back_up
+
+        self.replay()
+        return back_up(self._engine, to, progress)
 
     def spool_figures(self) -> SpoolFigures:
         """Return what waits in the spool, because the store could not take it."""

@@ -116,3 +116,10 @@ def test_repair_names_what_is_lost_and_ends_with_the_code_of_damage(
     (with_files / "7.bin").write_bytes(content)
     run("save", "-m", "brings it back")
     assert data("check", "--read-data")["ok"]
+
+
+def test_backup_says_what_it_copied_and_that_it_was_verified(run: Any, data: Any, three: Path) -> None:
+    assert "backed up 3 checkpoints" in run("backup", "copy").stdout
+    assert data("--store", "copy", "log", "--task", "work")["total"] == 3
+    assert "exists" in run("backup", "copy", code=4).stderr
+    assert data("backup", "another")["checkpoints"] == 3

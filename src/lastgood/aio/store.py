@@ -58,6 +58,7 @@ class Store(Opened[engine.Store]):
     limit = bridged(engine.Store.limit)
     check = bridged(engine.Store.check)
     repair = bridged(engine.Store.repair)
+    backup = bridged(engine.Store.backup)
     replay = bridged(engine.Store.replay)
     spool_figures = bridged(engine.Store.spool_figures)
 

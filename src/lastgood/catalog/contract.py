@@ -45,6 +45,8 @@ from lastgood.model.checkpoint import Attestation, Head
 from lastgood.model.task import BranchInfo, Event, EventKind, Journal, Lease, OpenStep, Process, Request, TaskInfo
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from lastgood.catalog.upkeep import Audit, Corrections
 
 
@@ -429,10 +431,14 @@ class Upkeep(Protocol):
         """Go on although acknowledged commits are gone. How many there were."""
         raise _not_offered()
 
+    def back_up(self, path: Path) -> None:
+        """Write a catalog to `path`, where nothing is, with everything that this one has at one moment. Durable."""
+        raise _not_offered()
+
 
 def _not_offered() -> UnavailableError:
     return UnavailableError(
-        "this store's catalog cannot be checked or repaired from here", hint="its database has means of its own"
+        "this store's catalog cannot be checked, repaired or copied from here", hint="its database has means of its own"
     )
 
 

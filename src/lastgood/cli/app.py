@@ -60,6 +60,7 @@ GROUPS = {  # of each command the module that has it, and what it does
         "verify": ("check", "Verify a checkpoint's bytes and its evidence."),
         "check": ("check", "Check the whole store for damage."),
         "repair": ("check", "Repair damaged data from intact copies."),
+        "backup": ("backup", "Copy the whole store, and verify the copy."),
         "rm": ("tag", "Delete checkpoints, or bring them back."),
         "du": ("usage", "Show disk usage by task or checkpoint."),
         "collect": ("usage", "Remove data that no checkpoint needs (gc)."),

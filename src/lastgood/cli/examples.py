@@ -37,6 +37,7 @@ EXAMPLES = {
     "verify": ("verify @12", "verify --all"),
     "check": ("check", "check --read-data"),
     "repair": ("repair", "repair --accept-loss"),
+    "backup": ("backup /mnt/backups/2026-11-18", "backup ../store-copy --json"),
     "rm": ("rm @12", "rm --undo @12"),
     "du": ("du", "du chat"),
     "collect": ("collect", "collect --grace 2d"),

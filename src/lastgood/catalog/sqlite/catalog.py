@@ -63,6 +63,9 @@ class SQLiteCatalog(RelationalCatalog):
 
         self._write(correct, corrections, actor)
 
+    def back_up(self, path: Path) -> None:
+        self._database.back_up(path)
+
     def rebuild(self) -> list[str]:
         return self._database.rebuild()
 

@@ -33,6 +33,7 @@ from lastgood.catalog.sqlite.group import Group, SharedTransaction, Write, neste
 from lastgood.catalog.sqlite.migration import (
     Migration,
     create_catalog,
+    create_database,
     describe,
     migrate,
     migrations,
@@ -279,6 +280,18 @@ class FileDatabase:
                 raise UnavailableError("the disk reported an error; nothing was given up", hint="look at the disk")
         return int(lost)
 
+    def back_up(self, path: Path) -> None:
+        """Copy all pages, as they are in one snapshot, into a new database."""
+
+        def copy(connection: SQLiteConnection) -> None:
+            def fill(fresh: apsw.Connection) -> None:
+                with fresh.backup("main", connection.raw, "main") as pages:
+                    pages.step()
+
+            create_database(path, fill, Path.rename)
+
+        self.read(copy)
+
     def rebuild(self) -> list[str]:
         from lastgood.catalog.sqlite.repair import rebuild
 
@@ -410,6 +423,9 @@ class MemoryDatabase:
 
     def rebuild(self) -> list[str]:
         return []
+
+    def back_up(self, path: Path) -> None:
+        raise UnavailableError("a store in memory cannot be copied", hint="open one at a path")
 
     def close(self) -> None:
         with self._lock:

@@ -1,0 +1,123 @@
+"""A copy of a whole store, made while others work with it: the catalog as of one moment, then the packs that it names.
+
+The copy gets its name when every byte of it was read and is right; until then it lies beside that name.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from lastgood.catalog import open_catalog
+from lastgood.engine.engine import Engine
+from lastgood.errors import ConflictError, DiskFullError, IntegrityError, InvalidError, NotFoundError, UnavailableError
+from lastgood.local.location import Location, locate, make_folder
+from lastgood.model.identity import new_id
+from lastgood.objects.contract import ObjectStore
+from lastgood.objects.local import LocalObjects
+from lastgood.objects.verified import VerifiedObjects
+from lastgood.upkeep.check import check_store
+
+ATTEMPTS = 5
+CHUNK = 8 << 20
+Progress = Callable[[str, int, int], None]
+
+
+class BackedUp(NamedTuple):
+    """A backup: where it is, and what is in it."""
+
+    path: Path
+    checkpoints: int
+    size: int
+
+
+def back_up(engine: Engine, to: str | os.PathLike[str], progress: Progress | None = None) -> BackedUp:
+    """Copy the store to the folder `to`; see `Store.backup`."""
+    destination = Path(to).absolute()
+    if os.path.lexists(destination):
+        raise ConflictError(f"{destination} exists", hint="give a path where nothing is; a backup replaces nothing")
+    if engine.location.catalog is None:
+        raise InvalidError("a store in memory cannot be backed up", hint="open one at a path")
+    for left in destination.parent.glob(f".{destination.name}.*.partial"):
+        shutil.rmtree(left, ignore_errors=True)
+    partial = destination.with_name(f".{destination.name}.{new_id()}.partial")
+    try:
+        make_folder(partial)
+        made = _copy(engine, locate(partial), progress or (lambda *_: None))
+        partial.rename(destination)
+        _sync(destination.parent)
+    except OSError as error:
+        if isinstance(error, UnavailableError):
+            raise
+        import errno
+
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFullError("the disk is full; no backup was made", hint="free some space") from error
+        raise UnavailableError(
+            f"no backup can be made at {destination}: {error.strerror}", hint="look at the path and its permissions"
+        ) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return made._replace(path=destination)
+
+
+def _copy(engine: Engine, place: Location, progress: Progress) -> BackedUp:
+    """Copy the catalog and its packs; begin with the catalog again when a pack was collected meanwhile."""
+    assert place.catalog is not None
+    assert place.objects is not None
+    copied = VerifiedObjects(LocalObjects(place.objects))
+    for _ in range(ATTEMPTS):
+        for end in ("", "-wal", "-shm", "-lock"):
+            place.catalog.with_name(place.catalog.name + end).unlink(missing_ok=True)
+        engine.catalog.back_up(place.catalog)
+        catalog = open_catalog(place.catalog)
+        try:
+            names = [pack.name for pack in catalog.packs()]
+            for number, name in enumerate(names):
+                progress("copy", number, len(names))
+                _copy_pack(engine, name, copied)
+            report = check_store(
+                catalog, copied, engine.blob_id, read_data=True, progress=lambda done, of: progress("verify", done, of)
+            )
+            if not report.ok:
+                raise _damaged(report.findings[0].sentence)
+            size = catalog.disk_use().size + sum(pack.size for pack in copied.list("packs/"))
+            return BackedUp(place.catalog.parent, report.looked_at.checkpoints, size)
+        except NotFoundError:
+            continue
+        finally:
+            catalog.close()
+    raise UnavailableError("the store changed too often while it was copied", hint="try again")
+
+
+def _copy_pack(engine: Engine, name: str, copied: ObjectStore) -> None:
+    objects = engine.objects
+    assert objects is not None
+
+    def chunks() -> Iterator[bytes]:
+        size = objects.size(name)
+        for start in range(0, size, CHUNK):
+            yield objects.get(name, start, min(CHUNK, size - start))
+
+    try:
+        copied.put(name, chunks())
+    except IntegrityError as error:
+        raise _damaged(f"the pack {name} is not what its name says") from error
+
+
+def _damaged(what: str) -> IntegrityError:
+    return IntegrityError(
+        f"the store is damaged, and so would be its backup: {what}",
+        hint="`lastgood check --read-data` lists what is damaged, `lastgood repair` mends what it can",
+    )
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
