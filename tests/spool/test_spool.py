@@ -25,7 +25,9 @@ from lastgood import (
     UnavailableError,
 )
 from lastgood.catalog.sqlite import connection
+from lastgood.cli.invocation import Invocation
 from lastgood.spool.entries import Entries
+from lastgood.spool.replay import replay_moved
 
 LARGE = [f"message {number} " * 30 for number in range(300)]
 
@@ -573,6 +575,67 @@ def test_what_was_put_beside_for_a_store_that_was_elsewhere_comes_into_it_when_i
         assert numbers(other) == [100, 101]
         assert other.spool_figures().left == ()
         assert not Path(left).exists()
+
+
+def test_a_step_that_was_begun_in_a_spool_that_was_moved_goes_on_in_the_store(tmp_path: Path) -> None:
+    """A16: a step that was begun is remembered, also if another store lay there for a while."""
+    place, old = tmp_path / "store", tmp_path / "old"
+    with lastgood.CheckpointManager(place, spool=tmp_path / "spool") as store:
+        ask_nobody(store)
+        store.task("t").save({"n": 0})
+        place.rename(old)
+        store.task("t").save({"n": 1})
+        step = store.begin_step("t", "tool_executed", {"n": 2})
+    lastgood.open(place, on_failure="raise").close()
+    with lastgood.open(place, spool=tmp_path / "spool") as other:
+        (moved,) = other.spool_figures().left
+    place.rename(tmp_path / "other")
+    old.rename(place)
+    with lastgood.CheckpointManager(place, spool=tmp_path / "spool") as back:
+        assert [one.id for one in back.open_steps("t")] == [step]
+        assert back.task("t").state == {"n": 1}
+        assert back.commit_step(step, lastgood.EvidencePack([])).state == {"n": 2}
+        assert back.open_steps("t") == []
+    assert not Path(moved).exists()
+
+
+def test_commands_that_only_read_see_what_is_in_a_spool_that_was_moved(
+    store: lastgood.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, old = tmp_path / "store", tmp_path / "old"
+    task = store.task("t")
+    task.save({"n": 0})
+    with gone(place):
+        task.save({"n": 1})
+    place.rename(old)
+    lastgood.open(place, user="tester", on_failure="raise").close()
+    with open_store(place) as other:
+        assert other.spool_figures().left
+    place.rename(tmp_path / "other")
+    old.rename(place)
+    spool = store._engine.options.spool
+    call = Invocation()
+    call.store, call.user = str(place), "tester"
+    monkeypatch.setattr(Invocation, "options", lambda self: lastgood.Options(spool=spool))
+    assert call._has_spool()
+
+
+def test_a_moved_spool_may_be_removed_by_another_process_meanwhile(store: lastgood.Store, tmp_path: Path) -> None:
+    task = store.task("t")
+    task.save({"n": 0})
+    with gone(tmp_path / "store"):
+        task.save({"n": 1})
+        moved = spool_of(store).entries.move_folder("other-store")
+    assert moved is not None
+    shown: list[Path] = []
+
+    def replay_and_lose(entries: Entries) -> None:
+        spool_of(store)._replay(entries, 1e9)
+        shutil.rmtree(moved)
+        shown.append(moved)
+
+    replay_moved(spool_of(store).folder, lambda: store.info().id, replay_and_lose)
+    assert shown == [moved]
 
 
 def test_a_spool_that_was_left_and_is_damaged_keeps_nobody_from_coming_into_the_store(

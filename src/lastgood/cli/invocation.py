@@ -128,12 +128,12 @@ class Invocation:
         return catalog is not None and not catalog.exists() and not self.keeps_spool(catalog)
 
     def _has_spool(self) -> bool:
-        """Whether the store has a spool, perhaps an empty one."""
-        from lastgood.spool.file import NAME, spool_folder
+        """Whether the store has a spool, perhaps an empty one, or one that was moved while another store was here."""
+        from lastgood.spool.file import NAME, find_moved, spool_folder
 
         catalog = self.locate().catalog
         folder = None if catalog is None else spool_folder(catalog, self.options())
-        return folder is not None and (folder / NAME).exists()
+        return folder is not None and ((folder / NAME).exists() or bool(find_moved(folder, "other-store")))
 
     def keeps_spool(self, catalog: Path) -> bool:
         """Whether checkpoints are spooled for a store that is not there."""

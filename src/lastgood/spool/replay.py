@@ -277,12 +277,12 @@ def replay_moved(folder: Path | None, store_id: Callable[[], str], replay: Calla
     for moved in find_moved(folder, "other-store"):
         entries = Entries(moved)
         try:
-            if entries.has_pending() and _store_id(entries) == store_id():
+            if any(entries.find_work()) and _store_id(entries) == store_id():
                 replay(entries)
-                if not entries.pending() and not entries.aside():
+                if not entries.pending() and not entries.aside() and not entries.steps():
                     import shutil
 
-                    shutil.rmtree(moved)
+                    shutil.rmtree(moved, ignore_errors=True)  # another process may be removing it, too
         finally:
             entries.close()
 

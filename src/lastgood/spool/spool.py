@@ -285,11 +285,19 @@ class Spool:
         deadline = self.clock() + (PATIENCE_SECONDS if wait else 0)
         backend, done = self._overlay.backend, Replayed()
         backend.require_ready()
-        replay_moved(self.folder, lambda: backend.info().id, lambda entries: self._replay(entries, deadline))
+        replay_moved(self.folder, lambda: backend.info().id, lambda entries: self._replay_moved(entries, deadline))
         if self.entries.has_pending():
             done = self._replay(self.entries, deadline)
         self.breaker.shut()
         return done
+
+    def _replay_moved(self, entries: Entries, deadline: float) -> None:
+        """Replay another spool of this store; steps that were begun in it go on in the store."""
+        self._replay(entries, deadline)
+        for step, snapshot in entries.steps():
+            if self._overlay.backend.open_step(step.owner, step.id) is None:
+                self._overlay.backend.begin_step(step, snapshot, None)
+            entries.end_step(step.owner, step.id)
 
     def _replay(self, entries: Entries, deadline: float) -> Replayed:
         from lastgood.spool.replay import Replay
