@@ -607,3 +607,14 @@ def test_the_exit_code_of_a_command_is_found_in_a_state_that_is_a_dataclass(tmp_
         with pytest.warns(lastgood.PlainDataWarning):
             made = task.save(Ran(0), evidence=pack)
     assert made.verified
+
+
+@pytest.mark.parametrize("wrong", [None, 12, {}, b"id"])
+def test_going_to_what_is_no_checkpoint_is_refused_with_a_hint(store: lastgood.Store, wrong: Any) -> None:
+    """As `task.restore(task.last_good())` does where nothing is good."""
+    task = store.task("t")
+    task.save({"n": 1})
+    for go in (task.restore, task.fork):
+        with pytest.raises(InvalidError) as refused:
+            go(wrong)
+        assert "last_good()" in (refused.value.hint or "")

@@ -160,6 +160,11 @@ class Handle:
         """Return a checkpoint of this task as it lies in this store, whatever the object at hand says."""
         if isinstance(checkpoint, str):
             chosen = self.find(checkpoint)
+        elif not isinstance(checkpoint, Checkpoint):
+            raise InvalidError(
+                "there is no checkpoint to go to" if checkpoint is None else "this is no checkpoint",
+                hint="last_good() returns None if none is good; give a checkpoint, its id, a tag, HEAD or @12",
+            )
         else:
             chosen = load_checkpoint(self.engine, self.owner, checkpoint.id)
             if chosen.checksum != checkpoint.checksum:
