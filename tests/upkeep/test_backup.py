@@ -55,6 +55,14 @@ def test_a_backup_replaces_nothing(store: Store, tmp_path: Path) -> None:
         store.backup(tmp_path / "link")
 
 
+@pytest.mark.parametrize("name", ["copy", "*"])
+def test_a_backup_leaves_another_one_under_way_alone(store: Store, tmp_path: Path, name: str) -> None:
+    other = tmp_path / ".copy.01a1ed41-2602-7693-b0a5-b3e6a402c7b8.partial"
+    other.mkdir()
+    store.backup(tmp_path / name)
+    assert other.is_dir()
+
+
 def test_what_cannot_be_backed_up_leaves_nothing_behind(store: Store, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UnavailableError, match="no backup can be made"):

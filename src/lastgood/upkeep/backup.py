@@ -41,8 +41,6 @@ def back_up(engine: Engine, to: str | os.PathLike[str], progress: Progress | Non
         raise ConflictError(f"{destination} exists", hint="give a path where nothing is; a backup replaces nothing")
     if engine.location.catalog is None:
         raise InvalidError("a store in memory cannot be backed up", hint="open one at a path")
-    for left in destination.parent.glob(f".{destination.name}.*.partial"):
-        shutil.rmtree(left, ignore_errors=True)
     partial = destination.with_name(f".{destination.name}.{new_id()}.partial")
     try:
         make_folder(partial)

@@ -122,7 +122,10 @@ def ends_within_page(path: Path) -> bool:
     A short page has no checksum that SQLite could compare. One that was being written when its process ended is in
     the log, and is read from there.
     """
-    whole, rest = divmod(path.stat().st_size, PAGE_SIZE)
+    try:
+        whole, rest = divmod(path.stat().st_size, PAGE_SIZE)
+    except OSError:  # it went away since it was opened, which the next read reports
+        return False
     return bool(rest) and whole + 1 not in _logged_pages(path.with_name(path.name + "-wal"))
 
 
