@@ -15,6 +15,7 @@ from benchmarks.history import TASK, History, copy_store
 from benchmarks.measure import at_most, duration, files_size, interleave, reaches, seconds, size
 from benchmarks.report import Findings
 from benchmarks.tree import change, make_tree
+from lastgood.catalog.values import IndexedBlob
 from lastgood.opening import open_store
 from lastgood.store import Store
 
@@ -110,7 +111,7 @@ def measure_check(settings: Settings) -> Findings:
     """The structure alone, and every byte, beside hashing as many bytes of the same content."""
     place, sample = settings.history.store, settings.folder / "content"
     with open_store(place) as store:
-        kept = sum(blob.size for blob in store._engine.catalog.indexed(limit=1 << 30))
+        kept = sum(blob.size for blob in _blobs(store))
         _write_content(settings.history.tree, sample, kept)
 
         def check(read_data: bool) -> float:
@@ -139,6 +140,13 @@ def measure_check(settings: Settings) -> Findings:
             "sha256sum reads as many bytes of the same tree's files, end to end in one file.",
         ],
     )
+
+
+def _blobs(store: Store) -> Iterator[IndexedBlob]:
+    after = 0
+    while page := store._engine.catalog.indexed(after):
+        yield from page
+        after = page[-1].number
 
 
 def _hash(file: Path) -> None:

@@ -28,9 +28,9 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("here")
 
 HERE = Path(__file__).parent
-ONCE = [HERE / "faults", HERE / "tools", HERE / "upkeep"]
+ONCE = [HERE / "faults", HERE / "first_use", HERE / "tools", HERE / "upkeep"]
 """Folders whose tests do not depend on the Python, as those marked `once` elsewhere: about failing disks, killed
-processes, garbage and repair."""
+processes, garbage and repair, and what a terminal shows."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -41,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("LASTGOOD_FAULTS_SEED", str(random.SystemRandom().getrandbits(32)))
     state = tempfile.TemporaryDirectory(prefix="lastgood-state-")
     os.environ["XDG_STATE_HOME"] = state.name  # what tests spool stays out of the user's folder
+    os.environ["XDG_CONFIG_HOME"] = f"{state.name}/config"  # and what they trust
     config.add_cleanup(state.cleanup)
 
 

@@ -1,7 +1,7 @@
 """The reference of the Python API, made from the code: `python -m tools.api` writes docs/reference/api.md.
 
-A name is public if `lastgood` exports it. Signatures and first sentences come from the code itself; a test compares the
-page with it.
+A name is public if `lastgood` or `lastgood.types` exports it. Signatures and first sentences come from the code
+itself; a test compares the page with it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import lastgood
+from lastgood import types
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "api.md"
 
 HEAD = """# The Python API
 
-Made from the code by `./dev docs`; do not edit it here. Everything is imported from `lastgood`. `lastgood.aio`
-has the same with coroutines ([how-to](../how-to/use-asyncio.md)). Errors are in [errors](errors.md), options of
-`lastgood.open` in [configuration](configuration.md).
+Made from the code by `./dev docs`; do not edit it here. What programs call is
+imported from `lastgood`, what is returned or given as options (Metrics, Values) from `lastgood.types`.
+`lastgood.aio` has the same with coroutines ([how-to](../how-to/use-asyncio.md)). Errors are in [errors](errors.md),
+options of `lastgood.open` in [configuration](configuration.md).
 """
 
 HANDLES = {
@@ -37,7 +39,7 @@ MADE = {"CheckpointManager", "Pipeline", "Evidence", "EvidencePack", "EvidenceVe
 """Classes that programs call; other handles come from a method."""
 
 INTERNAL = {
-    "Step": {"put", "as_open", "note_begun", "is_open", "commit_and_begin", "stop"},
+    "Step": {"put", "as_open", "note_begun", "is_open", "commit_and_begin", "stop", "again"},
     "Session": {"pass_boundary", "interrupt", "interrupt_wait"},
     "StageContext": {"hand_over"},
     "Control": {"again"},
@@ -52,10 +54,10 @@ INTERNAL = {
 
 
 def page() -> str:
-    names = [name for name in lastgood.__all__ if not name.startswith("__")]
-    things = {name: getattr(lastgood, name) for name in names}
-    handles = {name for group in HANDLES.values() for name in group}
+    things = {name: getattr(lastgood, name) for name in sorted([*lastgood.__all__, "open"])}
     functions = [name for name, thing in things.items() if not inspect.isclass(thing)]
+    things |= {name: getattr(types, name) for name in types.__all__}
+    handles = {name for group in HANDLES.values() for name in group}
     values = [
         name
         for name, thing in things.items()
@@ -130,7 +132,7 @@ def _default(value: Any) -> str:
 
 def fields(thing: Any) -> str:
     named: tuple[str, ...] = getattr(thing, "__struct_fields__", getattr(thing, "_fields", ()))
-    return ", ".join(f"`{name}`" for name in named)
+    return ", ".join(f"`{name.removesuffix('_us')}`" for name in named)
 
 
 def paragraph(thing: Any) -> str:

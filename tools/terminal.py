@@ -70,10 +70,10 @@ def play() -> list[Run]:
     with tempfile.TemporaryDirectory(prefix="lastgood-picture-") as home:
         folder = Path(home, "shop")
         folder.mkdir()
+        _run("lastgood init", folder)
         for name, content in FILES.items():
             (folder / name).write_text(content)
             (folder / name).chmod(0o644 if name.endswith(".py") else 0o755)
-        _run("lastgood init", folder)
         return [Run(command, _run(command, folder)) for command in STORY]
 
 

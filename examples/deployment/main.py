@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import lastgood
-from lastgood import Pipeline, ProgressEvent, StageContext, StageError, stage
+from lastgood import Pipeline, StageContext, StageError, stage
+from lastgood.types import ProgressEvent
 
 TASK = "deployment"
 SHAKY_UPLOADS = 2

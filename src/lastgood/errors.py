@@ -24,9 +24,9 @@
     ├── StageError                         stage            exit 8   HTTP 500
     └── EvidenceError                      evidence         exit 9   HTTP 409  what a checkpoint claims does not hold
 
-`str(error)` is a sentence for people, `error.hint` says what to do next, `error.code` is stable and for
-programs. Ids and the like that a handler may want stand in `error.details`. Internals (SQL, stacks) stay in
-`__cause__` and the log.
+`str(error)` is a sentence for people, `error.hint` says what to do next and ends the traceback, `error.code` is
+stable and for programs. Ids and the like that a handler may want stand in `error.details`. Internals (SQL,
+stacks) stay in `__cause__` and the log.
 """
 
 from __future__ import annotations
@@ -41,12 +41,16 @@ class CheckpointError(Exception):
     exit_code: ClassVar[int] = 1
     http_status: ClassVar[int] = 500
     retryable: ClassVar[bool] = False
+    category: ClassVar[str] = "request"
+    """`persistence` where something could not be kept, or was not kept; else it is about what was asked for."""
 
     def __init__(self, message: str, *, hint: str | None = None, **details: Any) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
         self.details = details
+        if hint:
+            self.add_note(f"hint: {hint}")
 
     def __str__(self) -> str:
         return self.message
@@ -64,6 +68,7 @@ class UnstorableError(InvalidError, TypeError):
     """A value that cannot be kept exactly; `details["path"]` says where it stands."""
 
     code = "unstorable"
+    category = "persistence"
 
 
 class FormatError(InvalidError):
@@ -120,6 +125,7 @@ class IntegrityError(CheckpointError):
     """Stored bytes are not what was stored. They are never returned as data."""
 
     code = "integrity"
+    category = "persistence"
     exit_code = 5
 
 
@@ -139,6 +145,7 @@ class UnavailableError(CheckpointError, ConnectionError):
     """The backend did not take it: an I/O error, or it is away."""
 
     code = "unavailable"
+    category = "persistence"
     exit_code = 6
     http_status = 503
 

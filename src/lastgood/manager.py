@@ -14,10 +14,11 @@ from lastgood.codec.decode import decode
 from lastgood.codec.encode import encode
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import Draft
-from lastgood.engine.load import wrap_intact
+from lastgood.engine.load import BRIEFLY, wrap_intact
 from lastgood.engine.options import Options
 from lastgood.engine.proof import Proof, proving
 from lastgood.engine.save import save_on_top
+from lastgood.engine.step import end_failed
 from lastgood.errors import ConflictError, NotFoundError, UnstorableError
 from lastgood.local.process import this_process
 from lastgood.model.checkpoint import check_metadata
@@ -25,7 +26,7 @@ from lastgood.model.evidence import EvidencePack
 from lastgood.model.identity import check_name, check_type, new_id, now
 from lastgood.model.task import OpenStep
 from lastgood.observe.log import current_correlation
-from lastgood.opening import open_engine, user_or_default, warn_of_interrupted_steps
+from lastgood.opening import open_engine, warn_of_interrupted_steps
 from lastgood.store import Store
 from lastgood.task import Task
 
@@ -36,8 +37,10 @@ OPEN_TASKS = 32
 class CheckpointManager(Store):
     """A store with steps that are begun and committed by id, in whatever process (D4).
 
-    `db_path` is a path; `base_path` is where relative paths of evidence begin. With
-    `auto_verify` evidence is checked when a step is committed. For the rest see `Options`.
+    `db_path` is the application's own SQLite file, which need not exist and is only read: by evidence about rows that
+    names no database. The store lies in a folder beside it: `registry.lastgood` beside `registry.sqlite`. Or it is a
+    store: a folder, or a file that is one already. `base_path` is where relative paths of evidence
+    begin. With `auto_verify` evidence is checked when a step is committed. For the rest see `Options`.
     """
 
     def __init__(
@@ -50,8 +53,7 @@ class CheckpointManager(Store):
         **options: Any,
     ) -> None:
         settings = Options(base_path=base_path, auto_verify=auto_verify, **options)
-        acting = user_or_default(user)
-        super().__init__(open_engine(db_path, settings, acting), acting)
+        super().__init__(*open_engine(db_path, settings, user, beside=True))
         self._open_task: Callable[[str], Task] = lru_cache(OPEN_TASKS)(self.task)
         warn_of_interrupted_steps(self._engine.catalog)
 
@@ -74,7 +76,7 @@ class CheckpointManager(Store):
             branch_id=task.branch_id if task.id != task.task_id else None,
             name=step_id,
             type=check_type("checkpoint_type", checkpoint_type),
-            began_at=now(),
+            began_at_us=now(),
             began_by=self.user,
             process=this_process(),
             work_item_id=None if work_item_id is None else check_name("work_item_id", work_item_id),
@@ -82,7 +84,10 @@ class CheckpointManager(Store):
             metadata=self._engine.options.redaction.plain(metadata),
             has_snapshot=True,
         )
-        self._engine.catalog.begin_step(step, self._pack_snapshot(snapshot))
+        packed = self._pack_snapshot(snapshot)
+        end_failed(self._engine, self.user)
+        with self._logged("begin_step", task.branch_id or task.task_id):
+            self._engine.catalog.begin_step(step, packed)
         return step_id
 
     def commit_step(
@@ -111,7 +116,7 @@ class CheckpointManager(Store):
                 step=step_id,
             )
             handle = self._open_task(step.branch_id or step.task_id)._handle
-            with self._engine.meter.span("save", task_id=handle.task_id) as describe:
+            with BRIEFLY, self._engine.meter.span("save", task_id=handle.task_id) as describe:
                 return describe(save_on_top(handle, draft))
 
     def _proving(self, pack: EvidencePack | None, snapshot: Callable[[], Any]) -> AbstractContextManager[Proof]:

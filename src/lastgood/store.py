@@ -6,20 +6,30 @@ Operations are imported by the methods that need them, so that a command that on
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, cast
 
 from lastgood.catalog.values import StoreInfo
-from lastgood.engine.checkpoint import Checkpoint
+from lastgood.engine.checkpoint import Checkpoint, Rows
 from lastgood.engine.engine import Engine, acting, interrupted_restores, retry_without_dead_lease
-from lastgood.engine.load import attest, find_line, find_stored, load_checkpoint, wrap, wrap_intact
+from lastgood.engine.load import (
+    attest,
+    find_line,
+    find_stored,
+    load_checkpoint,
+    logged,
+    look_up,
+    look_up_line,
+    wrap,
+    wrap_intact,
+)
 from lastgood.errors import CheckpointError
 from lastgood.model.checkpoint import Head
 from lastgood.model.identity import check_flag, check_name, check_number, check_tag, check_text, check_type
 from lastgood.model.task import BranchInfo, Event, OpenStep, TaskInfo
-from lastgood.observe.log import log_action
 
 if TYPE_CHECKING:
     from lastgood.engine.browse import FileInfo
@@ -64,15 +74,18 @@ class Store:
         self,
         task_id: str,
         *,
-        workspace: Folders | None = None,
+        workspace: Folders | Literal[False] | None = None,
         watch: bool = False,
         owner: str | None = None,
     ) -> Task:
         """Return a handle on a task, or on one branch of it by that branch's id. Nothing is written before a save.
 
         With a `workspace` (a folder, or several: {"app": "./app", "infra": "../infra"}) each save captures the files in
-        it, too, and a restore brings them back. With `watch` the folder is watched for as long as the store is open,
-        so that a save costs the changed paths and not the tree (Linux; elsewhere it changes nothing).
+        it, too, and a restore brings them back. Without one a save keeps the files of the head; a restore, an undo and
+        a switch take the folder that has the branch's files. With `workspace=False` files are left alone.
+
+        With `watch` the folder is watched for as long as the store is open, so that a save costs the changed paths and
+        not the tree (Linux; elsewhere it changes nothing).
         """
         from lastgood.task import Task
 
@@ -84,7 +97,7 @@ class Store:
             workspace,
             watch=check_flag("watch", watch),
         )
-        if workspace is not None:
+        if workspace is not None and workspace is not False:
             self._recover_files(task)
         return task
 
@@ -96,23 +109,27 @@ class Store:
     def delete_task(self, task_id: str, *, owner: str | None = None) -> int:
         """Remove a task with all of its checkpoints, for good. How many it had."""
         about = (self._owner(owner), check_name("task id", task_id), acting(self.user))
-        count = retry_without_dead_lease(self._engine.catalog, lambda: self._engine.catalog.delete_task(*about))
-        log_action(self.user, "delete_task", task_id)
-        return count
+        with self._logged("delete_task", task_id, owner):
+            return retry_without_dead_lease(self._engine.catalog, lambda: self._engine.catalog.delete_task(*about))
 
     # --- checkpoints ---------------------------------------------------------------------------------------
 
-    def get_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> Checkpoint:
-        """Return a checkpoint, also a deleted one. Raises NotFoundError; IntegrityError if its record is damaged."""
-        return load_checkpoint(self._engine, self._owner(owner), checkpoint_id)
+    def get_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> Checkpoint | None:
+        """Return a checkpoint, also a deleted one; None: there is none of that id. `find_checkpoint` raises instead.
+
+        Raises NotFoundError if it was purged, IntegrityError if its record is damaged.
+        """
+        stored = look_up(self._engine.catalog, self._owner(owner), checkpoint_id)
+        return None if stored is None else wrap_intact(self._engine, stored)
 
     def find_checkpoint(self, name: str, task_id: str | None = None, *, owner: str | None = None) -> Checkpoint:
-        """By any name people use: an id or the beginning of one, a tag, `HEAD`, `@12`, any of them with `~2`."""
-        from lastgood.engine.load import resolve
+        """By any name people use: an id or the beginning of one, a tag, `HEAD`, `@12`, any of them with `~2`; or
+        `last-good`, as `last_good` finds it."""
+        from lastgood.engine.recovery import resolve_name
 
         owner = self._owner(owner)
         task_id = None if task_id is None else check_name("task id", task_id)
-        return self.get_checkpoint(resolve(self._engine.catalog, owner, name, task_id), owner=owner)
+        return load_checkpoint(self._engine, owner, resolve_name(self._engine, self.user, owner, name, task_id))
 
     def list_checkpoints(
         self,
@@ -125,9 +142,11 @@ class Store:
     ) -> list[Checkpoint]:
         """List checkpoints, newest first: a task's on all branches, or by a branch's id its ancestors and its own.
 
-        At most 1,000 at a time; `before` is the sequence of the last one seen.
+        At most 1,000 at a time; `before` is the sequence of the last one seen. Of a task that is not there: none.
         """
-        return self.page_checkpoints(task_id, limit, checkpoint_type, before=before, owner=owner).checkpoints
+        if look_up_line(self._engine.catalog, self._owner(owner), task_id) is None:
+            return []
+        return Rows(self.page_checkpoints(task_id, limit, checkpoint_type, before=before, owner=owner).checkpoints)
 
     def page_checkpoints(
         self,
@@ -138,7 +157,7 @@ class Store:
         before: int | None = None,
         owner: str | None = None,
     ) -> CheckpointPage:
-        """List checkpoints as `list_checkpoints` does, with the exact total."""
+        """List checkpoints as `list_checkpoints` does, with the exact total. NotFoundError if there is no such task."""
         kind = None if checkpoint_type is None else check_type("checkpoint_type", checkpoint_type)
         line = find_line(self._engine.catalog, self._owner(owner), task_id)
         before = None if before is None else check_number("before", before)
@@ -150,33 +169,37 @@ class Store:
     def get_last_verified_checkpoint(
         self, task_id: str, checkpoint_type: str | None = None, *, owner: str | None = None
     ) -> Checkpoint | None:
-        """Return the newest on the active branch whose last recorded verification held."""
+        """Return the newest on the active branch whose last recorded verification held; None: there is none."""
         kind = None if checkpoint_type is None else check_type("checkpoint_type", checkpoint_type)
-        line = find_line(self._engine.catalog, self._owner(owner), task_id, active=True)
-        row = next(iter(self._engine.catalog.checkpoints(line, limit=1, type=kind, verified=True)), None)
-        return None if row is None else wrap(self._engine, row)
+        line = look_up_line(self._engine.catalog, self._owner(owner), task_id, active=True)
+        rows = line and self._engine.catalog.checkpoints(line, limit=1, type=kind, verified=True)
+        return wrap(self._engine, rows[0]) if rows else None
 
     def last_good(
         self,
         task_id: str,
         *,
-        verified: bool = False,
+        any: bool = False,
         checkpoint_type: str | None = None,
         owner: str | None = None,
     ) -> Checkpoint | None:
-        """Find the newest on the active branch that is intact and whose evidence holds now. See `Task.last_good`."""
+        """Find the newest on the active branch that is whole and whose evidence holds now. See `Task.last_good`."""
         from lastgood.engine.recovery import find_last_good
 
         kind = None if checkpoint_type is None else check_type("checkpoint_type", checkpoint_type)
-        line = find_line(self._engine.catalog, self._owner(owner), task_id, active=True)
-        return find_last_good(self._engine, self.user, line, verified=check_flag("verified", verified), type=kind)
+        line = look_up_line(self._engine.catalog, self._owner(owner), task_id, active=True)
+        wants_any = check_flag("any", any)
+        return find_last_good(self._engine, self.user, line, any=wants_any, type=kind) if line else None
 
     def verify_checkpoint(self, checkpoint_id: str, *, live: bool = False, owner: str | None = None) -> bool:
         """Return whether it is verified now: every stored byte is what was saved, there is evidence, and it holds.
 
         Evidence about files that it captured itself is checked against these; with `live`, against the disk. What
         checking gave is recorded, unless it was live. One without evidence is never verified; see `check_checkpoint`.
+        Nor is one that is not there.
         """
+        if look_up(self._engine.catalog, self._owner(owner), checkpoint_id) is None:
+            return False
         return self.check_checkpoint(checkpoint_id, live=live, owner=owner).verified
 
     def check_checkpoint(
@@ -192,15 +215,16 @@ class Store:
         stored = find_stored(self._engine.catalog, self._owner(owner), checkpoint_id)
         if not check_flag("evidence", evidence):
             return check_bytes(self._engine, stored)
-        return verify_stored(self._engine, self.user, stored, files=True, live=check_flag("live", live))
+        return verify_stored(self._engine, self.user, stored, files="read", live=check_flag("live", live))
 
     def rollback_to_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> Any:
         """Go back to a checkpoint that verifies: its state. The task's next checkpoint continues from there.
 
-        Raises EvidenceError or IntegrityError (both are CheckpointErrors) if it does not verify. Touches no files.
+        Raises EvidenceError or IntegrityError if it does not verify, NotFoundError if it is not there (all are
+        CheckpointErrors). Touches no files.
         """
         owner = self._owner(owner)
-        chosen = self.get_checkpoint(checkpoint_id, owner=owner)
+        chosen = load_checkpoint(self._engine, owner, checkpoint_id)
         return self.task(chosen.task_id, owner=owner).roll_back(chosen).state
 
     def list_files(self, checkpoint_id: str, path: str = "", *, owner: str | None = None) -> list[FileInfo]:
@@ -208,20 +232,27 @@ class Store:
         from lastgood.engine.browse import list_files
         from lastgood.engine.load import require_files
 
-        roots = require_files(self.get_checkpoint(checkpoint_id, owner=owner).record)
+        roots = require_files(self._load(checkpoint_id, owner).record)
         return list_files(self._engine.blobs, roots, path)
 
-    def read_file(self, checkpoint_id: str, path: str, *, owner: str | None = None) -> bytes:
-        """Return the content of a file at a checkpoint, checked; of a link, where it points. Raises NotFoundError."""
-        return b"".join(self.stream_file(checkpoint_id, path, owner=owner))
+    def read_file(self, checkpoint_id: str, path: str, *, owner: str | None = None) -> bytes | None:
+        """Return the content of a file at a checkpoint, checked; of a link, where it points. None: it has no such file.
+
+        NotFoundError where nobody knows: there is no such checkpoint, or the file was left out of it.
+        """
+        from lastgood.engine.browse import read_named
+
+        content = read_named(self._engine.blobs, self._load(checkpoint_id, owner).record, path)
+        return None if content is None else b"".join(content)
 
     def stream_file(self, checkpoint_id: str, path: str, *, owner: str | None = None) -> Iterator[bytes]:
-        """Yield the content of a file, piece by piece: memory does not grow with the file."""
-        from lastgood.engine.browse import read_file
-        from lastgood.engine.load import require_files
+        """Yield the content of a file, piece by piece: memory does not grow with the file. Raises NotFoundError."""
+        from lastgood.engine.browse import missing_file, read_named
 
-        roots = require_files(self.get_checkpoint(checkpoint_id, owner=owner).record)
-        return read_file(self._engine.blobs, roots, path)
+        content = read_named(self._engine.blobs, self._load(checkpoint_id, owner).record, path)
+        if content is None:
+            raise missing_file(path)
+        return content
 
     def compare_files(
         self, before: str | None, after: str, *, paths: Sequence[str] | None = None, owner: str | None = None
@@ -230,14 +261,14 @@ class Store:
         from lastgood.engine.difference import FilesDiff
         from lastgood.engine.load import require_files
 
-        new = self.get_checkpoint(after, owner=owner)
+        new = self._load(after, owner)
         old_id = new.parent_id if before is None else before
         old = None if old_id is None else find_stored(self._engine.catalog, self._owner(owner), old_id)
         earlier = None if old is None or old.data is None else wrap_intact(self._engine, old)
         if before is None:
             roots = (earlier.record.files or ()) if earlier else ()
         else:
-            roots = require_files(self.get_checkpoint(before, owner=owner).record)
+            roots = require_files(self._load(before, owner).record)
         return FilesDiff(roots, require_files(new.record), self._engine.blobs.read, paths)
 
     def tag(self, checkpoint_id: str, name: str, *, move: bool = False, owner: str | None = None) -> None:
@@ -252,8 +283,12 @@ class Store:
         return self._engine.catalog.tags(find_line(self._engine.catalog, self._owner(owner), task_id).task)
 
     def delete_checkpoint(self, checkpoint_id: str, *, owner: str | None = None) -> bool:
-        """Mark as deleted: no longer listed, still a parent. False if it was already. Refuses the active head."""
-        if find_stored(self._engine.catalog, self._owner(owner), checkpoint_id).deleted:
+        """Mark as deleted: no longer listed, still a parent. Refuses the active head.
+
+        False if it was deleted already, or is not there.
+        """
+        stored = look_up(self._engine.catalog, self._owner(owner), checkpoint_id)
+        if stored is None or stored.deleted:
             return False
         self._attest([checkpoint_id], "deleted", {}, owner)
         return True
@@ -268,42 +303,72 @@ class Store:
         """
         owner = self._owner(owner)
         task_id = find_stored(self._engine.catalog, self._owner(owner), checkpoint_id).task_id
-        self._engine.catalog.purge([(owner, checkpoint_id)], acting(self.user), all_or_none=True)
+        with self._logged("purge", task_id, owner):
+            self._engine.catalog.purge([(owner, checkpoint_id)], acting(self.user), all_or_none=True)
         self._engine.cache.drop(owner, checkpoint_id)
-        log_action(self.user, "purge", task_id)
 
     def delete_old_checkpoints(self, task_id: str, keep_count: int, *, owner: str | None = None) -> int:
-        """Delete all but the newest `keep_count`; how many. The active head, tagged ones and the last verified stay."""
+        """Delete all but the newest `keep_count`; how many. Heads of branches, tagged ones and the last verified stay.
+
+        Of a task, what only branches have that are not active stays, too; name a branch to thin it out.
+        """
         from lastgood.upkeep.usage import delete_old
 
-        owner = self._owner(owner)
-        return delete_old(self._engine, self.user, owner, task_id, keep_count)
+        owner, keep_count = self._owner(owner), check_number("keep_count", keep_count)
+        if look_up_line(self._engine.catalog, owner, task_id) is None:
+            return 0
+        with self._logged("delete_old", task_id, owner):
+            return delete_old(self._engine, self.user, owner, task_id, keep_count)
 
-    def events(self, task_id: str, *, after: int = 0, limit: int = 100, owner: str | None = None) -> list[Event]:
-        """Return a task's log, oldest first. `after` is the sequence of the last one seen."""
-        task = find_line(self._engine.catalog, self._owner(owner), task_id).task
+    def events(
+        self, task_id: str | None = None, *, after: int = 0, limit: int = 100, owner: str | None = None
+    ) -> list[Event]:
+        """Return a task's log, oldest first; without a task the store's own: tasks that were deleted, repairs. `after`
+        is the sequence of the last one seen."""
+        task = None if task_id is None else find_line(self._engine.catalog, self._owner(owner), task_id).task
         return self._engine.catalog.events(
             task, after=check_number("after", after), limit=check_number("limit", limit, low=1)
         )
 
     def history(
-        self, /, task_id: str, *, before: int | None = None, limit: int = 100, owner: str | None = None, **wanted: Any
+        self,
+        task_id: str,
+        *,
+        kinds: Collection[str] | None = None,
+        types: Collection[str] | None = None,
+        actor: str | None = None,
+        checkpoint_id: str | None = None,
+        iteration: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        before: int | None = None,
+        limit: int = 100,
+        owner: str | None = None,
     ) -> list[Entry]:
         """Return what happened to a task, newest first; by a branch's id, on its ancestors and on the branch itself.
 
-        `kinds`, `types`, `actor`, `checkpoint_id`, `iteration`, `since` and `until` narrow it down; `before` is the
-        sequence of the last entry seen. At most 1,000 at a time.
+        `kinds` are those of events, `types` those of checkpoints; what is from `since` on and before `until`; `before`
+        is the sequence of the last entry seen. At most 1,000 at a time.
         """
-        from lastgood.engine.history import filter_of, read_history
+        from lastgood.engine.history import Filter, read_history
 
+        wanted = Filter(
+            kinds=kinds,
+            types=types,
+            actor=actor,
+            checkpoint_id=checkpoint_id,
+            iteration=iteration,
+            since=since,
+            until=until,
+        )
         line = find_line(self._engine.catalog, self._owner(owner), task_id)
-        return read_history(self._engine.catalog, line, filter_of(wanted), before=before, limit=limit)
+        return Rows(read_history(self._engine.catalog, line, wanted, before=before, limit=limit))
 
     # --- branches and steps --------------------------------------------------------------------------------
 
     def branches(self, task_id: str, *, owner: str | None = None) -> list[BranchInfo]:
         """List the branches of a task, oldest first; deleted ones, too, while others descend from them."""
-        return self._engine.catalog.branches(find_line(self._engine.catalog, self._owner(owner), task_id).task)
+        return Rows(self._engine.catalog.branches(find_line(self._engine.catalog, self._owner(owner), task_id).task))
 
     def delete_branch(self, branch_id: str, *, owner: str | None = None) -> int:
         """Delete a branch and what only it has; how many checkpoints. Tagged ones stay. Refuses the active branch."""
@@ -381,18 +446,33 @@ class Store:
         """
         from lastgood.upkeep.collect import collect
 
-        return collect(self._engine, self.user, grace=grace, dry_run=dry_run, progress=progress)
+        with self._logged("collect"):
+            return collect(self._engine, self.user, grace=grace, dry_run=dry_run, progress=progress)
 
-    def limit(self, max_bytes: int, *, dry_run: bool = False, progress: Collecting | None = None) -> Limited:
-        """Bring the store below `max_bytes` on disk: garbage goes first, then deleted checkpoints, then the oldest.
+    def limit(
+        self,
+        max_bytes: int,
+        *,
+        dry_run: bool = False,
+        planned: Limited | None = None,
+        keep: bool = False,
+        progress: Collecting | None = None,
+    ) -> Limited:
+        """Bring the store below `max_bytes` on disk: garbage goes first, then deleted checkpoints, then the oldest, and
+        with them those that hold the same content.
 
-        Heads of active branches, tagged checkpoints and the last verified of each task stay, and so does history that
-        would free nothing. What goes is purged: it cannot be brought back. With `dry_run` nothing changes, and the
-        answer says what each would free. When it cannot be met the answer says why, and an alert is sent.
+        Heads of branches, what only branches have that are not active, what a session was asked to restore, tagged
+        checkpoints and the last verified of each task stay, and so does history that would free nothing. What goes is
+        purged: it cannot be brought back. With `dry_run` nothing changes, and the answer says what each would free;
+        given as `planned`, no other checkpoint goes. When it cannot be met the answer says why, and an alert is sent.
+        With `keep` the store keeps to it by itself from now on, whoever opens it, until another is set.
         """
         from lastgood.upkeep.usage import limit
 
-        return limit(self._engine, self.user, max_bytes, dry_run=dry_run, progress=progress)
+        if check_flag("keep", keep) and not check_flag("dry_run", dry_run):
+            self._engine.catalog.keep_below(check_number("max_bytes", max_bytes))
+        with self._logged("limit"):
+            return limit(self._engine, self.user, max_bytes, dry_run=dry_run, planned=planned, progress=progress)
 
     def check(self, *, read_data: bool = False, progress: Progress | None = None) -> CheckReport:
         """Check whether everything in the store is what was stored, whoever owns it, and report what is damaged, who
@@ -430,7 +510,7 @@ class Store:
         from lastgood.upkeep.backup import back_up
 
         self.replay()
-        return back_up(self._engine, to, progress)
+        return back_up(self._engine, self.user, to, progress)
 
     def spool_figures(self) -> SpoolFigures:
         """Return what waits in the spool, because the store could not take it."""
@@ -444,10 +524,14 @@ class Store:
         from lastgood.spool.replay import Replayed
 
         spool = self._spool()
-        return Replayed() if spool is None else spool.replay()
+        with self._logged("replay"):
+            return Replayed() if spool is None else spool.replay()
 
     def close(self) -> None:
         self._engine.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {str(self._engine.location.place or ':memory:')!r} as {self.user!r}>"
 
     def __enter__(self) -> Self:
         return self
@@ -459,13 +543,20 @@ class Store:
 
     def _recover_files(self, task: Task) -> None:
         """Finish or take back the restores of files that were interrupted in the task's workspace."""
-        if interrupted_restores(self._engine.catalog, task.task_id, task.owner):
+        if interrupted_restores(self._engine, task.task_id, task.owner):
             from lastgood.engine.restore_files import FilesRestore
 
             FilesRestore(task._handle).recover()
 
     def _spool(self) -> Spool | None:
         return cast("Spool | None", self._engine.spool)
+
+    def _load(self, checkpoint_id: str, owner: str | None) -> Checkpoint:
+        return load_checkpoint(self._engine, self._owner(owner), checkpoint_id)
+
+    def _logged(self, action: str, task_id: str = "", owner: str | None = None) -> AbstractContextManager[None]:
+        """Log an operation; without a task it is one on the whole store."""
+        return logged(self._engine, self.user, self._owner(owner), task_id, action)
 
     def _owner(self, owner: str | None) -> str:
         return self.user if owner is None else check_name("owner", owner)

@@ -62,7 +62,7 @@ async def work(folder: Path) -> AsyncIterator[tuple[Program, aio.Control]]:
 
 
 async def until(control: aio.Control, state: str) -> None:
-    while await control.state() != state:
+    while await control.state != state:
         await asyncio.sleep(0)
 
 
@@ -75,10 +75,10 @@ async def test_work_is_paused_guided_asked_and_restored_while_the_loop_goes_on(t
             await control.guide("shorter")
             await control.resume()
             await until(control, "waiting_for_input")
-            question = await control.question()
+            question = await control.question
             assert question is not None
             assert question["text"] == "Deploy?"
-            lease = await control.lease()
+            lease = await control.lease
             assert lease is not None
             assert lease.executor == session.executor
             await control.answer("yes")
@@ -90,9 +90,9 @@ async def test_work_is_paused_guided_asked_and_restored_while_the_loop_goes_on(t
             await control.pause()
             beside = asyncio.create_task(person())
             await session.boundary()
-            assert [said["text"] for said in await session.guidance()] == ["shorter"]
+            assert [said["text"] for said in await session.guidance] == ["shorter"]
             assert await session.ask("Deploy?", choices=["yes", "no"]) == "yes"
-            assert [one["answer"] for one in await session.decisions()] == ["yes"]
+            assert [one["answer"] for one in await session.decisions] == ["yes"]
             await beside
             async with session.before_risky("deploy") as before:
                 assert before.type == "before_risky"
@@ -102,9 +102,9 @@ async def test_work_is_paused_guided_asked_and_restored_while_the_loop_goes_on(t
             await session.boundary()
             assert program.memory == {"n": 1}
             assert await control.requests() == []
-            assert await session.rounds() == 0
+            assert await session.rounds == 0
         assert session.stopped is None
-        assert await control.state() == "completed"
+        assert await control.state == "completed"
 
 
 @in_loop
@@ -137,7 +137,7 @@ async def test_an_exception_fails_the_work_and_nobody_else_works_on_it_meanwhile
 
         with pytest.raises(RuntimeError):
             await fail()
-        assert await control.state() == "failed"
+        assert await control.state == "failed"
 
 
 @in_loop
@@ -155,13 +155,13 @@ async def test_many_paused_sessions_hold_up_nothing_else(tmp_path: Path) -> None
         running = [asyncio.create_task(one(number)) for number in range(count)]
         controls = []
         for number in range(count):
-            while not (task := await store.task(f"work {number}")).head or await task.control.state() != "paused":
+            while not (task := await store.task(f"work {number}")).head or await task.control.state != "paused":
                 await asyncio.sleep(0)
             controls.append(task.control)
         for control in controls:
             await control.resume()
         await asyncio.gather(*running)
-        assert [await control.state() for control in controls] == ["completed"] * count
+        assert [await control.state for control in controls] == ["completed"] * count
 
 
 @pytest.mark.parametrize("where", ["boundary", "ask"])
@@ -185,8 +185,8 @@ async def test_cancelled_while_it_waits_the_work_is_left_to_be_resumed(tmp_path:
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        assert await control.lease() is None
-        assert (await control.state(), await program.task.state()) == (waits, {"n": 5})
+        assert await control.lease is None
+        assert (await control.state, await program.task.state) == (waits, {"n": 5})
 
 
 @in_loop
@@ -220,7 +220,7 @@ async def test_cancelled_while_it_begins_it_is_not_left_held(tmp_path: Path) -> 
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        assert await control.lease() is None
+        assert await control.lease is None
 
 
 @in_loop
@@ -248,7 +248,7 @@ async def test_a_program_that_dies_in_a_session_says_nothing_about_its_work(tmp_
         with pytest.raises(KilledError):
             async with program.session():
                 raise KilledError
-        assert await control.state() == "running"
+        assert await control.state == "running"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -114,7 +114,7 @@ def test_appends_of_four_processes_all_land_in_one_line(tmp_path: Path) -> None:
         answers = _race(APPENDER, folder, [[str(n), "50"] for n in range(4)])
         _expect_one_line(store, "t", 200)
         for writer, ids in enumerate(answers):
-            assert [store.get_checkpoint(id_).state for id_ in ids] == [{"by": str(writer), "n": n} for n in range(50)]
+            assert [store.find_checkpoint(id_).state for id_ in ids] == [{"by": str(writer), "n": n} for n in range(50)]
 
 
 def _expect_one_line(store: lastgood.Store, task_id: str, count: int) -> None:
@@ -299,7 +299,7 @@ def test_a_fork_while_another_thread_is_busy_does_not_hang_the_child(store: last
     held, done = threading.Event(), threading.Event()
 
     def work() -> None:
-        assert store.get_checkpoint(saved.id).state == {"n": 1}
+        assert store.find_checkpoint(saved.id).state == {"n": 1}
         task.save({"n": 2})
 
     def hold() -> None:

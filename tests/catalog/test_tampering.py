@@ -44,7 +44,7 @@ def test_a_well_formed_record_that_is_not_the_one_saved_is_refused(store: lastgo
     forged = encode_record(msgspec.structs.replace(saved.record, message="forged"))
     change(store, "UPDATE checkpoints SET record = ?", forged)
     with pytest.raises(IntegrityError):
-        store.get_checkpoint(saved.id)
+        store.find_checkpoint(saved.id)
     (listed,) = store.list_checkpoints("t")
     assert (listed.integrity_ok, listed.message) == (False, "")
     assert store.check_checkpoint(saved.id, evidence=False).problems
@@ -57,7 +57,7 @@ def test_content_of_the_right_size_that_is_not_what_was_saved_is_refused(store: 
     change(store, f"UPDATE {table} SET {column} = zeroblob({size}), encoding = 0")
     store._engine.cache.drop(store.user, saved.id)  # as others see it
     with pytest.raises(IntegrityError) as caught:
-        _ = store.get_checkpoint(saved.id).state
+        _ = store.find_checkpoint(saved.id).state
     assert caught.value.details["checkpoint_id"] == saved.id
     assert store.check_checkpoint(saved.id, evidence=False).problems
 
@@ -77,7 +77,7 @@ def test_rows_whose_ids_were_swapped_are_refused(store: lastgood.Store) -> None:
         change(store, "UPDATE checkpoints SET id = ? WHERE id = ?", new, old)
     for checkpoint in (first, second):
         with pytest.raises(IntegrityError):
-            store.get_checkpoint(checkpoint.id)
+            store.find_checkpoint(checkpoint.id)
 
 
 def test_a_frame_that_promises_more_than_was_recorded_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +117,7 @@ def test_a_row_that_was_tampered_with_is_never_returned_as_data(tmp_path: Path, 
     tamper(folder, sql, id_)
     with lastgood.open(folder, user="tester") as store:
         with pytest.raises(IntegrityError):
-            store.get_checkpoint(id_)
+            store.find_checkpoint(id_)
         assert store.check_checkpoint(id_, evidence=False).problems
         listed = store.list_checkpoints("t")
         assert [one.integrity_ok for one in listed] == [False, True]
@@ -157,7 +157,7 @@ def test_a_blob_that_was_tampered_with_is_refused_and_named(tmp_path: Path, sql:
     tamper(folder, sql)
     with lastgood.open(folder, user="tester") as store:
         with pytest.raises(IntegrityError) as caught:
-            _ = store.get_checkpoint(id_).state
+            _ = store.find_checkpoint(id_).state
         assert caught.value.details["checkpoint_id"] == id_
         assert caught.value.details["blob"].startswith("sha256:")
         assert store.check_checkpoint(id_, evidence=False).problems
@@ -275,3 +275,27 @@ def test_a_database_that_is_cut_off_gives_nothing_wrong(tmp_path: Path) -> None:
 
 def _list(store: lastgood.Store) -> list[tuple[str, int | None, str]]:
     return [(one.id, one.sequence, one.message) for one in store.list_checkpoints("t")]
+
+
+def test_a_repair_makes_a_database_whole_that_is_cut_off(tmp_path: Path) -> None:
+    """G6: a byte is gone, and with it a page at most; what is read from then on, also in the same process, is right."""
+    with lastgood.open(tmp_path / "store", user="ada", collect="never") as store:
+        for number in range(20):
+            store.task("t").save({"n": number}, message=f"save {number} {'x' * 300}")
+        truth = _list(store)
+    file = tmp_path / "store" / CATALOG
+    with contextlib.closing(open_connection(file)) as connection:
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    for lost in (1, 9):
+        copy = Path(shutil.copytree(tmp_path / "store", tmp_path / f"without {lost}"))
+        os.truncate(copy / CATALOG, file.stat().st_size - lost)
+        with lastgood.open(copy, user="ada", on_failure="raise", collect="never") as opened:
+            assert [finding.code for finding in opened.check().findings][:1] == ["database"]
+            opened.repair()
+            found = _list(opened)
+            assert found
+            assert set(found) <= set(truth)
+            opened.task("t").append({"n": 99})
+        with lastgood.open(copy, user="ada", on_failure="raise", collect="never") as again:
+            assert len(_list(again)) == len(found) + 1
+            assert "database" not in [finding.code for finding in again.check().findings]

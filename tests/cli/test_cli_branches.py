@@ -27,7 +27,7 @@ def test_restore_goes_back_on_a_new_branch_and_keeps_what_was_left(run: Run, dat
     assert said["checkpointId"] == data("show", "@2")["id"]
     assert said["before"] == data("show", "@3")["id"]
     assert said["newCheckpointId"] == said["checkpoint"]["id"] == data("show", "HEAD")["id"]
-    assert said["branch"].startswith("main (Restored from ")
+    assert said["branch"] == "main-2"
     assert (said["checkpoint"]["type"], said["checkpoint"]["description"]) == ("restored", "it was better")
     assert json.loads(run("show", "--state").stdout) == {"n": 2}
     run("save", "--set", "m=1")
@@ -36,8 +36,8 @@ def test_restore_goes_back_on_a_new_branch_and_keeps_what_was_left(run: Run, dat
 
 def test_restore_says_where_it_went_and_that_it_can_be_undone(run: Run, three: Path) -> None:
     result = run("restore", "@1")
-    assert result.stdout.startswith("restored @1 as @4, on the new branch main (Restored from ")
-    assert result.stderr == "`lastgood undo` takes it back\n"
+    assert result.stdout.startswith("restored @1 as @4, on the new branch main-2\n")
+    assert result.stderr == "Undo with `lastgood undo`\n"
 
 
 def test_restore_refuses_evidence_that_does_not_hold_unless_it_is_overridden_by_name(
@@ -87,9 +87,9 @@ def test_fork_leaves_everything_as_it_is_and_can_be_worked_on_by_its_id(run: Run
 
 
 def test_fork_begins_at_the_head_unless_told_otherwise(run: Run, three: Path) -> None:
-    lines = run("fork", "--name", "b").stdout.splitlines()
-    assert lines[0] == "forked @3 as @4, on the new branch b"
-    assert lines[1].startswith("--task ")
+    lines = run("fork", "--name", "b c").stdout.splitlines()
+    assert lines[0] == "forked @3 as @4, on the new branch b c"
+    assert lines[1] == "Switch to it with `lastgood branch --switch 'b c'`"
 
 
 def test_fork_refuses_a_name_that_is_taken_and_evidence_that_fails(run: Run, failed: Path) -> None:
@@ -145,3 +145,30 @@ def test_a_large_state_is_restored_without_the_engines_own_log_on_stderr(process
     for command in (["restore", "@1"], ["undo"], ["redo"], ["fork"], ["branch", "--switch", "main"]):
         done = process(*command, "--store", "s", "--json")
         assert (done.returncode, done.stderr) == (0, ""), command
+
+
+def test_a_task_is_named_alike_everywhere(run: Run, data: Run, three: Path) -> None:
+    """First use: TASK stands for --task, and a branch of the folder's task may be named by its name."""
+    run("save", "--task", "other", "--set", "n=9")
+    for command in ("log", "history", "branch", "status", "steps", "requests", "last-good", "du"):
+        assert run(command, "other", "--json").stdout == run("--task", "other", command, "--json").stdout
+        assert "name one" in run(command, "other", "--task", "work", code=2).stderr
+    run("fork", "@1", "--name", "side")
+    assert [one["sequence"] for one in data("log", "side")["checkpoints"]] == [4, 1]
+    run("save", "--task", "side", "--set", "n=5")
+    assert data("show", "HEAD", "--task", "side")["sequence"] == 5
+    assert data("tasks")["tasks"][0]["id"] == "other"
+    run("save", "--task", "main", "--set", "n=1")
+    assert data("tasks")["tasks"][0]["id"] == "main", "a new task may be called as a branch is"
+
+
+def test_what_stands_behind_the_task_may_stand_alone(run: Run, data: Run, three: Path) -> None:
+    assert data("guide", "be brief")["taskId"] == "work"
+    assert data("guide", "work", "be brief")["taskId"] == "work"
+    assert data("--task", "work", "guide", "be brief")["request"]["data"]["text"] == "be brief"
+    assert "work that is idle cannot be given more rounds" in run("rounds", "2", code=4).stderr
+    assert "Missing" in run("guide", code=2).stderr
+    assert "integer range" in run("rounds", "many", code=2).stderr
+    run("tag", "green")
+    assert data("show", "green")["id"] == data("show", "HEAD")["id"]
+    assert data("tag", "first", "@1")["checkpointId"] == data("show", "@1")["id"]

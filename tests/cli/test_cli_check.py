@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def test_damage_ends_with_its_exit_code_and_names_blob_checkpoint_and_file(
     shown = run("check", "--read-data", code=5).stdout
     assert "blob_damaged: blob sha256:" in shown
     assert "work 2 checkpoints from @4 to @5: 7.bin" in shown
-    assert "work: 2 of 5 checkpoints damaged; its newest checkpoint is damaged; go back to " in shown
+    assert "work: 2 of 5 checkpoints damaged; its newest checkpoint is damaged\n  restore " in shown
     assert "1 finding" in shown
 
 
@@ -112,7 +113,7 @@ def test_repair_names_what_is_lost_and_ends_with_the_code_of_damage(
     assert "blob_missing: blob sha256:" in shown
     assert "work 2 checkpoints from @4 to @5: 7.bin" in shown
     assert "1 cannot be mended" in shown
-    assert "what was changed is kept in " in shown
+    assert "what was changed is kept in\n  " in shown
     (with_files / "7.bin").write_bytes(content)
     run("save", "-m", "brings it back")
     assert data("check", "--read-data")["ok"]
@@ -123,3 +124,36 @@ def test_backup_says_what_it_copied_and_that_it_was_verified(run: Any, data: Any
     assert data("--store", "copy", "log", "--task", "work")["total"] == 3
     assert "exists" in run("backup", "copy", code=4).stderr
     assert data("backup", "another")["checkpoints"] == 3
+
+
+def test_a_damaged_checkpoint_is_marked_passed_over_and_restored_in_part(
+    run: Callable[..., Any], data: Callable[..., Any], folder: Path
+) -> None:
+    """First use 2: `last-good` and `status` pass over what `verify` has found damaged; the rest of it can be had."""
+    (folder / "lastgood.toml").write_text('store = ".lastgood"\nworkspace = "."\n')
+    run("init")
+    for number in (1, 2):
+        (folder / "big").write_bytes(random.Random(number).randbytes(300_000))
+        (folder / "small").write_text(str(number))
+        before = set((folder / ".lastgood/objects").rglob("*"))
+        run("run-step", "tests", "--", "true")
+    (pack,) = (path for path in set((folder / ".lastgood/objects").rglob("*")) - before if path.is_file())
+    with pack.open("r+b") as opened:
+        opened.seek(150_000)
+        opened.write(b"damaged")
+    assert "big: " in run("verify", "HEAD", code=5).stdout
+    good, damaged = data("last-good")["checkpoint"], data("log")["checkpoints"][0]
+    assert good["id"] != damaged["id"]
+    assert (damaged["verification"], damaged["verified"], damaged["canRestore"]) == ("damaged", False, False)
+    assert data("status")["lastGood"] == good["id"]
+    assert good["id"][:18] in run("status").stdout
+    assert "big: " in run("show", "HEAD").stdout
+    run("save", "-m", "more")
+    (folder / "small").write_text("other")
+    (folder / "big").write_text("other")
+    refused = run("restore", damaged["id"], code=5)
+    assert f"checkpoint {damaged['id']} cannot be restored: big: " in refused.stderr
+    assert "--skip-damaged" in refused.stderr
+    said = data("restore", damaged["id"], "--skip-damaged", code=10)
+    assert ([one["path"] for one in said["failed"]], said["restored"]) == (["big"], ["small"])
+    assert ((folder / "small").read_text(), (folder / "big").read_text()) == ("2", "other")

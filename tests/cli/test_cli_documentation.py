@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 import lastgood
 from lastgood import errors
@@ -47,6 +48,12 @@ def test_every_command_and_option_is_documented(name: str) -> None:
         for option in parameter.opts:
             if option.startswith("-"):
                 assert re.search(rf"`{option}\b", where), f"{name} {option}"
+
+
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_help_fits_a_terminal_of_80_columns(name: str) -> None:
+    shown = CliRunner().invoke(app, [*name.split(), "--help"], terminal_width=80).stdout
+    assert [line for line in shown.splitlines() if len(line) > 80] == []
 
 
 def test_no_command_is_documented_that_does_not_exist() -> None:
@@ -91,7 +98,7 @@ def test_every_key_of_the_configuration_file_is_documented() -> None:
 
 def test_every_option_of_opening_a_store_is_documented() -> None:
     documented = re.findall(r"^\| `(\w+)` \|", configuration("Options of lastgood.open"), re.MULTILINE)
-    assert documented == list(lastgood.Options.__struct_fields__)
+    assert documented == list(lastgood.types.Options.__struct_fields__)
 
 
 def keys_of(value: Any) -> set[str]:
@@ -105,7 +112,7 @@ def keys_of(value: Any) -> set[str]:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["init"], ["save", "--set", "n=4"], ["log"], ["show"], ["diff"], ["tag"], ["tag", "HEAD", "b"],
+        ["init"], ["save", "--set", "n=4"], ["log"], ["show"], ["diff"], ["tag"], ["tag", "b", "HEAD"],
         ["tag", "--delete", "a"], ["verify", "--all"], ["check", "--read-data"],
         ["rm", "@1"], ["rm", "--whole-task", "work", "--yes"], ["tasks"],
         ["status"], ["spool"], ["spool", "--replay"], ["repair", "--accept-loss"],
@@ -125,10 +132,10 @@ def test_every_key_of_every_answer_is_documented(run: Callable[..., Any], three:
     (three / ".env").write_text("a secret")
     run("save", "-m", "with files")
     (three / "file").write_text("two\n")
-    run("tag", "HEAD", "a")
+    run("tag", "a", "HEAD")
     run("fork", "--name", "other")
     run("restore", "@4", "--what", "files")
-    run("restore", "@4")
+    run("restore", "@1")
     run("restore", "@4")
     run("undo")
     (three / "file").write_text("three\n")

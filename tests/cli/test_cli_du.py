@@ -82,7 +82,7 @@ def test_owners_are_told_apart(run: Run, data: Run, three: Path) -> None:
 
 
 def test_two_tasks_are_refused(run: Run, three: Path) -> None:
-    assert "not both" in run("du", "work", "--task", "work", code=2).stderr
+    assert "name one" in run("du", "work", "--task", "other", code=2).stderr
 
 
 def test_a_task_that_is_not_there_is_told(run: Run, three: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -58,7 +59,7 @@ def test_save_captures_the_workspace_and_says_what_was_left_out(run: Run, data: 
     (work / ".env").write_text("TOKEN=1")
     result = run("save", "--set", "n=3")
     assert result.stdout.endswith("of work with 3 files (56 bytes)\n")
-    assert result.stderr == "left out: .env (secret)\n"
+    assert result.stderr.startswith("left out: .env (secret)\nto keep it: ")
     said = data("save", "--set", "n=4")
     assert said["skipped"] == [{"path": ".env", "reason": "secret"}]
     assert said["checkpoint"]["fileCount"] == 3
@@ -71,7 +72,7 @@ def test_save_and_status_say_which_ignore_rules_do_nothing(run: Run, data: Run, 
     (work / "src" / "[a-").write_text("meant to be left out")
     wrong = {"path": "src/.gitignore", "reason": "rules: line 2 can never match"}
     assert run("save").stderr == "ignore rules: src/.gitignore: line 2 can never match\n"
-    assert data("save")["skipped"] == [wrong]
+    assert data("save", "--always")["skipped"] == [wrong]
     assert data("status")["workspace"]["skipped"] == [wrong]
     assert "ignore rules src/.gitignore: line 2 can never match\n" in run("status").stdout
     (work / "src" / ".gitignore").write_text("*.log\n")
@@ -89,7 +90,10 @@ def test_save_of_files_alone_keeps_the_heads_state_and_begins_with_an_empty_one(
 
 
 def test_without_files_nothing_is_captured_and_a_state_is_needed(run: Run, data: Run, work: Path) -> None:
-    assert data("save", "--set", "n=3", "--no-files")["checkpoint"]["fileCount"] == 0
+    (work / "a.txt").write_text("three\n")
+    assert data("save", "--set", "n=3", "--no-files")["checkpoint"]["fileCount"] == 3, "those of the head are kept"
+    assert run("cat", "HEAD:a.txt").stdout == "two\n"
+    assert data("--task", "bare", "save", "--set", "n=3", "--no-files")["checkpoint"]["fileCount"] == 0
     assert "nothing to save" in run("save", "--no-files", code=2).stderr
     assert "contradict" in run("save", "--no-files", "--workspace", ".", code=2).stderr
 
@@ -97,17 +101,20 @@ def test_without_files_nothing_is_captured_and_a_state_is_needed(run: Run, data:
 def test_a_list_of_files_wins_over_what_is_ignored_and_is_named_from_here(
     run: Run, data: Run, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """B1: an explicit list wins over the default exclusions. B7: a missing one is skipped, and told."""
+    """B1: an explicit list wins over the default exclusions. If one is not there nothing is saved."""
     (work / "src" / ".env").write_text("TOKEN=1")
     monkeypatch.chdir(work / "src")
-    said = data("save", "-m", "listed", "--files", ".env", "../a.txt", "--files", "gone")
-    assert [one["path"] for one in said["skipped"]] == ["src/gone"]
-    listed = [one["path"] for one in data("ls", "-R")["files"] if one["kind"] == "file"]
+    refused = run("save", "-m", "listed", "--files", ".env", "../a.txt", "--files", "gone", code=3)
+    assert "there is no file or folder 'gone'" in refused.stderr
+    assert "hint: " in refused.stderr
+    assert data("log")["total"] == 2
+    run("save", "-m", "listed", "--files", ".env", "--files", "../a.txt")
+    listed = [one["path"] for one in data("ls", "HEAD", "..", "-R")["files"] if one["kind"] == "file"]
     assert listed == ["a.txt", "src/.env"]
     assert data("show")["fileRoots"][0]["partial"] is True
     assert "not a path below" in run("save", "--files", "../..", code=2).stderr
     assert "does not take 'x'" in run("save", "--set", "n=1", "x", code=2).stderr
-    assert "there is no workspace" in run("save", "--files", "x", "--no-files", "--set", "n=1", code=2).stderr
+    assert "there is no workspace" in run("save", "--files", "../a.txt", "--no-files", "--set", "n=1", code=2).stderr
 
 
 def test_several_folders_have_names(run: Run, data: Run, folder: Path) -> None:
@@ -156,7 +163,7 @@ def test_the_workspace_of_the_config_is_relative_to_it(
 @pytest.mark.parametrize("text", ["workspace = 1", "[workspace]\na = 1", "[workspace.a]\nb = 'c'", "workspaces = '.'"])
 def test_a_config_that_names_no_folder_is_refused(run: Run, folder: Path, text: str) -> None:
     (folder / "lastgood.toml").write_text(text)
-    assert "lastgood.toml has something unknown" in run("save", "--set", "n=1", code=2).stderr
+    assert " in lastgood.toml" in run("save", "--set", "n=1", code=2).stderr
 
 
 def test_init_leaves_the_home_directory_alone(
@@ -165,7 +172,7 @@ def test_init_leaves_the_home_directory_alone(
     monkeypatch.setenv("HOME", str(folder))
     result = run("init")
     assert "the home directory cannot be a workspace" in result.stderr
-    assert (folder / "lastgood.toml").read_text() == 'store = ".lastgood"\n'
+    assert (folder / "lastgood.toml").read_text() == 'store = ".lastgood"\ntask = "work"\n'
     run("save", "--set", "n=1")
     assert data("init")["workspace"] is None
 
@@ -174,8 +181,8 @@ def test_a_step_captures_the_files_that_its_command_left(run: Run, data: Run, wo
     """A1: whatever wrote them."""
     run("run-step", "write", "--", sys.executable, "-c", "open('made.txt', 'w').write('made')")
     assert run("cat", "HEAD:made.txt").stdout == "made"
-    run("run-step", "again", "--no-files", "--", "true")
-    assert data("show")["fileRoots"] == []
+    run("run-step", "again", "--no-files", "--", sys.executable, "-c", "open('made.txt', 'w').write('new')")
+    assert run("cat", "HEAD:made.txt").stdout == "made"
 
 
 # --- restore, undo, redo -------------------------------------------------------------------------------------------
@@ -195,9 +202,37 @@ def test_restore_puts_files_and_state_back_after_saving_what_was_not_saved(run: 
 def test_restore_tells_people_what_happened_and_how_to_undo_it(run: Run, work: Path) -> None:
     (work / "a.txt").write_text("not saved\n")
     result = run("restore", "@1")
-    assert result.stdout.splitlines()[1:] == ["~ a.txt", "~ src/b.py", "- c.txt"]
-    assert result.stdout.startswith("restored @1 as @4, on the new branch main (Restored from ")
-    assert result.stderr == "what was not saved yet is saved as @3\n`lastgood undo` takes it back\n"
+    assert result.stdout.splitlines()[1:] == ["+ src/b.py", "~ a.txt", "- c.txt"]
+    assert result.stdout.startswith("restored @1 as @4, on the new branch main-2\n")
+    assert result.stderr == "Unsaved changes were saved first, as @3\nUndo with `lastgood undo`\n"
+
+
+def test_a_restore_that_would_change_nothing_makes_nothing(run: Run, data: Run, work: Path) -> None:
+    said = run("restore", "HEAD")
+    assert said.stdout == "nothing to restore: everything is already as in @2\n"
+    run("restore", "@2", "--what", "state")
+    run("restore", "@2", "--path", "a.txt")
+    answer = data("restore", "@2", "--what", "files")
+    assert (answer["newCheckpointId"], answer["checkpoint"]["sequence"], data("log")["total"]) == (None, 2, 2)
+    (work / "a.txt").write_text("not saved\n")
+    assert "restored @2 as @4" in run("restore", "HEAD").stdout
+    assert tree(work) == SECOND
+
+
+def test_a_dry_run_and_the_run_print_the_same_list_with_whole_folders_in_one_line(run: Run, work: Path) -> None:
+    for number in range(30):
+        path = work / "lib" / "deep" / f"{number}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x\n")
+    run("save")
+    shutil.rmtree(work / "lib")
+    (work / "new" / "deeper").mkdir(parents=True)
+    (work / "new" / "deeper" / "one").write_text("1\n")
+    (work / "new" / "two").write_text("2\n")
+    (work / "a.txt").write_text("changed\n")
+    planned = run("restore", "@3", "--dry-run").stdout
+    assert planned == "+ lib/ (30 files)\n~ a.txt\n- new/ (2 files)\n"
+    assert run("restore", "@3").stdout.split("\n", 1)[1] == planned
 
 
 def test_undo_and_redo_take_the_files_along_any_number_of_levels(run: Run, data: Run, work: Path) -> None:
@@ -225,8 +260,8 @@ def test_files_alone_are_restored_by_path_and_the_state_stays(run: Run, data: Ru
     assert (said["branch"], json.loads(run("show", "--state").stdout)) == ("main", {"n": 2})
     assert run("undo").stdout.splitlines()[2:] == ["- src/b.py"]
     assert tree(work) == SECOND
-    assert "nothing that these paths name" in run("restore", "@1", "--path", "typo").stderr
-    assert run("restore", "@1", "--what", "files").stdout.startswith("restored the files of @1 as @6, on main\n")
+    assert "nothing that these paths name differs from @1" in run("restore", "@1", "--path", "typo").stdout
+    assert run("restore", "@1", "--what", "files").stdout.startswith("restored the files of @1 as @5, on main\n")
     assert tree(work) == FIRST
 
 
@@ -284,7 +319,7 @@ def test_what_cannot_be_put_back_is_named_and_the_rest_is(run: Run, data: Run, w
     assert "failed: src/b.py: " in result.stderr
     assert (work / "a.txt").read_text() == "one\n"
     assert (work / "src" / "b.py" / ".env").read_text() == "TOKEN=1"
-    assert result.stderr.endswith("`lastgood undo` takes it back\n")
+    assert result.stderr.endswith("Undo with `lastgood undo`\n")
     assert [one["path"] for one in data("restore", "@1", code=10)["failed"]] == ["src/b.py"]
 
 
@@ -311,8 +346,8 @@ def test_without_a_workspace_files_cannot_be_restored_and_state_can(run: Run, wo
 
 
 def test_a_checkpoint_without_files_leaves_those_on_disk(run: Run, work: Path) -> None:
-    run("save", "--set", "n=3", "--no-files")
-    assert "@3 holds no files; those on disk stay" in run("restore", "@3").stderr
+    run("--task", "bare", "save", "--set", "n=3", "--no-files")
+    assert "@1 holds no files; those on disk stay" in run("--task", "bare", "restore", "@1").stderr
     assert tree(work) == SECOND
 
 
@@ -427,11 +462,12 @@ def test_diff_is_limited_to_files_and_to_paths(run: Run, data: Run, work: Path) 
 
 
 def test_diff_says_when_there_are_no_files_to_compare(run: Run, data: Run, work: Path) -> None:
-    run("save", "--set", "n=3", "--no-files")
-    assert "@3 holds no files" in run("diff").stderr
-    assert data("diff", "@2", "@3")["files"] is None
+    run("--task", "bare", "save", "--set", "n=3", "--no-files")
+    assert "@1 holds no files" in run("--task", "bare", "diff").stderr
+    run("--task", "bare", "save", "--set", "n=4", "--no-files")
+    assert data("--task", "bare", "diff", "@1", "@2")["files"] is None
     run("save", "--files", "a.txt")
-    assert "@4 holds only files that were listed" in run("diff").stderr
+    assert "@3 holds only files that were listed" in run("diff").stderr
 
 
 def test_show_lists_files_with_their_changes(run: Run, data: Run, work: Path) -> None:
@@ -499,8 +535,8 @@ def test_ls_lists_a_folder_or_all_below(run: Run, data: Run, work: Path) -> None
     assert long[5].split() == ["lrwxrwxrwx", "-", "link", "->", "a.txt"]
     assert next(one for one in data("ls")["files"] if one["path"] == "a.txt")["mode"] == "0600"
     assert "`lastgood ls` shows" in run("ls", "HEAD:nothing", code=3).stderr
-    run("save", "--set", "n=1", "--no-files")
-    assert "holds no files" in run("ls", code=3).stderr
+    run("--task", "bare", "save", "--set", "n=1", "--no-files")
+    assert "holds no files" in run("--task", "bare", "ls", code=3).stderr
 
 
 def test_names_cannot_steer_the_terminal_whatever_prints_them(run: Run, work: Path) -> None:
@@ -549,8 +585,18 @@ def test_long_work_tells_how_far_it_has_come() -> None:
         return done == 3000
 
     count(wait, "saving", stream, stage)
-    first, second = "saving: 1 s, read", "saving: 2 s, read 1,500 of 3,000 (50%)"
+    first, second = "saving: 1 s, read", "saving: 2 s, read 1,500 of 3,000 (50%), 750/s"
     assert stream.getvalue() == f"\r{first}\r{second}\r{' ' * len(second)}\r"
+
+
+def test_progress_has_sizes_and_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, stream = CountedStage(), io.StringIO()
+    stage("bytes read", 3 << 20, 12 << 20)
+    assert stage.text() == ", bytes read 3.0 MiB of 12.0 MiB (25%), 3.0 MiB/s"
+    monkeypatch.setattr("lastgood.cli.output.terminal_width", lambda stream: 30)
+    answers = iter([False, True])
+    count(lambda seconds: next(answers), "checking", stream, stage)
+    assert max(map(len, stream.getvalue().split("\r"))) < 30
 
 
 def test_saving_and_restoring_many_files_tell_how_far_they_have_come(work: Path) -> None:
@@ -565,6 +611,17 @@ def test_saving_and_restoring_many_files_tell_how_far_they_have_come(work: Path)
         task.restore(first)
     assert {doing for doing, _, _ in told} == {"read", "put back"}
     assert all(0 <= done <= of for _, done, of in told)
+
+
+def test_a_repair_tells_how_far_it_has_come(work: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+    (work / "large").write_bytes(os.urandom(1 << 20))
+    with lastgood.open(work / "elsewhere") as store, lastgood.reporting(lambda *each: told.append(each)):
+        store.task("t", workspace=work).save({})
+        told.clear()
+        store.repair()
+    assert told[-1][0] == "bytes read"
+    assert told[-1][1] == told[-1][2] > 1 << 20
 
 
 def test_short_work_counts_nothing() -> None:
@@ -589,3 +646,109 @@ def test_the_counter_ends_with_the_work_also_when_it_fails(monkeypatch: pytest.M
     with pytest.raises(OSError, match="full"):
         fail()
     assert threading.active_count() == before
+
+
+def test_paths_begin_at_the_current_folder(run: Run, data: Run, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First use: a person in app/src types `lastgood cat @1 b.py`."""
+    run("save", "--always")
+    run("restore", "@1")
+    monkeypatch.chdir(work / "src")
+    assert run("cat", "@1", "b.py").stdout == run("cat", "@1:b.py").stdout == "b = 1\n"
+    assert run("cat", "@1", "../a.txt").stdout == FIRST["a.txt"]
+    assert run("cat", "@1", str(work / "a.txt")).stdout == FIRST["a.txt"]
+    assert "given twice" in run("cat", "@1:b.py", "b.py", code=2).stderr
+    assert run("ls").stdout == "src/b.py\n"
+    (work / "src" / "b.py").write_text("b = 2\n")
+    (work / "a.txt").write_text("changed\n")
+    assert run("diff", "--stat", "--", "*.py").stdout == "src/b.py +1 -1\n"
+    assert run("restore", "@1", "b.py").stdout.splitlines()[1:] == ["~ src/b.py"]
+    assert (work / "a.txt").read_text() == "changed\n"
+    assert run("restore", "@1", "..", "--dry-run").stdout == "~ a.txt\n"
+    assert "~ a.txt" in run("restore", "@1", "../a.txt", "b.py").stdout
+
+
+def test_a_folder_with_the_characters_of_a_pattern_is_found_from_within(
+    run: Run, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (work / "[id]").mkdir()
+    for name in ("one.py", "two.py"):
+        (work / "[id]" / name).write_text("1\n")
+    run("save")
+    monkeypatch.chdir(work / "[id]")
+    for name in ("one.py", "two.py"):
+        (work / "[id]" / name).write_text("2\n")
+    assert run("restore", "HEAD", "one*").stdout.splitlines()[1:] == ["~ [id]/one.py"]
+    assert run("restore", "@3", "two.py").stdout.splitlines()[1:] == ["~ [id]/two.py"]
+
+
+def test_restore_ends_with_what_was_left_out_and_is_gone(run: Run, folder: Path) -> None:
+    (folder / ".env").write_text("TOKEN=1")
+    (folder / "lib" / ".git").mkdir(parents=True)
+    (folder / "a.txt").write_text("one")
+    first = run("init", "--task", "work")
+    hint = "to keep it: the line !/.env in .lastgoodignore, or once: lastgood save --files .env"
+    assert first.stderr.count(hint) == 1
+    (folder / ".env").unlink()
+    (folder / "lib" / ".git").rmdir()
+    told = ["warning: gone from disk, and not in the checkpoint, which left them out:"]
+    told += ["  .env (secret)", "  lib/.git (repository)"]
+    assert "\n".join(told) in run("restore", "@1", "--dry-run").stderr
+    assert run("restore", "@1").stderr.splitlines()[-3:] == told
+    missing = json.loads(run("--json", "restore", "@1").stdout)["missing"]
+    assert missing == [
+        {"path": ".env", "reason": "secret"},
+        {"path": "lib/.git", "reason": "repository"},
+    ]
+
+
+def test_a_secret_is_kept_as_the_hint_says(run: Run, folder: Path) -> None:
+    (folder / ".env").write_text("TOKEN=1")
+    run("init", "--task", "work")
+    (folder / ".lastgoodignore").write_text("!/.env\n")
+    assert "left out" not in run("save", "--set", "n=1").stderr
+    (folder / ".env").unlink()
+    run("restore", "HEAD")
+    assert (folder / ".env").read_text() == "TOKEN=1"
+
+
+@pytest.fixture
+def elsewhere(run: Run, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Another folder than the workspace, in which --store and --task have to be given."""
+    monkeypatch.setenv("LASTGOOD_STORE", str(work / ".lastgood"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    return work
+
+
+def test_a_restore_from_elsewhere_takes_the_files_along(run: Run, data: Run, elsewhere: Path) -> None:
+    assert run("--task", "work", "restore", "@1", "--dry-run").stdout.splitlines()[-1] == "- c.txt"
+    assert data("--task", "work", "restore", "@1")["deleted"] == ["c.txt"]
+    assert tree(elsewhere) == FIRST
+    assert data("--task", "work", "undo")["deleted"] == ["src/b.py"]
+    assert tree(elsewhere) == SECOND
+    run("--task", "work", "redo")
+    assert tree(elsewhere) == FIRST
+    run("--task", "work", "restore", "@2", "--path", "c.txt")
+    assert (elsewhere / "c.txt").exists()
+
+
+def test_a_folder_that_is_not_there_any_more_is_asked_for(run: Run, elsewhere: Path) -> None:
+    store = elsewhere.rename(elsewhere.with_name("moved")) / ".lastgood"
+    for words in (["restore", "@1"], ["restore", "@1", "--dry-run"]):
+        failed = run("--store", str(store), "--task", "work", *words, code=2).stderr
+        assert f"the files of this branch lie in {elsewhere}" in failed
+        assert "hint: give --workspace DIR, or go into the folder; --no-files leaves files alone" in failed
+    run("--store", str(store), "--task", "work", "restore", "@1", "--workspace", str(store.parent))
+    assert tree(store.parent) == FIRST
+    for words in (["--what", "state"], ["--no-files"]):
+        run("--store", str(store), "--task", "work", "restore", "@2", *words)
+
+
+def test_files_of_another_branch_can_be_gone_on_with_as_the_hint_says(run: Run, work: Path) -> None:
+    run("restore", "@1", "--no-files")
+    (work / "a.txt").write_text("mine\n")
+    failed = run("save", "--set", "n=3", code=4).stderr
+    hint = failed.split("hint: `lastgood ")[1].split("`")[0]
+    run(*hint.split())
+    assert run("save", "--set", "n=3").stdout
+    assert run("cat", "HEAD:a.txt").stdout == "mine\n"

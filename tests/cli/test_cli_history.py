@@ -41,7 +41,7 @@ def test_log_goes_on_before_a_sequence_and_filters_by_type(run: Run, data: Run, 
 
 
 def test_log_for_people_has_a_marker_tags_and_one_line_each(run: Run, data: Run, three: Path) -> None:
-    run("tag", "@2", "green")
+    run("tag", "green", "@2")
     lines = run("log").stdout.splitlines()
     assert lines[0].startswith("* @3 ")
     assert lines[1].endswith("[green] number 2")
@@ -67,7 +67,7 @@ def test_a_hostile_state_cannot_steer_the_terminal(run: Run, folder: Path) -> No
 
 
 def test_show_knows_every_name_of_a_checkpoint(run: Run, data: Run, three: Path) -> None:
-    run("tag", "HEAD~1", "green")
+    run("tag", "green", "HEAD~1")
     two = data("show", "@2")["id"]
     for name in ("green", "HEAD~1", "HEAD~", two, two[:30]):
         assert data("show", name)["id"] == two
@@ -79,7 +79,7 @@ def test_show_knows_every_name_of_a_checkpoint(run: Run, data: Run, three: Path)
 
 
 def test_show_tells_what_was_said_later(run: Run, data: Run, three: Path) -> None:
-    run("tag", "HEAD", "green")
+    run("tag", "green", "HEAD")
     said = data("show")
     assert said["tags"] == ["green"]
     assert [one["kind"] for one in said["attestations"]] == ["tag"]
@@ -105,7 +105,7 @@ def test_values_that_json_does_not_have_are_shown_tagged(run: Run, folder: Path)
         "complex": 1 + 2j,
         "surrogates": "\udc80",
         "append": lastgood.AppendList([1, lastgood.AppendList(["x"])]),
-        "redacted": lastgood.Redacted(),
+        "redacted": lastgood.types.Redacted(),
         "map": {1: "a", (2,): "b"},
         "dollar": {"$bytes": "not bytes"},
     }
@@ -150,9 +150,9 @@ def test_diff_words_paths_for_people(run: Run, folder: Path) -> None:
 
 
 def test_tags_are_given_listed_moved_and_deleted(run: Run, data: Run, three: Path) -> None:
-    run("tag", "@1", "green")
-    assert "--move" in run("tag", "@2", "green", code=4).stderr
-    run("tag", "@2", "green", "--move")
+    run("tag", "green", "@1")
+    assert "--move" in run("tag", "green", "@2", code=4).stderr
+    run("tag", "green", "@2", "--move")
     assert [(one["tag"], one["sequence"]) for one in data("tag")["tags"]] == [("green", 2)]
     assert data("tag", "--delete", "green")["action"] == "deleted"
     assert data("tag") == {"tags": []}
@@ -166,7 +166,7 @@ def test_tag_refuses_half_a_request(run: Run, three: Path, arguments: list[str])
 
 @pytest.mark.parametrize("tag", ["HEAD", "@1", "a~1", "", "a\nb"])
 def test_a_tag_that_could_be_mistaken_is_refused(run: Run, three: Path, tag: str) -> None:
-    run("tag", "HEAD", tag, code=2)
+    run("tag", tag, "HEAD", code=2)
 
 
 def test_rm_hides_and_undo_brings_back(run: Run, data: Run, three: Path) -> None:
@@ -259,3 +259,16 @@ def test_verify_all_looks_at_every_task_or_the_one_that_is_named(run: Run, data:
     assert data("verify", "--all")["examined"] == 4
     assert data("verify", "--all", "--task", "work")["examined"] == 3
     assert data("verify", "--all", "--owner", "ann")["examined"] == 1
+
+
+def test_history_of_the_whole_store_tells_of_deleted_tasks(run: Run, data: Run, three: Path) -> None:
+    """E9: no task is left that could tell of it."""
+    with lastgood.open(three / ".lastgood") as store:
+        store.task("\u202egone").save({})
+        store.delete_task("\u202egone")
+    (entry,) = data("history", "--whole-store")["entries"]
+    assert (entry["kind"], entry["data"]["task_id"]) == ("task_deleted", "\u202egone")
+    told = run("history", "--whole-store").stdout
+    assert "task_deleted" in told
+    assert "\u202e" not in told
+    assert data("history", "--whole-store", "--before", str(entry["sequence"])) == {"entries": []}

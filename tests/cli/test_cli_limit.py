@@ -23,7 +23,7 @@ def large(run: Run, folder: Path) -> Path:
     for number in range(1, 9):
         (folder / "file").write_bytes(random.Random(number).randbytes(200_000))
         run("save", "-m", f"number {number}")
-    run("tag", "@1", "first")
+    run("tag", "first", "@1")
     return folder
 
 

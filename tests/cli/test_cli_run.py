@@ -136,11 +136,18 @@ def test_with_json_stdout_has_the_document_alone(process: Run, jobs: Path) -> No
     assert done.stderr == "mumbled\n"
 
 
-def test_completed_work_is_run_again_on_purpose(process: Run, jobs: Path) -> None:
-    process("run", "jobs:good")
-    refused = process("run", "jobs:good")
-    assert (refused.returncode, "this work is completed" in refused.stderr) == (4, True)
-    assert process("run", "jobs:good", "--restart").returncode == 0
+def test_completed_work_says_that_it_is_completed(process: Run, folder: Path) -> None:
+    (folder / "real.py").write_text(
+        "import lastgood\ndef one(state):\n    return {'n': 1}\npipeline = lastgood.Pipeline([one])\n"
+    )
+    assert "already completed" not in process("run", "real:pipeline").stderr
+    again = process("run", "real:pipeline")
+    assert (again.returncode, again.stderr) == (0, "already completed; --restart runs it again\n")
+
+
+def test_completed_work_is_reopened_by_a_session_of_ones_own(process: Run, jobs: Path) -> None:
+    for options in ([], [], ["--restart"]):
+        assert process("run", "jobs:good", *options).returncode == 0
 
 
 def test_a_stage_that_fails_ends_it_with_8_and_its_trace(process: Run, jobs: Path) -> None:

@@ -63,7 +63,7 @@ def test_append_lists_and_redacted_values_are_read_back_as_what_they_were(run: R
     with lastgood.open() as store:
         state = store.task("work").state
     assert (type(state["m"]), type(state["m"][1])) == (lastgood.AppendList, lastgood.AppendList)
-    assert state["t"] is state["u"] is lastgood.Redacted()
+    assert state["t"] is state["u"] is lastgood.types.Redacted()
     assert state["b"] == {"$bytes": "AA=="}
     run("save", "--state", "-", input=run("show", "--state").stdout.replace("$map", "m"))
 
@@ -98,7 +98,7 @@ def test_bad_input_is_named_and_nothing_is_stored(run: Run, text: bytes, problem
 
 
 def test_input_beyond_the_bound_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lastgood, "Options", lambda: type("Small", (), {"max_state_bytes": 10}))
+    monkeypatch.setattr(lastgood.types, "Options", lambda: type("Small", (), {"max_state_bytes": 10}))
     assert "longer than 10 bytes" in run("save", "--state", "-", input='"12345678901"', code=2).stderr
     run("save", "--state", "-", input='"12345678"')
 
@@ -112,9 +112,9 @@ def test_lone_surrogates_and_big_numbers_are_kept_exactly(run: Run) -> None:
     ("arguments", "problem"),
     [
         ([], "nothing to save"),
-        (["--set", "a"], "--set takes KEY=JSON"),
-        (["--set", "=1"], "--set takes KEY=JSON"),
-        (["--set", "a=hello"], "--set a is not JSON"),
+        (["--set", "a"], "--set takes KEY=VALUE"),
+        (["--set", "=1"], "--set takes KEY=VALUE"),
+        (["--set", "a={b"], "--set a is not JSON"),
         (["--set", "a="], "--set a is empty"),
         (["--state", "missing.json"], "missing.json cannot be read"),
         (["--state", "."], ". cannot be read"),
@@ -149,3 +149,66 @@ def test_sets_of_many_processes_are_all_kept(run: Run, folder: Path) -> None:
 def test_a_large_state_is_saved_with_a_note(run: Run) -> None:
     result = run("save", "--state", "-", input=json.dumps("x" * (1 << 20)))
     assert "keep large content in files" in result.stderr
+
+
+def test_a_save_where_nothing_has_changed_says_so_and_makes_nothing(run: Run, data: Run, folder: Path) -> None:
+    """First use: the command line."""
+    (folder / "a.txt").write_text("a")
+    run("init")
+    said = run("save", "-m", "again")
+    assert said.stdout == "nothing has changed since @1: nothing was saved (--always saves anyway)\n"
+    assert data("save")["saved"] is False
+    assert data("save", "--always")["checkpoint"]["sequence"] == 2
+    run("save", "--set", "n=1")
+    run("save", "--set", "n=1")
+    run("save", "--state", "-", input='{"n": 1}')
+    assert data("log")["total"] == 3
+    assert data("save", "--set", "n=true")["saved"] is True
+    (folder / "a.txt").write_text("b")
+    assert data("save", "--set", "n=true")["saved"] is True
+    assert data("save", "--key", "k")["saved"] is True
+    assert data("log")["total"] == 6
+
+
+def test_save_where_nothing_is_set_up_suggests_init(run: Run, folder: Path) -> None:
+    (folder / "a.txt").write_text("a")
+    refused = run("save", code=2)
+    assert "hint: `lastgood init` sets this folder up" in refused.stderr
+    run("tasks", code=3)
+
+
+def test_quiet_leaves_remarks_out_and_keeps_results_and_errors(run: Run, folder: Path) -> None:
+    (folder / ".env").write_text("TOKEN=1")
+    (folder / "a.txt").write_text("a")
+    run("-q", "init")
+    (folder / "a.txt").write_text("b")
+    saved = run("save", "--quiet")
+    assert (saved.stdout[:6], saved.stderr) == ("saved ", "")
+    assert run("-q", "restore", "@1").stderr == ""
+    assert "error: there is no checkpoint '@9'" in run("restore", "@9", "-q", code=3).stderr
+
+
+def test_set_takes_text_where_it_is_not_json(run: Run, data: Run, folder: Path) -> None:
+    settings = ["status=done", "n=3", "when=2026-11-18", 'quoted="3"', "flag=true", "v=1.2.3"]
+    run("save", *(part for setting in settings for part in ("--set", setting)))
+    shown = json.loads(run("show", "--state").stdout)
+    assert shown == {
+        "status": "done", "n": 3, "when": "2026-11-18", "quoted": "3", "flag": True, "v": "1.2.3",
+    }  # fmt: skip
+    for mistake in ('a={"b"', "a=[1", 'a="b', "a=NaN", "a=1e999", "a="):
+        run("save", "--set", mistake, code=2)
+
+
+def test_a_save_after_a_restore_from_elsewhere_makes_nothing(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First use: evidence is named from another folder there, and the files are the same."""
+    (folder / "a.txt").write_text("a")
+    run("init", "--here", "--task", "t")
+    (folder / "a.txt").write_text("b")
+    run("save")
+    monkeypatch.chdir(folder.parent)
+    run("--store", str(folder / ".lastgood"), "--task", "t", "restore", "@1")
+    assert (folder / "a.txt").read_text() == "a"
+    monkeypatch.chdir(folder)
+    assert "nothing was saved" in run("save").stdout

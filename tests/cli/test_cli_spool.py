@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.cli.conftest import Run
+from tests.support.disks import small_disk
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_what_waits_is_listed_and_brought_when_the_store_is_back(
     assert replayed["depth"] == 0
     shown = [each["sequence"] for each in data("log")["checkpoints"]]
     assert shown == [5, 4, 3, 2, 1]
-    assert "nothing is spooled" in run("spool").stderr
+    assert "nothing is queued" in run("spool").stderr
 
 
 def test_status_says_that_the_store_is_away_and_what_waits(run: Run, data: Callable[..., Any], away: Path) -> None:
@@ -55,13 +56,13 @@ def test_the_config_says_where_they_wait(run: Run, data: Callable[..., Any], thr
     """Relative to its own folder, and seen by whoever looks from below."""
     import lastgood
 
-    (three / "lastgood.toml").write_text('store = ".lastgood"\nspool = "waiting"\nspool_bytes = 5_000_000\n')
+    (three / "lastgood.toml").write_text('store = ".lastgood"\nspool = "waiting"\n')
     with lastgood.open() as store:
         task = store.task("work")
         (three / ".lastgood").rename(three / "elsewhere")
         assert task.save({"n": 4}, message="number 4").status == "spooled"
     found = data("spool")
-    assert (found["depth"], found["maxBytes"]) == (1, 5_000_000)
+    assert found["depth"] == 1
     assert Path(found["folder"]).parent == three / "waiting"
     (three / "elsewhere").rename(three / ".lastgood")
     assert data("spool", "--replay")["depth"] == 0
@@ -148,9 +149,26 @@ def test_asking_for_it_again_adds_no_words(three: Path, away: Path) -> None:
         spool = store._spool()
         assert spool is not None
         for _ in range(2):
-            with pytest.raises(UnavailableError, match=r"^the store is away: the store is not there$") as raised:
+            with pytest.raises(UnavailableError, match=r"(?m)^the store is away: the store is not there$") as raised:
                 store.replay()
             spool.breaker.open(raised.value)
         assert store.spool_figures().away == "the store is not there"
-        with pytest.raises(UnavailableError, match=r"^the store is away: the store is not there$"):
+        with pytest.raises(UnavailableError, match=r"(?m)^the store is away: the store is not there$"):
             spool.require_here()
+
+
+def test_what_is_in_memory_alone_is_not_called_spooled(
+    run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W6: the command said "spooled", with exit code 0, and its memory was all that there was."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with small_disk(tmp_path / "disk", "8m") as disk:
+        store = str(disk / "store")
+        run("--store", store, "save", "--set", "n=1")
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        failed = run("--store", store, "save", "--set", "n=2", code=6)
+        assert failed.stdout == ""
+        assert failed.stderr.startswith("error: ")
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+        assert run("--store", store, "save", "--set", "n=2").stdout.startswith("spooled ")

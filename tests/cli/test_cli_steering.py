@@ -126,7 +126,8 @@ def test_work_is_paused_and_resumed_by_others(run: Run, data: Run, program: Prog
 
 def test_people_are_told_when_it_will_be_done(run: Run, program: Program) -> None:
     said = run("pause")
-    assert said.stdout == "work: asked to pause; it is done when the work comes to its next boundary\n"
+    assert said.stdout == "Request to pause sent; work will pause at its next boundary\n"
+    assert run("guide", "be brief").stdout == "Guidance sent; work will see it at its next boundary\n"
     assert said.stderr.startswith("request ")
 
 
@@ -354,14 +355,14 @@ def test_status_says_how_far_a_pipeline_has_come(run: Run, data: Run, three: Pat
 
 
 def test_requests_are_listed_and_taken_back(run: Run, data: Run, program: Program) -> None:
-    assert run("requests").stderr == "nothing is asked of it\n"
+    assert run("requests").stderr == "no pending requests\n"
     asked = data("guide", "work", "shorter\x1b[2J")["request"]["id"]
     run("pause", "--id", "mine")
     listed = run("requests", "work").stdout
     assert "\x1b" not in listed
     assert [one["kind"] for one in data("requests")["requests"]] == ["guide", "pause"]
     assert data("requests", "--withdraw", asked)["withdrawn"]["status"] == "refused"
-    assert run("requests", "--withdraw", "mi").stdout == "pause is not asked for any more (mine)\n"
+    assert run("requests", "--withdraw", "mi").stdout == "withdrew the request to pause (mine)\n"
     run("requests", "--withdraw", "mine", code=3)
     program.do("boundary")
     assert program.do("told") == ""

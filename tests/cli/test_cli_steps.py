@@ -46,7 +46,7 @@ def test_a_command_is_run_as_a_step_and_its_exit_code_and_files_are_evidence(
     done = process("run-step", "build", "--expect-file", "out.txt", *command)
     assert (done.returncode, done.stdout) == (0, "made\n")
     assert done.stderr.splitlines()[0].endswith(" @4 of work: verified")
-    assert "  holds       out.txt is as it was" in done.stderr.splitlines()
+    assert "  ok: out.txt is as it was" in done.stderr.splitlines()
     shown = data("show")
     assert (shown["type"], shown["stepId"], shown["description"]) == ("step", "build", "build")
     assert (shown["verified"], shown["verification"]) == (True, "verified")
@@ -72,7 +72,7 @@ def test_with_json_stdout_has_the_document_alone(process: Run, folder: Path) -> 
 def test_a_step_whose_command_fails_is_saved_as_not_verified(run: Run, data: Run, three: Path) -> None:
     result = run("run-step", "tests", "-m", "all tests", "--type", "tool_executed", "--", "false", code=1)
     assert "@4 of work: NOT verified" in result.stderr
-    assert "FAILED      false ends with 0: mismatch: the command ended with 1, not 0" in result.stderr
+    assert "FAILED: `false` exited 1 (expected 0)" in result.stderr
     said = data("log")["checkpoints"][0]
     assert (said["description"], said["type"], said["verification"]) == ("all tests", "tool_executed", "failed")
 
@@ -96,7 +96,10 @@ def test_a_file_is_named_as_one_types_it_and_kept_from_the_base_path(
     (three / "sub" / "a.txt").write_text("a")
     (three.parent / "b.txt").write_text("b")
     monkeypatch.chdir(three / "sub")
-    run("run-step", "s", "--expect-file", "a.txt", "--expect-file", "../../b.txt", "--", "true")
+    outside = ("run-step", "s", "--expect-file", "a.txt", "--expect-file", "../../b.txt", "--", "true")
+    run(*outside, code=7)
+    run("trust")
+    run(*outside)
     monkeypatch.chdir(three)
     paths = [one["expected"].get("path") for one in data("show")["evidence"]["evidenceList"]]
     assert paths == [None, "sub/a.txt", str(three.parent / "b.txt")]
@@ -143,7 +146,9 @@ def test_being_stopped_stops_the_command_and_is_recorded_as_failed(
         assert process.stderr is not None
         pid = int(process.stdout.readline())
         process.send_signal(number)
-        assert process.stderr.read().strip() == "the step long was stopped; it is recorded as failed"
+        assert process.stderr.read().strip() == (
+            "interrupted; the command was ended, and the step long is recorded as failed"
+        )
         assert process.wait(timeout=60) == code
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
@@ -208,7 +213,7 @@ def test_after_a_crash_status_says_what_was_in_flight_and_what_to_do(run: Run, d
     assert said["lastGood"] == said["head"]["id"]
     assert crashed in said["advice"][0]
     shown = run("status").stdout
-    assert "open step    deploy: gone\n" in shown
+    assert "open step    deploy (its process: gone)\n" in shown
     assert "advice       the step 'deploy' was in flight when its process ended" in shown
 
 
@@ -226,7 +231,7 @@ def test_an_interrupted_step_is_given_up_by_its_id_or_the_beginning_of_it(run: R
     run("steps", "--abandon", "", code=3)
     assert data("steps", "--abandon", crashed[:13])["abandoned"]["name"] == "deploy"
     assert data("steps") == {"steps": []}
-    assert (run("steps").stdout, run("steps").stderr) == ("", "no step is open\n")
+    assert (run("steps").stdout, run("steps").stderr) == ("", "no step of work is open\n")
     assert data("history", "--kind", "step_abandoned")["entries"][0]["data"]["name"] == "deploy"
     assert run("steps", "--abandon", crashed, code=3).stderr.startswith("error: there is no open step")
 

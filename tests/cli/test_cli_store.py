@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import stat
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ Run = Callable[..., Any]
 
 def test_init_writes_a_config_and_a_private_store_that_git_ignores(data: Run, folder: Path) -> None:
     said = data("init")
-    assert (folder / "lastgood.toml").read_text() == 'store = ".lastgood"\nworkspace = "."\n'
+    assert (folder / "lastgood.toml").read_text() == 'store = ".lastgood"\ntask = "work"\nworkspace = "."\n'
     assert (folder / ".lastgood" / ".gitignore").read_text() == "*\n"
     assert stat.S_IMODE((folder / ".lastgood").stat().st_mode) == 0o700
     assert said["configWritten"] is said["storeCreated"] is said["gitignoreWritten"] is True
@@ -56,6 +59,90 @@ def test_init_names_the_store_that_is_then_opened(
     monkeypatch.chdir("place")
     said = data("status")
     assert (said["exists"], said["store"]) == (True, str(folder / "home" / "kept.sqlite"))
+
+
+@pytest.fixture
+def repository(folder: Path) -> Path:
+    git("init", folder)
+    (folder / "file").write_text("one\n")
+    return folder
+
+
+def git(words: str, folder: Path) -> str:
+    done = subprocess.run(["git", *words.split()], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+def test_in_a_repository_the_store_survives_git_clean(run: Run, data: Run, repository: Path) -> None:
+    """First use 8"""
+    said = run("init")
+    assert "deleting .git deletes the store" in said.stderr
+    assert (repository / "lastgood.toml").read_text() == 'store = ".git/lastgood"\ntask = "work"\nworkspace = "."\n'
+    before = git("status --short --ignored", repository)
+    run("save", "-m", "one")
+    assert git("status --short --ignored", repository) == before
+    assert [one["path"] for one in data("ls")["files"] if one["kind"] == "file"] == ["file", "lastgood.toml"]
+    git("clean -fdxq", repository)
+    assert not (repository / "file").exists()
+    assert data("status")["foundBy"] == str(repository / ".git")
+    run("restore", "@1")
+    assert (repository / "file").read_text() == "one\n"
+    assert (repository / "lastgood.toml").exists()
+    assert sorted(path.name for path in (repository / ".git" / "lastgood").iterdir()) == [
+        "catalog.sqlite",
+        "catalog.sqlite-lock",
+        "catalog.sqlite-shm",
+        "catalog.sqlite-wal",
+        "objects.cache",
+    ]
+    git("fsck --strict", repository)
+
+
+def test_nothing_else_of_git_is_written(run: Run, repository: Path) -> None:
+    """First use 8"""
+
+    def contents() -> dict[Path, bytes]:
+        files = [path for path in (repository / ".git").rglob("*") if path.is_file()]
+        return {path: path.read_bytes() for path in files if "lastgood" not in path.parts}
+
+    before = contents()
+    run("init")
+    run("save", "-m", "one")
+    (repository / "file").write_text("two\n")
+    run("restore", "@1")
+    run("collect")
+    assert contents() == before
+
+
+def test_in_a_repository_the_store_is_put_here_if_asked(run: Run, repository: Path) -> None:
+    run("init", "--here", "--store", "x", code=2)
+    run("init", "--here")
+    assert (repository / ".lastgood" / ".gitignore").exists()
+    assert not (repository / ".git" / "lastgood").exists()
+    run("init", "--here")
+    (repository / "lastgood.toml").unlink()
+    run("init")
+    assert "is there already" in run("init", "--here", code=4).stderr
+
+
+def test_where_git_cannot_be_written_the_store_is_the_users_own(
+    run: Run, data: Run, repository: Path, tmp_path: Path
+) -> None:
+    """First use 8. A git directory that another repository has, too, is not this one's."""
+    (repository / ".git").rename(tmp_path / "apart")
+    (repository / ".git").write_text(f"gitdir: {tmp_path / 'apart'}\n")
+    run("init")
+    run("save", "-m", "one")
+    assert data("status")["store"] == str(tmp_path / "data" / "lastgood" / "catalog.sqlite")
+
+
+def test_a_renamed_folder_keeps_its_history(run: Run, data: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First use 8: the task was named after the folder at each command."""
+    run("init")
+    run("save", "--set", "n=1")
+    folder.rename(folder.parent / "renamed")
+    monkeypatch.chdir(folder.parent / "renamed")
+    assert data("show")["taskId"] == "work"
 
 
 def test_init_says_that_the_variable_wins(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,3 +265,26 @@ def test_another_owners_task_needs_the_owner(run: Run, data: Run, folder: Path) 
     run("save", "--set", "a=1", "--user", "ann", "--task", "t")
     run("log", "--user", "bob", "--task", "t", code=3)
     assert data("log", "--user", "bob", "--owner", "ann", "--task", "t")["total"] == 1
+
+
+def test_a_command_about_a_task_that_is_not_there_says_so_and_exits_with_3(run: Run) -> None:
+    """D4, finding 9: what a program is answered with None, a person is told in a sentence."""
+    run("init")
+    for command in (["log"], ["last-good"], ["verify"], ["show"], ["rm", "@1", "--yes"], ["history"]):
+        assert "there is no" in run("--task", "nothing", *command, code=3).stderr
+
+
+def test_a_restored_lastgood_toml_that_names_another_store_is_announced(run: Run, folder: Path) -> None:
+    """First use: a backup is used in its place, and its newest checkpoint has the lastgood.toml of before."""
+    (folder / "a.txt").write_text("one")
+    run("init")
+    run("backup", "../copy")
+    (folder / "lastgood.toml").unlink()
+    run("init", "--store", "../copy")
+    said = run("restore", "@1").stderr
+    assert "warning: lastgood.toml is that of @1 now and no longer leads to this store" in said
+    command = re.search(r"Undo with `lastgood (.*)`", said)
+    assert command is not None
+    assert run(*shlex.split(command[1])).stdout.startswith("undone: ")
+    assert "../copy" in (folder / "lastgood.toml").read_text()
+    assert "warning" not in run("restore", "@2").stderr

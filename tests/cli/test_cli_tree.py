@@ -86,12 +86,12 @@ def test_after_a_restore_the_active_line_goes_straight_and_what_was_left_hangs_a
     task = store.task("work")
     saved(task, 4)
     task.restore("@2", message="it was better")
-    name = task.branches()[-1].name
+    made = task.branches()[-1]
     saved(task, 1, "again")
     assert (
         picture(store)
         == f"""
-{name}  <active>
+{made.name}  <active>  {made.description}
 *   @6 ? now  manual    again 1
 o   @5 ? now  restored  from @2: it was better
 | main

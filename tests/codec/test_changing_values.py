@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 CHANGING = """
 import datetime, random, sys, threading
+import lastgood
+from lastgood.codec.decode import decode
 from lastgood.codec.encode import encode
 from lastgood.codec.redact import redact_state
 from lastgood.codec.split import Splitter
@@ -57,22 +60,49 @@ def change():
 threads = [threading.Thread(target=change, daemon=True) for _ in range(2)]
 for thread in threads:
     thread.start()
-splitter, rules = Splitter(1 << 30, SHA256), Redaction(state=("log.*.pair", "map.*.text")).paths
-for number in range(ROUNDS):
-    encode(state)
-    splitter.split(redact_state(state, rules)[0])
-    if number % 2:
-        splitter.keep()
+work()
 stop.set()
 for thread in threads:
     thread.join()
+look()
 print("alive")
+"""
+ENCODING = """
+def work():
+    splitter, rules = Splitter(1 << 30, SHA256), Redaction(state=("log.*.pair", "map.*.text")).paths
+    for number in range(ROUNDS):
+        decode(encode(state))
+        splitter.split(redact_state(state, rules)[0])
+        if number % 2:
+            splitter.keep()
+
+def look():
+    pass
+"""
+SAVING = """
+store = lastgood.open(sys.argv[2], user="ada", collect="never")
+
+def work():
+    task = store.task("t")
+    for number in range(60):
+        task.save(state)
+
+def look():
+    saved = store.list_checkpoints("t", 100)
+    assert len(saved) == 60
+    for one in saved:
+        assert one.state.keys() == state.keys()
+        assert all(type(part) is dict and "n" in part for part in one.state["log"])
+    assert store.check(read_data=True).ok
 """
 
 
+@pytest.mark.parametrize("how", [ENCODING, SAVING], ids=["encoded", "saved"])
 @pytest.mark.parametrize("seed", range(2))
-def test_a_state_may_change_while_it_is_saved(seed: int) -> None:
-    line = [sys.executable, "-X", "faulthandler", "-c", CHANGING, str(seed)]
+def test_a_state_may_change_while_it_is_saved(seed: int, how: str, tmp_path: Path) -> None:
+    """C1: what is stored is a value, of which each container was so at one moment."""
+    code = CHANGING.replace("stop = threading.Event()\n", f"stop = threading.Event()\n{how}")
+    line = [sys.executable, "-X", "faulthandler", "-c", code, str(seed), str(tmp_path / "store")]
     done = subprocess.run(line, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr[-2000:]
 

@@ -514,7 +514,7 @@ def test_hashed_values_of_registered_classes_verify_and_load_as_plain_data(store
     task = store.task("t")
     state = {"seen": {FrozenPair(1, 2)}, "by": {FrozenPair(3, 4): "x"}}
     saved = task.save(state)
-    assert exactly(store.get_checkpoint(saved.id).state) == exactly(state)
+    assert exactly(store.find_checkpoint(saved.id).state) == exactly(state)
     assert store.check_checkpoint(saved.id, evidence=False).problems == []
 
 
@@ -654,7 +654,7 @@ def test_state_saved_and_read_through_a_store_comes_back_exactly(store: lastgood
     task = store.task("t")
     saved = task.save(state)
     assert exactly(saved.state) == exactly(state)
-    assert exactly(store.get_checkpoint(saved.id).state) == exactly(state)
+    assert exactly(store.find_checkpoint(saved.id).state) == exactly(state)
 
 
 # --- the same bytes everywhere ----------------------------------------------------------------------------

@@ -737,7 +737,7 @@ def test_the_summary_of_other_kinds_of_changes() -> None:
     )
     assert [stat_line(stat) for stat in stats] == [
         "a => b (renamed)",
-        "bin binary",
+        "bin  binary, changed (2 bytes)",
         "k +1 -1 (of another kind)",
         "l (no longer captured)",
         "m (with another mode)",
@@ -752,7 +752,7 @@ def test_counting_reads_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> 
     stats = count_changes(compare_trees(old, new, blobs.read), blobs.read)
     assert [stat.note for stat in stats] == ["", "not counted", "", "not counted"]
     assert summarize(stats) == "4 files added; at least 11 lines added; the largest change is a (+10 -0)."
-    assert stat_line(stats[1]) == "b not counted (added)"
+    assert stat_line(stats[1]) == f"b  large, added ({stats[1].size:,} bytes)"
 
 
 def test_what_need_not_be_read_is_always_counted(monkeypatch: pytest.MonkeyPatch) -> None:

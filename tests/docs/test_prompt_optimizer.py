@@ -38,7 +38,7 @@ class Steered:
     def __init__(self, store: Store, example: ModuleType, round_: int, stage: str) -> None:
         self.control = store.task("prompt").control if store.tasks() else None
         self.store = store
-        self.outcome: lastgood.Outcome | None = None
+        self.outcome: lastgood.types.Outcome | None = None
         self._when = (round_, stage)
         self._thread = threading.Thread(target=lambda: self._run(example.pipeline))
         self._thread.start()
@@ -56,7 +56,7 @@ class Steered:
             threading.Event().wait(0.01)
         return self.store.task("prompt").control
 
-    def end(self) -> lastgood.Outcome:
+    def end(self) -> lastgood.types.Outcome:
         self._thread.join(60)
         assert self.outcome is not None
         return self.outcome

@@ -107,7 +107,7 @@ def test_what_another_key_named_is_refused(place: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(Engine, "blob_id", BlobId(b"another key"))
     with lastgood.open(place / "store", user="ada") as store:
         with pytest.raises(IntegrityError):
-            store.get_checkpoint(saved.id).state  # noqa: B018
+            store.find_checkpoint(saved.id).state  # noqa: B018
         with pytest.raises(IntegrityError):
             store.read_file(saved.id, "small")
         assert not store.check(read_data=True).ok
@@ -124,7 +124,7 @@ def test_a_spool_takes_keyed_ids_along(place: Path) -> None:
             assert spooled.status == "spooled"
         assert store.replay().stored == 1
         assert store.read_file(spooled.id, "small") == b"written while the store was away\n"
-        assert store.get_checkpoint(spooled.id).state == {**STATE, "round": 2}
+        assert store.find_checkpoint(spooled.id).state == {**STATE, "round": 2}
         assert store.check(read_data=True).ok
 
 

@@ -9,7 +9,6 @@ import pytest
 
 import lastgood
 from lastgood import (
-    BranchInfo,
     Checkpoint,
     ConflictError,
     Evidence,
@@ -22,6 +21,7 @@ from lastgood import (
     Task,
 )
 from lastgood.engine.branch import plan_branch
+from lastgood.types import BranchInfo
 
 
 @pytest.fixture
@@ -51,6 +51,78 @@ def log_written() -> EvidencePack:
     return EvidencePack([Evidence(EvidenceType.ARTIFACT_EXISTS, "log written", {"path": "run.log"})])
 
 
+# --- saving on an older checkpoint -------------------------------------------------------------------------------
+
+
+def test_a_save_on_an_older_checkpoint_begins_a_branch_there(task: Task, store: Store) -> None:
+    left, chosen = task.head, task.find("@1")
+    made = task.save({"n": 10}, parent=chosen, message="another way")
+    assert left is not None
+    assert (made.parent_id, made.state, made.type, made.message) == (chosen.id, {"n": 10}, "manual", "another way")
+    assert (task.head, task.branch_id) == (made, made.branch_id)
+    assert made.branch_id != left.branch_id
+    assert named(task, "main-2").description == f"main (Branched from {chosen.created_at:%Y-%m-%dT%H:%M:%S}Z)"
+    assert task.save({"n": 11}).parent_id == made.id
+    assert store.task("t").state == {"n": 11}
+    assert named(task, "main").head.id == left.id  # type: ignore[union-attr]
+
+
+def test_a_save_on_an_older_checkpoint_can_be_undone(task: Task) -> None:
+    task.save({"n": 10}, parent="@1")
+    assert task.undo().state == {"n": 3}
+    assert task.redo().state == {"n": 10}
+
+
+def test_a_save_on_the_head_is_a_save(task: Task) -> None:
+    made = task.save({"n": 4}, parent="HEAD")
+    assert (made.sequence, len(task.branches())) == (4, 1)
+
+
+def test_a_save_on_an_older_checkpoint_through_a_stale_handle_is_refused(task: Task, store: Store) -> None:
+    stale = store.task("t")
+    task.save({"n": 4})
+    with pytest.raises(ConflictError):
+        stale.save({"n": 10}, parent="@1")
+    assert len(task.branches()) == 1
+
+
+def test_a_save_on_an_older_checkpoint_by_key_is_made_once(task: Task, store: Store) -> None:
+    made = task.save({"n": 10}, parent="@1", key="once")
+    again = store.task("t").save({"n": 10}, parent="@1", key="once")
+    assert (again.id, len(task.branches())) == (made.id, 2)
+    with pytest.raises(ConflictError):
+        task.save({"n": 11}, parent="@1", key="once")
+
+
+def test_a_save_on_a_checkpoint_of_another_task_is_refused(task: Task, store: Store) -> None:
+    other = store.task("other").save({})
+    with pytest.raises(InvalidError):
+        task.save({"n": 10}, parent=other)
+
+
+def test_a_save_on_an_older_checkpoint_captures_the_files_on_disk(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    task = store.task("files", workspace=tmp_path / "work")
+    for text in ("one", "two"):
+        (tmp_path / "work" / "a").write_text(text)
+        task.save({"text": text})
+    (tmp_path / "work" / "a").write_text("three")
+    made = task.save({"text": "three"}, parent="@1")
+    assert (tmp_path / "work" / "a").read_text() == "three"
+    assert store.read_file(made.id, "a") == b"three"
+    (tmp_path / "work" / "a").write_text("four")
+    assert store.read_file(task.save({}).id, "a") == b"four"
+    without = store.task("files", workspace=False).save({}, parent="@1")
+    assert store.read_file(without.id, "a") == b"one"
+
+
+def test_a_save_on_an_older_checkpoint_masks_secrets_and_checks_evidence(task: Task, tmp_path: Path) -> None:
+    (tmp_path / "run.log").touch()
+    made = task.save({}, parent="@1", message="password=hunter2hunter2", evidence=log_written())
+    assert "hunter2" not in made.message
+    assert made.verified
+
+
 # --- restore -----------------------------------------------------------------------------------------------------
 
 
@@ -72,7 +144,7 @@ def test_nothing_is_destroyed_by_a_restore(task: Task, store: Store) -> None:
     before = ids(store.list_checkpoints("t"))
     task.restore("@1")
     assert ids(store.list_checkpoints("t"))[1:] == before
-    assert store.get_checkpoint(before[0]).state == {"n": 3}
+    assert store.find_checkpoint(before[0]).state == {"n": 3}
 
 
 def test_a_restored_branch_says_where_it_comes_from(task: Task) -> None:
@@ -80,7 +152,8 @@ def test_a_restored_branch_says_where_it_comes_from(task: Task) -> None:
     chosen = task.find("@2")
     result = task.restore(chosen)
     branch = next(info for info in task.branches() if info.id == result.branch_id)
-    assert branch.name == f"main (Restored from {chosen.created_at:%Y-%m-%dT%H:%M:%S}Z)"
+    assert branch.name == "main-2"
+    assert branch.description == f"main (Restored from {chosen.created_at:%Y-%m-%dT%H:%M:%S}Z)"
     assert (branch.version, branch.created_by) == (1, "ada")
     assert (branch.origin_id, branch.origin_sequence) == (chosen.id, 2)
     assert branch.metadata == {
@@ -115,7 +188,16 @@ def test_names_do_not_pile_up_when_a_restored_branch_is_restored(task: Task) -> 
     for _ in range(3):
         assert task.head is not None
         task.restore(task.head)
-    assert all(branch.name.count("Restored") == 1 for branch in task.branches()[1:])
+    assert [branch.name for branch in task.branches()] == ["main", "main-2", "main-3", "main-4"]
+    assert all(branch.description.count("Restored") == 1 for branch in task.branches()[1:])
+    task.restore("@1")
+    assert task.branches()[-1].name == "main-5"
+    task.fork(name="release-2")
+    task.switch("release-2")
+    task.restore("HEAD")
+    assert task.branches()[-1].name == "release-3"
+    assert task.fork(description="why").branch_id == task.branches()[-1].id
+    assert (task.branches()[-1].name, task.branches()[-1].description) == ("release-4", "why")
 
 
 def test_the_present_is_saved_first_on_the_branch_that_is_left(task: Task, store: Store) -> None:
@@ -329,6 +411,13 @@ def test_a_forks_branch_has_what_was_said_about_it(task: Task) -> None:
     assert (side.head.lineage, side.head.type, side.head.branch_description) == ("forked", "forked", "another way")
 
 
+def test_a_forks_description_says_what_it_was_forked_from(task: Task) -> None:
+    chosen = task.find("@2")
+    made = task.fork(chosen)
+    branch = next(one for one in task.branches() if one.id == made.id)
+    assert branch.description == f"main (Forked from {chosen.created_at:%Y-%m-%dT%H:%M:%S}Z)"
+
+
 def test_a_fork_without_a_checkpoint_begins_at_the_head(task: Task) -> None:
     assert task.head is not None
     assert task.fork().head.parent_id == task.head.id  # type: ignore[union-attr]
@@ -376,6 +465,13 @@ def test_undo_goes_back_to_where_it_was_any_number_of_times(task: Task, store: S
     assert store.task("t").state == {"n": 3}
     with pytest.raises(ConflictError, match="nothing to undo"):
         task.undo()
+
+
+def test_after_an_undo_what_a_restore_left_is_unverified_and_not_bad(task: Task) -> None:
+    task.restore("@1", present={"n": 99})
+    assert task.undo().type == "before_restore"
+    (advice,) = task.recovery().advice
+    assert advice.startswith("the newest checkpoint is unverified, neither good nor bad: go on from there, or go back")
 
 
 def test_redo_goes_forward_again_as_often_as_was_undone(task: Task) -> None:
@@ -460,11 +556,10 @@ def test_deleting_a_branch_takes_what_only_it_has(task: Task, store: Store) -> N
     side = task.fork("@1", name="side")
     own = [side.head.id if side.head else "", side.save({"n": 7}).id]
     assert task.delete_branch("side") == 2
-    assert all(store.get_checkpoint(name).deleted for name in own)
+    assert all(store.find_checkpoint(name).deleted for name in own)
     assert [branch.name for branch in task.branches()] == ["main"]
     assert [c.state["n"] for c in store.list_checkpoints("t")] == [3, 2, 1]
-    with pytest.raises(NotFoundError):
-        store.list_checkpoints(side.id)
+    assert store.list_checkpoints(side.id) == []
 
 
 def test_what_others_descend_from_stays_and_so_does_what_is_tagged(task: Task, store: Store) -> None:
@@ -473,7 +568,7 @@ def test_what_others_descend_from_stays_and_so_does_what_is_tagged(task: Task, s
     child = side.fork(kept, name="child")
     task.tag(tagged, "good")
     assert task.delete_branch("side") == 1
-    assert store.get_checkpoint(gone.id).deleted
+    assert store.find_checkpoint(gone.id).deleted
     assert [c.state["n"] for c in store.list_checkpoints(child.id)] == [20, 20, 1, 1]
     assert [b.deleted for b in task.branches()] == [False, True, False]
     assert task.find("good").state == {"n": 21}
@@ -582,7 +677,7 @@ def test_a_history_is_narrowed_down_and_paged(store: Store) -> None:
     assert task.history(actor="somebody") == []
     assert [e.sequence for e in task.history(since=saved[1].created_at, until=saved[2].created_at)] == [2]
     assert [e.sequence for e in task.history(before=3, limit=1)] == [2]
-    with pytest.raises(InvalidError, match="one text"):
+    with pytest.raises(InvalidError, match="not a list"):
         task.history(kinds="created")
 
 

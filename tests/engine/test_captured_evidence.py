@@ -44,7 +44,7 @@ def test_evidence_about_a_captured_file_holds_though_the_disk_has_changed(store:
     report.write_text("bad")
     assert store.verify_checkpoint(made.id)
     assert not store.verify_checkpoint(made.id, live=True)
-    assert store.get_checkpoint(made.id).verified, "looking at the disk was recorded"
+    assert store.find_checkpoint(made.id).verified, "looking at the disk was recorded"
     task.restore(made)
     assert report.read_text() == "good"
 
@@ -167,7 +167,7 @@ def test_a_step_that_fails_may_take_its_files_back(store: Store, task: Task, bas
 
 def test_a_step_that_cannot_take_its_files_back_says_so(base: Path) -> None:
     """Promise 8: failure is loud. What the caller hears is what went wrong first, and this with it."""
-    alerts: list[lastgood.Alert] = []
+    alerts: list[lastgood.types.Alert] = []
     good = base / "app" / "good.txt"
     (base / "app" / ".gitignore").write_text("*.log\n")
     good.write_text("good")

@@ -9,7 +9,6 @@ import pytest
 from tests.support.crash import run_until_crash
 
 import lastgood
-from lastgood.local.process import this_process
 
 pytestmark = pytest.mark.once
 
@@ -33,9 +32,10 @@ def save(task: lastgood.Task, work: Path, text: str) -> lastgood.Checkpoint:
     return task.save({"is": text})
 
 
-def restore_and_die(store: lastgood.Store, work: Path, checkpoint: lastgood.Checkpoint) -> None:
+def restore_and_die(store: lastgood.Store, work: Path, checkpoint: lastgood.Checkpoint, first: str = "") -> None:
     """In another process, which ends as if it was killed when the files are there and nothing is recorded."""
     run_until_crash(
+        f"{first}"
         "rewind.FilesRestore._look_again = lambda *_: os._exit(9)\n"
         "store = lastgood.open(sys.argv[1], user='ada', collect='never')\n"
         "store.task('t', workspace=sys.argv[2]).restore(sys.argv[3])\n",
@@ -44,6 +44,23 @@ def restore_and_die(store: lastgood.Store, work: Path, checkpoint: lastgood.Chec
         checkpoint.id,
     )
     assert (work / "a").read_text() == "old"
+
+
+@pytest.mark.parametrize("place", ["work", "mounted elsewhere"])
+def test_it_is_found_in_a_container_with_another_name_and_taken_back(
+    store: lastgood.Store, work: Path, place: str
+) -> None:
+    """W2: a journal belongs to the folder; that nobody works on it is told by the folder's lock, not by a host name."""
+    task = store.task("t", workspace=work)
+    old, before = save(task, work, "old"), save(task, work, "before")
+    (work / ".lastgood-0123456789abcdef-1.tmp").touch()
+    restore_and_die(store, work, old, "import socket; socket.gethostname = lambda: 'a container that is gone'\n")
+    assert store.recovery("t").restores
+    elsewhere = work.rename(work.parent / place)
+    task = store.task("t", workspace=elsewhere)
+    assert {file.name: file.read_text() for file in elsewhere.iterdir()} == {"a": "before", "b": "before"}
+    assert store.recovery("t").restores == ()
+    assert task._handle.require_workspace().bound("ada", "t") == [before.branch_id]
 
 
 def test_what_it_is_taken_back_to_cannot_be_purged(store: lastgood.Store, work: Path) -> None:
@@ -66,5 +83,5 @@ def test_a_deleted_task_begins_anew(store: lastgood.Store, work: Path) -> None:
     old, _ = save(task, work, "old"), save(task, work, "before")
     restore_and_die(store, work, old)
     store.delete_task("t")
-    assert store._engine.catalog.journals(this_process().host) == []
+    assert store._engine.catalog.journals() == []
     save(store.task("t", workspace=work), work, "new")

@@ -73,7 +73,7 @@ store = lastgood.open(sys.argv[1], user="tester", on_alert=lambda alert: None)
 main, other = store.task("main"), store.task("other")
 main.save({"n": -1}), other.save({"n": -1})
 refused = stored = 0
-lastgood.Redaction().text("token: loaded")  # what is imported late is imported now
+lastgood.types.Redaction().text("token: loaded")  # what is imported late is imported now
 
 
 def handler(*_):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -120,7 +121,7 @@ def test_a_restore_that_was_to_take_a_folder_over_is_taken_back(place: Bench, mo
 
 
 def test_what_was_edited_after_a_crash_is_not_overwritten_by_finishing_an_undo(place: Bench) -> None:
-    """Promise 3. The process ends when the task has moved and the folder is not yet noted as the branch's."""
+    """Promise 3. The process ends when the task has moved, and nothing else was done since."""
     replace(place.root, files(a="first"))
     task = place.task()
     first = task.save({"n": 1})
@@ -129,7 +130,9 @@ def test_what_was_edited_after_a_crash_is_not_overwritten_by_finishing_an_undo(p
     task.restore(first)
     run_until_crash(
         "store = lastgood.open(sys.argv[1], user='tester')\n"
-        "store._engine.catalog.bind = lambda *_: os._exit(9)\n"
+        "catalog = store._engine.catalog\n"
+        "move = catalog.move\n"
+        "catalog.move = lambda *about, **how: (move(*about, **how), os._exit(9))\n"
         "store.task('t', workspace=sys.argv[2]).undo()\n",
         place.root.parent / "store",
         place.root,
@@ -139,3 +142,36 @@ def test_what_was_edited_after_a_crash_is_not_overwritten_by_finishing_an_undo(p
     assert (place.root / "a").read_text() == "edited"
     assert place.store.recovery("t").restores == ()
     assert task.save({"n": 3}).branch_id == first.branch_id
+
+
+@pytest.mark.parametrize("deed", ["undo", "restore", "switch"])
+def test_a_move_that_a_session_refuses_touches_no_file(tmp_path: Path, deed: str) -> None:
+    """A session works on the branch that is left, or on the one that would be entered: its files are its own."""
+    work = tmp_path / "work"
+    work.mkdir()
+    with lastgood.open(tmp_path / "store", user="ada") as store:
+        task = store.task("t", workspace=work)
+        for text in ("one", "two"):
+            (work / "a.txt").write_text(text)
+            task.save({"text": text})
+        first = task.find("@1")
+        task.restore(first)
+        side = task.fork(task.find("@2"), name="side")
+        moves: dict[str, Callable[[], object]] = {
+            "undo": task.undo,
+            "restore": lambda: task.restore("@2"),
+            "switch": lambda: task.switch("side"),
+        }
+        with store.task("t").session(signals=False):
+            task.refresh()
+            with pytest.raises(lastgood.LeaseError):
+                moves[deed]()
+        assert (work / "a.txt").read_text() == "one"
+        assert not store._engine.catalog.journals()
+        task.refresh()
+        with side.session(signals=False), pytest.raises(lastgood.LeaseError):
+            task.switch("side")
+        assert (work / "a.txt").read_text() == "one"
+        task.refresh()
+        moves[deed]()
+        assert (work / "a.txt").read_text() == "two"

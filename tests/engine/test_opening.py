@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
 import pytest
 
 import lastgood
-from lastgood import FormatError, InvalidError, LostCommitsError, UnavailableError
+from lastgood import FormatError, InvalidError, LostCommitsError, NotFoundError, UnavailableError
 from lastgood.catalog.sqlite import connection as connections
 from lastgood.catalog.sqlite.database import FileDatabase
 from lastgood.catalog.sqlite.migration import Migration, migrations
 from lastgood.catalog.sqlite.queue import Queue
+from lastgood.cli.app import app
 from lastgood.model.identity import new_id
 
 
@@ -111,7 +117,7 @@ def test_only_the_user_may_read_whatever_the_umask(home: Path) -> None:
 
 def test_an_unwritable_place_is_a_clear_error(home: Path) -> None:
     (home / "blocked").write_text("")
-    with pytest.raises((UnavailableError, InvalidError)):
+    with pytest.raises((UnavailableError, InvalidError), match=str(home / "blocked")):
         lastgood.open(home / "blocked" / "store")
 
 
@@ -298,3 +304,113 @@ def test_a_fifo_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path: P
     os.mkfifo(file)
     with pytest.raises(lastgood.IntegrityError, match="something else"):
         lastgood.open(tmp_path / "store")
+
+
+# --- without a home, without a working directory --------------------------------------------------------------------
+
+
+@pytest.fixture
+def homeless() -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
+    """Runs a Python as a user whom the system does not know, with no HOME, as `docker run --user 12345` does."""
+    setpriv = shutil.which("setpriv")  # unlike setuid it leaves root's rights, to read the interpreter by
+    if setpriv is None or os.geteuid() != 0:
+        pytest.skip("NOT TESTED, a user without a home: that needs root and setpriv")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+
+        def run(*words: str) -> subprocess.CompletedProcess[str]:
+            command = [setpriv, "--reuid=12345", "--regid=12345", "--clear-groups", sys.executable, *words]
+            return subprocess.run(command, cwd=folder, env={}, capture_output=True, text=True)
+
+        if (told := run("-c", "").stderr).endswith("No such file or directory\n"):
+            pytest.skip(f"NOT TESTED, a user without a home: this Python does not start for another user: {told}")
+        yield run
+
+
+def test_a_user_without_a_home_is_told_what_to_name(homeless: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """C2: a traceback from `open()` and from `status`."""
+    for words in (["status"], ["log"], ["trust", "--list"], ["save", "--set", "n=1"]):
+        done = homeless("-m", "lastgood.cli.main", *words)
+        assert (done.returncode, done.stderr.splitlines()) == (
+            3,
+            [
+                "error: this user has no home directory",
+                "hint: set HOME, or name the store in LASTGOOD_STORE",
+            ],
+        )
+    program = "import lastgood; lastgood.open()"
+    assert "lastgood.errors.NotFoundError: this user has no home directory" in homeless("-c", program).stderr
+    program = "import lastgood; print(lastgood.open('s').task('t').save({}).status)"
+    assert homeless("-c", program).stdout == "stored\n"
+    assert homeless("-m", "lastgood.cli.main", "--store", "s", "--task", "t", "save", "--set", "n=1").returncode == 0
+
+
+def test_an_absolute_path_needs_no_working_directory(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """W6: where the working directory was deleted, it was refused."""
+    gone = home / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with lastgood.open(home / "s") as store:
+        store.task("t").save({"n": 1})
+    lastgood.open().close()
+    with pytest.raises(NotFoundError, match="the current folder was deleted"):
+        lastgood.open("s")
+    for words, code in ((["--task", "t", "show"], 0), (["--task", "t", "save", "--set", "n=2"], 0), (["log"], 3)):
+        with pytest.raises(SystemExit) as ended:
+            app.main(["--store", str(home / "s"), *words])
+        assert ended.value.code == code, capsys.readouterr().err
+    assert "the current folder was deleted" in capsys.readouterr().err
+
+
+# --- who acts -------------------------------------------------------------------------------------------------------
+
+
+def become(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Be called otherwise, as under sudo and in a container."""
+    for variable in ("LOGNAME", "USER"):
+        monkeypatch.setenv(variable, name)
+
+
+def test_a_private_store_has_one_owner_whoever_opens_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First use 8: under sudo the task "was never saved", and a second one was made."""
+    become(monkeypatch, "ada")
+    with lastgood.open(home / "s") as store:
+        store.task("book").save({"n": 1})
+    become(monkeypatch, "root")
+    with lastgood.open(home / "s") as store:
+        assert (store.user, store.task("book").state) == ("ada", {"n": 1})
+        store.task("book").save({"n": 2})
+    with lastgood.CheckpointManager(home / "s") as manager:
+        assert manager.user == "ada"
+        assert [task.owner for task in manager.tasks()] == ["ada"]
+    with lastgood.open(home / "s", user="root") as store:
+        assert store.task("book").head is None
+
+
+def test_a_shared_store_has_as_many_owners_as_users(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    become(monkeypatch, "ada")
+    with lastgood.open(home / "s") as store:
+        store.task("book").save({"n": 1})
+    (home / "s").chmod(0o770)
+    for file in (home / "s").iterdir():
+        file.chmod(0o660)
+    become(monkeypatch, "bob")
+    with lastgood.open(home / "s") as store:
+        assert store.user == "bob"
+
+
+def test_a_task_that_was_never_saved_is_told_with_the_one_that_may_be_meant(home: Path) -> None:
+    """First use 8"""
+    with lastgood.open(home / "s", user="ada") as store:
+        store.task("book").save({"n": 1})
+    for user, task, hint in (
+        ("bob", "book", "'ada' has one of this name: owner='ada'"),
+        ("ada", "bok", "there is one task: store.task('book')"),
+        ("bob", "bok", "store.tasks() lists them"),
+    ):
+        with lastgood.open(home / "s", user=user) as store, pytest.raises(NotFoundError) as refused:
+            store.history(task)
+        assert (str(refused.value), refused.value.hint) == (f"there is no task {task!r}", hint)

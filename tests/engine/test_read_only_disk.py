@@ -81,9 +81,9 @@ def test_when_the_kernel_gives_a_disk_up_everybody_reads_on_and_what_is_saved_is
         volume.give_up()
         after = task.save({"round": 2})
         assert (before.status, after.status) == ("stored", "spooled")
-        assert store.get_checkpoint(before.id).state == {"round": 1}
+        assert store.find_checkpoint(before.id).state == {"round": 1}
     with lastgood.open(where, spool=spool) as store:
-        assert store.get_checkpoint(before.id).state == {"round": 1}
+        assert store.find_checkpoint(before.id).state == {"round": 1}
         assert store.task("work").state == {"round": 2}
     volume.come_back()
     with lastgood.open(where, spool=spool) as store:

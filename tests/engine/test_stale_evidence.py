@@ -114,13 +114,22 @@ def test_what_the_command_itself_did_does_not_make_it_stale(task: Task, line: st
         lambda work: (work / "run.log").write_text("more"),
         lambda work: (work / "src" / "app.py").read_text(),
         lambda work: os.mkfifo(work / "src" / "pipe"),
-        lambda work: (work / "src" / "app.py-shm").write_text("who reads the database"),
         lambda work: (work / "src" / "app.log").write_text("more") and (work / "src" / "app.log").unlink(),
     ],
 )
 def test_what_is_not_captured_does_not_count(task: Task, change: Change) -> None:
-    """Later commands leave caches in folders that are captured; those who read a database write beside it."""
+    """Later commands leave caches in folders that are captured."""
     assert outcomes(shell(task, "echo two > src/app.py", change)) == [("verified", None)]
+
+
+@pytest.mark.parametrize(("ending", "outcome"), [("-shm", "verified"), ("-wal", "stale")])
+def test_reading_a_database_does_not_count_and_writing_into_its_log_does(
+    task: Task, work: Path, ending: str, outcome: str
+) -> None:
+    """L1, L2: what lies beside a database is a part of it."""
+    (work / "app.db").write_bytes(b"SQLite format 3\0 and so on")
+    change = lambda work: (work / f"app.db{ending}").write_text("more")  # noqa: E731
+    assert [found[0] for found in outcomes(shell(task, "echo two > src/app.py", change))] == [outcome]
 
 
 def test_a_cache_that_a_later_command_puts_in_its_place_as_a_whole_does_not_count(task: Task, work: Path) -> None:
@@ -161,9 +170,9 @@ def test_stale_evidence_stays_stale_however_often_it_is_checked(tmp_path: Path, 
         assert not store.verify_checkpoint(made.id, live=True)
     with lastgood.open(tmp_path / "kept", user="tester") as store:
         assert not store.verify_checkpoint(made.id)
-        again = store.get_checkpoint(made.id)
+        again = store.find_checkpoint(made.id)
         assert outcomes(again) == [("stale", f"src/app.py changed {AFTER}")]
-        last = store.task("t").last_good(verified=True)
+        last = store.task("t").last_good()
         assert last is not None
         assert last.id == good.id
         assert store.verify_checkpoint(good.id)
@@ -174,7 +183,7 @@ def test_evidence_that_is_checked_later_only_is_stale_then(tmp_path: Path, work:
         made = shell(store.task("t", workspace=work), "true", lambda work: (work / "notes.txt").write_text("two"))
         assert outcomes(made) == [("pending", None)]
         assert not store.verify_checkpoint(made.id)
-        assert outcomes(store.get_checkpoint(made.id)) == [("stale", f"notes.txt changed {AFTER}")]
+        assert outcomes(store.find_checkpoint(made.id)) == [("stale", f"notes.txt changed {AFTER}")]
 
 
 def test_other_evidence_of_the_step_is_not_touched(task: Task, work: Path) -> None:

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 import lastgood
-from lastgood import Alert, ConflictError, InvalidError, NotFoundError, Store, UnavailableError
+from lastgood import ConflictError, InvalidError, NotFoundError, Store, UnavailableError
 from lastgood.catalog.values import Actor, Commit, NewBranch
 from lastgood.engine.commit import write_checkpoint
 from lastgood.engine.engine import acting
 from lastgood.model.checkpoint import Record, encode_record
 from lastgood.model.identity import digest, parse_digest
+from lastgood.types import Alert
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_a_save_replaces_the_whole_state_and_keeps_what_came_before(store: Store
     first = task.save({"a": 1})
     task.save({"b": 2})
     assert task.state == {"b": 2}
-    assert store.get_checkpoint(first.id).state == {"a": 1}
+    assert store.find_checkpoint(first.id).state == {"a": 1}
 
 
 def test_the_saved_object_is_never_the_loaded_one(store: Store) -> None:
@@ -73,7 +74,7 @@ def test_a_record_holds_every_field(store: Store) -> None:
             guidance=["be brief"],
             participants=["ada", "ben"],
         )
-    for checkpoint in (saved, store.get_checkpoint(saved.id)):
+    for checkpoint in (saved, store.find_checkpoint(saved.id)):
         assert (checkpoint.type, checkpoint.step_id, checkpoint.iteration) == ("tool_executed", "s-1", 3)
         assert (checkpoint.iteration_state, checkpoint.control_state) == ("layer 2", "running")
         assert (checkpoint.work_item_id, checkpoint.correlation_id) == ("w-9", "request-7")
@@ -281,8 +282,32 @@ def test_a_tag_moves_only_on_purpose(store: Store) -> None:
     with pytest.raises(ConflictError, match="green"):
         task.tag(second, "green")
     task.tag(second, "green", move=True)
-    assert store.get_checkpoint(second.id).tags == ("green",)
-    assert store.get_checkpoint(first.id).tags == ()
+    assert store.find_checkpoint(second.id).tags == ("green",)
+    assert store.find_checkpoint(first.id).tags == ()
+
+
+def test_ancestors_are_counted_without_the_copies_that_restore_and_fork_make(store: Store) -> None:
+    task = store.task("t")
+    first, second, third = (task.save({"n": number}) for number in (1, 2, 3))
+    task.restore(second)
+    assert task.find("HEAD~1").id == first.id, "the copy stands for what it is a copy of"
+    task.restore("HEAD")
+    task.save({"n": 4})
+    assert [task.find(name).id for name in ("HEAD~1", "HEAD~2")] == [second.id, first.id]
+    with pytest.raises(lastgood.NotFoundError, match="further"):
+        task.find("HEAD~3")
+    forked = task.fork(third)
+    assert [forked.find(name).id for name in ("HEAD~1", "@3~1")] == [second.id, second.id]
+
+
+def test_what_restored_the_files_alone_is_no_copy(store: Store, tmp_path: Path) -> None:
+    (folder := tmp_path / "folder").mkdir()
+    task = store.task("t", workspace=folder)
+    first = task.save({"n": 1})
+    (folder / "a").write_text("a")
+    second = task.save({"n": 2})
+    task.restore(first, "files")
+    assert task.find("HEAD~1").id == second.id
 
 
 @pytest.mark.parametrize("tag", ["HEAD", "@1", "a~1", "a:b", "-x", "", "a\nb", "x" * 300])
@@ -315,7 +340,7 @@ def test_a_deleted_checkpoint_is_not_listed_and_can_be_taken_back(store: Store) 
     assert store.delete_checkpoint(first.id)
     assert not store.delete_checkpoint(first.id)
     assert store.page_checkpoints("t").total == 1
-    assert store.get_checkpoint(first.id).deleted
+    assert store.find_checkpoint(first.id).deleted
     store.undelete_checkpoint(first.id)
     assert store.page_checkpoints("t").total == 2
     assert [event.kind for event in store.events("t")] == ["created", "created", "deleted", "undeleted"]
@@ -336,7 +361,7 @@ def test_descendants_of_a_purged_checkpoint_verify_and_load(store: Store) -> Non
     assert not store.check_checkpoint(first.id, evidence=False).problems
     assert task.state == {"n": 3}
     with pytest.raises(NotFoundError, match="purged"):
-        store.get_checkpoint(second.id)
+        store.find_checkpoint(second.id)
 
 
 def test_old_checkpoints_go_and_protected_ones_stay(store: Store) -> None:
@@ -382,10 +407,8 @@ def test_a_deleted_task_is_gone(store: Store) -> None:
     saved = store.task("t").save({})
     assert store.delete_task("t") == 1
     assert store.task("t").head is None
-    with pytest.raises(NotFoundError):
-        store.get_checkpoint(saved.id)
-    with pytest.raises(NotFoundError):
-        store.list_checkpoints("t")
+    assert store.get_checkpoint(saved.id) is None
+    assert store.list_checkpoints("t") == []
 
 
 def test_the_last_verified_checkpoint_is_read_from_attestations(store: Store) -> None:
@@ -405,9 +428,8 @@ def test_another_owners_things_need_the_owners_name(tmp_path: Path) -> None:
     with lastgood.open(tmp_path / "s", user="ada") as ada, lastgood.open(tmp_path / "s", user="ben") as ben:
         saved = ada.task("t").save({"by": "ada"})
         assert ben.task("t").head is None
-        with pytest.raises(NotFoundError):
-            ben.get_checkpoint(saved.id)
-        assert ben.get_checkpoint(saved.id, owner="ada").state == {"by": "ada"}
+        assert ben.get_checkpoint(saved.id) is None
+        assert ben.find_checkpoint(saved.id, owner="ada").state == {"by": "ada"}
         ben.task("t").save({"by": "ben"})
         assert ada.task("t").state == {"by": "ada"}
 
@@ -483,7 +505,7 @@ def test_a_failed_save_is_not_remembered_as_saved(store: Store) -> None:
     _mend_commits(store)
     saved = task.save({"messages": messages})
     assert store.check_checkpoint(saved.id, evidence=False).problems == []
-    assert store.get_checkpoint(saved.id).state == {"messages": messages}
+    assert store.find_checkpoint(saved.id).state == {"messages": messages}
 
 
 def _fail_commits(store: Store) -> None:
@@ -507,7 +529,7 @@ def test_only_the_most_recent_checkpoints_stay_in_memory(tmp_path: Path) -> None
         made = [store.task("t").save({"n": n, "text": f"{n}" * 600}).id for n in range(5)]
     with lastgood.open(tmp_path / "s", cache_checkpoints=3, cache_alert_bytes=2000, on_alert=alerts.append) as store:
         for name in [*made, made[4]]:
-            _ = store.get_checkpoint(name).state
+            _ = store.find_checkpoint(name).state
         figures = store._engine.cache.figures()
         assert (figures.entries, figures.hits, figures.misses, figures.evictions) == (3, 1, 5, 2)
         assert 1800 < figures.bytes < 2100
@@ -570,7 +592,7 @@ def test_what_was_just_saved_is_read_from_memory(tmp_path: Path) -> None:
         assert [first.state["n"], second.state["n"]] == [1, 2]
         assert (store._engine.cache.figures().hits, store._engine.cache.figures().misses) == (2, 0)
         task.save({"n": 3})
-        assert store.get_checkpoint(first.id).state == {"n": 1}
+        assert store.find_checkpoint(first.id).state == {"n": 1}
         assert store._engine.cache.figures().misses == 1
 
 
@@ -594,6 +616,8 @@ def test_appending_takes_whatever_the_head_is_while_others_keep_moving_it(
     assert [one.message for one in store.list_checkpoints("t")] == ["mine", "", "", "", ""]
     assert (mine.parent_id, mine.sequence) == (store.list_checkpoints("t")[1].id, 5)
     assert (mine.state, mine.guidance) == ({"by": "me"}, ["be brief", "and 2"])
-    assert mine.record.files is None  # as in any save without a workspace
+    head = other.head
+    assert head is not None
+    assert mine.record.files == head.record.files  # as in any save without a workspace
     assert store.check_checkpoint(mine.id).intact
     assert task.save({"by": "me", "again": True}).parent_id == mine.id

@@ -13,7 +13,6 @@ import lastgood
 from lastgood import UnavailableError
 from lastgood.engine import restore_files as rewind
 from lastgood.files.apply import apply
-from lastgood.local.process import this_process
 
 pytestmark = pytest.mark.once
 
@@ -52,7 +51,7 @@ def place() -> Iterator[Bench]:
 
 
 def _journals(store: lastgood.Store) -> int:
-    return len(store._engine.catalog.journals(this_process().host))
+    return len(store._engine.catalog.journals())
 
 
 def test_who_opens_the_workspace_next_takes_it_back(place: Bench) -> None:

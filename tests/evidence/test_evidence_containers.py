@@ -24,7 +24,7 @@ ID = "4f66ad9a0b2e8ba3c8a1f1a3f2f4f3e6c4b1e7a8d9c0b1a2f3e4d5c6b7a89901"
 
 @pytest.fixture
 def verifier() -> Iterator[EvidenceVerifier]:
-    with EvidenceVerifier(sleep=never, timeout=600) as opened:
+    with EvidenceVerifier(sleep=never, timeout=600, network="any") as opened:
         yield opened
 
 
@@ -95,7 +95,7 @@ def test_a_container_or_an_engine_that_starts_is_waited_for(path: str) -> None:
     """D9"""
     waits: list[float] = []
     answers = (container("restarting"), answer(500, {"message": "not yet"}), container())
-    with EvidenceVerifier(sleep=waits.append) as verifier, serving(*answers, path=path):
+    with EvidenceVerifier(sleep=waits.append, network="any") as verifier, serving(*answers, path=path):
         assert error_of(verifier, {"name": "web", "socket": path}) is None
     assert len(waits) == 2
 
@@ -130,7 +130,10 @@ def test_an_engine_that_makes_no_sense_cannot_tell(
 
 
 def test_an_engine_that_is_silent_is_waited_for_until_the_deadline(path: str) -> None:
-    with serving(falling_silent(b"HTTP/1.1 200 OK\r\n"), path=path), EvidenceVerifier(timeout=0.1) as verifier:
+    with (
+        serving(falling_silent(b"HTTP/1.1 200 OK\r\n"), path=path),
+        EvidenceVerifier(timeout=0.1, network="any") as verifier,
+    ):
         error = error_of(verifier, {"name": "web", "socket": path})
     assert error == "check_error: the container engine gave no answer in time"
 
@@ -239,7 +242,7 @@ def test_a_claim_that_is_wrongly_shaped_connects_to_nothing(verifier: EvidenceVe
 )
 def test_whatever_is_claimed_is_answered(expected: dict[str, Any]) -> None:
     """D2"""
-    with EvidenceVerifier(attempts=1) as verifier:
+    with EvidenceVerifier(attempts=1, network="any") as verifier:
         error = str(error_of(verifier, {"socket": "/nowhere/engine.sock"} | expected))
     assert error.startswith("check_error: ")
     assert "the check failed" not in error
@@ -248,6 +251,8 @@ def test_whatever_is_claimed_is_answered(expected: dict[str, Any]) -> None:
 def test_containers_are_asked_for_anew_each_time(store: lastgood.Store, path: str, tmp_path: Path) -> None:
     """D11: also of a checkpoint whose files lie around the socket."""
     (tmp_path / "work").mkdir()
+    store.close()
+    store = lastgood.open(tmp_path / "store", user="tester", network="any")
     task = store.task("t", workspace=tmp_path / "work")
     pack = EvidencePack([Evidence("container_running", "it runs", {"name": "web", "socket": path})])
     with serving(container(), container(), container("exited"), path=path):

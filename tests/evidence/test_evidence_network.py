@@ -281,8 +281,8 @@ class TestGuard:
                     "failed": 0,
                     "is_verified": False,
                 }
-                assert id_of(task.last_good()) == first.id
-                assert task.last_good(verified=True) is None
+                assert id_of(task.last_good(any=True)) == first.id
+                assert task.last_good() is None
                 with pytest.raises(EvidenceError, match=r"it answers .*not public; network="):
                     task.restore(saved)
                 assert task.recovery().advice == (
@@ -290,7 +290,7 @@ class TestGuard:
                 )
                 assert store.metrics().verification_success_rate is None
             with lastgood.open(tmp_path / "store", network="any") as store:
-                assert store.get_checkpoint(saved.id).verified
+                assert store.find_checkpoint(saved.id).verified
                 assert id_of(store.get_last_verified_checkpoint("t")) == saved.id
                 assert len(store.history("t", kinds=["verified"])) == 0
 
@@ -298,7 +298,7 @@ class TestGuard:
         with serving(OK) as server:
             with lastgood.open(tmp_path / "store") as store:
                 saved = [store.task(name).save({}, evidence=about(server.port)) for name in ("up", "down")]
-                (claim,) = store.get_checkpoint(saved[0].id).evidence_pack.evidence_list
+                (claim,) = store.find_checkpoint(saved[0].id).evidence_pack.evidence_list
                 assert (claim.verification_status, claim.verified_at) == ("pending", None)
                 assert "not public" in str(claim.verification_error)
             with lastgood.open(tmp_path / "store", network="any") as store:
@@ -306,7 +306,7 @@ class TestGuard:
                 assert id_of(store.get_last_verified_checkpoint("up")) == saved[0].id
         with lastgood.open(tmp_path / "store", network="any") as store:
             assert store.last_good("down") is None
-            (claim,) = store.get_checkpoint(saved[1].id).evidence_pack.evidence_list
+            (claim,) = store.find_checkpoint(saved[1].id).evidence_pack.evidence_list
             assert claim.verification_status == "failed"
 
     @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ class TestGuard:
             with lastgood.open(tmp_path / "store", base_path=tmp_path) as store:
                 assert store.verify_checkpoint(saved.id) is verified
                 assert len(store.history("t", kinds=["verified"])) == recorded
-                assert store.get_checkpoint(saved.id).verified is (verified or not recorded)
+                assert store.find_checkpoint(saved.id).verified is (verified or not recorded)
 
     @pytest.mark.parametrize("network", ["private", "", None, True, ["any"]])
     def test_what_may_be_connected_to_is_said_in_one_of_three_words(self, network: Any) -> None:

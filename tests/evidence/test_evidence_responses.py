@@ -582,7 +582,7 @@ class TestSecrets:
             assert saved.verified
             assert server.requests[0].startswith(f"GET /?token={CANARY} ".encode())
             assert not store.verify_checkpoint(saved.id)
-            assert store.get_checkpoint(saved.id).evidence_pack.evidence_list[0].verification_status == "stale"
+            assert store.find_checkpoint(saved.id).evidence_pack.evidence_list[0].verification_status == "stale"
         for file in tmp_path.rglob("*"):
             assert not file.is_file() or CANARY.encode() not in file.read_bytes()
 

@@ -13,7 +13,6 @@ from tests.faults.writer import open_store
 
 import lastgood
 from lastgood.catalog.values import StoredCheckpoint
-from lastgood.local.process import this_process
 from lastgood.model.checkpoint import decode_record
 from lastgood.model.task import TaskInfo
 
@@ -38,7 +37,7 @@ def _examine(sandbox: CrowdSandbox, store: lastgood.Store, accounts: Mapping[str
     for name, account in accounts.items():
         yield from _read_all(store, name, account, sandbox.folder / "copy")
         store.task(f"{name} files", workspace=sandbox.work(name))
-    if journals := store._engine.catalog.journals(this_process().host):
+    if journals := store._engine.catalog.journals():
         yield f"{len(journals)} interrupted restore(s) are not taken back by opening the workspace"
     everybody = _join(accounts)
     for info in store.tasks(limit=PAGE):
@@ -84,7 +83,7 @@ def _read_all(store: lastgood.Store, name: str, account: Account, copy: Path) ->
         if (one := told["id"]) in account.removing:
             continue
         try:
-            checkpoint = store.get_checkpoint(one)
+            checkpoint = store.find_checkpoint(one)
             if _read(store, checkpoint, copy) != told["content"]:
                 yield f"{one} of {name} does not hold what was saved"
             if (checkpoint.sequence, checkpoint.task_id) != (told["sequence"], told["task"]):

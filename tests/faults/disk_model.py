@@ -19,6 +19,8 @@ from typing import NamedTuple
 from tests.faults.trace import Call, Op
 
 SECTOR = 512
+EXCHANGE = 2
+"""The flag of a rename by which two names change places."""
 _UMASK = 0o022
 
 
@@ -172,9 +174,11 @@ class Disk:
         return found
 
     def _rename(self, call: Call) -> None:
-        assert not call.amount & 2, "an exchange of names is not modelled"
         moved, (old_folder, old), (folder, new) = self._find(call.path), self._split(call.path), self._split(call.other)
         assert moved is not None, f"{call} renames what nobody has made"
+        if call.amount & EXCHANGE:
+            _do(Names(((old_folder, old, self._find(call.other)), (folder, new, moved))))
+            return
         if folder.present.get(new) is moved:
             return  # two names of one file: nothing happens
         _do(Names(((old_folder, old, None), (folder, new, moved))))
@@ -315,7 +319,7 @@ def surviving(disk: Disk, survives: Survives) -> Surviving:
 
 
 def lay_out(found: Surviving, folder: Path) -> None:
-    """Write files into an empty folder, whose own mode stays."""
+    """Write files into a folder that has at most empty ones, whose own mode stays."""
     for path, thing in found.items():
         place = folder / path
         if thing.kind == stat.S_IFLNK:
@@ -324,7 +328,7 @@ def lay_out(found: Surviving, folder: Path) -> None:
             place.write_bytes(thing.content)
             place.chmod(thing.mode)
         elif path:
-            place.mkdir()
+            place.mkdir(exist_ok=True)  # a workspace
             place.chmod(thing.mode)
 
 

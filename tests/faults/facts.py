@@ -59,7 +59,7 @@ def _request(store: lastgood.Store, kind: str) -> list[Any]:
     found = next(iter(store._engine.catalog.requests(store.user, id=kind)), None)
     done = [move for move in store.list_checkpoints(STEERED, 1000) if move.type == REQUESTS[kind]]
     if kind == "resume":  # work that fails while it waits for an answer goes on by itself to say so
-        done = [move for move in done if store.get_checkpoint(move.parent_id or "").control_state == "paused"]
+        done = [move for move in done if store.find_checkpoint(move.parent_id or "").control_state == "paused"]
     status: Any = None if found is None else found.status
     head = store.task(STEERED).head
     if status == "refused" and head is not None and head.control_state == "failed":

@@ -9,9 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
+import sqlite3
 import stat
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,6 +76,10 @@ class Ledger:
         """Record that the store is damaged: from now on it is repaired after it was opened."""
         self._write(kind="mending", accept_loss=accept_loss)
 
+    def back_up(self, name: str, ids: Iterable[str], *, made: bool = False) -> None:
+        """Announce a backup, or record that it is made: where it is there, it holds at least these checkpoints."""
+        self._write(kind="backup", name=name, ids=list(ids), made=made)
+
     def expect(self, fact: str, allowed: Iterable[Any]) -> None:
         """Record the answers that the store may give to a question (facts.py) from now on."""
         self._write(kind="fact", fact=fact, allowed=list(allowed))
@@ -116,10 +124,12 @@ class Account(NamedTuple):
     facts: dict[str, list[Any]]
     told: dict[str, list[str]]
     """What trees consist of, by their digests."""
+    backups: dict[str, dict[str, Any]]
+    """By name: the ids that are in it at least, and whether it must be there."""
 
 
 def read_account(path: Path) -> Account:
-    account = Account({}, {}, Counter(), set(), {None}, set(), set(), None, [], set(), set(), [], {}, {})
+    account = Account({}, {}, Counter(), set(), {None}, set(), set(), None, [], set(), set(), [], {}, {}, {})
     for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else []:
         account = _enter(account, json.loads(line))
     return account
@@ -148,6 +158,8 @@ def _enter(account: Account, line: dict[str, Any]) -> Account:
         account.errors.append(line)
     elif kind == "tree":
         account.told[line["digest"]] = line["lines"]
+    elif kind == "backup":
+        account.backups[line["name"]] = line
     elif kind == "workspace":
         return account._replace(workspace=line["allowed"])
     return account
@@ -195,15 +207,42 @@ def digest_lines(lines: Sequence[str]) -> str:
 
 
 def tree_lines(folder: Path) -> list[str]:
-    """Return what lies in a folder, a line each, sorted."""
+    """Return what lies in a folder, a line each, sorted. Of a database what is committed counts, wherever that lies."""
     lines = []
-    for path in folder.rglob("*"):
+    found_files = list(folder.rglob("*"))
+    databases = {path for path in found_files if _is_database(path)}
+    beside = {path.with_name(path.name + end) for path in databases for end in ("-wal", "-shm", "-journal")}
+    for path in found_files:
+        if path in beside:
+            continue
         found = path.lstat()
         if stat.S_ISLNK(found.st_mode):
             held = str(path.readlink())
         elif stat.S_ISDIR(found.st_mode):
             held = "folder"
         else:
-            held = f"{found.st_mode & 0o777:o} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+            content = _committed(path) if path in databases else path.read_bytes()
+            held = f"{found.st_mode & 0o777:o} {hashlib.sha256(content).hexdigest()}"
         lines.append(f"{path.relative_to(folder)}\0{held}")
     return sorted(lines)
+
+
+def _is_database(path: Path) -> bool:
+    if path.is_symlink() or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(16) == b"SQLite format 3\0"
+
+
+def _committed(path: Path) -> bytes:
+    """Return all that is committed into a database, as a program finds it that opens it next."""
+    with tempfile.TemporaryDirectory(prefix="lastgood-database-") as folder:
+        for end in ("", "-wal", "-journal"):
+            if (there := path.with_name(path.name + end)).exists():
+                shutil.copyfile(there, Path(folder, "database" + end))
+        try:
+            with closing(sqlite3.connect(Path(folder, "database"))) as database:
+                whole = database.execute("PRAGMA integrity_check").fetchall()
+                return repr([whole, *database.iterdump()]).encode()
+        except sqlite3.Error as error:
+            return repr(error).encode()

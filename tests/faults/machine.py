@@ -220,7 +220,7 @@ class Machine(RuleBasedStateMachine):
         self.both.fault = fault
         step, seen = held.task[0].step("edit"), held.seen
         begun = self.do("begin", seen, pack, action=step.begin, held=held)
-        if begun is None:
+        if not isinstance(begun, Begun):
             return multiple()
         if touch == "change" and not (seen.head and seen.head.content.state == state):
             step.state = state_of(state)
@@ -287,7 +287,7 @@ class Machine(RuleBasedStateMachine):
             self.do("verify", point, action=lambda: store.verify_checkpoint(point.id))
         elif how == "last good":
             found: list[Any] = []
-            told = self.do("last_good", task, flag, action=lambda: found.append(store.last_good(task, verified=flag)))
+            told = self.do("last_good", task, flag, action=lambda: found.append(store.last_good(task, any=flag)))
             if found and fault is UNDISTURBED:
                 assert (found[0] and found[0].id) == (told and told.id)
         elif how == "reopen":
@@ -472,7 +472,7 @@ class Machine(RuleBasedStateMachine):
             assert recovery.restores == ()
         assert self.store(side).check().findings == ()
 
-    def _look_at_origin(self, info: lastgood.BranchInfo, branch: Branch) -> None:
+    def _look_at_origin(self, info: lastgood.types.BranchInfo, branch: Branch) -> None:
         """E3"""
         assert branch.name is None or branch.deleted or info.name == branch.name
         assert info.created_by == USER
@@ -481,7 +481,7 @@ class Machine(RuleBasedStateMachine):
             return
         assert (info.origin_id, info.origin_sequence) == (branch.origin.id, branch.origin.sequence)
         assert info.metadata["restoredFrom"] == branch.origin.id
-        assert branch.name is not None or "(Restored from " in info.name
+        assert branch.name is not None or " from 2" in info.description
 
     def _look_along(self, store: lastgood.Store, line: Line, branch: Branch) -> None:
         for kind in (None, "manual", "restored"):
@@ -514,7 +514,7 @@ class Machine(RuleBasedStateMachine):
     def _chosen(self, point: Point, by_id: bool) -> Any:
         """Its id, or the checkpoint itself, as long as there is one."""
         with contextlib.suppress(NotFoundError):
-            return point.id if by_id else self.store(1).get_checkpoint(point.id)
+            return point.id if by_id else self.store(1).find_checkpoint(point.id)
         return point.id
 
     def _new(self) -> Any:

@@ -103,7 +103,7 @@ class Model:
             earlier = next((p for p in line.points if p.content.key == content.key and not p.purged), None)
         if earlier is None:
             refusal = self.refuse(seen) or self.refuse_files(seen)
-            return refusal or self._save(seen, content, self.disk if seen.files else None, id or "")
+            return refusal or self._save(seen, content, id or "")
         same = earlier.content == content and earlier.branch.line is line and not earlier.purged
         if not same or (seen.files and earlier.files != self.disk):
             return CONFLICT
@@ -116,9 +116,10 @@ class Model:
         if self.refuses_to_look(seen):
             return GONE
         self.look(seen)
-        return self.refuse_files(seen) or self._save(seen, content, self.disk if seen.files else None)
+        return self.refuse_files(seen) or self._save(seen, content)
 
-    def _save(self, seen: Seen, content: Content, files: Tree | None, id: str = "") -> Point:
+    def _save(self, seen: Seen, content: Content, id: str = "", *, capture: bool = True) -> Point:
+        """A handle without the workspace keeps the files of the head."""
         if seen.line is None:
             line = self.lines[seen.id] = Line(seen.id)
             line.active = Branch("main", line, None)
@@ -126,9 +127,11 @@ class Model:
             seen.line, seen.branch = line, line.active
         assert seen.branch is not None
         lineage = "manual" if content.type == "manual" else "automatic"
+        captures = capture and seen.files
+        files = self.disk if captures else seen.head.files if seen.head else None
         seen.head = self._add(seen.branch, seen.head, content, files, lineage)
         seen.head.id = id
-        if files is not None:
+        if captures:
             seen.line.bound = seen.branch
         if content.pack.claims:
             seen.head.recorded = self.holds(content.pack)
@@ -146,7 +149,14 @@ class Model:
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
-    def begin(self, seen: Seen, pack: Pack) -> Begun:
+    def begin(self, seen: Seen, pack: Pack) -> Doing:
+        """The files that it finds are saved first, if they are not those of the head that was seen."""
+        if seen.files and (seen.head is None or seen.head.files != self.disk):
+            if (refusal := self.refuse_on_top(seen)) is not None:
+                return refusal
+            state = seen.head.content.state if seen.head else None
+            self._save(seen, Content("before_step", state))
+            yield
         begun = Begun(seen.task_id, seen.branch, "step", Pack(pack.claims))
         self.steps.append(begun)
         return begun
@@ -162,6 +172,10 @@ class Model:
         if step.changed:
             moved = None if seen.head is step.start else Refusal((ConflictError,), seen.head)
             return self.refuse(seen) or moved or self.refuse_files(seen)
+        return self.refuse_on_top(seen)
+
+    def refuse_on_top(self, seen: Seen) -> Refusal | None:
+        """Why nothing can be saved on whatever the head is."""
         if seen.by_branch and seen.branch is not None:
             branch = seen.branch
             if self.is_gone(branch.line) or branch.deleted or branch.head.purged:
@@ -178,7 +192,7 @@ class Model:
             unchanged = seen.head.content.state if seen.head else None
             self.steps.remove(step)
             content = Content(step.type, step.state if step.changed else unchanged, step.pack)
-            return self._save(seen, content, self.disk if seen.files else None, step.id)
+            return self._save(seen, content, step.id)
         if not by_hand and step in self.steps:
             yield
             self.end(step, "step_failed")
@@ -193,7 +207,7 @@ class Model:
             self.steps.remove(step)
             seen = Seen(step.task_id)
             self.look(seen)
-            return self._save(seen, Content(step.type, step.state, pack, step.id), None, name or step.id)
+            return self._save(seen, Content(step.type, step.state, pack, step.id), name or step.id)
         if name is None or earlier is None or earlier.purged or earlier.content.message != step.id:
             return GONE
         return earlier if earlier.content.pack == pack else GONE
@@ -212,33 +226,55 @@ class Model:
 
     # --- evidence ---------------------------------------------------------------------------------------------------
 
-    def verify(self, point: Point) -> Refusal | bool:
-        return self.check(point) if self.exists(point) else GONE
+    def judge(self, point: Point) -> Pack:
+        """What speaks for it: its own claims, or those of the ancestor that it equals in state and files."""
+        if point.content.pack.claims:
+            return point.content.pack
+        parent = point.parent
+        for _ in range(100):
+            if parent is None or parent.purged:
+                break
+            if (parent.content.state, parent.files) != (point.content.state, point.files):
+                if point.lineage != "restored":
+                    break
+            elif parent.content.pack.claims:
+                return parent.content.pack
+            parent = parent.parent
+        return Pack()
+
+    def verify(self, point: Point) -> bool:
+        return self.exists(point) and self.check(point)
 
     def check(self, point: Point) -> bool:
         """Check it again, and record what that gave."""
-        held = self.holds(point.content.pack)
+        held = self.holds(self.judge(point))
         self.unrecorded -= 1
         if point.content.pack.claims and not point.deleted and self.unrecorded:
             point.recorded = held
             point.branch.line.log("verified", point.branch, point)
         return held
 
-    def last_good(self, task_id: str, verified: bool, record: bool = True) -> Doing:
-        """The newest that holds, or without `verified` claims nothing; what turns out to have changed is recorded."""
+    def last_good(self, task_id: str, any: bool, record: bool = True) -> Doing:
+        """The newest that holds; with `any`, or where nothing is claimed, one that is not known to be bad. What turns
+        out to have changed is recorded."""
         line = self.lines.get(task_id)
         if line is None:
-            return GONE
+            return None
+        unverified, is_judged = None, False
         for point in line.listed(line.active):
-            if point.content.type in NEVER_GOOD:
+            claims, pack = point.content.pack.claims, self.judge(point)
+            is_judged = is_judged or bool(claims)
+            if point.content.type in NEVER_GOOD or (unverified is not None and not claims):
                 continue
-            claims, held = point.content.pack.claims, self.holds(point.content.pack)
+            held = self.holds(pack)
             if record and claims and point.recorded is not held:
                 self.check(point)
                 yield
-            if held or not (verified or claims):
+            if held or (any and not pack.claims):
                 return point
-        return None
+            if not pack.claims:
+                unverified = point
+        return None if is_judged else unverified
 
     # --- going back, and aside --------------------------------------------------------------------------------------
 
@@ -253,7 +289,7 @@ class Model:
             return GONE
         if point.deleted:
             return CONFLICT
-        if not verify or self.check(point) or not (point.content.pack.claims or demanded):
+        if not verify or self.check(point) or not (self.judge(point).claims or demanded):
             return None
         return Refusal((EvidenceError,))
 
@@ -277,8 +313,10 @@ class Model:
     def restore(
         self, seen: Seen, point: Point, what: str, only: str | None, present: int | None, verify: bool
     ) -> Doing:
-        if what == "files" and not seen.files:
+        if what == "files" and not self.find_files(seen):
             return INVALID
+        if what == "both" and not self.refuse_choice(seen, point) and point.files is not None:
+            self.find_files(seen)
         refusal = self.refuse_choice(seen, point) or self.refuse_going_back(point, verify=verify)
         yield
         refusal = refusal or self.refuse(seen) or self.refuse_moving(seen)
@@ -305,6 +343,13 @@ class Model:
         seen.branch, seen.head = branch, branch.head
         return branch
 
+    def find_files(self, seen: Seen) -> bool:
+        """A handle without the workspace takes it to go back, if it has the files of its branch."""
+        line = seen.line
+        if line and seen.head and seen.head.files is not None and line.bound is seen.branch and not self.is_gone(line):
+            seen.files = True
+        return seen.files
+
     def roll_back(self, point: Point) -> Doing:
         refusal = self.refuse_going_back(point, verify=True, demanded=True)
         yield
@@ -323,7 +368,7 @@ class Model:
         refusal = self.refuse(seen) or (self.refuse_files(seen) if drift else None)
         if refusal is None:
             state = present if has_changed else seen.head.content.state
-            kept = self._save(seen, Content("before_restore", state), self.disk if drift else None)
+            kept = self._save(seen, Content("before_restore", state), capture=drift)
             if drift:
                 self._keep_redo(kept)
         return refusal
@@ -373,6 +418,7 @@ class Model:
         line = seen.line
         if line is None or self.is_gone(line) or branch.line is not line or branch.deleted:
             return GONE
+        self.find_files(seen)
         if seen.on_active and line.active.head is not seen.head:
             return Refusal((ConflictError,), line.active.head)
         if branch is not line.active and not branch.is_open:
@@ -396,6 +442,7 @@ class Model:
             return INVALID
         if seen.line is None or self.is_gone(seen.line):
             return GONE
+        self.find_files(seen)
         line = seen.line
         if line.active.head is not seen.head:
             return Refusal((ConflictError,), line.active.head)
@@ -489,7 +536,7 @@ class Model:
 
     def delete(self, point: Point) -> Refusal | bool:
         if self.is_gone(point.branch.line):
-            return GONE
+            return False
         if self.is_active_head(point):
             return CONFLICT
         was_listed = point.is_listed
@@ -540,14 +587,23 @@ class Model:
         line.log("branch_deleted", branch)
         return len(doomed)
 
+    def spared(self, line: Line) -> list[Point | None]:
+        """What never goes by itself."""
+        heads = [branch.head for branch in line.branches if not branch.deleted]
+        return [*heads, *line.tags.values(), line.last_verified(line.active), line.last_verified(None)]
+
     def delete_old(self, branch: Branch, by_branch: bool, keep: int) -> Refusal | int:
         """Of a task, or by a branch's id of its line. Named ones stay, and those that work stands on."""
         line = branch.line
         if self.is_gone(line) or (by_branch and branch.deleted):
-            return GONE
-        spared = [line.active.head, *line.tags.values(), line.last_verified(line.active)]
-        spared += [line.last_verified(branch)] if by_branch else []
-        doomed = [point for point in line.listed(branch if by_branch else None)[keep:] if point not in spared]
+            return 0
+        spared = [*self.spared(line), *([line.last_verified(branch)] if by_branch else [])]
+        on_active = line.listed(line.active)
+        doomed = [
+            point
+            for point in line.listed(branch if by_branch else None)[keep:]
+            if point not in spared and (by_branch or point in on_active)
+        ]
         for point in doomed:
             self._hide(point)
         return len(doomed)
@@ -572,6 +628,7 @@ class Model:
         """A limit was set, and these went for it."""
         for point in points:
             line = point.branch.line
-            spared = [line.active.head, *line.tags.values(), line.last_verified(line.active)]
-            assert point not in spared, f"the limit took {point.sequence} of {line.id}, which is protected"
+            is_side = not point.deleted and point not in line.listed(line.active)
+            is_spared = is_side or point in self.spared(line)
+            assert not is_spared, f"the limit took {point.sequence} of {line.id}, which is protected"
             self._purge(point)

@@ -156,7 +156,7 @@ class Line:
             told += [event for event in self.events[: origin.event] if event.branch is branch]
         return sorted(told, key=lambda event: -event.number)
 
-    def last_verified(self, branch: Branch, type: str | None = None) -> Point | None:
+    def last_verified(self, branch: Branch | None, type: str | None = None) -> Point | None:
         found = (p for p in self.listed(branch) if p.recorded and type in (None, p.content.type))
         return next(found, None)
 

@@ -94,13 +94,88 @@ BUGS = (
         "an interrupted restore is not taken back",
         "kill",
         "restore whole",
-        (Change("engine/restore_files.py", "            else:\n                self._take_back(journal)\n", ""),),
+        (
+            Change(
+                "engine/restore_files.py",
+                "            self._handle.refresh()\n            self._take_back(journal)\n",
+                "",
+            ),
+        ),
     ),
     Bug(
         "what is restored over is not kept",
         "kill",
         "switch",
         (Change("engine/restore_files.py", "            self._keep(present, state, message)\n", ""),),
+    ),
+    Bug(
+        "a folder is known by the name of its host",
+        "kill",
+        "restore, then another host",
+        (
+            Change(
+                "files/roots.py",
+                'FolderId(path, f"{found.st_ino:x}"',
+                'FolderId(path, f"{os.uname().nodename} {found.st_ino:x}"',
+            ),
+        ),
+        40,
+    ),
+    Bug(
+        "a restored database gets the log of another moment",
+        "kill",
+        "restore databases",
+        (Change("files/apply.py", "        if not step.beside and not comes:\n", "        if True:\n"),),
+        5,
+    ),
+    Bug(
+        "a disk that fails is taken for a database that cannot be read",
+        "failing",
+        "restore databases",
+        (
+            Change(
+                "files/read.py",
+                "    except UnavailableError:  # the disk of the copy: no fault of the database\n        raise\n",
+                "",
+            ),
+        ),
+        60,
+    ),
+    Bug(
+        "a backup gets its name before it is filled",
+        "kill",
+        "back up",
+        (
+            Change(
+                "upkeep/backup.py",
+                "        made = _copy(engine, locate(partial), progress or (lambda *_: None))\n"
+                "        partial.rename(destination)\n",
+                "        partial.rename(destination)\n"
+                "        made = _copy(engine, locate(destination), progress or (lambda *_: None))\n",
+            ),
+        ),
+        40,
+    ),
+    Bug(
+        "a backup clears away another one that is under way",
+        "kill",
+        "back up",
+        (
+            Change(
+                "upkeep/backup.py",
+                "        make_folder(partial)\n",
+                "        for left in destination.parent.glob(f'.{destination.name}.*.partial'):\n"
+                "            shutil.rmtree(left)\n"
+                "        make_folder(partial)\n",
+            ),
+        ),
+        5,
+    ),
+    Bug(
+        "the folder of a backup is not synced",
+        "reorder",
+        "back up",
+        (Change("upkeep/backup.py", "        _sync(destination.parent)\n", ""),),
     ),
     Bug(
         "packs are removed before the catalog has forgotten them",
@@ -172,19 +247,6 @@ BUGS = (
                 "                for write in batch.writes[1:]:\n"
                 "                    write.wake()\n"
                 "                committing = True\n",
-            ),
-        ),
-    ),
-    Bug(
-        "an interrupted undo that is finished does not take the folder over",
-        "kill",
-        "undo",
-        (
-            Change(
-                "engine/restore_files.py",
-                "                binding = self._workspace.binding(takes_over=True)\n"
-                '                self._engine.catalog.bind(self._handle.owner, head.branch_id or "", binding)\n',
-                "",
             ),
         ),
     ),

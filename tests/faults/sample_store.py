@@ -179,11 +179,11 @@ class Questions:
 
     def _checkpoint(self, owner: str, id: str) -> Any:
         """Its record, its place and its state."""
-        one = self._store.get_checkpoint(id, owner=owner)
+        one = self._store.find_checkpoint(id, owner=owner)
         return [_facts(one), state_digest(one.state)]
 
     def _said(self, owner: str, id: str) -> Any:
-        return [_digest(said) for said in self._store.get_checkpoint(id, owner=owner).attestations]
+        return [_digest(said) for said in self._store.find_checkpoint(id, owner=owner).attestations]
 
     def _files(self, owner: str, id: str) -> Any:
         """Names, kinds, permissions and bytes of all its files."""
@@ -201,14 +201,14 @@ class Questions:
         if info.kind != "file":
             return ""
         if info.sha256 not in self._content:
-            data = self._store.read_file(id, info.path, owner=owner)
+            data = b"".join(self._store.stream_file(id, info.path, owner=owner))
             self._content[info.sha256] = hashlib.sha256(data).hexdigest()
         return self._content[info.sha256]
 
     def _copied(self, owner: str, id: str) -> Any:
         place = self._scratch / id
         try:
-            self._store.task(self._store.get_checkpoint(id, owner=owner).task_id, owner=owner).copy_files(id, place)
+            self._store.task(self._store.find_checkpoint(id, owner=owner).task_id, owner=owner).copy_files(id, place)
             return tree_digest(place)
         finally:
             shutil.rmtree(place, ignore_errors=True)

@@ -12,7 +12,7 @@ class Sandbox(NamedTuple):
 
     folder: Path
     disk: Path
-    """All that can be damaged. Its place stays the same: a store knows a workspace by its path."""
+    """All that can be damaged. Its place stays the same, and so do its workspaces, which a store knows by inode."""
 
     @property
     def store(self) -> Path:
@@ -38,6 +38,11 @@ class Sandbox(NamedTuple):
         return self.disk / "spool"
 
     @property
+    def backups(self) -> Path:
+        """Where backups of the store are made; not there where a scenario makes none."""
+        return self.disk / "backups"
+
+    @property
     def ledger(self) -> Path:
         return self.folder / "ledger"
 
@@ -54,6 +59,11 @@ class Sandbox(NamedTuple):
     def migration(self) -> Path:
         """A migration that whoever opens the store knows beside those of lastgood, if it is there."""
         return self.folder / "migration.sql"
+
+    @property
+    def host(self) -> Path:
+        """The name of the host that everything after the scenario happens on, if it is there."""
+        return self.folder / "host"
 
     @property
     def trace(self) -> Path:
@@ -77,9 +87,16 @@ class Sandbox(NamedTuple):
         self.trace.unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Nothing is on the disk."""
-        for inside in self.disk.iterdir():
-            shutil.rmtree(inside)
+        """Nothing is on the disk but empty workspaces: a store knows them by their inodes, which a crash leaves."""
+        for folder in self.disk.iterdir():
+            if folder not in (self.work, self.beside):
+                shutil.rmtree(folder)
+                continue
+            for inside in folder.iterdir():
+                if inside.is_dir() and not inside.is_symlink():
+                    shutil.rmtree(inside)
+                else:
+                    inside.unlink()
 
     def beginning(self) -> Path:
         """The disk as it was when it was kept."""

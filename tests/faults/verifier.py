@@ -13,10 +13,9 @@ from typing import Any
 from tests.faults.facts import ask
 from tests.faults.ledger import Account, Content, read_account, state_digest, tree_digest, tree_lines
 from tests.faults.sandbox import Sandbox
-from tests.faults.worker import bring_back, open_store
+from tests.faults.worker import USER, bring_back, change_host, open_store
 
 import lastgood
-from lastgood.local.process import this_process
 
 PAGE = 1000
 EDITED = "edited"
@@ -28,6 +27,7 @@ MIXED = "as an interrupted restore left it"
 def verify(folder: str, disk: str) -> list[str]:
     """Return every broken promise, a sentence each. The work then goes on, and everything is verified again."""
     sandbox = Sandbox(Path(folder), Path(disk))
+    change_host(sandbox)
     account = read_account(sandbox.ledger)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         return list(_verify(sandbox, account, Path(scratch)))
@@ -53,6 +53,7 @@ def _verify(sandbox: Sandbox, account: Account, scratch: Path) -> Iterator[str]:
             yield from _examine(store, account, scratch / "before", collected=False)
             yield from _look_at_workspace(sandbox, store, account)
             yield from _ask(store, account)
+            yield from _examine_backups(sandbox, account, scratch / "backups")
             yield from _go_on(sandbox, store)
             yield from _examine(store, account, scratch / "after", collected=True)
             if account.workspace is not None:
@@ -96,7 +97,7 @@ def _examine_acknowledged(
     store: lastgood.Store, one: str, told: dict[str, Any], account: Account, place: Path
 ) -> Iterator[str]:
     try:
-        found, checkpoint = _read(store, one, told["owner"], place), store.get_checkpoint(one, owner=told["owner"])
+        found, checkpoint = _read(store, one, told["owner"], place), store.find_checkpoint(one, owner=told["owner"])
         if found != told["content"]:
             yield f"I1 {one} does not hold what was saved"
         if told["sequence"] and checkpoint.sequence != told["sequence"]:
@@ -153,7 +154,7 @@ def _is_mixture(place: Path, account: Account) -> bool:
 
 
 def _read(store: lastgood.Store, id: str, owner: str, place: Path) -> Content:
-    checkpoint = store.get_checkpoint(id, owner=owner)
+    checkpoint = store.find_checkpoint(id, owner=owner)
     files = None
     if checkpoint.record.files is not None:
         store.task(checkpoint.task_id, owner=owner).copy_files(id, place)
@@ -165,7 +166,7 @@ def _look_at_workspace(sandbox: Sandbox, store: lastgood.Store, account: Account
     if account.workspace is None:
         return
     edited = sandbox.work / EDITED
-    if is_edited := bool(store._engine.catalog.journals(this_process().host)):
+    if is_edited := bool(store._engine.catalog.journals()):
         edited.write_text(EDITED)
         account.told[EDITED] = tree_lines(sandbox.work)
     task = store.task("work", workspace=sandbox.work)
@@ -187,6 +188,34 @@ def _is_edit_kept(store: lastgood.Store) -> bool:
     return False
 
 
+def _examine_backups(sandbox: Sandbox, account: Account, scratch: Path) -> Iterator[str]:
+    """Each that is there under its name is a whole store, with all that was acknowledged before it was asked for."""
+    places = (scratch / str(number) for number in itertools.count())
+    scratch.mkdir()
+    for name, told in account.backups.items():
+        folder = sandbox.backups / name
+        if not folder.exists():
+            if told["made"]:
+                yield f"I1 the backup {name} is gone"
+        elif not name.endswith(".partial"):
+            try:
+                with lastgood.open(folder, user=USER, collect="never", on_failure="raise") as copy:
+                    yield from _examine_backup(name, copy, account, told["ids"], places)
+            except Exception as error:
+                yield f"I2 the backup {name} is there and cannot be used: {error!r}"
+
+
+def _examine_backup(
+    name: str, copy: lastgood.Store, account: Account, ids: list[str], places: Iterator[Path]
+) -> Iterator[str]:
+    told = ((one, account.acknowledged[one]) for one in ids if one not in account.removing)
+    then = account._replace(removed=set())
+    broken = [found for one, line in told for found in _examine_acknowledged(copy, one, line, account, next(places))]
+    broken += _examine_visible(copy, then, places)
+    broken += [f"check finds {finding.code}" for finding in copy.check(read_data=True).findings]
+    yield from (f"{found} (in the backup {name})" for found in broken)
+
+
 def _ask(store: lastgood.Store, account: Account) -> Iterator[str]:
     for fact, allowed in account.facts.items():
         answer = ask(store, fact)
@@ -200,7 +229,7 @@ def _go_on(sandbox: Sandbox, store: lastgood.Store) -> Iterator[str]:
     state = {"next": "run"}
     made = store.task("next", workspace=sandbox.work).save(state, message="the next run")
     store.collect(grace=0)
-    if store.get_checkpoint(made.id).state != state:
+    if store.find_checkpoint(made.id).state != state:
         yield "I1 the next run does not get back what it saved"
     store.delete_task("next")
 

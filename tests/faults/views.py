@@ -15,7 +15,8 @@ from tests.faults.model_values import Branch, Line, Point, Tree
 
 import lastgood
 from lastgood.engine.load import find_line, find_stored
-from lastgood.local.process import is_alive, this_process
+from lastgood.files.roots import identify
+from lastgood.local.process import is_alive
 
 MANY = 1000
 View = dict[str, Any]
@@ -95,7 +96,7 @@ class Telling:
         order += [info.id for info in infos if info.id not in order]
         number = {branch_id: index for index, branch_id in enumerate(order)}
         task = store.task(id)
-        bound = store._engine.catalog.bound(store.user, id, this_process().host, str(self._work.resolve()))
+        bound = store._engine.catalog.bound(store.user, id, identify(str(self._work.resolve())))
         events = [
             (e.sequence, e.kind, number.get(e.branch_id), self._sequence(e.checkpoint_id))
             for e in reversed(store.history(id, limit=MANY))
@@ -124,7 +125,7 @@ class Telling:
         for sequence in sorted(made - purged - set(range(known + 1))):
             stored = self._store._engine.catalog.checkpoint_at(task, sequence)
             assert stored is not None, f"{sequence} of {id} is gone, and was not purged"
-            found = self._store.get_checkpoint(stored.id)
+            found = self._store.find_checkpoint(stored.id)
             assert self._store.check_checkpoint(stored.id, evidence=False).problems == []
             yield sequence, self._tell_point(found, number)
 
@@ -158,7 +159,7 @@ def read_files(store: lastgood.Store, checkpoint_id: str, folder: str = "") -> T
         elif info.kind == "link":
             found[info.path] = ("link", 0, (info.target or "").encode())
         elif info.kind == "file":
-            found[info.path] = ("file", info.mode or 0, store.read_file(checkpoint_id, info.path))
+            found[info.path] = ("file", info.mode or 0, b"".join(store.stream_file(checkpoint_id, info.path)))
     return found
 
 

@@ -6,6 +6,7 @@ import fcntl
 import os
 import random
 import shutil
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,11 +22,14 @@ import lastgood
 from lastgood import CheckpointError, UnavailableError
 from lastgood.catalog.sqlite import database
 from lastgood.catalog.sqlite.migration import MAJOR, Migration, migrations
+from lastgood.files import roots
 
 USER = "worker"
 ROUNDS = 8
 """How many rounds a second process does before it waits for the scenario to end."""
 KNOWN = migrations()
+RENAMED, RESTARTED = "another name", "another name after a restart"
+"""Hosts that a scenario may be followed by."""
 LEFT_OUT = ".left"
 """The end of names of files that the rules of a workspace leave out."""
 
@@ -81,9 +85,11 @@ class Worker:
 
     # --- announced, done, entered -----------------------------------------------------------------------------------
 
-    def save(self, task: lastgood.Task, state: Any, message: str, *, files: bool = True, **more: Any) -> str:
-        """Save a state, with the workspace if the handle has one. Return the id."""
-        content = Content(state_digest(state), self.look() if files else None)
+    def save(self, task: lastgood.Task, state: Any, message: str, *, files: bool | str = True, **more: Any) -> str:
+        """Save a state, with the workspace if the handle has one; else `files` is the message of the checkpoint whose
+        files stay, or False: there are none. Return the id."""
+        held = self.tree(files) if isinstance(files, str) else self.look() if files else None
+        content = Content(state_digest(state), held)
         head_of = task.id if task.id == task.task_id else None
         return self.make(message, content, lambda: task.save(state, message=message, **more), head_of=head_of)
 
@@ -175,6 +181,14 @@ class Worker:
         self.doing = "collect"
         self.ledger.collect()
         self.store.collect(grace=0)
+
+    def back_up(self, name: str) -> None:
+        """Make a backup: if it is there, all that is acknowledged by now is in it."""
+        account = read_account(self.sandbox.ledger)
+        ids = [one for one in account.acknowledged if one not in account.removing]
+        self.ledger.back_up(name, ids)
+        self.do(f"back up {name}", lambda: self.store.backup(self.sandbox.backups / name))
+        self.ledger.back_up(name, ids, made=True)
 
     def mend(self) -> None:
         """Repair the store if it is known to be damaged."""
@@ -315,9 +329,21 @@ def _is_free(running: IO[str]) -> bool:
     return True
 
 
+def change_host(sandbox: Sandbox) -> None:
+    """Have this process run where the scenario says: each container has a name of its own, and so may each start."""
+    if sandbox.host.exists():
+        name = sandbox.host.read_text()
+        named = os.uname_result([os.uname()[0], name, *os.uname()[2:]])
+        for module, ask, answer in ((socket, "gethostname", name), (os, "uname", named)):
+            setattr(module, ask, lambda answer=answer: answer)  # for the rest of this process
+        if name == RESTARTED:
+            setattr(roots, "boot_id", lambda: "another start")  # noqa: B010
+
+
 def recover(folder: str, disk: str, fault: list[Any]) -> None:
     """Do what a program does that is started again after a crash, with another fault in it."""
     sandbox = Sandbox(Path(folder), Path(disk))
+    change_host(sandbox)
     _run_armed(_start_again, Worker(sandbox), shim.Arming(str(sandbox.disk), str(sandbox.counter), shim.Fault(*fault)))
 
 
@@ -333,6 +359,7 @@ def _start_again(worker: Worker) -> None:
 def save_again(folder: str, disk: str) -> None:
     """Save once, as another program. What it writes is added to the trace."""
     sandbox = Sandbox(Path(folder), Path(disk))
+    change_host(sandbox)
     noted = shim.Arming(str(sandbox.disk), str(sandbox.counter), trace=str(sandbox.trace), with_data=True)
     _run_armed(_mend_and_save, Worker(sandbox), noted)
 

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing, suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -21,12 +23,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lastgood.engine import reader
 from lastgood.errors import DiskFullError, InvalidError, UnavailableError
 from lastgood.files.capture import Captured, capture
 from lastgood.files.index import StatIndex
-from lastgood.files.read import SMALL, Content, LeftOut, ReadJob, read_content, read_jobs
+from lastgood.files.read import SMALL, Content, LeftOut, ReadJob, read_apart, read_content, read_jobs
 from lastgood.files.roots import Root
 from lastgood.files.rules import RuleLevel, Rules
+from lastgood.local import database
 from lastgood.local.paths import GONE, MAX_DEPTH, FolderWalk, is_settled, join, open_file, open_folder, signature
 from lastgood.model.identity import SHA256
 from lastgood.model.tree import File, Folder, Left, Link, decode_chunks, decode_tree
@@ -219,14 +223,17 @@ def test_an_empty_root_is_an_empty_tree(bench: Bench) -> None:
 
 
 def test_git_is_not_captured_and_nested_repositories_are_ordinary(bench: Bench) -> None:
-    """Whatever `.git` is and however it is spelled; not even a mention is left."""
+    """Whatever `.git` is and however it is spelled; that it was there is all that is noted."""
     bench.write(".git/config", CANARY)
     bench.write("nested/.git/HEAD", CANARY)
     bench.write("nested/code.py")
     bench.write("worktree/.git", CANARY)
     bench.write("shout/.GIT/x", CANARY)
     bench.write(".gitmodules")
-    assert set(bench.captured()) == {b"nested", b"nested/code.py", b"worktree", b"shout", b".gitmodules"}
+    repositories = {b".git", b"nested/.git", b"worktree/.git", b"shout/.GIT"}
+    found = bench.captured()
+    assert set(found) - repositories == {b"nested", b"nested/code.py", b"worktree", b"shout", b".gitmodules"}
+    assert {found[path] for path in repositories} == {("left", "repository")}
     assert CANARY not in bench.sink.blobs.values()
 
 
@@ -434,12 +441,15 @@ def test_a_changed_file_with_its_old_size_and_time_is_seen(bench: Bench, later: 
     assert bench.captured()[b"a"][2] == b"2222"
 
 
-def test_a_file_from_the_future_is_read_each_time(bench: Bench, later: None) -> None:
+def test_a_file_that_says_to_be_from_the_future_is_read_once(bench: Bench, later: None) -> None:
+    """H4: anyone can set an mtime, but no write leaves the ctime as it was."""
     file = bench.write("a", b"1111")
     future = time.time_ns() + 3_600_000_000_000
     os.utime(file, ns=(future, future))
-    for _ in range(2):
-        assert bench.capture().new_bytes == 4
+    assert [bench.capture().new_bytes for _ in range(2)] == [4, 0]
+    file.write_bytes(b"2222")
+    os.utime(file, ns=(future, future))
+    assert bench.captured()[b"a"][2] == b"2222"
 
 
 def test_settled_means_older_than_the_clock_is_coarse() -> None:
@@ -448,7 +458,7 @@ def test_settled_means_older_than_the_clock_is_coarse() -> None:
         stamp = began - age
         assert is_settled((0, 0, stamp, stamp, 0, 0), began) is settled
         assert is_settled((0, 0, 0, stamp, 0, 0), began) is settled
-        assert is_settled((0, 0, stamp, 1, 0, 0), began) is settled
+        assert is_settled((0, 0, began * 2, stamp, 0, 0), began) is settled
     whole = 1_000_000_000_000_000_000
     assert not is_settled((0, 0, whole, whole, 0, 0), whole + 2_000_000_000)
     assert is_settled((0, 0, whole, whole, 0, 0), whole + 2_020_000_001)
@@ -667,6 +677,41 @@ def test_only_folders_whose_time_stamps_cannot_tell_are_looked_at_twice(
     assert sorted(entered) == [b""] * times + [b"a"] * times
 
 
+def test_a_folder_that_is_away_whenever_its_place_is_looked_at_is_not_lost(bench: Bench) -> None:
+    """L3: a folder that is as it was before, but was changed meanwhile, has not been quiet."""
+    (bench.path / "a").mkdir()
+    (bench.path / "b").mkdir()
+    first, other = listed(bench.path)
+    bench.write(f"{other}/x/file", b"moving")
+    os.utime(bench.path / first, (0, 0))  # so that the moves give it another stamp, however coarse the clock is
+    seen: list[str] = []
+
+    def move(path: bytes) -> None:
+        seen.append(os.fsdecode(path))
+        if seen[-1] == first and seen.count(first) == 1:
+            (bench.path / other / "x").rename(bench.path / first / "x")
+        if seen[-1] == other and seen.count(other) == 2:
+            (bench.path / first / "x").rename(bench.path / other / "x")
+
+    found = bench.captured(rules=MeddlingRules(move))
+    assert found == look(bench.path)
+    assert b"moving" in [entry[-1] for entry in found.values()]
+    assert bench.last is not None
+    assert bench.last.skipped == ()
+
+
+def test_a_folder_that_is_changed_each_time_that_it_is_looked_at_is_reported(bench: Bench) -> None:
+    """L3: though each time it is found as it was before."""
+    bench.write("a/x")
+
+    def touch(path: bytes) -> None:
+        if path == b"a":
+            os.utime(bench.path / "a", ns=(0, time.monotonic_ns()))
+
+    captured = bench.capture(rules=MeddlingRules(touch))
+    assert [(skipped.path, skipped.why) for skipped in captured.skipped] == [(b"a", "unstable")]
+
+
 def test_a_file_that_moves_before_it_is_read_is_found_where_it_went(bench: Bench) -> None:
     bench.write("a/x", b"moving")
     (bench.path / "b/new").mkdir(parents=True)
@@ -810,6 +855,24 @@ def test_only_the_file_that_was_seen_is_read(bench: Bench) -> None:
     assert CANARY not in bench.sink.blobs.values()
 
 
+def test_a_small_database_that_changes_while_it_is_read_is_handed_back(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.write("db", b"SQLite format 3\0" + b"page")
+    read = os.read
+
+    def read_and_touch(descriptor: int, count: int) -> bytes:
+        data = read(descriptor, count)
+        os.utime(bench.path / "db", ns=(0, time.monotonic_ns()))
+        return data
+
+    monkeypatch.setattr(os, "read", read_and_touch)
+    seen = signature((bench.path / "db").stat())
+    with FolderWalk(str(bench.path)) as walk:
+        assert read_content(walk.root, b"db", seen, bench.sink, databases=False) == "database"
+        assert read_content(walk.root, b"db", seen, bench.sink) == "unstable"
+
+
 def test_nothing_outside_is_read_while_folders_and_files_are_swapped_for_links(bench: Bench, tmp_path: Path) -> None:
     """A thread swaps a folder, and a file, for links to what lies outside, all the time."""
     outside = tmp_path / "outside"
@@ -924,6 +987,46 @@ def test_a_full_disk_is_not_taken_for_an_unreadable_file(bench: Bench, size: int
         bench.capture(read_files=partial(read_jobs, bench.root.path, sink=Putting(put)))
 
 
+def test_a_full_disk_is_not_taken_for_an_unreadable_database(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B7: what cannot be written is the copy, of which nobody may think that the database was at fault."""
+    with closing(sqlite3.connect(bench.path / "a", isolation_level=None)) as writer:
+        writer.execute("PRAGMA journal_mode = wal")
+        writer.execute("CREATE TABLE t (x)")
+        jobs = [ReadJob(b"a", signature((bench.path / "a").stat()), "database")]
+        read = partial(read_apart, bench.root.path, jobs, bench.sink, deadline=0)
+        assert [type(got) for got in read(tmp_path / "copy")] == [Content]
+        with pytest.raises(UnavailableError, match="disk"):
+            list(read(tmp_path / "none" / "copy"))
+        create = database._create
+
+        def create_small(path: Path) -> sqlite3.Connection:
+            made = create(path)
+            made.execute("PRAGMA max_page_count = 1")
+            return made
+
+        monkeypatch.setattr(database, "_create", create_small)
+        with pytest.raises(DiskFullError):
+            list(read(tmp_path / "copy"))
+
+
+def test_a_full_disk_is_not_taken_for_an_unreadable_file_by_a_process_that_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B7"""
+    packs = reader._Packs(b"pack")
+    (tmp_path / "file").write_bytes(os.urandom(SMALL))
+    sieve = reader._Sieve(SHA256, None, packs.add)
+    monkeypatch.setattr(reader, "open_private", lambda path, flags: os.open("/dev/full", os.O_WRONLY))
+    monkeypatch.setattr(reader, "GROUP_BLOBS", 1)
+    with pytest.raises(DiskFullError):
+        list(read_jobs(str(tmp_path), [ReadJob(b"file", signature((tmp_path / "file").stat()))], sieve))
+    assert packs._file is not None
+    with suppress(OSError):  # what is left in its buffer finds no room either
+        packs._file.close()
+
+
 # --- large files
 
 
@@ -959,7 +1062,7 @@ def test_a_list_is_captured_whatever_the_rules_say_and_nothing_else(bench: Bench
     listed = [b".env", b"sub/a", b"whole", b"whole/x.log"]
     for _ in range(2):
         found = bench.captured(files=listed)
-        assert set(found) == {b".env", b"sub", b"sub/a", b"whole", b"whole/x.log"}
+        assert set(found) == {b".env", b"sub", b"sub/a", b"whole", b"whole/.git", b"whole/x.log"}
         assert bench.last is not None
         assert (bench.last.partial, bench.last.skipped) == (True, ())
     assert bench.capture(files=listed).new_bytes == 0

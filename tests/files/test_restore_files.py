@@ -27,7 +27,19 @@ from lastgood.files.apply import FULL, Applied, apply
 from lastgood.files.folders import CHANGED, remove_temporary
 from lastgood.files.plan import Enter, RestorePlan, is_announced, make_plan
 from lastgood.files.selection import Selection
-from lastgood.model.tree import Entry, File, Folder, Left, Link, encode_tree, is_git, is_temporary
+from lastgood.model.tree import (
+    SPECIAL_BITS,
+    AttributedFile,
+    Attributes,
+    Entry,
+    File,
+    Folder,
+    Left,
+    Link,
+    encode_tree,
+    is_git,
+    is_temporary,
+)
 
 QUICK = "/dev/shm" if os.path.isdir("/dev/shm") else None
 """Where syncing costs nothing; the tests below sync thousands of times."""
@@ -73,7 +85,12 @@ class Blobs:
                 else:
                     with open(item.path, "rb") as file:
                         data = file.read()
-                    entries.append(File(item.name, mode, len(data), self.put(data)))
+                    about = item.name, mode, len(data), self.put(data)
+                    if mode & SPECIAL_BITS:  # given again with the owner alone
+                        owner = Attributes((os.geteuid(), os.getegid()))
+                        entries.append(AttributedFile(*about, None, about[3], owner))
+                    else:
+                        entries.append(File(*about))
         return self.put(encode_tree(entries))
 
     def plant(self, spec: Spec, leave: Collection[bytes] = ()) -> bytes:
@@ -581,8 +598,53 @@ def _count_calls(before: Callable[[str, tuple[Any, ...]], None], replace: Callab
 
     for name in CALLS:
         wrap(os, name)
-    for name in ("rename_exclusively", "_sync_all"):
+    for name in ("rename_exclusively", "exchange", "_sync_all"):
         wrap(apply_module, name)
+
+
+@pytest.mark.parametrize("how", ["append", "same size", "replace", "folder"])
+@pytest.mark.parametrize("wanted", [files(a="new"), {}], ids=["replaced", "removed"])
+def test_what_is_written_in_the_moment_of_a_restore_stays(
+    blobs: Blobs, root: Path, monkeypatch: pytest.MonkeyPatch, how: str, wanted: Spec
+) -> None:
+    """L4: after the last look at a file, before it is replaced or removed."""
+    target, present = blobs.plant(wanted), start(blobs, root, files(a="old"))
+    plan = make_plan(target, present, blobs.read)
+    writes = {
+        "append": lambda: _write_to(root / "a", "older", "r+"),
+        "same size": lambda: _write_to(root / "a", "odd", "r+"),
+        "replace": lambda: _write_to(root / "b", "odd").replace(root / "a"),
+        "folder": lambda: (root / "a").rename(root / "c").with_name("a").mkdir(),
+    }
+    calls = _Once(writes[how], os.fsencode("a"))
+    _count_calls(calls, monkeypatch.setattr)
+    applied = blobs.restore(root, plan)
+    monkeypatch.undo()
+    assert calls.is_done
+    assert reasons(applied) == {b"a": CHANGED}
+    assert not any(is_temporary(os.fsencode(file.name)) for file in root.iterdir())
+    expected = {"append": "older", "same size": "odd", "replace": "odd"}
+    assert (root / "a").is_dir() if how == "folder" else (root / "a").read_text() == expected[how]
+
+
+def _write_to(file: Path, text: str, mode: str = "w") -> Path:
+    with open(file, mode) as opened:
+        opened.write(text)
+    return file
+
+
+class _Once:
+    """Does something ahead of the first call that takes this name away."""
+
+    def __init__(self, act: Callable[[], object], name: bytes) -> None:
+        self._act, self._name = act, name
+        self.is_done = False
+
+    def __call__(self, name: str, arguments: tuple[Any, ...]) -> None:
+        takes_away = name in ("exchange", "rename", "unlink", "rename_exclusively") and self._name in arguments[:3]
+        if takes_away and not self.is_done:
+            self.is_done = True
+            self._act()
 
 
 def _in_a_process(script: Callable[[Path], None], folder: Path) -> None:

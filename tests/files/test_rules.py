@@ -454,3 +454,23 @@ def test_no_bytes_make_the_rules_raise(text: bytes, own: bytes, names: list[byte
     for name in names:
         assert here.decide(name, False) in (None, "ignored", "secret")
         assert here.decide(name, True) in (None, "ignored", "secret")
+
+
+@pytest.mark.parametrize("line", [b"*/x%d", b"*.d/x%d", b"**/d/x%d", b"a*%d*"])
+def test_rules_that_have_to_be_tried_one_by_one_are_bounded_and_the_rest_is_reported(line: bytes) -> None:
+    """H5: 10,000 of them took a minute; an ending is looked up only where it is the last name."""
+    text = b"\n".join(line % number for number in range(MAX_RULES))
+    top = Rules({b".gitignore": text}.get).enter(b"", [b".gitignore"])
+    assert "of its rules left out: those with wildcards are too many" in top.remarks[b".gitignore"]
+    text = b"\n".join(b"src/*.x%d" % number for number in range(MAX_RULES))
+    assert Rules({b".gitignore": text}.get).enter(b"", [b".gitignore"]).remarks == {}
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 200])
+def test_the_last_of_many_rules_with_wildcards_decides(count: int) -> None:
+    """H5: they are tried many at once."""
+    rules = [(b"!" if number % 3 == 1 else b"") + b"[a-%c]a*e" % (110 + number % 10) for number in range(count)]
+    level = Rules({b".gitignore": b"\n".join([*rules, b"q*r"])}.get).enter(b"", [b".gitignore"])
+    assert (level.decide(b"name", False) is None) is ((count - 1) % 3 == 1)
+    assert level.decide(b"other", False) is None
+    assert level.decide(b"quarter", False) == "ignored"

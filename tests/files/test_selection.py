@@ -29,6 +29,7 @@ usable = patterns.filter(lambda text: {".", ".."}.isdisjoint(text.split("/")))
 @example(["[!-b]"], "a")
 @example(["[a-z]"], "[a-z]")
 @example(["a*"], "ab/c/d")
+@example(["[:/]"], ":")
 def test_a_path_is_covered_when_it_or_a_folder_above_it_matches(texts: list[str], path: str) -> None:
     parts = path.split("/")
     above = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]

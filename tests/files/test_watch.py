@@ -213,11 +213,20 @@ def test_git_and_ignored_folders_are_not_watched(watched: Watched, later: None) 
     watched.write("a/x")
     watched.write("a/node_modules/y")
     watched.write("a/.git/z")
+    watched.write(".git/config")
     settled(watched)
     for name in ("a/node_modules/y", "a/node_modules/new/z", "a/.git/z", "a/.git/new/z", ".git/z"):
         watched.write(name, b"noise")
     changed = watched.watcher.look()
     assert changed == Changed(set(), set())
+    assert watched.agrees()
+
+
+def test_that_git_comes_or_goes_is_told(watched: Watched, later: None) -> None:
+    watched.write("a/x")
+    settled(watched)
+    (watched.path / "a/.git").mkdir()
+    assert watched.watcher.look() == Changed({b"a"}, set())
     assert watched.agrees()
 
 

@@ -21,6 +21,7 @@ from tests.golden.values import (
     LEFT_OUT,
     RETURNED,
     TREE,
+    WIDE,
     claims,
     conversation,
     is_as_it_was,
@@ -66,7 +67,7 @@ class Story:
 
     def _open(self) -> Any:
         """As much as the code of the day has to offer: hence of no type."""
-        redaction = lastgood.Redaction(state=("credentials.token",))
+        redaction = lastgood.types.Redaction(state=("credentials.token",))
         return lastgood.CheckpointManager(
             self.folder / "store", self.folder, user=OWNER, redaction=redaction, collect="never"
         )
@@ -192,7 +193,7 @@ def tell_of_branches(story: Story) -> None:
 
     talk = store.task("talk")
     state: dict[str, Any] = {"messages": lastgood.AppendList(), "credentials": {"user": "ada", "token": "never stored"}}
-    returned = {**state, "credentials": {"user": "ada", "token": lastgood.Redacted()}}
+    returned = {**state, "credentials": {"user": "ada", "token": lastgood.types.Redacted()}}
     for length in (2, 60, 61):
         state["messages"].extend(conversation(length)[len(state["messages"]) :])
         saved = talk.save(state, metadata={"password": "never stored"})
@@ -264,6 +265,12 @@ def tell_of_packs(story: Story) -> None:
     assert collected.condemned > 0 == collected.removed, collected
 
 
+def tell_of_wide_folders(story: Story) -> None:
+    """A folder whose tree lies in parts."""
+    task = story.store.task("wide", workspace=story.workspace("wide", WIDE))
+    story.note(task.save("wide"), "wide", files=listing(WIDE))
+
+
 def tell_of_steering(story: Story) -> None:
     """Work that was guided, edited and paused, a request that is open, and someone who works on it."""
     store = story.store
@@ -289,6 +296,7 @@ CHAPTERS: list[Callable[[Story], None]] = [
     tell_of_states,
     tell_of_branches,
     tell_of_files,
+    tell_of_wide_folders,
     tell_of_steering,
 ]
 """Packs come first: collecting purges what is deleted, and empties the log."""

@@ -129,7 +129,7 @@ def test_what_was_migrated_has_the_tables_of_what_is_new(golden: Golden, tmp_pat
 def test_files_of_every_checkpoint_are_copied_into_an_empty_folder(golden: Golden, tmp_path: Path) -> None:
     store = golden.open()
     for number, (id_, it) in enumerate(_present(golden.expected)):
-        checkpoint = store.get_checkpoint(id_, owner=it.owner)
+        checkpoint = store.find_checkpoint(id_, owner=it.owner)
         if it.files is None:
             assert checkpoint.record.files is None
             continue
@@ -146,7 +146,7 @@ def test_every_checkpoint_is_restored_into_an_empty_folder(golden: Golden, tmp_p
         if it.deleted:
             continue
         folder = tmp_path / f"work {number}"
-        roots = store.get_checkpoint(id_, owner=it.owner).record.files or ()
+        roots = store.find_checkpoint(id_, owner=it.owner).record.files or ()
         places = {root.name: folder / root.name for root in roots if root.name}
         for place in [folder, *places.values()]:
             place.mkdir()
@@ -255,9 +255,9 @@ def test_collecting_takes_nothing_that_is_needed(golden: Golden, tmp_path: Path)
     for number, (id_, it) in enumerate(_present(golden.expected)):
         if it.deleted:
             with pytest.raises(NotFoundError):
-                store.get_checkpoint(id_, owner=it.owner)
+                store.find_checkpoint(id_, owner=it.owner)
             continue
-        checkpoint = store.get_checkpoint(id_, owner=it.owner)
+        checkpoint = store.find_checkpoint(id_, owner=it.owner)
         assert fingerprint(checkpoint.state) == it.state
         if it.files is not None:
             store.task(it.task, owner=it.owner).copy_files(checkpoint, tmp_path / f"copy {number}")
@@ -273,9 +273,9 @@ def _require_as_written(store: lastgood.Store, expected: Expectation, *, alone: 
     for id_, it in expected.checkpoints.items():
         if it.purged:
             with pytest.raises(NotFoundError):
-                store.get_checkpoint(id_, owner=it.owner)
+                store.find_checkpoint(id_, owner=it.owner)
         else:
-            _require_checkpoint(store.get_checkpoint(id_, owner=it.owner), it)
+            _require_checkpoint(store.find_checkpoint(id_, owner=it.owner), it)
             assert store.check_checkpoint(id_, owner=it.owner, evidence=False).problems == []
     for task in expected.tasks:
         names = {branch.id: branch.name for branch in store.branches(task.id, owner=task.owner)}

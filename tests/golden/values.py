@@ -118,6 +118,10 @@ def many(count: int, start: int = 0) -> Spec:
     return {b"%03d.txt" % number: (0o644, b"small file %d\n" % number) for number in range(start, start + count)}
 
 
+WIDE: Spec = {b"%03d " % number + b"x" * 240: (0o644, b"alike\n") for number in range(120)}
+"""A folder whose tree lies in parts."""
+
+
 _CUT = bytes.fromhex("ed53878db0038aeb0ae7515eea358a1cf811fd7e9538710d80b44ca9c5f87a8fdcce7caf0974d9e69615dc14116ddf")
 """Behind these bytes a large file is cut, if the chunk is long enough by then: found by trying."""
 

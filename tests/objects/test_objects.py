@@ -36,6 +36,17 @@ class TestVerifiedLocal(ObjectStoreConformance):
         return VerifiedObjects(LocalObjects(Path(tempfile.mkdtemp()) / "objects"))
 
 
+class TestWithoutHardLinks(TestLocal):
+    """W6: on a file system without hard links every pack was spooled, for ever."""
+
+    @pytest.fixture(autouse=True)
+    def without_links(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def link(*_: object, **__: object) -> None:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))  # as FAT says it; mounting one needs a device
+
+        monkeypatch.setattr(os, "link", link)
+
+
 @pytest.fixture
 def objects(tmp_path: Path) -> LocalObjects:
     return LocalObjects(tmp_path / "objects")
@@ -174,9 +185,9 @@ def test_bytes_are_durable_before_the_name_and_the_name_before_the_answer(
         done.append(("link", told(target)))
         link(source, target, **options)
 
-    def watched_mkdir(path: Any, *options: Any) -> None:
-        mkdir(path, *options)
-        done.append(("make", told(path)))
+    def watched_mkdir(name: Any, mode: int, *, dir_fd: int) -> None:
+        mkdir(name, mode, dir_fd=dir_fd)
+        done.append(("make", told(Path(f"/proc/self/fd/{dir_fd}").readlink() / name)))
 
     monkeypatch.setattr(os, "fsync", watched_sync)
     monkeypatch.setattr(os, "link", watched_link)

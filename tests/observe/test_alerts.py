@@ -12,7 +12,8 @@ import pytest
 from tests.observe.test_metrics import table
 
 import lastgood
-from lastgood import Alert, Store, UnavailableError
+from lastgood import Store, UnavailableError
+from lastgood.types import Alert
 
 
 @pytest.fixture
@@ -149,6 +150,16 @@ def test_memory_that_goes_up_and_down_around_its_limit_is_one_alert(
     with opened(cache_checkpoints=1, cache_alert_bytes=1000) as store:
         made = [store.task("t").append({"text": "x" * size}).id for size in (970, 1100, 970, 1100, 500, 1100)]
         for name in made:
-            _ = store.get_checkpoint(name).state
+            _ = store.find_checkpoint(name).state
     assert codes(alerts) == ["cache_memory", "cache_memory"]
     assert {alert.severity for alert in alerts} == {"warning"}
+
+
+def test_the_name_of_a_file_forges_no_line_of_the_log_and_nothing_that_a_terminal_obeys(
+    opened: Callable[..., Store], caplog: pytest.LogCaptureFixture
+) -> None:
+    """S5: whatever is logged is escaped in one place."""
+    name = "x\n2026-01-01 INFO all is well \x1b[2J\u202e\udcff"
+    opened()._engine.alert(f"1 file(s) could not be put back, the first is {name}", "t", code="restore_incomplete")
+    (line,) = [record.getMessage() for record in caplog.records if "all is well" in record.getMessage()]
+    assert line.endswith(r"x 2026-01-01 INFO all is well \x1b[2J\u202e\udcff")

@@ -182,7 +182,7 @@ def test_the_cache_is_told(tmp_path: Path) -> None:
         made = [store.task("t").save({"n": n}).id for n in range(3)]
     with lastgood.open(tmp_path / "s", cache_checkpoints=2) as store:
         for name in [*made, made[2]]:
-            _ = store.get_checkpoint(name).state
+            _ = store.find_checkpoint(name).state
         found, figures = store.metrics(), store._engine.cache.figures()
         names = ("entries", "bytes", "hits", "misses", "evictions")
         assert [found.value(f"cache_{name}") for name in names] == [getattr(figures, name) for name in names]
@@ -306,7 +306,7 @@ def test_a_forked_child_begins_at_nothing(store: Store) -> None:
     """What was counted before is the parent's to tell; a lock that it held is not missed."""
     task = store.task("t")
     task.save({"n": 1})
-    _ = store.get_checkpoint(store.list_checkpoints("t")[0].id).state
+    _ = store.find_checkpoint(store.list_checkpoints("t")[0].id).state
     assert store.metrics().value("saves") == 1
     held, done = threading.Event(), threading.Event()
 

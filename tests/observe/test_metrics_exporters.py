@@ -38,7 +38,7 @@ def work(store: Store) -> None:
     task.restore(first)
     store.task("u").save({})
     store.delete_task("u")
-    _ = store.get_checkpoint(first.id).state
+    _ = store.find_checkpoint(first.id).state
     store._engine.alert("something", code="quota")
     at = store.meter._clock()
     store.meter._clock = lambda: at  # the rate of saves stays what it is

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,12 @@ from tests.support.disks import small_disk
 from tests.support.outages import ask_nobody, full, gone, locked, numbers, open_store, spool_of
 
 import lastgood
-from lastgood import (
-    Alert,
-    ConflictError,
-    DiskFullError,
-    IntegrityError,
-    InvalidError,
-    NotFoundError,
-    UnavailableError,
-)
+from lastgood import ConflictError, DiskFullError, IntegrityError, InvalidError, UnavailableError
 from lastgood.catalog.sqlite import connection
 from lastgood.cli.invocation import Invocation
 from lastgood.spool.entries import Entries
 from lastgood.spool.replay import replay_moved
+from lastgood.types import Alert
 
 LARGE = [f"message {number} " * 30 for number in range(300)]
 
@@ -54,6 +48,8 @@ def test_a_store_whose_folder_is_gone_spools_and_is_told_of_it_in_order(
     task.save({"n": 0})
     with gone(tmp_path / "store"):
         saved = [task.save({"n": number, "large": LARGE[:number]}) for number in range(1, 20)]
+        assert repr(task) == "<Task 't' at spooled>"
+        assert task.find("HEAD").id == saved[-1].id
     assert {checkpoint.status for checkpoint in saved} == {"spooled"}
     assert {checkpoint.sequence for checkpoint in saved} == {None}
     assert [alert.message for alert in alerts] == [
@@ -62,7 +58,7 @@ def test_a_store_whose_folder_is_gone_spools_and_is_told_of_it_in_order(
     assert store.replay().stored == 19
     assert numbers(store) == list(range(20))
     for before in saved:
-        now = store.get_checkpoint(before.id)
+        now = store.find_checkpoint(before.id)
         assert (now.checksum, now.state, now.status) == (before.checksum, before.state, "stored")
     assert store.check(read_data=True).ok
     assert store.spool_figures().depth == store.spool_figures().bytes == 0
@@ -106,10 +102,39 @@ def test_on_a_full_disk_the_spool_has_room_that_was_reserved(tmp_path: Path) -> 
             saved = [task.save({"n": number, "large": LARGE[: 3 * number]}) for number in range(1, 60)]
             assert {checkpoint.status for checkpoint in saved} <= {"stored", "spooled"}
             assert saved[-1].status == "spooled"
-            assert store.get_checkpoint(saved[-1].id).state == {"n": 59, "large": LARGE[:177]}
+            assert store.find_checkpoint(saved[-1].id).state == {"n": 59, "large": LARGE[:177]}
         assert store.replay().left == 0
         assert numbers(store) == list(range(60))
         assert store.check(read_data=True).ok
+
+
+def test_on_a_full_disk_room_can_be_made_though_much_waits_in_the_spool(tmp_path: Path) -> None:
+    """C10, G9: a replay took what room there was, and then nothing could be deleted."""
+    spool, disk_of = tmp_path / "spool", tmp_path / "disk"
+    with small_disk(disk_of, "2m") as disk:
+        with open_store(disk / "store", spool=spool) as store, _ballast(disk, 400 << 10):
+            task = store.task("t")
+            saved = [task.save({"n": number, "large": os.urandom(9000)}) for number in range(60)]
+            assert saved[-1].status == "spooled"
+        stored = [checkpoint for checkpoint in saved if checkpoint.status == "stored"]
+        with open_store(disk / "store", spool=spool) as store:
+            assert store.delete_checkpoint(stored[0].id)
+            with pytest.raises(lastgood.UnavailableError, match="full"):
+                store.delete_checkpoint(saved[-2].id)
+            assert store.collect(grace=0).purged == 1
+        with open_store(disk / "store", spool=spool) as store:
+            assert store.find_checkpoint(saved[-1].id).state["n"] == 59
+
+
+@contextmanager
+def _ballast(disk: Path, size: int) -> Iterator[None]:
+    """Something else takes so many bytes of the disk."""
+    ballast = disk / "ballast"
+    ballast.write_bytes(bytes(size))
+    try:
+        yield
+    finally:
+        ballast.unlink()
 
 
 def test_a_full_disk_without_a_reserve_is_said_so(tmp_path: Path) -> None:
@@ -241,8 +266,8 @@ def test_reads_see_what_is_spooled(store: lastgood.Store, tmp_path: Path) -> Non
         assert task.head is not None
         assert (task.head.id, task.state["n"]) == (saved.id, 1)
         assert task.refresh().id == saved.id  # type: ignore[union-attr]
-        assert store.get_checkpoint(saved.id).state == {"n": 1, "large": LARGE}
-        assert store.get_checkpoint(saved.id).status == "spooled"
+        assert store.find_checkpoint(saved.id).state == {"n": 1, "large": LARGE}
+        assert store.find_checkpoint(saved.id).status == "spooled"
         assert store.find_checkpoint(saved.id[:20]).message == "away"
         assert store.find_checkpoint("HEAD", "t").id == saved.id
         good = task.last_good()
@@ -373,7 +398,7 @@ def test_who_went_on_meanwhile_keeps_the_branch_and_the_spooled_line_gets_its_ow
     main, side = store.branches("t")
     assert side.name.startswith("main (spooled 20")
     assert side.origin_id == origin.id
-    assert store.get_checkpoint(spooled[1].id).branch_id == side.id
+    assert store.find_checkpoint(spooled[1].id).branch_id == side.id
     assert store.task("t").state == {"n": 100}
     assert "on a branch of its own" in alerts[-1].message
     (event,) = store.history("t", kinds=["diverged"])
@@ -465,7 +490,7 @@ def test_what_cannot_come_into_the_store_is_kept_aside_and_said(
     assert [each.state["n"] for each in store.list_checkpoints("u")] == [1, 0]
     assert sum("is kept aside" in alert.message for alert in alerts) == 2
     assert (store.spool_figures().depth, store.spool_figures().aside) == (0, 2)
-    assert store.get_checkpoint(spooled[1].id).state == {"n": 2}
+    assert store.find_checkpoint(spooled[1].id).state == {"n": 2}
     with pytest.raises(ConflictError, match="could not come into the store"):
         task.save({"n": 3})
     assert task.refresh() is None
@@ -524,7 +549,7 @@ def test_a_damaged_entry_is_set_aside_and_the_others_come_through(
         spool_of(store).entries.write(lambda connection: connection.execute(sql, (waiting.number,)))
     done = store.replay()
     assert (done.stored, done.aside[0].checkpoint_id) == (1, damaged.id)
-    assert store.get_checkpoint(fine.id).status == "stored"
+    assert store.find_checkpoint(fine.id).status == "stored"
     assert "damaged" in alerts[-1].message
 
 
@@ -616,7 +641,7 @@ def test_commands_that_only_read_see_what_is_in_a_spool_that_was_moved(
     spool = store._engine.options.spool
     call = Invocation()
     call.store, call.user = str(place), "tester"
-    monkeypatch.setattr(Invocation, "options", lambda self: lastgood.Options(spool=spool))
+    monkeypatch.setattr(Invocation, "options", lambda self: lastgood.types.Options(spool=spool))
     assert call._has_spool()
 
 
@@ -844,8 +869,7 @@ def test_restores_forks_and_deletions_are_not_spooled(store: lastgood.Store, tmp
     spool_of(store).breaker.shut()
     assert task.restore(spooled).state == {"n": 1}  # what was spooled comes into the store first
     store.tag(spooled.id, "green")
-    with pytest.raises(NotFoundError):
-        store.get_checkpoint("no such one")
+    assert store.get_checkpoint("no such one") is None
 
 
 FORKED = """

@@ -11,9 +11,10 @@ import pytest
 from tests.support.outages import gone, numbers, open_store, spool_of
 
 import lastgood
-from lastgood import Alert, CheckpointError, UnavailableError
+from lastgood import CheckpointError, UnavailableError
 from lastgood.spool import breaker as breakers
 from lastgood.spool.breaker import Breaker
+from lastgood.types import Alert
 
 AWAY = UnavailableError("away")
 

@@ -72,7 +72,7 @@ def test_an_entry_is_laid_out_as_the_page_says(tmp_path: Path) -> None:
     assert sorted(state_blobs) == sorted(blobs) != []
     assert commit["blobs"] == []
     with open_store(tmp_path / "store", spool=tmp_path / "spool") as store:
-        assert store.get_checkpoint(saved.id).status == "stored"
+        assert store.find_checkpoint(saved.id).status == "stored"
     assert PROVISIONAL + number > 2**31
 
 
@@ -85,11 +85,11 @@ def test_a_spool_of_another_version_is_refused_in_words_and_left_alone(
     set_version(tmp_path, version)
     if is_away:
         (tmp_path / "store").rename(tmp_path / "elsewhere")
-    with pytest.raises(FormatVersionError, match=rf"spool .* has format {version}, .* reads {VERSION}$"):
+    with pytest.raises(FormatVersionError, match=rf"spool .* has format {version}, .* reads {VERSION}\b"):
         open_store(tmp_path / "store", spool=tmp_path / "spool")
     if is_away:
         assert not (tmp_path / "store").exists()
         (tmp_path / "elsewhere").rename(tmp_path / "store")
     set_version(tmp_path, VERSION)
     with open_store(tmp_path / "store", spool=tmp_path / "spool") as store:
-        assert store.get_checkpoint(saved.id).status == "stored"
+        assert store.find_checkpoint(saved.id).status == "stored"

@@ -17,8 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.support.outages import ask_nobody, spool_of
 
 import lastgood
-from lastgood import Alert, ConflictError, UnavailableError
+from lastgood import ConflictError, UnavailableError
 from lastgood.spool.entries import Waiting
+from lastgood.types import Alert
 
 FULL = bool(os.environ.get("LASTGOOD_FULL"))
 sides = st.sampled_from([0, 1])
@@ -143,7 +144,7 @@ class SpoolMachine(RuleBasedStateMachine):
         """Anything that was acknowledged can be read, unless it is in a store that is away."""
         id_, kept = list(self.kept.items())[-1 - place % len(self.kept)]
         try:
-            found = self.stores[0].get_checkpoint(id_)
+            found = self.stores[0].find_checkpoint(id_)
             assert (found.checksum, found.state, found.parent_id) == (kept.checksum, kept.state, kept.parent)
         except UnavailableError:
             assert self.is_away

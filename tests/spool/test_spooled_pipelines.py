@@ -61,7 +61,7 @@ def test_a_stage_that_began_while_the_store_was_away_may_end_when_it_is_back(tmp
 def test_what_is_lost_on_purpose_is_not_forgotten_by_the_stages_that_follow(tmp_path: Path) -> None:
     """on_failure="continue": the work goes on, and its next checkpoint has all of it."""
     place = tmp_path / "store"
-    alerts: list[lastgood.Alert] = []
+    alerts: list[lastgood.types.Alert] = []
 
     def first(ctx: StageContext) -> None:
         ctx.state["first"] = True
@@ -76,7 +76,7 @@ def test_what_is_lost_on_purpose_is_not_forgotten_by_the_stages_that_follow(tmp_
     def third(ctx: StageContext) -> None:
         ctx.state["third"] = dict(ctx.state)
 
-    def bring_back(event: lastgood.ProgressEvent) -> None:
+    def bring_back(event: lastgood.types.ProgressEvent) -> None:
         if (event.kind, event.stage) == ("succeeded", "second"):
             (tmp_path / "elsewhere").rename(place)
             store.replay()

@@ -105,7 +105,7 @@ def test_a_session_waits_when_its_store_is_away_for_longer_than_its_lease_lasts(
     memory, place, elsewhere = {"n": 0}, tmp_path / "store", tmp_path / "elsewhere"
     clock = Meanwhile(lambda: None, lambda: None, lambda: elsewhere.rename(place))
     clock.time = 0.0
-    with store.task("work").session(state=lambda: memory, lease=30, clock=clock) as session:
+    with store.task("work").session(state=lambda: memory, lease=30, _clock=clock) as session:
         place.rename(elsewhere)
         memory["n"] = 1
         assert session.save().status == "spooled"
@@ -135,7 +135,7 @@ def test_a_session_whose_work_was_taken_over_while_its_store_was_away_learns_it_
     clock.time = 0.0
 
     def work() -> None:
-        with store.task("work").session(state=lambda: memory, lease=30, clock=clock) as session:
+        with store.task("work").session(state=lambda: memory, lease=30, _clock=clock) as session:
             place.rename(elsewhere)
             memory["n"] = 1
             session.save()

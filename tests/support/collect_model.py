@@ -238,11 +238,12 @@ def content(number: int) -> bytes:
 
 
 def read_holding(store: lastgood.Store, owner: str, checkpoint_id: str) -> Holding:
-    checkpoint = store.get_checkpoint(checkpoint_id, owner=owner)
+    checkpoint = store.find_checkpoint(checkpoint_id, owner=owner)
     files = None
     if checkpoint.record.files is not None:
         files = {
-            path: store.read_file(checkpoint_id, path, owner=owner) for path in _paths(store, owner, checkpoint_id)
+            path: b"".join(store.stream_file(checkpoint_id, path, owner=owner))
+            for path in _paths(store, owner, checkpoint_id)
         }
     return Holding(checkpoint.state, checkpoint.artifacts, files)
 

@@ -13,6 +13,7 @@ from tests.support.outages import gone, open_store
 import lastgood
 from lastgood import ConflictError, IntegrityError, InvalidError, Store, UnavailableError
 from lastgood.upkeep import backup
+from lastgood.upkeep.collect import collect
 
 
 @pytest.fixture
@@ -101,6 +102,39 @@ def test_a_backup_goes_on_while_others_save_and_collect(
     with lastgood.open(tmp_path / "copy", user="ada") as copy:
         assert copy.check(read_data=True).ok
         assert copy.task("files").state == {"n": 2}
+
+
+def test_a_backup_comes_to_an_end_beside_one_who_collects_all_the_time(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B6: found by the fault harness on a busy machine, where every pack was rewritten before it was copied."""
+    work, copy_pack = tmp_path / "work", backup._copy_pack
+    task, collected = store.task("files", workspace=work), []
+
+    def save_and_collect_first(*about: object) -> None:
+        (work / "large").write_bytes(os.urandom(2 << 20))
+        before = task.head
+        task.save({"n": len(collected)})
+        assert before is not None
+        store.purge_checkpoint(before.id)
+        collected.append(collect(store._engine, "ada", grace=0, wait=False))
+        copy_pack(*about)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(backup, "_copy_pack", save_and_collect_first)
+    store.backup(tmp_path / "copy")
+    assert not collected[0].was_busy
+    assert collected[-1].was_busy
+    with lastgood.open(tmp_path / "copy", user="ada") as copy:
+        assert copy.check(read_data=True).ok
+        assert copy.collect(grace=0).was_busy is False
+
+
+def test_a_backup_of_a_store_without_a_pack_says_so(store: Store, tmp_path: Path) -> None:
+    (pack,) = (file for file in (tmp_path / "store" / "objects" / "packs").rglob("*") if file.is_file())
+    pack.unlink()
+    with pytest.raises(IntegrityError, match="a pack is missing"):
+        store.backup(tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
 
 
 def test_every_backup_beside_writers_is_of_one_moment(store: Store, tmp_path: Path) -> None:

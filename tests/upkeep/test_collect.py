@@ -19,6 +19,7 @@ import lastgood
 from lastgood.engine import blobs
 from lastgood.engine.gather import Batch
 from lastgood.errors import IntegrityError, UnavailableError
+from lastgood.files.roots import identify
 from lastgood.local.process import this_process
 from lastgood.model.identity import digest, now
 from lastgood.model.task import Journal
@@ -47,7 +48,7 @@ def test_one_that_is_undeleted_while_others_are_purged_stays(store: lastgood.Sto
             store.undelete_checkpoint(made[-2].id)
 
     assert store.collect(grace=0, progress=undelete).purged == AT_ONCE
-    assert store.get_checkpoint(made[-2].id).state == {"n": AT_ONCE}
+    assert store.find_checkpoint(made[-2].id).state == {"n": AT_ONCE}
     assert [each.id for each in store.list_checkpoints("t")] == [made[-1].id, made[-2].id]
 
 
@@ -56,20 +57,19 @@ def test_what_an_interrupted_restore_goes_back_to_is_not_purged(store: lastgood.
     (first, contents), (second, others), _ = versions(store, tmp_path / "work", 3)
     journal = Journal(
         id="j",
-        host=this_process().host,
         owner="ada",
         task_id="t",
-        began_at=now(),
+        began_at_us=now(),
         process=this_process(),
         chosen=first.id,
         before=second.id,
-        paths=(str(tmp_path / "work"),),
+        folders=(identify(str(tmp_path / "work")),),
     )
     store._engine.catalog.begin_journal(journal)
     for checkpoint in (first, second):
         store.delete_checkpoint(checkpoint.id)
     for dry_run in (True, False):
-        assert store.collect(grace=0, dry_run=dry_run) == lastgood.Collected(dry_run=dry_run)
+        assert store.collect(grace=0, dry_run=dry_run) == lastgood.types.Collected(dry_run=dry_run)
     assert is_whole(store, first, contents)
     assert is_whole(store, second, others)
     store._engine.catalog.end_journal("j")
@@ -153,7 +153,7 @@ def test_what_is_removed_again_and_again_cannot_keep_a_save_from_succeeding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Literal["raise", "continue", "spool"]
 ) -> None:
     """Each time that the files are read anew, others have just brought their content, and it is removed once more."""
-    alerts: list[lastgood.Alert] = []
+    alerts: list[lastgood.types.Alert] = []
     contents = fill(tmp_path / "work", "a")
     options: dict[str, Any] = {"collect": "never", "on_alert": alerts.append}
     with lastgood.open(tmp_path / "store", **options) as store, lastgood.open(tmp_path / "store", **options) as other:
@@ -233,11 +233,11 @@ def test_who_is_undeleted_within_the_grace_period_comes_back_whole(
     state = first.state
     store.delete_checkpoint(first.id)
     clock[0] = 99
-    assert store.collect(grace=100) == lastgood.Collected()
+    assert store.collect(grace=100) == lastgood.types.Collected()
     store.undelete_checkpoint(first.id)
     clock[0] = 1000
-    assert store.collect(grace=100) == lastgood.Collected()
-    assert store.get_checkpoint(first.id).state == state
+    assert store.collect(grace=100) == lastgood.types.Collected()
+    assert store.find_checkpoint(first.id).state == state
     assert is_whole(store, first, contents)
     require_clean(store)
 
@@ -251,7 +251,7 @@ def test_a_deleted_one_is_purged_after_the_grace_period_and_its_content_goes_aft
     found = store.collect(grace=100)
     assert (found.purged, found.removed) == (1, 0)
     with pytest.raises(lastgood.NotFoundError):
-        store.get_checkpoint(first.id)
+        store.find_checkpoint(first.id)
     clock[0] = 202
     assert store.collect(grace=100).removed == found.condemned > 0
     assert is_whole(store, second, contents)
@@ -324,7 +324,7 @@ def test_a_dry_run_tells_what_a_run_does_and_changes_nothing(store: lastgood.Sto
     done = store.collect(grace=0)
     assert (told.purged, told.removed, told.condemned) == (done.purged, done.removed, 0)
     assert told.removed > 2 * len(contents)
-    assert store.collect(grace=0) == lastgood.Collected()
+    assert store.collect(grace=0) == lastgood.types.Collected()
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
@@ -371,7 +371,7 @@ def test_where_something_is_damaged_that_leads_to_others_nothing_goes(tmp_path: 
 
 
 def test_a_damaged_pack_is_told_of_and_left_as_it_is(tmp_path: Path) -> None:
-    alerts: list[lastgood.Alert] = []
+    alerts: list[lastgood.types.Alert] = []
     with lastgood.open(tmp_path / "store", collect="never", on_alert=alerts.append) as store:
         (first, contents), _ = versions(store, tmp_path / "work", 2)
         task = store.task("t", workspace=tmp_path / "work")
@@ -562,7 +562,7 @@ def test_looking_at_a_large_drift_leaves_nothing_behind(store: lastgood.Store, t
     assert len(task.plan(first).restored) == 90
     assert packs_of(tmp_path / "store") == committed
     assert store._engine.catalog.announced() == []
-    assert store.collect(grace=0) == lastgood.Collected()
+    assert store.collect(grace=0) == lastgood.types.Collected()
 
 
 def test_a_save_that_fails_leaves_a_pack_that_is_swept(
@@ -613,7 +613,7 @@ def test_what_became_a_part_of_something_larger_keeps_it(store: lastgood.Store) 
         store.collect(grace=0)
         require_clean(store)
         with lastgood.open(Path(store._engine.catalog.address or "").parent, user="ada") as fresh:
-            assert fresh.get_checkpoint(short.id).state == {"log": lines[:30]}
+            assert fresh.find_checkpoint(short.id).state == {"log": lines[:30]}
     store.purge_checkpoint(short.id)
     store.collect(grace=0)
     assert (store._engine.catalog.sliced(), store._engine.catalog.indexed()) == ([], [])
@@ -632,7 +632,7 @@ def test_a_blob_goes_whose_parts_have_their_own_bytes_again(store: lastgood.Stor
     assert store.collect(grace=0).removed > 0
     assert store.usage().unreferenced_bytes == 0
     assert store._engine.catalog.sliced() == []
-    assert store.get_checkpoint(again.id).state == {"log": lines[:30]}
+    assert store.find_checkpoint(again.id).state == {"log": lines[:30]}
     require_clean(store)
 
 
@@ -756,7 +756,7 @@ def test_going_elsewhere_while_the_content_of_the_present_is_removed_succeeds(
     task.switch("side") if way == "switch" else getattr(task, way)()
     assert {path.name: path.read_bytes() for path in (tmp_path / "work").iterdir()} == wanted
     (kept,) = [
-        one for one in store.list_checkpoints("t") if one.message in ("before other files", "before another branch")
+        one for one in store.list_checkpoints("t") if one.message.startswith(("before switching", "before another"))
     ]
     assert is_whole(store, kept, contents)
     require_clean(store)

@@ -219,7 +219,7 @@ def test_a_pack_that_moves_while_it_is_read_is_found_where_it_is(
     with staged(template) as scene:
         objects = scene.store._engine.objects
         assert objects is not None
-        get, ran = objects.get, list[lastgood.Collected]()
+        get, ran = objects.get, list[lastgood.types.Collected]()
 
         def collect_first(*about: Any) -> bytes:
             if not ran:

@@ -52,7 +52,7 @@ def made_world() -> Iterator[World]:
         shutil.rmtree(folder)
 
 
-@settings(max_examples=EXAMPLES // 4)
+@settings(max_examples=max(100, EXAMPLES))
 @given(st.lists(operations(WRITING), min_size=2, max_size=14), st.lists(operations(WRITING + REMOVING), max_size=14))
 def test_collecting_keeps_every_shared_blob(history: list[Operation], later: list[Operation]) -> None:
     """P6: after any history what remains is byte-identical, and nothing is left that nobody needs."""

@@ -102,12 +102,111 @@ def test_heads_tagged_ones_and_the_last_verified_never_go(
     other = Work(store, tmp_path / "other", "other").save()[0]
     done = store.limit(1)
     assert not done.met
-    assert "heads of active branches" in done.reason
+    assert "heads of branches" in done.reason
     assert len(alerts) == 1
     assert {*remaining(work)} == {made[2].id, verified.id, made[-1].id}
-    assert store.get_checkpoint(other.id).id == other.id
+    assert store.find_checkpoint(other.id).id == other.id
     assert work.is_whole(made[2])
     work.save(3)
+    assert store.check(read_data=True).ok
+
+
+def test_what_is_listed_is_what_goes_also_where_checkpoints_share_content(
+    store: lastgood.Store, tmp_path: Path
+) -> None:
+    """First use 3: content that several old ones share is free when all of them are gone: all are listed."""
+    work = Work(store, tmp_path / "work")
+    large = tmp_path / "work/large"
+    large.write_bytes(random.Random(0).randbytes(4_800_000))
+    sharing = [*work.save(), *work.save(), *work.save()]
+    large.unlink()
+    rest = work.save(2)
+    planned = store.limit(2_000_000, dry_run=True)
+    assert [each.id for each in planned.checkpoints] == [each.id for each in sharing]
+    assert sum(each.frees for each in planned.checkpoints) <= planned.before
+    assert planned.met
+    done = store.limit(2_000_000, planned=planned)
+    assert [each.id for each in done.checkpoints] == [each.id for each in sharing]
+    assert done.met
+    assert remaining(work) == [each.id for each in rest]
+    assert all(work.is_whole(each) for each in rest)
+
+
+def test_nothing_goes_that_was_not_listed(store: lastgood.Store, tmp_path: Path) -> None:
+    """First use 3: not if more was saved since, and not because it is still too much then."""
+    work = Work(store, tmp_path / "work")
+    work.save(30)
+    half = store.size() // 2
+    planned = store.limit(half, dry_run=True)
+    more = work.save(20)
+    done = store.limit(half, planned=planned)
+    assert [each.id for each in done.checkpoints] == [each.id for each in planned.checkpoints]
+    assert not done.met
+    assert "was not listed" in done.reason
+    assert {each.id for each in more} <= {*remaining(work)}
+
+
+def test_a_limit_purges_deleted_ones_only_as_listed(store: lastgood.Store, tmp_path: Path) -> None:
+    """First use 3: what was deleted long ago is listed like all else, and stays where the store is small enough."""
+    work = Work(store, tmp_path / "work")
+    made = work.save(4)
+    store.delete_checkpoint(made[0].id)
+    store._engine.catalog._write(  # type: ignore[attr-defined]
+        lambda connection: connection.raw.execute("UPDATE attestations SET at = 1 WHERE kind = 'deleted'")
+    )
+    assert store.limit(store.size()).checkpoints == ()
+    store.undelete_checkpoint(made[0].id)
+    assert work.is_whole(made[0])
+
+
+def test_every_branch_keeps_what_only_it_has(store: lastgood.Store, tmp_path: Path) -> None:
+    """First use 4: a branch goes whole, when somebody deletes it, and never bit by bit."""
+    work = Work(store, tmp_path / "work")
+    made = work.save(8)
+    work.task.restore(made[3])
+    after = work.save(8)
+    done = store.limit(1)
+    assert not done.met
+    assert "other branches" in done.reason
+    left = {*remaining(work)}
+    assert {each.id for each in made[4:]} <= left, "the branch that was left has all that it alone has"
+    assert after[-1].id in left
+    assert not left & {each.id for each in after[1:-1]}
+    assert not left & {each.id for each in made[:3]}
+    work.task.undo()
+    assert {path.name: path.read_bytes() for path in (tmp_path / "work").iterdir()} == work.contents[made[-1].id]
+    assert store.check(read_data=True).ok
+
+
+def test_retention_keeps_what_only_other_branches_have(store: lastgood.Store, tmp_path: Path) -> None:
+    """First use 4, A14"""
+    work = Work(store, tmp_path / "work")
+    made = work.save(4)
+    fork = work.task.fork(made[1])
+    assert fork.head is not None
+    on_fork = [fork.head, *(fork.save({"n": number}) for number in range(3))]
+    later = work.save(3)
+    assert store.delete_old_checkpoints("t", 1) == 6
+    left = {*remaining(work)}
+    assert left == {later[-1].id, *(each.id for each in on_fork)}
+    assert store.delete_old_checkpoints(fork.branch_id or "", 1) == 3, "a branch that is named is one to thin out"
+    assert {*remaining(work)} == {later[-1].id, on_fork[-1].id}
+
+
+def test_a_live_session_keeps_what_it_stands_on(store: lastgood.Store, tmp_path: Path) -> None:
+    """First use 4: the head of its branch, active or not, and what it is asked to go back to."""
+    work = Work(store, tmp_path / "work")
+    made = work.save(6)
+    fork = work.task.fork(made[2])
+    sessions = [task.session(state=lambda: {"n": 0}, load=lambda state: None) for task in (store.task("t"), fork)]
+    with sessions[0], sessions[1]:
+        asked = store.task("t").control.restore(made[1])
+        assert not asked.fulfilled
+        for thin_out in (lambda: store.limit(1), lambda: store.delete_old_checkpoints("t", 0)):
+            thin_out()
+            assert made[1].id in {*remaining(work)}
+            sessions[1].boundary()
+            sessions[1].save()
     assert store.check(read_data=True).ok
 
 
@@ -235,24 +334,31 @@ def test_a_command_leaves_the_work_to_a_process_of_its_own(tmp_path: Path, monke
         assert store.check(read_data=True).ok
 
 
-def test_the_config_says_how_small_its_store_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("eager")
+def test_the_store_keeps_to_the_limit_that_it_was_given_whoever_opens_it(tmp_path: Path) -> None:
+    """S1: the limit belongs to the store, not to a file beside it."""
+    most = 6_000_000
+    with lastgood.open(tmp_path / "store", collect="never") as store:
+        store.limit(most, keep=True)
+    with lastgood.open(tmp_path / "store") as store:
+        Work(store, tmp_path / "work").save(12)
+        tidied(store)
+        assert store.size() <= most
+        assert store.info().max_bytes == most
+
+
+def test_the_config_says_whether_its_store_collects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S1: it cannot say how much of it is kept."""
     monkeypatch.chdir(tmp_path)
     config = tmp_path / "lastgood.toml"
-    config.write_text('store = "here"\ncollect = "never"\nmax_bytes = 5_000_000\n')
+    config.write_text('store = "here"\ncollect = "never"\n')
     with lastgood.open() as store:
-        assert (store._engine.options.collect, store._engine.options.max_bytes) == ("never", 5_000_000)
-    with lastgood.open(max_bytes=7) as store:
-        assert store._engine.options.max_bytes == 7
+        assert store._engine.options.collect == "never"
+    with lastgood.open(collect="auto") as store:
+        assert store._engine.options.collect == "auto"
     with lastgood.open(tmp_path / "other") as store:
-        assert (store._engine.options.collect, store._engine.options.max_bytes) == ("auto", None)
-    wrong_numbers = (
-        "max_bytes = -1",
-        'max_bytes = "5 MB"',
-        "max_bytes = true",
-        "spool_bytes = -1",
-        'spool_bytes = "5"',
-    )
-    for wrong in ('collect = "often"', "max_size = 3", "spool = 3", *wrong_numbers):
+        assert store._engine.options.collect == "auto"
+    for wrong in ('collect = "often"', "max_size = 3", "spool = 3", "max_bytes = 5_000_000", "spool_bytes = 5_000_000"):
         config.write_text(f'store = "here"\n{wrong}\n')
         with pytest.raises(InvalidError):
             lastgood.open()

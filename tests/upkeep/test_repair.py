@@ -14,10 +14,11 @@ from tests.support.damage import CATALOG, ask, copy, fill, flip, pack_file, tamp
 from tests.support.outages import open_store
 
 import lastgood
-from lastgood import IntegrityError, LostCommitsError, RepairReport, UnavailableError
+from lastgood import IntegrityError, LostCommitsError, UnavailableError
 from lastgood.catalog.sqlite import database
 from lastgood.codec.pack import read_index
 from lastgood.model.identity import SHA256, digest_text
+from lastgood.types import RepairReport
 from lastgood.upkeep import repair as repairing
 from lastgood.upkeep.check import examine
 from lastgood.upkeep.salvage import BlobSearch, Quarantine
@@ -98,7 +99,7 @@ WORK = "(SELECT task FROM tasks WHERE id = 'work' AND owner = 'ada')"
         f"UPDATE moves SET from_branch = 999 WHERE task = {WORK}",
         "UPDATE workspaces SET branch = 999",
         "UPDATE steps SET step = x'c1'",
-        "INSERT INTO journals VALUES ('j', 'h', 'ada', 'work', 1, x'c1')",
+        "INSERT INTO journals VALUES ('j', 'ada', 'work', 1, x'c1')",
     ],
 )
 def test_books_are_rebuilt_from_records_and_attestations(store: Path, sql: str) -> None:
@@ -314,7 +315,7 @@ def test_a_tombstone_is_put_where_a_checkpoint_is_gone_and_the_task_goes_on(
     with lastgood.open(store, user="ada") as opened:
         assert not set(ids) & {one.id for one in opened.list_checkpoints("work")}
         with pytest.raises(lastgood.NotFoundError, match="purged"):
-            opened.get_checkpoint(ids[-1])
+            opened.find_checkpoint(ids[-1])
         opened.task("work").save({"goes": "on"})
 
 
@@ -366,7 +367,7 @@ def everything_listed(store: Path) -> dict[str, Any]:
         for owner, id_ in owners:
             try:
                 intact = not opened.check_checkpoint(id_, owner=owner, evidence=False).problems
-                found[id_] = repr(opened.get_checkpoint(id_, owner=owner).state) if intact else None
+                found[id_] = repr(opened.find_checkpoint(id_, owner=owner).state) if intact else None
             except (IntegrityError, lastgood.NotFoundError):
                 found[id_] = None
     return found
@@ -401,7 +402,7 @@ def test_a_rebuilt_database_goes_on_in_processes_that_have_it_open(store: Path) 
         after = other.task("branches").save({"after": "repair"})
     with lastgood.open(store, user="ada") as opened:
         assert opened.check(read_data=True).ok
-        assert [opened.get_checkpoint(one.id).state for one in (before, after)] == [
+        assert [opened.find_checkpoint(one.id).state for one in (before, after)] == [
             {"before": "repair"},
             {"after": "repair"},
         ]
@@ -586,5 +587,5 @@ def test_a_database_that_finds_no_place_to_be_rebuilt_in_says_so(
         monkeypatch.setattr(database, "create_connection", fail)
         with pytest.raises(error, match="the database was not rebuilt"):
             store._engine.catalog.rebuild()
-        assert store.get_checkpoint(saved.id).state == {"n": 1}
+        assert store.find_checkpoint(saved.id).state == {"n": 1}
     assert not list((tmp_path / "store").glob("*.new*"))

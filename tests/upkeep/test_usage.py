@@ -130,7 +130,8 @@ class Work:
 
     def _any(self, name: str) -> str:
         task = self._tasks[name]
-        found = self.store.list_checkpoints(name, owner=task.owner)
+        if not (found := self.store.list_checkpoints(name, owner=task.owner)):
+            raise NotFoundError("nothing was saved yet")
         return self._dice.choice(found).id
 
     def _restore(self, name: str) -> None:
@@ -147,7 +148,8 @@ class Work:
 
     def _prune(self, name: str) -> None:
         owner = self._tasks[name].owner
-        self.store.delete_branch(self._dice.choice(self.store.branches(name, owner=owner)).id, owner=owner)
+        if branches := self.store.branches(name, owner=owner):
+            self.store.delete_branch(self._dice.choice(branches).id, owner=owner)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])

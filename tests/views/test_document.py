@@ -67,7 +67,8 @@ def test_the_keys_are_those_that_msgspec_gives_the_structs(task: lastgood.Task) 
 
 
 def test_every_shape_names_fields_that_its_class_has() -> None:
-    found = {value.__name__: value for value in map(lastgood.__getattr__, lastgood.__all__) if isinstance(value, type)}
+    public = [getattr(home, name) for home in (lastgood, lastgood.types) for name in home.__all__]
+    found = {value.__name__: value for value in public if isinstance(value, type)}
     found |= {value.__name__: value for value in (Attestation, FileRoot, Waiting)}
     for name, shape in SHAPES.items():
         kind = found[name]

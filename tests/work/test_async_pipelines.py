@@ -30,7 +30,7 @@ def test_awaited_its_stages_run_in_the_loop_and_the_others_beside_it(tmp_path: P
     def beside(ctx: Ctx) -> None:
         threads["beside"] = threading.current_thread()
 
-    async def main() -> lastgood.Outcome:
+    async def main() -> lastgood.types.Outcome:
         async with aio.open(tmp_path / "store") as store:
             outcome = await Pipeline([in_the_loop, beside]).run_async(await store.task("work"))
             assert await (await store.task("work")).progress() is None

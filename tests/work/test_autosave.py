@@ -12,7 +12,8 @@ import pytest
 from tests.support.programs import Hands, Program
 
 import lastgood
-from lastgood import Alert, Autosave, ConflictError, InvalidError, Store, UnstorableError
+from lastgood import ConflictError, InvalidError, Store, UnstorableError
+from lastgood.types import Alert, Autosave
 from lastgood.work.autosave import AutosaveTimer
 
 MINUTE, HOUR = 60.0, 3600.0
@@ -45,7 +46,7 @@ def wait_once(session: lastgood.Session) -> None:
 
 def test_at_a_boundary_work_is_saved_when_its_time_has_come_and_it_has_changed(program: Program, clock: Hands) -> None:
     """E4."""
-    with program.session(clock=clock) as session:
+    with program.session(_clock=clock) as session:
         clock.go_on(5 * MINUTE - 1)
         program.memory["n"] = 1
         session.boundary()
@@ -70,7 +71,7 @@ def test_whatever_is_saved_otherwise_is_a_save_and_keeps_automatic_ones_at_a_dis
     program: Program, clock: Hands, how: str
 ) -> None:
     """E4: steps, risky operations and people's own saves are made whatever the time is."""
-    with program.session(clock=clock) as session:
+    with program.session(_clock=clock) as session:
         for n in range(1, 4):
             clock.go_on(4 * MINUTE)
             program.memory["n"] = n
@@ -95,7 +96,7 @@ def test_whatever_is_saved_otherwise_is_a_save_and_keeps_automatic_ones_at_a_dis
 def test_files_that_change_are_a_change(store: Store, clock: Hands, tmp_path: Path) -> None:
     (folder := tmp_path / "files").mkdir()
     task = store.task("work", workspace=folder)
-    with task.session(clock=clock) as session:
+    with task.session(_clock=clock) as session:
         for content, count in (("a", 2), ("a", 2), ("b", 3)):
             (folder / "notes").write_text(content)
             clock.go_on(5 * MINUTE)
@@ -105,7 +106,7 @@ def test_files_that_change_are_a_change(store: Store, clock: Hands, tmp_path: Pa
 
 def test_silence_is_counted_from_the_last_thing_that_happened(program: Program, clock: Hands) -> None:
     """A6: pausing, guidance, edits start it anew; then one snapshot, if there is something to save."""
-    with program.session(clock=clock, signals=False) as session:
+    with program.session(_clock=clock, signals=False) as session:
         person = program.store.task("work").control
         session.save(artifacts=[{"name": "prompt", "content": "old"}])
         person.pause()
@@ -166,7 +167,7 @@ def test_an_automatic_save_that_fails_is_an_alert_and_the_work_goes_on(
     """A8."""
     (folder := tmp_path / "files").mkdir()
     memory = {"n": 0}
-    with store.task("work", workspace=folder).session(state=lambda: memory, clock=clock) as session:
+    with store.task("work", workspace=folder).session(state=lambda: memory, _clock=clock) as session:
         shutil.rmtree(folder)
         memory["n"] = 1
         clock.go_on(5 * MINUTE)
@@ -184,7 +185,7 @@ def test_an_automatic_save_that_fails_is_an_alert_and_the_work_goes_on(
 
 def test_what_cannot_be_stored_and_a_moved_head_always_raise(program: Program, clock: Hands, tmp_path: Path) -> None:
     """A8."""
-    with program.session(clock=clock) as session:
+    with program.session(_clock=clock) as session:
         clock.go_on(5 * MINUTE)
         program.memory["socket"] = object()
         with pytest.raises(UnstorableError):
@@ -202,7 +203,7 @@ def test_what_cannot_be_stored_and_a_moved_head_always_raise(program: Program, c
 
 
 def test_with_anytime_work_without_boundaries_is_saved(program: Program, clock: Hands) -> None:
-    with program.session(clock=clock, anytime=True) as session:
+    with program.session(_clock=clock, anytime=True) as session:
         program.memory["n"] = 1
         session._save_by_itself()
         assert types(program) == ["started"]
@@ -224,7 +225,7 @@ def test_what_was_read_before_another_save_is_not_saved_on_top_of_it(program: Pr
         assert saved.wait(30)
         return state
 
-    with program.task.session(state=provide, clock=clock, anytime=True) as session:
+    with program.task.session(state=provide, _clock=clock, anytime=True) as session:
         program.memory["n"] = "old"
         clock.go_on(5 * MINUTE)
         thread = threading.Thread(target=session._save_by_itself)
@@ -246,7 +247,7 @@ def test_a_state_that_cannot_be_read_just_now_is_an_alert_and_is_read_again(
             raise RuntimeError("dictionary changed size during iteration")
         return program.memory
 
-    with program.task.session(state=provide, clock=clock, anytime=True) as session:
+    with program.task.session(state=provide, _clock=clock, anytime=True) as session:
         program.memory.update(n=1, busy=True)
         clock.go_on(5 * MINUTE)
         session._save_by_itself()

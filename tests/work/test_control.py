@@ -18,7 +18,7 @@ from lastgood.work.inbox import stand_in
 
 @pytest.fixture
 def asking(program: Program, person: lastgood.Control) -> lastgood.Control:
-    with pytest.raises(KilledError), program.session(clock=Meanwhile(die)) as session:
+    with pytest.raises(KilledError), program.session(_clock=Meanwhile(die)) as session:
         session.ask("Deploy?", choices=["yes", "no"])
     return person
 
@@ -36,7 +36,7 @@ def test_pausing_work_that_waits_and_that_nobody_runs_waits_for_the_answer(
     asking.answer("yes")
     assert kinds(asking) == ["pause"]
     clock = Meanwhile(lambda: asking.resume())
-    with Program(store.task("work")).session(clock=clock) as session:
+    with Program(store.task("work")).session(_clock=clock) as session:
         assert session.ask("Deploy?", choices=["yes", "no"]) == "yes"
         session.boundary()
     assert clock.is_over()
@@ -88,7 +88,7 @@ def test_a_restore_that_is_refused_says_so_and_stays_so(store: Store, person: la
 
 def test_what_is_wanted_last_is_what_is_done(program: Program, person: lastgood.Control) -> None:
     """Somebody pauses the work, thinks again before it has come to a boundary, and wants it to go on."""
-    with program.session(clock=Meanwhile()) as session:
+    with program.session(_clock=Meanwhile()) as session:
         person.pause()
         asked = person.resume()
         assert not asked.fulfilled
@@ -136,7 +136,7 @@ def test_a_session_that_begins_just_now_does_what_was_asked(
 ) -> None:
     session = program.session()
 
-    def begin_first(handle: Handle, request: lastgood.Request) -> None:
+    def begin_first(handle: Handle, request: lastgood.types.Request) -> None:
         session.__enter__()
         stand_in(handle, request)
 
@@ -169,7 +169,7 @@ def test_many_stand_in_at_once(store: Store, person: lastgood.Control) -> None:
         begin.wait(30)
         said.append(control.guide(f"{number}"))
 
-    said: list[lastgood.RequestResult] = []
+    said: list[lastgood.types.RequestResult] = []
     threads = [threading.Thread(target=say, args=(number,)) for number in range(6)]
     for thread in threads:
         thread.start()

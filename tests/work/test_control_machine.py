@@ -100,9 +100,9 @@ class Steering(RuleBasedStateMachine):
         wanted = {"stopped": ("resume", "retry"), "failed": ("resume", "retry"), "completed": ("rounds",)}
         starting = [request for request in model.open() if request.kind in wanted.get(now.state, ())]
         session = self.here.task(self.focus).session(
-            state=lambda: self.memory, load=self._load, restart=restart, signals=False, clock=Frozen()
+            state=lambda: self.memory, load=self._load, restart=restart, signals=False, _clock=Frozen()
         )
-        if now.state in ("stopped", "completed") and not starting and not restart:
+        if now.state == "stopped" and not starting and not restart:
             with pytest.raises(ControlError):
                 session.__enter__()
             return

@@ -12,8 +12,9 @@ import pytest
 from tests.support.programs import Meanwhile, Program, another_host
 
 import lastgood
-from lastgood import Alert, ConflictError, LeaseError, Store, UnavailableError, UnstorableError
+from lastgood import ConflictError, LeaseError, Store, UnavailableError, UnstorableError
 from lastgood.catalog.sqlite.catalog import SQLiteCatalog
+from lastgood.types import Alert
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def store(tmp_path: Path, alerts: list[Alert]) -> Any:
         yield opened
 
 
-def status(person: lastgood.Control, asked: lastgood.RequestResult) -> tuple[str, dict[str, Any]]:
+def status(person: lastgood.Control, asked: lastgood.types.RequestResult) -> tuple[str, dict[str, Any]]:
     assert asked.request is not None
     found = person.follow(asked.request.id)
     assert found is not None
@@ -155,7 +156,7 @@ def test_the_work_goes_on_when_what_is_wanted_cannot_be_read_or_kept(
 
 def test_two_who_want_the_same_both_get_it(program: Program, person: lastgood.Control) -> None:
     """A15: the same request twice is harmless."""
-    with program.session(clock=Meanwhile(lambda: person.resume())) as session:
+    with program.session(_clock=Meanwhile(lambda: person.resume())) as session:
         one, two = person.pause(), person.pause()
         session.boundary()
     assert status(person, one) == ("fulfilled", {})
@@ -191,9 +192,9 @@ def test_whoever_lost_the_branch_refuses_nothing_in_the_name_of_the_other(
             zombie.boundary()
         assert status(person, asked[0])[0] == "open"
 
-    asked: list[lastgood.RequestResult] = []
+    asked: list[lastgood.types.RequestResult] = []
     with another_host(tmp_path / "store") as far, suppress(LeaseError), program.session() as zombie:
-        with Program(far.task("work")).session(clock=Meanwhile(wake_the_zombie)) as session:
+        with Program(far.task("work")).session(_clock=Meanwhile(wake_the_zombie)) as session:
             person.pause()
             session.boundary()
             assert status(person, asked[0])[0] == "fulfilled"

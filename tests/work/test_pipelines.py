@@ -21,7 +21,6 @@ from lastgood import (
     InvalidError,
     LeaseError,
     Pipeline,
-    ProgressEvent,
     StageContext,
     StageError,
     Store,
@@ -29,6 +28,7 @@ from lastgood import (
     stage,
 )
 from lastgood.model.identity import now
+from lastgood.types import ProgressEvent
 from lastgood.work.attempt import Tracker
 from lastgood.work.clock import Clock
 
@@ -53,7 +53,7 @@ class Clockwork(Clock):
         return until.is_set()
 
 
-def adding(*names: str) -> list[lastgood.Stage]:
+def adding(*names: str) -> list[lastgood.types.Stage]:
     """Stages that only add their names to a list."""
 
     def work(ctx: Ctx) -> None:
@@ -120,7 +120,7 @@ def test_stages_run_in_order_and_each_is_one_checkpoint(store: Store) -> None:
 
 def test_the_record_says_all_of_c1_and_is_cleared_on_completion(store: Store) -> None:
     """C1, C9."""
-    seen: list[lastgood.Progress | None] = []
+    seen: list[lastgood.types.Progress | None] = []
 
     def look(ctx: Ctx) -> None:
         seen.append(store.task("work").progress())
@@ -133,7 +133,7 @@ def test_the_record_says_all_of_c1_and_is_cleared_on_completion(store: Store) ->
     assert (progress.last, progress.completed, progress.next) == (0, ("first",), "look")
     assert progress.plan == ("first", "look", "last")
     assert len(progress.durations) == 1
-    assert progress.at > 0
+    assert progress.at_us > 0
     assert progress.version == 2
     assert store.task("work").progress() is None
     assert pipeline.progress(store.task("work")) is None

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 
 import lastgood
-from lastgood import InvalidError, Progress
+from lastgood import InvalidError
 from lastgood.model.checkpoint import check_metadata
+from lastgood.types import Progress
 from lastgood.work.progress import FIELD, MAX_FAILURES, Missing, broken_rule, read_progress
 
 NOW, SECOND = 1_000_000_000_000, 1_000_000
@@ -19,7 +20,7 @@ names = st.lists(st.text("abcdefgh-é ", min_size=1, max_size=8), min_size=1, ma
 
 
 def record(plan: tuple[str, ...], done: int, **more: Any) -> Progress:
-    about = {"pipeline": "p", "run": "r", "at": NOW, "plan": plan, "completed": plan[:done], "last": done - 1}
+    about = {"pipeline": "p", "run": "r", "at_us": NOW, "plan": plan, "completed": plan[:done], "last": done - 1}
     return Progress(**{**about, **more})
 
 
@@ -50,9 +51,9 @@ def test_each_way_in_which_a_record_does_not_fit_is_named(plan: Any, data: Any) 
         swapped = (plan[1], plan[0], *plan[2:])
         assert "at another place" in (rule(record(plan, done), swapped) or "")
     ttl = data.draw(st.integers(1, 1000))
-    old = record(plan, done, at=NOW - ttl * SECOND)
+    old = record(plan, done, at_us=NOW - ttl * SECOND)
     assert rule(old, plan, ttl) is None
-    assert "older" in (rule(msgspec.structs.replace(old, at=old.at - 1), plan, ttl) or "")
+    assert "older" in (rule(msgspec.structs.replace(old, at_us=old.at_us - 1), plan, ttl) or "")
     assert "another pipeline" in (rule(record(plan, done, pipeline="q"), plan) or "")
     assert "cannot be read" in (rule("unreadable", plan) or "")
     assert "purged" in (rule("purged", plan) or "")

@@ -13,7 +13,7 @@ from lastgood import ControlError, Store
 
 def test_guidance_that_comes_first_does_not_close_the_question(program: Program, person: lastgood.Control) -> None:
     clock = Meanwhile(lambda: person.guide("think of the weekend"), lambda: person.answer("no"))
-    with program.session(clock=clock) as session:
+    with program.session(_clock=clock) as session:
         assert session.ask("Deploy?", choices=["yes", "no"]) == "no"
         assert [said["text"] for said in session.guidance] == ["think of the weekend"]
 
@@ -34,7 +34,7 @@ def test_what_is_saved_while_the_work_waits_does_not_close_the_question(store: S
 
     asked: dict[str, object] = {}
     clock = Meanwhile(edit, lambda: asked.update(person.control.question or {}), answer)
-    with task.session(clock=clock) as session:
+    with task.session(_clock=clock) as session:
         assert session.ask("Deploy?") == "go"
     assert clock.is_over()
 
@@ -46,7 +46,7 @@ def test_what_is_wanted_after_an_answer_waits_for_the_next_boundary(program: Pro
         person.pause()
 
     clock = Meanwhile(decide, lambda: person.resume())
-    with program.session(clock=clock) as session:
+    with program.session(_clock=clock) as session:
         assert session.ask("Deploy?") == "go"
         assert (session.control_state, session.guidance) == ("running", [])
         session.boundary()
@@ -57,7 +57,7 @@ def test_what_is_wanted_after_an_answer_waits_for_the_next_boundary(program: Pro
 def test_the_same_question_is_asked_each_time(program: Program, person: lastgood.Control) -> None:
     """An answer is heard once; the next round is another matter."""
     clock = Meanwhile(lambda: person.answer("no"), lambda: person.answer("yes"))
-    with program.session(clock=clock) as session:
+    with program.session(_clock=clock) as session:
         assert session.ask("Deploy?") == "no"
         session.boundary()
         assert session.ask("Deploy?") == "yes"
@@ -67,7 +67,7 @@ def test_the_same_question_is_asked_each_time(program: Program, person: lastgood
 def test_an_answer_given_while_nobody_was_there_is_heard_whatever_else_was_said(
     store: Store, program: Program, person: lastgood.Control
 ) -> None:
-    with pytest.raises(KilledError), program.session(clock=Meanwhile(die)) as session:
+    with pytest.raises(KilledError), program.session(_clock=Meanwhile(die)) as session:
         session.ask("Deploy?")
     person.guide("before")
     person.answer("go")
@@ -75,24 +75,24 @@ def test_an_answer_given_while_nobody_was_there_is_heard_whatever_else_was_said(
     person.pause()
     person.resume()
     clock = Meanwhile(lambda: person.answer("stay"))
-    with Program(store.task("work")).session(clock=clock) as session:
+    with Program(store.task("work")).session(_clock=clock) as session:
         session.boundary()
         assert session.ask("Deploy?") == "go"
         assert session.ask("Deploy?") == "stay"
 
 
 def test_an_answer_to_other_choices_is_none(store: Store, program: Program, person: lastgood.Control) -> None:
-    with pytest.raises(KilledError), program.session(clock=Meanwhile(die)) as session:
+    with pytest.raises(KilledError), program.session(_clock=Meanwhile(die)) as session:
         session.ask("Where?", choices=["here", "there"], key="where")
     person.answer("there")
     clock = Meanwhile(lambda: person.answer("elsewhere"))
-    with Program(store.task("work")).session(clock=clock) as session:
+    with Program(store.task("work")).session(_clock=clock) as session:
         assert session.ask("Where?", choices=["here", "elsewhere"], key="where") == "elsewhere"
 
 
 def test_a_question_comes_along_to_a_fork(store: Store, program: Program, person: lastgood.Control) -> None:
     """A11."""
-    with pytest.raises(KilledError), program.session(clock=Meanwhile(die)) as session:
+    with pytest.raises(KilledError), program.session(_clock=Meanwhile(die)) as session:
         session.ask("Deploy?")
     fork = store.task("work").fork()
     assert fork.control.question is not None
@@ -104,7 +104,7 @@ def test_a_question_comes_along_to_a_fork(store: Store, program: Program, person
 def test_work_that_goes_on_without_an_answer_asks_no_more(
     store: Store, program: Program, person: lastgood.Control
 ) -> None:
-    with pytest.raises(KilledError), program.session(clock=Meanwhile(die)) as session:
+    with pytest.raises(KilledError), program.session(_clock=Meanwhile(die)) as session:
         session.ask("Deploy?")
     with Program(store.task("work")).session() as session:
         session.boundary()
@@ -123,7 +123,7 @@ def test_to_resume_work_that_waits_for_an_answer_takes_back_the_pause(
         person.resume()
 
     clock = Meanwhile(decide, lambda: person.answer("go"))
-    with program.session(clock=clock) as session:
+    with program.session(_clock=clock) as session:
         assert session.ask("Deploy?") == "go"
         session.boundary()
         assert session.control_state == "running"
@@ -134,12 +134,12 @@ def test_work_that_is_led_back_to_an_answer_asks_again(
     store: Store, program: Program, person: lastgood.Control
 ) -> None:
     """What is done on the new branch is decided there."""
-    with pytest.raises(KilledError), program.session(clock=Meanwhile(die)) as session:
+    with pytest.raises(KilledError), program.session(_clock=Meanwhile(die)) as session:
         session.ask("Deploy?")
     person.answer("go")
     store.task("work").restore("HEAD")
     clock = Meanwhile(lambda: store.task("work").control.answer("stay"))
-    with Program(store.task("work")).session(clock=clock) as session:
+    with Program(store.task("work")).session(_clock=clock) as session:
         assert session.ask("Deploy?") == "stay"
 
 
@@ -152,11 +152,11 @@ def test_an_answer_is_heard_also_when_files_were_put_back_since(store: Store, tm
     person = store.task("work")
     with (
         pytest.raises(KilledError),
-        store.task("work", workspace=one).session(clock=Meanwhile(die)) as session,
+        store.task("work", workspace=one).session(_clock=Meanwhile(die)) as session,
     ):
         session.ask("Deploy?")
     person.control.answer("go")
     (two / "file").write_text("other content")
-    with store.task("work", workspace=two).session(clock=Meanwhile()) as session:
+    with store.task("work", workspace=two).session(_clock=Meanwhile()) as session:
         assert "restored" in [one.type for one in store.list_checkpoints("work", 3)]
         assert session.ask("Deploy?") == "go"

@@ -104,15 +104,12 @@ def test_an_exception_fails_the_work_and_a_new_session_goes_on(store: Store, pro
         assert (again.memory, session.control_state) == ({"n": 1}, "running")
 
 
-def test_completed_work_is_run_again_only_on_purpose(program: Program) -> None:
+def test_a_session_on_completed_work_reopens_it(program: Program) -> None:
     """A15."""
-    with program.session():
-        pass
-    with pytest.raises(ControlError) as caught, program.session():
-        pass
-    assert "completed" in str(caught.value)
-    with program.session(restart=True) as session:
-        assert session.control_state == "running"
+    for _ in range(2):
+        with program.session() as session:
+            assert session.control_state == "running"
+        assert session.control_state == "completed"
 
 
 def test_paused_work_waits_until_it_is_resumed(store: Store, program: Program, outside: Any) -> None:
@@ -229,7 +226,7 @@ def test_an_answer_given_while_nobody_was_there_is_taken(store: Store, program: 
                 raise Killed
             return super().wait(until, seconds)
 
-    with pytest.raises(Killed), program.session(clock=Ended()) as session:
+    with pytest.raises(Killed), program.session(_clock=Ended()) as session:
         session.ask("Deploy?")
     assert outside().state == "waiting_for_input"
     asked = outside().answer("go")

@@ -141,7 +141,7 @@ with task.session(**how) as session:
 @pytest.mark.parametrize("number", ENDS)
 def test_work_without_boundaries_ends_when_its_time_is_over(place: Path, number: int) -> None:
     script = """
-with task.session(**how, clock=Early(), deadline=1.0, lease=1e6) as session:
+with task.session(**how, _clock=Early(), deadline=1.0, lease=1e6) as session:
     memory["n"] = 1
     session.save()
     memory["n"] = 2
@@ -159,8 +159,8 @@ with task.session(**how, clock=Early(), deadline=1.0, lease=1e6) as session:
 @pytest.mark.parametrize("number", ENDS)
 def test_with_anytime_it_is_saved_even_then(place: Path, number: int) -> None:
     script = """
-never = lastgood.Autosave(distance=1e9, hourly=1e9)
-with task.session(**how, anytime=True, clock=Early(), deadline=1.0, lease=1e6, autosave=never) as session:
+never = lastgood.types.Autosave(distance=1e9, hourly=1e9)
+with task.session(**how, anytime=True, _clock=Early(), deadline=1.0, lease=1e6, autosave=never) as session:
     memory["n"] = 2
     say("ready")
     while True:
@@ -219,7 +219,7 @@ def handle(*_):
     say("handled")
     heard.set()
 signal.signal(signal.SIGTERM, handle)
-with task.session(**how, clock=Early(), deadline=1.0, lease=1e6) as session:
+with task.session(**how, _clock=Early(), deadline=1.0, lease=1e6) as session:
     memory["n"] = 1
     os.kill(os.getpid(), signal.SIGTERM)
     while not heard.is_set():

@@ -90,7 +90,7 @@ def test_to_pause_work_takes_back_that_it_was_resumed(store: Store, program: Pro
     assert not resumed.fulfilled
     person.pause()
     clock = Meanwhile(lambda: person.stop())
-    with program.session(clock=clock) as session:
+    with program.session(_clock=clock) as session:
         session.boundary()
     assert (session.stopped, clock.is_over()) == ("stopped", True)
 

@@ -195,10 +195,23 @@ def bridged(method: Callable[..., Any], to: Callable[[Bridge, Any], Any] | None 
     @functools.wraps(method)
     async def operation(self: Handle[Any], *args: Any, **kwargs: Any) -> Any:
         def work() -> Any:
-            result = method(self._reach(), *args, **kwargs)
+            given = {name: value._far if isinstance(value, Handle) else value for name, value in kwargs.items()}
+            result = method(self._reach(), *args, **given)
             return result if to is None else to(self._bridge, result)
 
         return await self._bridge.run(work)
+
+    return operation
+
+
+def mirrored(
+    method: Callable[Concatenate[E, P], R], make: Callable[..., T]
+) -> Callable[Concatenate[Handle[Any], P], T]:
+    """Give `make`, which is called with the handle at once, the arguments of a method of the engine."""
+
+    @functools.wraps(method)
+    def operation(handle: Handle[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return make(handle, *args, **kwargs)
 
     return operation
 
@@ -221,8 +234,28 @@ class Plain(Attribute[T]):
         return value if self._to is None else self._to(handle._bridge, value)
 
 
-class Fetched(Attribute[T]):
-    """An attribute that may have to be read from the store: `await checkpoint.state()`."""
+class Awaited(Generic[T]):
+    """A value that is read when it is awaited. Compared or tested without that, it raises: it has no answer yet."""
 
-    def __get__(self, handle: Handle[Any], kind: type) -> Callable[[], Coroutine[Any, Any, T]]:
-        return lambda: handle._bridge.run(lambda: getattr(handle._reach(), self.name))
+    __slots__ = ("_fetch",)
+
+    def __init__(self, fetch: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._fetch = fetch
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._fetch().__await__()
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("this is read from the store: await it first")
+
+    def __bool__(self) -> bool:
+        raise TypeError("this is read from the store: await it first")
+
+    __hash__ = object.__hash__
+
+
+class Fetched(Attribute[T]):
+    """An attribute that may have to be read from the store: `await checkpoint.state`."""
+
+    def __get__(self, handle: Handle[Any], kind: type) -> Awaited[T]:
+        return Awaited(lambda: handle._bridge.run(lambda: getattr(handle._reach(), self.name)))

@@ -30,20 +30,20 @@ class Loadable(Handle[E]):
     state = Fetched[Any]()
 
     @overload
-    async def load(self) -> Any: ...
+    async def load(self, **how: Any) -> Any: ...
 
     @overload
-    async def load(self, into: builtins.type[T]) -> T: ...
+    async def load(self, into: builtins.type[T], **how: Any) -> T: ...
 
-    async def load(self, into: builtins.type[Any] | None = None) -> Any:
-        """Return the state; as a value of the class `into` if one is given."""
-        if into is None:
-            return await self.state()
-        return await self._bridge.run(lambda: self._reach().load(into))
+    async def load(self, into: builtins.type[Any] | None = None, **how: Any) -> Any:
+        """Return the state; as a value of the class `into` if one is given. A task has `default=`, too."""
+        if into is None and not how:
+            return await self.state
+        return await self._bridge.run(lambda: self._reach().load(into, **how))
 
 
 class Checkpoint(Loadable[engine.Checkpoint]):
-    """As `lastgood.Checkpoint`; its content is read when it is awaited: `await checkpoint.state()`."""
+    """As `lastgood.Checkpoint`; its content is read when it is awaited: `await checkpoint.state`."""
 
     __slots__ = ()
 
@@ -75,8 +75,11 @@ class Checkpoint(Loadable[engine.Checkpoint]):
     last_event = Plain[int | None]()
     state_size = Plain[int]()
     file_count = Plain[int]()
+    total_size = Plain[int]()
+    can_restore = Plain[bool]()
     has_artifacts = Plain[bool]()
     has_guidance = Plain[bool]()
+    has_evidence = Plain[bool]()
     verified = Plain[bool]()
     last_verified_at = Plain[datetime | None]()
     tags = Plain[tuple[str, ...]]()
@@ -92,6 +95,8 @@ class Checkpoint(Loadable[engine.Checkpoint]):
     decisions = Fetched[list[Any]]()
     guidance = Fetched[list[Any]]()
     participants = Fetched[list[Any]]()
+    damage = Fetched[list[str]]()
+    judge = bridged(engine.Checkpoint.judge, lambda bridge, found: wrap_optional(bridge, found))
     evidence_pack = Fetched[EvidencePack]()
     attestations = Fetched[list[Attestation]]()
     snapshot_data = Fetched[Any]()
@@ -113,7 +118,7 @@ def unwrap(checkpoint: Checkpoint | str) -> engine.Checkpoint | str:
 
 
 class Restored(Handle[branch.Restored]):
-    """As `lastgood.Restored`."""
+    """As `lastgood.types.Restored`."""
 
     __slots__ = ()
 
@@ -123,13 +128,15 @@ class Restored(Handle[branch.Restored]):
     checkpoint = Plain(Checkpoint)
     before = Plain(wrap_optional)
     restored = Plain[tuple[str, ...]]()
+    added = Plain[tuple[str, ...]]()
     deleted = Plain[tuple[str, ...]]()
     failed = Plain[tuple[tuple[str, str], ...]]()
+    missing = Plain[tuple[Skipped, ...]]()
     state = Fetched[Any]()
 
 
 class Recovery(Handle[recovery.Recovery]):
-    """As `lastgood.Recovery`."""
+    """As `lastgood.types.Recovery`."""
 
     __slots__ = ()
 
@@ -139,6 +146,7 @@ class Recovery(Handle[recovery.Recovery]):
     running = Plain[tuple[OpenStep, ...]]()
     head = Plain(wrap_optional)
     last_good = Plain(wrap_optional)
+    head_unverified = Plain[bool]()
     advice = Plain[tuple[str, ...]]()
     restores = Plain[tuple[Journal, ...]]()
     spooled = Plain[int]()
@@ -148,7 +156,7 @@ class Recovery(Handle[recovery.Recovery]):
 
 
 class CheckpointPage(NamedTuple):
-    """As `lastgood.CheckpointPage`."""
+    """As `lastgood.types.CheckpointPage`."""
 
     checkpoints: list[Checkpoint]
     total: int
@@ -159,7 +167,7 @@ def wrap_page(bridge: Bridge, found: store.CheckpointPage) -> CheckpointPage:
 
 
 class FilesDiff(Handle[difference.FilesDiff]):
-    """As `lastgood.FilesDiff`: `await diff.changes()`."""
+    """As `lastgood.types.FilesDiff`: `await diff.changes`."""
 
     __slots__ = ()
 
@@ -170,7 +178,7 @@ class FilesDiff(Handle[difference.FilesDiff]):
 
 
 class Difference(Handle[difference.Difference]):
-    """As `lastgood.Difference`: `await difference.state()`."""
+    """As `lastgood.types.Difference`: `await difference.state`."""
 
     __slots__ = ()
 

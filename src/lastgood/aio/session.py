@@ -40,6 +40,8 @@ class Session(Handle[runner.Session]):
     artifacts = Fetched[list[Any]]()
     rounds = Fetched[int]()
     save = bridged(runner.Session.save, Checkpoint)
+    message = bridged(runner.Session.message, Checkpoint)
+    new_guidance = bridged(runner.Session.new_guidance)
 
     def __init__(
         self, bridge: Bridge, task: tasks.Task, how: dict[str, Any], handle: Callable[[Bridge, tasks.Task], Any]
@@ -132,7 +134,7 @@ async def _finish(work: Callable[..., Any], *args: Any) -> Any:
 
 
 class Control(Handle[tasks.Task]):
-    """As `lastgood.Control`: `await task.control.pause()`, `await task.control.state()`."""
+    """As `lastgood.Control`: `await task.control.pause()`, `await task.control.state`."""
 
     __slots__ = ()
 
@@ -163,11 +165,10 @@ class Control(Handle[tasks.Task]):
         what: What = "both",
         *,
         verify: bool = True,
+        skip_damaged: bool = False,
         message: str = "",
         id: str | None = None,
     ) -> control.RequestResult:
         """See `lastgood.Control.restore`."""
-        chosen = unwrap(checkpoint)
-        return await self._bridge.run(
-            lambda: self._reach().restore(chosen, what, verify=verify, message=message, id=id)
-        )
+        about: dict[str, Any] = {"verify": verify, "skip_damaged": skip_damaged, "message": message, "id": id}
+        return await self._bridge.run(lambda: self._reach().restore(unwrap(checkpoint), what, **about))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 from lastgood import manager
 from lastgood import store as engine
 from lastgood.aio.bridge import Opened, Plain, bridged, opening
@@ -22,7 +24,7 @@ class Store(Opened[engine.Store]):
     tasks = bridged(engine.Store.tasks)
     delete_task = bridged(engine.Store.delete_task)
 
-    get_checkpoint = bridged(engine.Store.get_checkpoint, Checkpoint)
+    get_checkpoint = bridged(engine.Store.get_checkpoint, wrap_optional)
     find_checkpoint = bridged(engine.Store.find_checkpoint, Checkpoint)
     list_checkpoints = bridged(engine.Store.list_checkpoints, wrap_each)
     page_checkpoints = bridged(engine.Store.page_checkpoints, wrap_page)
@@ -36,6 +38,13 @@ class Store(Opened[engine.Store]):
     tags = bridged(engine.Store.tags)
     list_files = bridged(engine.Store.list_files)
     read_file = bridged(engine.Store.read_file)
+
+    async def stream_file(self, checkpoint_id: str, path: str, *, owner: str | None = None) -> AsyncIterator[bytes]:
+        """See `lastgood.Store.stream_file`: `async for piece in store.stream_file(…)`."""
+        pieces = await self._bridge.run(lambda: self._far.stream_file(checkpoint_id, path, owner=owner))
+        while (piece := await self._bridge.run(lambda: next(pieces, None))) is not None:
+            yield piece
+
     compare_files = bridged(engine.Store.compare_files, FilesDiff)
     delete_checkpoint = bridged(engine.Store.delete_checkpoint)
     undelete_checkpoint = bridged(engine.Store.undelete_checkpoint)

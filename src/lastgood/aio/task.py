@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import functools
 import os
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from lastgood import task as engine
-from lastgood.aio.bridge import Bridge, Handle, Plain, bridged
+from lastgood.aio.bridge import Awaited, Bridge, Handle, Plain, bridged, mirrored
 from lastgood.aio.checkpoint import Checkpoint, Difference, Loadable, Recovery, Restored, unwrap, wrap_optional
 from lastgood.aio.session import Control, Session
 from lastgood.engine import step
 from lastgood.engine.branch import What
 from lastgood.engine.commit import NOT_GIVEN
-from lastgood.engine.step import OnError
 from lastgood.errors import UnavailableError
 from lastgood.model.evidence import Evidence, EvidencePack
 
 if TYPE_CHECKING:
     from lastgood.engine.restore_files import FilesPlan
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Task(Loadable[engine.Task]):
@@ -60,13 +63,8 @@ class Task(Loadable[engine.Task]):
         """See `lastgood.Task.control`. It reads the store only when something is awaited."""
         return Control(self._bridge, self._far)
 
-    def session(self, **how: Any) -> Session:
-        """See `lastgood.Task.session`: `async with task.session(state=…, load=…) as session`."""
-        return Session(self._bridge, self._far, how, Task)
-
-    def step(self, name: str, *, type: str = "step", on_error: OnError = "keep", **fields: Any) -> Step:
-        """See `lastgood.Task.step`: `async with task.step("edit") as step`."""
-        return Step(self._bridge, self._far.step(name, type=type, on_error=on_error, **fields))
+    session = mirrored(engine.Task.session, lambda self, **how: _make_session(self, how))
+    step = mirrored(engine.Task.step, lambda self, name, **how: _make_step(self, name, how))
 
     async def tag(self, checkpoint: Checkpoint | str, name: str, *, move: bool = False) -> None:
         """See `lastgood.Task.tag`."""
@@ -80,12 +78,17 @@ class Task(Loadable[engine.Task]):
         paths: Sequence[str] | None = None,
         present: Any = NOT_GIVEN,
         verify: bool = True,
+        skip_damaged: bool = False,
         message: str = "",
     ) -> Restored:
         """See `lastgood.Task.restore`."""
-        chosen = unwrap(checkpoint)
-        work = partial(self._far.restore, chosen, what, paths=paths, present=present, verify=verify, message=message)
+        about: dict[str, Any] = {"paths": paths, "present": present, "verify": verify, "skip_damaged": skip_damaged}
+        work = partial(self._far.restore, unwrap(checkpoint), what, message=message, **about)
         return Restored(self._bridge, await self._bridge.run(work))
+
+    async def roll_back(self, checkpoint: Checkpoint) -> Restored:
+        """See `lastgood.Task.roll_back`."""
+        return Restored(self._bridge, await self._bridge.run(partial(self._far.roll_back, checkpoint._far)))
 
     async def diff(
         self,
@@ -135,7 +138,7 @@ class Task(Loadable[engine.Task]):
 class Step(Handle[step.Step]):
     """As `lastgood.Step`: `async with task.step("edit") as step`. Cancelled inside, it is recorded as failed.
 
-    `await step.state()` is the private copy to change, the same one each time; `step.set_state(value)` puts
+    `await step.state` is the private copy to change, the same one each time; `step.set_state(value)` puts
     another in its place.
     """
 
@@ -146,6 +149,7 @@ class Step(Handle[step.Step]):
     type = Plain[str]()
     evidence = Plain[EvidencePack]()
     checkpoint = Plain(wrap_optional)
+    before = Plain(wrap_optional)
 
     expect_file = bridged(step.Step.expect_file)
     commit = bridged(step.Step.commit, Checkpoint)
@@ -160,9 +164,10 @@ class Step(Handle[step.Step]):
         await self._bridge.run(self._far.begin)
         return self
 
-    async def state(self) -> Any:
-        """Return a private copy of the head's state; see `lastgood.Step.state` for when that conflicts."""
-        return await self._bridge.run(self._state)
+    @property
+    def state(self) -> Awaited[Any]:
+        """A private copy of the head's state; see `lastgood.Step.state` for when that conflicts."""
+        return Awaited(lambda: self._bridge.run(self._state))
 
     def set_state(self, value: Any) -> None:
         """Commit `value`, whatever the state was."""
@@ -189,6 +194,16 @@ class Step(Handle[step.Step]):
         """See `lastgood.Step.stop`."""
         self._far.stop()
 
+    def __call__(self, work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+        """Make each call of a coroutine function a step: `@task.step("edit")`."""
+
+        @functools.wraps(work)
+        async def stepped(*args: P.args, **kwargs: P.kwargs) -> T:
+            async with Step(self._bridge, self._far.again()):
+                return await work(*args, **kwargs)
+
+        return stepped
+
     async def __aenter__(self) -> Self:
         try:
             return await self.begin()
@@ -212,3 +227,11 @@ class Step(Handle[step.Step]):
     def _state(self) -> Any:
         with self._lock:  # two calls at the same time must not get a copy each: one of them would be lost
             return self._far.state
+
+
+def _make_session(task: Task, how: dict[str, Any]) -> Session:
+    return Session(task._bridge, task._far, how, Task)
+
+
+def _make_step(task: Task, name: str, how: dict[str, Any]) -> Step:
+    return Step(task._bridge, task._far.step(name, **how))

@@ -42,7 +42,18 @@ from lastgood.catalog.values import (
 )
 from lastgood.errors import UnavailableError
 from lastgood.model.checkpoint import Attestation, Head
-from lastgood.model.task import BranchInfo, Event, EventKind, Journal, Lease, OpenStep, Process, Request, TaskInfo
+from lastgood.model.task import (
+    BranchInfo,
+    Event,
+    EventKind,
+    FolderId,
+    Journal,
+    Lease,
+    OpenStep,
+    Process,
+    Request,
+    TaskInfo,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -176,9 +187,14 @@ class Branches(Protocol):
         *,
         expects: str | None = None,
         lease: int | None = None,
+        binding: Binding | None = None,
+        journal: str | None = None,
     ) -> Position:
         """Make another branch the task's active one. `expects` as in NewBranch, `lease` as in Commit. LeaseError while
         another process works on the branch that is left, or on the other.
+
+        The files in the folders of `binding` are those of that branch from then on, and the `journal` ends: all at
+        once.
 
         `switch`: to the branch `id`; logs `switched`. `undo`: take back the last move of the task `id`, or of its
         files, that was not taken back; logs `undone`; ConflictError when there is none, or the branch to go back to is
@@ -272,28 +288,29 @@ class Requests(Protocol):
         *,
         lease: int | None = None,
     ) -> None:
-        """It is fulfilled already, or will not be; logs `request_met`, `request_refused`. ConflictError when it is not
-        open any more; LeaseError when the process that ends it with that token does not hold it any more."""
+        """It is fulfilled already, or will not be; logs `request_fulfilled`, `request_refused`. ConflictError when it
+        is not open any more; LeaseError when the process that ends it with that token does not hold it any more."""
 
 
 class Folders(Protocol):
     """Which branch's files lie in which folder, and restores of files under way."""
 
     @abstractmethod
-    def bound(self, owner: str, task_id: str, host: str, path: str) -> str | None:
+    def bound(self, owner: str, task_id: str, folder: FolderId) -> str | None:
         """The branch whose files lie in a folder; None when no branch of this task has said so."""
 
     @abstractmethod
-    def bind(self, owner: str, branch_id: str, binding: Binding) -> None:
-        """The files in these folders are those of that branch from now on."""
+    def folders_of(self, owner: str, branch_id: str) -> list[FolderId]:
+        """The folders that have a branch's files, as far as it was said."""
 
     @abstractmethod
-    def begin_journal(self, journal: Journal) -> None:
-        """Durable when it returns: a restore of files begins."""
+    def begin_journal(self, journal: Journal, branches: Sequence[str] = (), lease: int | None = None) -> None:
+        """Durable when it returns: a restore of files begins. LeaseError, and none does, while another process than the
+        one with that `lease` works on one of these branches."""
 
     @abstractmethod
-    def journals(self, host: str) -> list[Journal]:
-        """Restores on that host that have not ended, oldest first."""
+    def journals(self) -> list[Journal]:
+        """Restores that have not ended, oldest first."""
 
     @abstractmethod
     def end_journal(self, journal_id: str) -> None: ...
@@ -328,14 +345,15 @@ class Deletion(Protocol):
         actor: Actor,
         *,
         all_or_none: bool = False,
-        spare_tagged: bool = False,
+        spare_needed: bool = False,
         deleted_before: int | None = None,
     ) -> list[str]:
         """Remove the records, tags and attestations of these (owner, id); leave their tombstones. The ids of those that
         are purged.
 
         Heads of active branches stay, and what a restore under way goes to, or back to, and what is gone already; with
-        `all_or_none` one of them raises instead, as for `deleted`. With `deleted_before` those stay, too, that are not
+        `all_or_none` one of them raises instead, as for `deleted`. With `spare_needed` heads of all branches stay, and
+        what is tagged. With `deleted_before` those stay, too, that are not
         marked as deleted any more, or since later than that.
         """
 
@@ -409,6 +427,10 @@ class Upkeep(Protocol):
         """Give up to so many free bytes back to the system; how many are free afterwards. With none left, what was
         written beside the database is tidied up, too."""
         return 0
+
+    def keep_below(self, max_bytes: int) -> None:
+        """Note the most bytes that the store may take from now on, whoever opens it: `info` says it."""
+        raise _not_offered()
 
     def exclusive(self) -> AbstractContextManager[object]:
         """Hold back other writers while inside, where the backend can. May be entered again by the same thread."""

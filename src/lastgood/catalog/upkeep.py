@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from lastgood.catalog.values import Blob, NewPack
+from lastgood.model.task import FolderId
 
 STORE = 0
 """The number of the task that is the store itself: its row counts commits, its events are the store's own."""
@@ -101,9 +102,15 @@ class MoveRow(NamedTuple):
 
 class WorkspaceRow(NamedTuple):
     task: int
-    host: str
     path: str
+    inode: str
+    device: str
+    boot: str
     branch: int
+
+    @property
+    def folder(self) -> FolderId:
+        return FolderId(self.path, self.inode, self.device, self.boot)
 
 
 class JournalRow(NamedTuple):
@@ -253,8 +260,8 @@ class Corrections(msgspec.Struct, frozen=True, kw_only=True):
     `tombstones` stand in holes from now on. `checksums`: (task, sequence, checksum).
     `marks`: (task, sequence, type, deleted, verified, verified_at).
     `branches`: (branch, head, version, own, inherited). `tasks`: (task, last_sequence, last_event, checkpoints).
-    `active`: (task, branch). `moves`: (task, number), `workspaces`: (task, host, path), `steps`: (owner, id) and
-    `journals`: ids, all of which go.
+    `active`: (task, branch). `moves`: (task, number), `workspaces`: (task, inode, device, path), `steps`: (owner, id)
+    and `journals`: ids, all of which go.
 
     `blobs`: (partition, blob) whose bytes were found again and lie in the catalog from now on. `packs`: those of files
     lie there from now on. `lost`: (partition, digest) that are nowhere any more: reading one says that it is
@@ -270,7 +277,7 @@ class Corrections(msgspec.Struct, frozen=True, kw_only=True):
     keys: Sequence[NameFix] = ()
     tags: Sequence[NameFix] = ()
     moves: Sequence[tuple[int, int]] = ()
-    workspaces: Sequence[tuple[int, str, str]] = ()
+    workspaces: Sequence[tuple[int, str, str, str]] = ()
     steps: Sequence[tuple[str, str]] = ()
     journals: Sequence[str] = ()
     blobs: Sequence[tuple[int, Blob]] = ()

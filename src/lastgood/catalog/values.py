@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from lastgood.model.checkpoint import Placement, Record
-from lastgood.model.task import BranchInfo, EventKind, OpenStep, Process, TaskInfo
+from lastgood.model.identity import Moment
+from lastgood.model.task import BranchInfo, EventKind, FolderId, OpenStep, Process, TaskInfo
 
 MAX_PAGE = 1000
 FILES = 0
@@ -16,13 +17,16 @@ FILES = 0
 
 
 class StoreInfo(msgspec.Struct, frozen=True):
-    """What was fixed when the store was created, and its format as it is now."""
+    """What was fixed when the store was created, its format as it is now, and the most bytes that it may take."""
 
     id: str
-    created_at: int
+    created_at_us: int
     format: str
     blob_id: str
     migration: int
+    max_bytes: int | None = None
+
+    created_at = Moment()
 
 
 class Actor(NamedTuple):
@@ -137,8 +141,7 @@ class Binding(NamedTuple):
     """Folders that a commit says something about. With `takes_over` their files are those of its branch from now on;
     else they must be so already, or of no branch of this task."""
 
-    host: str
-    paths: Sequence[str]
+    folders: Sequence[FolderId]
     takes_over: bool = False
 
 
@@ -147,13 +150,15 @@ class FulfilledRequest(NamedTuple):
 
     id: str
     outcome: dict[str, Any]
+    kind: str = ""
 
 
 class NewBranch(msgspec.Struct, frozen=True):
     """A branch to be made by a commit. The commit's parent is its origin; without one it begins the task.
 
-    With `may_rename` a name that is taken gets a number behind it. An `active` one becomes the task's active
-    branch; then `expects` is the head of the branch that was active as the writer saw it (None: whatever it is).
+    With `may_rename` a name that is taken gets a number behind it, or a higher one: main-2, main-3. An `active` one
+    becomes the task's active branch; then `expects` is the head of the branch that was active as the writer saw it
+    (None: whatever it is).
     With `is_apart`, one that has no origin may begin beside the branches of a task that is there; it is not active.
     """
 

@@ -6,23 +6,28 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from lastgood import __version__
 from lastgood.cli.failure import BROKEN_PIPE, USAGE, report
-from lastgood.cli.invocation import Invocation, shared_options
+from lastgood.cli.invocation import COMPLETE, Invocation, shared_options
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 GROUPS = {  # of each command the module that has it, and what it does
     "Start": {
         "init": ("setup", "Set up a store for a folder."),
+        "trust": ("setup", "Trust a lastgood.toml that you did not write."),
         "completion": ("completion", "Print the completion script of a shell."),
     },
     "Save": {
         "save": ("save", "Save a checkpoint of a task's state and files."),
         "run-step": ("run", "Run a command as a step; its exit code is evidence."),
         "run": ("run", "Run a pipeline, resuming where it stopped."),
+        "watch": ("watch", "Save by itself whenever files have changed."),
         "tag": ("tag", "Name a checkpoint; list or delete names."),
     },
     "Look": {
@@ -37,7 +42,7 @@ GROUPS = {  # of each command the module that has it, and what it does
         "steps": ("status", "List unfinished steps, or abandon one."),
     },
     "Go back": {
-        "last-good": ("check", "Find the newest good checkpoint."),
+        "last-good": ("check", "Find the newest whose evidence holds."),
         "restore": ("restore", "Go back to a checkpoint."),
         "undo": ("restore", "Undo the last restore or switch."),
         "redo": ("restore", "Reapply the last undone restore."),
@@ -65,6 +70,7 @@ GROUPS = {  # of each command the module that has it, and what it does
         "du": ("usage", "Show disk usage by task or checkpoint."),
         "collect": ("usage", "Remove data that no checkpoint needs (gc)."),
         "limit": ("usage", "Keep the store below a size."),
+        "metrics": ("metrics", "Print figures of the store for Prometheus."),
         "spool": ("status", "List or replay what waits for the store."),
     },
 }
@@ -113,6 +119,8 @@ class App(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, *rest = args
+        if ctx.resilient_parsing:  # a shell asks what could be typed next
+            return super().resolve_command(ctx, args)
         if name == "version":
             _print_version(ctx, True)
         if name == "help":
@@ -123,6 +131,18 @@ class App(click.Group):
         if name not in COMMANDS:
             raise click.UsageError(_unknown(name), ctx)
         return super().resolve_command(ctx, [name, *rest])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        named = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
+        return named + click.Command.shell_complete(self, ctx, incomplete)
+
+    def _main_shell_completion(self, ctx_args: Any, prog_name: str, complete_var: str | None = None) -> None:
+        if (instruction := os.environ.get(COMPLETE)) is not None:
+            from lastgood.cli.shells import answer
+
+            sys.exit(answer(self, ctx_args, instruction))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
@@ -150,7 +170,7 @@ class App(click.Group):
                 code = super().main(arguments, "lastgood", **extra)
         except Exception as error:
             own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-            code = report(error, as_json=call.json or "--json" in own)
+            code = report(error, as_json=call.json or "--json" in own, interrupted=call.interrupted)
         sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -183,6 +203,6 @@ app = App(
 
 
 def _print_version(ctx: click.Context, wanted: bool) -> None:
-    if wanted:
+    if wanted and not ctx.resilient_parsing:
         click.echo(f"lastgood {__version__}")
         ctx.exit()

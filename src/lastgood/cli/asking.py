@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lastgood.cli.completion import complete_tasks
 from lastgood.cli.failure import NOT_YET
 from lastgood.cli.input import span
-from lastgood.cli.invocation import Invocation, SharedCommand, named
-from lastgood.cli.output import print_result, printable, say
+from lastgood.cli.invocation import Invocation, SharedCommand, named, shared_options
+from lastgood.cli.output import print_result, printable, say, short_id
 from lastgood.errors import ControlError
 from lastgood.views.document import compose
 
 if TYPE_CHECKING:
-    from lastgood import Control, RequestResult
+    from lastgood import Control
+    from lastgood.types import RequestResult
 
 POLL_SECONDS = 0.2
 """How often a request is polled: as often as work that waits polls for requests."""
@@ -35,6 +35,8 @@ DONE = {
     "restore": "restored",
 }
 
+SENT = {"guide": "Guidance sent", "answer": "Answer sent", "edit": "Edit sent", "rounds": "More rounds sent"}
+
 
 class RequestCommand(SharedCommand):
     """A command with --wait, whose span of time may be left out, and --id."""
@@ -50,7 +52,8 @@ class RequestCommand(SharedCommand):
             help="Wait until it is done, at most for SPAN: 90s, 5m.",
         )
         help_ = "The id of the request: asking again with it changes nothing."
-        self.params[-5:-5] = [wait, click.Option(["--id", "request_id"], metavar="ID", help=help_)]
+        own = len(self.params) - len(shared_options())
+        self.params[own:own] = [wait, click.Option(["--id", "request_id"], metavar="ID", help=help_)]
 
 
 def subcommand_that_asks(function: Callable[..., Any]) -> SharedCommand:
@@ -58,25 +61,10 @@ def subcommand_that_asks(function: Callable[..., Any]) -> SharedCommand:
     return named(function, RequestCommand)
 
 
-def task_argument(*, required: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add TASK, which stands for --task; comes as `work`, for `name_task`."""
-    return click.argument(
-        "work", required=required, metavar="TASK" if required else "[TASK]", shell_complete=complete_tasks
-    )
-
-
-def name_task(call: Invocation, task: str | None) -> str:
-    """Return the task that was named in either way, else that of the current folder."""
-    if task is not None and call.task not in (None, task):
-        raise click.UsageError(f"TASK is {task!r}, and --task {call.task!r}: name one")
-    call.task = task if task is not None else call.task
-    return call.task_id()
-
-
-def ask(call: Invocation, task: str | None, request: Callable[[Control], RequestResult], wait: float | None) -> None:
+def ask(call: Invocation, request: Callable[[Control], RequestResult], wait: float | None) -> None:
     """Make a request, wait if that is wanted, and print what came of it. ControlError when it was refused."""
-    name = name_task(call, task)
     with call.open_to_work() as store:
+        name = call.task_id()
         control = store.task(name, owner=call.owner).control
         report_result(call, name, control, request(control), wait)
 
@@ -89,7 +77,7 @@ def report_result(call: Invocation, task: str, control: Control, asked: RequestR
         raise ControlError(asked.note, hint=f"`lastgood status --task {task}` says where the work stands")
     print_result(call, compose(asked, task_id=task, run_control_state=state), [_sentence(task, state, asked)])
     if request is not None and request.status == "open":
-        say(call, f"request {request.id}; `lastgood requests` lists it, --wait waits for it")
+        say(call, f"request {short_id(request.id)}; `lastgood requests` lists it, --wait waits for it")
         if wait is not None:
             click.get_current_context().exit(NOT_YET)
 
@@ -107,7 +95,7 @@ def _wait_for(call: Invocation, control: Control, asked: RequestResult, seconds:
             time.sleep(min(POLL_SECONDS, left))
             asked = control.again(request)
     except KeyboardInterrupt:
-        say(call, f"not waited for any longer; it is still asked for (`lastgood requests --withdraw {request.id}`)")
+        call.interrupted = f"it is still asked for (`lastgood requests --withdraw {request.id}` takes it back)"
         raise
     return asked
 
@@ -122,6 +110,10 @@ def _sentence(task: str, state: str, asked: RequestResult) -> str:
     if asked.request is None:
         return asked.note
     if not asked.fulfilled:
-        return f"{printable(task)}: asked to {asked.request.kind}; {asked.note}"
+        sent = SENT.get(asked.request.kind, f"Request to {asked.request.kind} sent")
+        if asked.request.status == "open" and asked.alive:
+            verb = "see it" if asked.request.kind in SENT else asked.request.kind
+            return f"{sent}; {printable(task)} will {verb} at its next boundary"
+        return f"{sent}; {asked.note}"
     done, now = DONE[asked.request.kind], describe(state)
     return f"{printable(task)} is {now}" if done == now else f"{printable(task)}: {done}; it is {now} now"

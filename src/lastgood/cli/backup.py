@@ -19,4 +19,4 @@ def backup(call: Invocation, to: str) -> None:
         made = store.backup(to, progress=stage)
     view = {"path": str(made.path), "checkpoints": made.checkpoints, "size": made.size}
     what = f"{counted(made.checkpoints, 'checkpoint')} ({size_text(made.size)})"
-    print_result(call, view, [f"backed up {what} to {path_text(str(made.path))}; every byte of it was verified"])
+    print_result(call, view, [f"backed up {what} to {path_text(to)}", "every byte of the copy was verified"])

@@ -5,27 +5,38 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from lastgood.cli.invocation import Invocation, subcommand, workspace_options
+from lastgood.cli.completion import complete_branches, complete_checkpoints
+from lastgood.cli.invocation import Invocation, subcommand, task_argument, workspace_options
 from lastgood.cli.output import counted, json_text, print_result, printable, say, shortened, styled, terminal_width
 from lastgood.cli.restore import move
-from lastgood.cli.summary import MARKS, STYLES, age_text, tagged_message
+from lastgood.cli.summary import STYLES, age_text, mark_of, tagged_message
 from lastgood.views.branch import Fold, Point, Strand, Tree, find_branch, list_branches, read_tree
 from lastgood.views.checkpoint import verification, view_checkpoint
 from lastgood.views.document import compose
 
 if TYPE_CHECKING:
-    from lastgood import BranchInfo, Store
+    from lastgood import Store
+    from lastgood.types import BranchInfo
 
 WIDEST_GRAPH = 8  # to which the rows are aligned; deeper ones are shifted
 
 
 @subcommand
-@click.option("--switch", metavar="NAME", help="Make this branch the active one; a name or an id.")
-@click.option("--delete", metavar="NAME", help="Delete this branch and what only it has.")
+@task_argument()
+@click.option(
+    "--switch",
+    metavar="NAME",
+    help="Make this branch the active one; a name or an id.",
+    shell_complete=complete_branches,
+)
+@click.option(
+    "--delete", metavar="NAME", help="Delete this branch and what only it has.", shell_complete=complete_branches
+)
 @click.option("--limit", "-n", type=click.IntRange(min=1), default=20, show_default=True, help="How many are drawn.")
 @workspace_options
 def branch(call: Invocation, switch: str | None, delete: str | None, limit: int) -> None:
@@ -42,7 +53,7 @@ def branch(call: Invocation, switch: str | None, delete: str | None, limit: int)
         _delete(call, delete)
     else:
         with call.open() as store:
-            _draw(call, store, limit)
+            show_tree(call, store, limit)
 
 
 def _delete(call: Invocation, name: str) -> None:
@@ -54,7 +65,8 @@ def _delete(call: Invocation, name: str) -> None:
     )
 
 
-def _draw(call: Invocation, store: Store, limit: int) -> None:
+def show_tree(call: Invocation, store: Store, limit: int) -> None:
+    """Print the tree of the task's branches; of the newest `limit`."""
     if call.json:
         click.echo(json_text({"branches": list_branches(store, call.task_id(), call.owner)}))
         return
@@ -66,8 +78,8 @@ def _draw(call: Invocation, store: Store, limit: int) -> None:
 
 
 @subcommand
-@click.argument("checkpoint", default="HEAD")
-@click.option("--name", metavar="NAME", help="What the branch is called.  [default: after the one it comes from]")
+@click.argument("checkpoint", default="HEAD", shell_complete=complete_checkpoints)
+@click.option("--name", metavar="NAME", help="Name of the branch.  [default: the next number, as main-2]")
 @click.option("--description", default="", metavar="TEXT", help="What it is for.")
 @click.option("--paused", is_flag=True, help="Begin paused.")
 @click.option("--override-evidence", is_flag=True, help="Begin there although its evidence does not hold.")
@@ -76,7 +88,7 @@ def fork(
 ) -> None:
     """Begin a branch at CHECKPOINT (default: HEAD). The task goes on where it was.
 
-    --task with the id that is printed works on the new branch, `lastgood branch --switch` makes it the active one.
+    --task with its name or id works on the new branch, `lastgood branch --switch` makes it the active one.
     """
     with call.open_to_work() as store:
         task = store.task(call.task_id(), owner=call.owner)
@@ -84,15 +96,15 @@ def fork(
         made, head = find_branch(store, task.task_id, forked.branch_id, task.owner), forked.head
         assert made is not None, "it was made a moment ago"
         assert head is not None, "a branch begins with a checkpoint"
+        view = compose(
+            checkpoint_id=made.origin_id,
+            branch_id=made.id,
+            branch=made.name,
+            run_control_state=made.control_state,
+            checkpoint=view_checkpoint(head),
+        )
     sentence = f"forked @{made.origin_sequence} as @{head.sequence}, on the new branch {printable(made.name)}"
-    view = compose(
-        checkpoint_id=made.origin_id,
-        branch_id=made.id,
-        branch=made.name,
-        run_control_state=made.control_state,
-        checkpoint=view_checkpoint(head),
-    )
-    print_result(call, view, [sentence, f"--task {made.id} works on it"])
+    print_result(call, view, [sentence, f"Switch to it with `lastgood branch --switch {quote(printable(made.name))}`"])
 
 
 class TreeRow(NamedTuple):
@@ -143,14 +155,14 @@ class _Painter:
             return TreeRow(graph, (where, " ", "", ""), "(purged)")
         result = verification(checkpoint)
         if result == "damaged":
-            return TreeRow(graph, (where, MARKS[result], "", ""), "(damaged)", STYLES[result])
+            return TreeRow(graph, (where, mark_of(checkpoint), "", ""), "(damaged)", STYLES[result])
         text = tagged_message(checkpoint)
         if point.origin:
             text = f"from @{point.origin}" + (f": {text}" if text else "")
         if place.deleted:
             text = f"(deleted) {text}"
         age = age_text(self._now - checkpoint.created_at)
-        return TreeRow(graph, (where, MARKS[result], age, checkpoint.type), text, STYLES[result])
+        return TreeRow(graph, (where, mark_of(checkpoint), age, checkpoint.type), text, STYLES[result])
 
     def _label(self, branch: BranchInfo) -> str:
         facts = [
@@ -159,18 +171,19 @@ class _Painter:
             branch.control_state if branch.control_state != "idle" else "",
         ]
         text = ", ".join(fact for fact in facts if fact)
-        return printable(branch.name) + (f"  <{text}>" if text else "")
+        title = f"  {printable(branch.description.partition(chr(10))[0])}" if branch.description else ""
+        return printable(branch.name) + (f"  <{text}>" if text else "") + title
 
 
 def _laid_out(rows: list[TreeRow], width: int | None) -> Iterator[str]:
     """Rows with checkpoints in columns; other texts right behind the graph."""
     points = [row for row in rows if row.cells]
     graph = min(WIDEST_GRAPH, max((len(row.graph) for row in points), default=0))
-    places, ages, types = (max((len(row.cells[cell]) for row in points), default=0) for cell in (0, 2, 3))
+    places, marks, ages, types = (max((len(row.cells[cell]) for row in points), default=0) for cell in range(4))
     for row in rows:
         if row.cells:
             place, mark, age, type_ = row.cells
-            before, shown = f"{row.graph:<{graph}} {place:<{places}} ", mark
+            before, shown = f"{row.graph:<{graph}} {place:<{places}} ", f"{mark:<{marks}}"
             after = f" {age:>{ages}}  {type_:<{types}}  {row.text}"
         else:
             before, shown, after = row.graph, row.text, ""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from lastgood.cli.invocation import Invocation, subcommand
+from lastgood.cli.completion import complete_checkpoints
+from lastgood.cli.invocation import Invocation, subcommand, task_argument
 from lastgood.cli.output import (
     counted,
     counting,
     few,
+    fitted,
     json_text,
     path_text,
     print_result,
@@ -20,7 +24,7 @@ from lastgood.cli.output import (
     size_text,
     styled,
 )
-from lastgood.cli.summary import evidence_text, line
+from lastgood.cli.summary import evidence_text, line, place_text
 from lastgood.errors import EvidenceError, IntegrityError, NotFoundError
 from lastgood.opening import check_at
 from lastgood.upkeep.report import CheckReport, Finding, RepairReport, TaskHealth, Use
@@ -29,12 +33,13 @@ from lastgood.views.checkpoint import (
     ExaminedResult,
     examine_all,
     examine_one,
+    verification,
     view_checkpoint,
     view_verification,
 )
 
 if TYPE_CHECKING:
-    from lastgood import Verification
+    from lastgood.types import Verification
 
 
 MOST_PARTS = 5
@@ -73,7 +78,7 @@ def _check_lines(report: CheckReport) -> list[str]:
     lines = [line for finding in report.findings[:MOST_FINDINGS] for line in _finding_lines(finding)]
     if len(report.findings) > MOST_FINDINGS:
         lines.append(f"… and {len(report.findings) - MOST_FINDINGS:,} more; --json has all")
-    lines += [_task_line(task) for task in report.standings if task.damaged]
+    lines += [line for task in report.standings if task.damaged for line in _task_lines(task)]
     seen = report.looked_at
     text = f"{counted(seen.checkpoints, 'checkpoint')}, {counted(seen.blobs, 'blob')}, {counted(seen.packs, 'pack')}"
     if report.depth != "structure":
@@ -93,7 +98,12 @@ def _finding_lines(finding: Finding) -> list[str]:
         if (use.parts or len(finding.uses) > 1) and use.id is not None:
             groups.setdefault((use.task_id, use.parts, use.more), []).append(use)
     lines = [f"  {_needed_line(*about, uses)}" for about, uses in groups.items()]
-    return [f"{styled(finding.code, fg='red')}: {printable(finding.sentence)}", *few(lines)]
+    return [f"{styled(finding.code, fg='red')}: {_sentence(finding)}", *few(lines)]
+
+
+def _sentence(finding: Finding) -> str:
+    """Return what was found, with enough of a hash to find it in JSON, which has it whole."""
+    return re.sub(r"(sha256:[0-9a-f]{12})[0-9a-f]{52}", r"\1…", printable(finding.sentence))
 
 
 def _needed_line(task_id: str, parts: tuple[str, ...], more: int, uses: list[Use]) -> str:
@@ -107,20 +117,20 @@ def _needed_line(task_id: str, parts: tuple[str, ...], more: int, uses: list[Use
     return f"{printable(task_id)} {where}" + (f": {listed}" if listed else "")
 
 
-def _task_line(task: TaskHealth) -> str:
+def _task_lines(task: TaskHealth) -> list[str]:
     head = "its newest checkpoint is whole" if task.head_intact else "its newest checkpoint is damaged"
     text = f"{printable(task.task_id)}: {task.damaged:,} of {counted(task.checkpoints, 'checkpoint')} damaged"
-    newest = f"go back to {short_id(task.newest_intact)}" if task.newest_intact else "nothing to go back to"
-    return f"{text}; {head}" + ("" if task.head_intact else f"; {newest}")
+    newest = f"restore {short_id(task.newest_intact)}, the newest intact one" if task.newest_intact else "no intact one"
+    return [f"{text}; {head}", *([] if task.head_intact else [f"  {newest}"])]
 
 
 def _repair_lines(report: RepairReport) -> list[str]:
-    lines = few([f"{styled('mended', fg='green')}: {printable(mended.sentence)}" for mended in report.mended])
+    lines = few([f"{styled('mended', fg='green')}: {_sentence(mended)}" for mended in report.mended])
     lines += [line for finding in report.lost for line in _finding_lines(finding)]
     if report.accepted:
         lines.append(f"{counted(report.accepted, 'acknowledged commit')} are given up")
     if report.quarantine is not None:
-        lines.append(f"what was changed is kept in {printable(report.quarantine)}")
+        lines += ["what was changed is kept in", f"  {printable(report.quarantine)}"]
     if not report.mended and report.ok:
         return [*lines, "nothing to mend"]
     left = f"{len(report.lost):,} cannot be mended" if report.lost else "nothing is damaged any more"
@@ -138,7 +148,7 @@ _COLORS = {"verified": "green", "failed": "red", "damaged": "red"}
 
 
 @subcommand
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_checkpoints)
 @click.option("--all", "every", is_flag=True, help="Every checkpoint of the store, or of the task given with --task.")
 @click.option("--bytes-only", is_flag=True, help="Leave evidence alone; look at stored bytes.")
 def verify(call: Invocation, name: str | None, every: bool, bytes_only: bool) -> None:
@@ -170,28 +180,34 @@ def verify(call: Invocation, name: str | None, every: bool, bytes_only: bool) ->
 
 
 @subcommand
-@click.option("--verified", is_flag=True, help="Only one with evidence that holds.")
+@task_argument()
+@click.option("--any", "any_", is_flag=True, help="Accept one that is unverified, too.")
 @click.option("--type", "type_", metavar="TYPE", help="Only one of this type.")
-def last_good(call: Invocation, verified: bool, type_: str | None) -> None:
-    """Find the newest checkpoint of the active branch that is intact and whose evidence holds now.
+def last_good(call: Invocation, any_: bool, type_: str | None) -> None:
+    """Find the newest checkpoint of the active branch that is whole and whose evidence holds now. It is also
+    a name for other commands: `lastgood restore last-good`. Into a pipe only its place is printed, as @15.
 
-    One without evidence will do, unless --verified.
+    One without evidence has that of an ancestor with the same state and files. Where nothing has evidence, one that is
+    unverified will do.
     """
     from lastgood.views.records import find_last_good
 
-    refused: list[Verification] = []
+    passed: list[Verification] = []
     with call.open_to_work() as store:
         task_id = call.task_id()
-        found = find_last_good(store, task_id, call.owner, verified=verified, type=type_, on_refused=refused.append)
-        notes = [_refusal(one) for one in refused[:1]]
+        found = find_last_good(store, task_id, call.owner, any=any_, type=type_, on_passed=passed.append)
+        notes = [_refusal(one) for one in passed if one.refusal is not None][:1]
         if found is None:
-            asked = "is intact, with evidence that holds" if verified else "is intact and not known to be bad"
+            asked = "is whole and not known to be bad" if any_ else "is whole, with evidence that holds"
             message = "; ".join([f"no checkpoint of {task_id!r} {asked}", *notes])
-            raise NotFoundError(message, hint="`lastgood verify --all` says why")
+            more = "" if any_ else "; --any accepts one that is unverified"
+            raise NotFoundError(message, hint=f"`lastgood verify --all` says why{more}")
+        if verification(found) == "unverified":
+            notes.append("it is unverified: it is whole, and nothing says whether it is good")
         for note in notes:
             say(call, f"note: {note}")
         view = {"checkpoint": view_checkpoint(found)}
-    print_result(call, view, [line(found)])
+    print_result(call, view, [fitted(line(found)) if sys.stdout.isatty() else place_text(found)])
 
 
 def _refusal(one: Verification) -> str:
@@ -202,6 +218,8 @@ def _lines(one: Examined) -> list[str]:
     word = styled(_WORDS[one.result], fg=_COLORS.get(one.result))
     if one.result == "unverified":
         word += " (its evidence cannot be checked)" if one.evidence else " (no evidence)"
+    if one.inherited_from is not None:
+        word += f" (by {short_id(one.inherited_from)}, which has the same state and files)"
     first = f"{printable(one.task_id)} @{one.sequence} {short_id(one.id or '')}".rstrip()
     return [
         f"{first}: {word}",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from lastgood.cli.completion import complete_checkpoints
 from lastgood.cli.invocation import Invocation, subcommand_with_paths, workspace_options
 from lastgood.cli.output import (
     counting,
@@ -25,15 +27,16 @@ from lastgood.cli.summary import place_text
 from lastgood.views.files import Compared, compare_files, compare_states, path_text, view_diff, without_folders
 
 if TYPE_CHECKING:
-    from lastgood import Checkpoint, FilesDiff, Store
+    from lastgood import Checkpoint, Store
     from lastgood.compare.state import StateChange
+    from lastgood.types import FilesDiff
 
 LONGEST = 200
 
 
 @subcommand_with_paths
-@click.argument("before", required=False)
-@click.argument("after", required=False)
+@click.argument("before", required=False, shell_complete=complete_checkpoints)
+@click.argument("after", required=False, shell_complete=complete_checkpoints)
 @click.option("--state", is_flag=True, help="The state alone.")
 @click.option("--files", is_flag=True, help="The files alone: a patch that `git apply` takes.")
 @click.option("--stat", is_flag=True, help="A line for each file.")
@@ -58,6 +61,7 @@ def diff(
         raise click.UsageError("--state leaves files out: not with --files, nor with paths")
     if stat and summary:
         raise click.UsageError("diff takes --stat or --summary, not both")
+    paths = tuple(call.in_workspace(path, pattern=True) for path in paths)
     with_disk = after is None and not state and call.folders() is not None
     with call.open_to_work() as store:
         task = store.task(call.task_id(), owner=call.owner)
@@ -115,6 +119,7 @@ def _print(found: Compared, stat: bool) -> None:
 def _colored(patch: bytes) -> Iterator[str]:
     for line in patch.decode("utf-8", "backslashreplace").split("\n")[:-1]:
         style: dict[str, Any] = {"bold": True} if line.startswith("diff ") else {}
+        line = re.sub(r"^(index \w{7})\w{33}\.\.(\w{7})\w{33}", r"\1..\2", line)  # as git shows it
         style = {"+": {"fg": "green"}, "-": {"fg": "red"}, "@": {"fg": "cyan"}}.get(line[:1], style)
         yield styled(printable_lines(line), **style) if style else printable_lines(line)
 

@@ -2,19 +2,61 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import click
 
 from lastgood.cli.output import Format, json_text, printable, say, styled
-from lastgood.errors import CheckpointError, EvidenceError, FolderTakenError, InvalidError, UnavailableError
+from lastgood.errors import (
+    CheckpointError,
+    EvidenceError,
+    FolderTakenError,
+    IntegrityError,
+    InvalidError,
+    UnavailableError,
+)
 
 FAILED, USAGE, PARTLY, NOT_YET, STOPPED, INTERRUPTED, BROKEN_PIPE = 1, 2, 10, 11, 12, 130, 141
 
+_COMMANDS = (
+    (r"store\.tasks\(\)", "`lastgood tasks`"),
+    (r"store\.list_checkpoints\(task_id\)", "`lastgood log`"),
+    (r"store\.list_files\(checkpoint_id\)", "`lastgood ls`"),
+    (r"store\.check_checkpoint\(id\)", "`lastgood verify --all`"),
+    (r"store\.check\(\)", "`lastgood check`"),
+    (r"store\.check\(read_data=True\)", "`lastgood check --read-data`"),
+    (r"store\.repair\(\)", "`lastgood repair`"),
+    (r"store\.repair\(accept_loss=True\)", "`lastgood repair --accept-loss`"),
+    (r"store\.replay\(\)", "`lastgood spool --replay`"),
+    (r"store\.spool_figures\(\)", "`lastgood spool`"),
+    (r"store\.abandon_step\('([^']+)'\)", r"`lastgood steps --abandon \1`"),
+    (r"store\.task\('([^']+)'\)", r"--task \1"),
+    (r"\bowner='([^']+)'", r"--owner \1"),
+    (r"\baccept_loss=True", "--accept-loss"),
+    (r"\bmove=True", "--move"),
+    (r"task\.branches\(\)", "`lastgood branch`"),
+    (r"task\.last_good\(any=True\)", "`lastgood last-good --any`"),
+    (r"task\.recovery\(\)", "`lastgood status`"),
+    (r"task\.head\.artifacts", "`lastgood show`"),
+    (r"task\.restore\('([^']+)'\)", r"`lastgood restore \1`"),
+    (r"task\.control\.question", "`lastgood status`"),
+    (r"task\.control\.(stop|retry)\(\)", r"`lastgood \1`"),
+    (r"task\.control\.add_rounds\(1\)", "`lastgood rounds`"),
+)
+"""Calls that the library's hints name, and the commands that do the same."""
 
-def report(error: Exception, *, as_json: bool) -> int:
-    """Print what went wrong, and return the exit code. What is not meant for people is raised again."""
+
+def report(error: Exception, *, as_json: bool, interrupted: str = "") -> int:
+    """Print what went wrong, and return the exit code. What is not meant for people is raised again.
+
+    `interrupted`: what is true after Ctrl-C.
+    """
     if isinstance(error, click.Abort):
+        said = f"interrupted; {interrupted}" if interrupted else "interrupted"
+        if as_json:
+            return _print("interrupted", said, None, INTERRUPTED, as_json)
+        click.echo(printable(said), err=True)
         return INTERRUPTED
     if isinstance(error, click.UsageError):
         command = error.ctx.command_path if error.ctx else "lastgood"
@@ -22,8 +64,11 @@ def report(error: Exception, *, as_json: bool) -> int:
     if isinstance(error, CheckpointError):
         return _print(error.code, str(error), _hint(error), error.exit_code, as_json)
     if isinstance(error, OSError):
-        detail = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        detail = f"{error.filename}: {error.strerror}"
         hint = "look at the path and its permissions"
+        if not error.filename:  # errors of the store are CheckpointErrors
+            detail = f"the output could not be written: {(error.strerror or str(error)).lower()}"
+            hint = "the command may have done its work: `lastgood status` shows that"
         return _print(UnavailableError.code, detail, hint, UnavailableError.exit_code, as_json)
     raise error
 
@@ -31,13 +76,22 @@ def report(error: Exception, *, as_json: bool) -> int:
 def _hint(error: CheckpointError) -> str | None:
     """Return what to do about it in the words of the command line, where those of the library are others."""
     if isinstance(error, FolderTakenError):
-        return (
-            f"`lastgood branch --switch` changes the files, too; `--task {error.details['branch_id']}` works on the "
-            "branch they are of; --no-files saves without files"
-        )
+        branch_id = error.details["branch_id"]
+        return f"`lastgood branch --switch {branch_id} --no-files` goes to that branch and leaves the files as they are"
+    if "folders" in error.details:
+        return "give --workspace DIR, or go into the folder; --no-files leaves files alone"
     if isinstance(error, EvidenceError):
-        return "`lastgood last-good` finds one that is good; --override-evidence goes back to this one all the same"
-    return error.hint
+        return "`lastgood restore last-good` restores the last good one; --override-evidence restores this one anyway"
+    if isinstance(error, IntegrityError) and error.details.get("problems"):
+        return "`lastgood restore --skip-damaged` restores what is whole; `lastgood restore last-good` another one"
+    return None if error.hint is None else in_commands(error.hint)
+
+
+def in_commands(text: str) -> str:
+    """Return what the library advises with its calls as commands."""
+    for call, command in _COMMANDS:
+        text = re.sub(call, command, text)
+    return text
 
 
 def confirm(call: Format, what: str, named: str, yes: bool) -> None:

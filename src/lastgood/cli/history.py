@@ -8,21 +8,31 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from lastgood.cli.input import since_moment
-from lastgood.cli.invocation import Invocation, subcommand
+from lastgood.cli.invocation import Invocation, subcommand, task_argument
 from lastgood.cli.output import fitted, json_text, local_time, printable, say, short_id, table
-from lastgood.cli.summary import MARKS
-from lastgood.model.task import EventKind
+from lastgood.cli.summary import mark_of
+from lastgood.model.task import Event, EventKind
+from lastgood.views.document import compose
 from lastgood.views.history import TaskNames, view_entries
 
 if TYPE_CHECKING:
-    from lastgood import Entry
+    from lastgood.types import Entry
 
 
 @subcommand
+@task_argument()
 @click.option("--limit", "-n", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
-@click.option("--kind", "kinds", multiple=True, type=click.Choice(get_args(EventKind)), help="Only this; repeatable.")
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    metavar="KIND",
+    type=click.Choice(get_args(EventKind)),
+    help="Only this, as created, restored, tagged; repeatable.",
+)
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="Only checkpoints of this type; repeatable.")
 @click.option("--since", metavar="WHEN", help="Only from then on: 2h, 3d, or a date and time.")
+@click.option("--whole-store", is_flag=True, help="The store's own log: deleted tasks, repairs.")
 @click.option("--before", type=click.IntRange(min=1), metavar="NUMBER", help="Only what is older than this entry.")
 def history(
     call: Invocation,
@@ -30,12 +40,16 @@ def history(
     kinds: tuple[str, ...],
     types: tuple[str, ...],
     since: str | None,
+    whole_store: bool,
     before: int | None,
 ) -> None:
-    """List all that happened to a task, newest first: checkpoints, restores, failures, verifications, tags.
+    """List everything that happened to a task, newest first: checkpoints, restores, failures, verifications, tags.
 
     Of every branch; with --task BRANCH, of that branch and before it began.
     """
+    if whole_store:
+        _show_store(call, limit, before)
+        return
     with call.open() as store:
         found = store.history(
             call.task_id(),
@@ -54,7 +68,31 @@ def history(
     for line in table(rows, ("entry", "time", "what", "by", "about")):
         click.echo(fitted(line))
     if len(found) == limit:
-        say(call, f"perhaps there is more: --before {found[-1].sequence} goes on")
+        say(call, f"Older entries: lastgood history --before {found[-1].sequence}")
+
+
+def _show_store(call: Invocation, limit: int, before: int | None) -> None:
+    """Show the log of the store itself, which is short: it is read whole."""
+    found: list[Event] = []
+    with call.open() as store:
+        while page := store.events(after=found[-1].sequence if found else 0, limit=1000):
+            found += page
+    found = [event for event in reversed(found) if before is None or event.sequence < before][:limit]
+    if call.json:
+        click.echo(json_text({"entries": [compose(event) for event in found]}))
+        return
+    rows = [
+        [
+            f"#{event.sequence}",
+            local_time(event.at),
+            event.kind,
+            printable(event.actor),
+            printable(", ".join(f"{name} {value}" for name, value in event.data.items())),
+        ]
+        for event in found
+    ]
+    for line in table(rows, ("entry", "time", "what", "by", "about")):
+        click.echo(fitted(line))
 
 
 def _row(entry: Entry, names: TaskNames) -> list[str]:
@@ -81,8 +119,8 @@ def _branch(names: TaskNames, branch_id: str) -> str:
 
 
 def _mark(names: TaskNames, checkpoint_id: str | None) -> str:
-    result = names.verification(checkpoint_id)
-    return " " if result is None else MARKS[result]
+    checkpoint = names.checkpoint(checkpoint_id)
+    return " " if checkpoint is None else mark_of(checkpoint)
 
 
 def _made(entry: Entry, names: TaskNames) -> str:
@@ -112,6 +150,23 @@ def _step(entry: Entry, names: TaskNames) -> str:
     return f"{entry.data.get('name', '')}: {entry.data.get('reason') or 'no reason given'}"
 
 
+def _request(entry: Entry, more: str) -> str:
+    return f"{entry.data.get('kind', '')}{more} ({entry.data.get('request', '')})"
+
+
+def _said(entry: Entry, names: TaskNames) -> str:
+    """Return what was asked for, beside its kind."""
+    said = next((entry.data[name] for name in ("text", "answer", "artifact", "rounds") if name in entry.data), None)
+    if said is None and (chosen := entry.data.get("checkpoint")) is not None:
+        return f" {_checkpoint(names, chosen)}"
+    return "" if said is None else f": {str(said).partition(chr(10))[0]}"
+
+
+def _met(entry: Entry, names: TaskNames) -> str:
+    """Return the checkpoint that met a request; some need none."""
+    return "" if entry.checkpoint_id is None else f" by {_checkpoint(names, entry.checkpoint_id)}"
+
+
 def _verified(entry: Entry, names: TaskNames) -> str:
     return f"{_checkpoint(names, entry.checkpoint_id)} {'verified' if entry.data.get('verified') else 'NOT verified'}"
 
@@ -128,8 +183,8 @@ _WORDS: dict[str, Callable[[Entry, TaskNames], str]] = {
     "step_failed": _step,
     "step_abandoned": _step,
     "taken_over": lambda entry, names: f"from {entry.data.get('from', '')} by {entry.data.get('to', '')}",
-    "requested": lambda entry, names: f"{entry.data.get('kind', '')} ({entry.data.get('request', '')})",
-    "request_met": lambda entry, names: f"{entry.data.get('kind', '')} ({entry.data.get('request', '')})",
+    "requested": lambda entry, names: _request(entry, _said(entry, names)),
+    "request_fulfilled": lambda entry, names: _request(entry, _met(entry, names)),
     "request_refused": lambda entry, names: f"{entry.data.get('kind', '')}: {entry.data.get('reason', '')}",
     "tagged": lambda entry, names: f"{_checkpoint(names, entry.checkpoint_id)} {entry.data.get('name', '')}",
     "untagged": lambda entry, names: f"{_checkpoint(names, entry.checkpoint_id)} {entry.data.get('name', '')}",

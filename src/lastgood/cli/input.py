@@ -19,7 +19,7 @@ STDIN = "-"
 
 def read_text(field: str, source: str) -> str:
     """Return the text in the file `source`, or on stdin for `-`: UTF-8, with or without a byte order mark."""
-    from lastgood import Options
+    from lastgood.types import Options
 
     limit = Options().max_state_bytes
     try:
@@ -97,7 +97,7 @@ def _read_back(built: dict[str, Any]) -> Any:
 
             return AppendList(elements)
         if built.get(REDACTED) is True:
-            from lastgood import Redacted
+            from lastgood.types import Redacted
 
             return Redacted()
     return built

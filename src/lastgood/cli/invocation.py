@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from lastgood.cli.output import json_text, printable, say
-from lastgood.errors import InvalidError, NotFoundError
+from lastgood.errors import CheckpointError, InvalidError, NotFoundError
 from lastgood.observe.log import listening
 
 if TYPE_CHECKING:
@@ -21,9 +21,13 @@ if TYPE_CHECKING:
     from lastgood.local.location import Location
 
 
+MAIN = "main"
 NETWORK = "LASTGOOD_NETWORK"
 """What evidence may connect to, which a person says in the environment. A lastgood.toml cannot say it: a person who
 clones a folder has not agreed to what stands in it."""
+
+COMPLETE = "_LASTGOOD_COMPLETE"
+"""Set by the script of a shell that asks what could be typed next."""
 
 
 class Invocation:
@@ -35,9 +39,12 @@ class Invocation:
         self.user: str | None = None
         self.owner: str | None = None
         self.json = False
+        self.quiet = False
         self.workspace: tuple[str, ...] = ()
         self.no_files = False
         self.alerts = AlertPrinter(self)
+        self.interrupted = ""
+        """What is true after Ctrl-C, for the person who pressed it."""
 
     def locate(self) -> Location:
         """Return where the store is."""
@@ -54,7 +61,15 @@ class Invocation:
         more = (
             options_from_environment() if self._has_spool() else {**options_from_environment(), "on_failure": "raise"}
         )
-        return open_quietly(self.store, self.user, collect="never", **more)
+        store = open_quietly(self.store, self.user, collect="never", **more)
+        self._find_branch(store)
+        return store
+
+    def open_to_read(self) -> Store:
+        """Open a store that is there so that nothing is written or waited for; what is spooled is not seen."""
+        from lastgood.opening import open_to_read
+
+        return open_to_read(self.store, self.user)
 
     def open_to_work(self, *, create: bool = False) -> Store:
         """Open the store to go on with a task. Relative paths of evidence begin at `base_path`.
@@ -63,20 +78,56 @@ class Invocation:
         lastgood.toml names is not: its disk may be missing, and work would begin anew beside what was done.
         """
         location = self.locate()
+        if location.catalog is None:
+            raise InvalidError("a command keeps nothing in memory", hint="give --store a folder")
         if not create or location.config is not None:
             self.require_store()
         is_new = self._is_missing(location)
-        store = open_quietly(self.store, self.user, base_path=self.base_path(), **options_from_environment())
+        base = None
+        with suppress(NotFoundError):  # the working directory was deleted: evidence that needs one says so
+            base = self.base_path()
+        store = open_quietly(self.store, self.user, base_path=base, **options_from_environment())
         if is_new:
             say(self, f"a new store was made: {location.place}")
+        elif not create or self.task != MAIN:  # a task may be called main, too
+            self._find_branch(store)
         return store
+
+    def _find_branch(self, store: Store) -> None:
+        """Take a task that is none for a branch of the current folder's task, by its name."""
+        if self.task is None:
+            return
+        from lastgood.local.location import default_task, find_config
+
+        with suppress(CheckpointError):  # what is wrong is said by what is done with the name
+            if not store.list_checkpoints(self.task, 1, owner=self.owner):
+                branches = store.branches(default_task(find_config()), owner=self.owner)
+                self.task = next((one.id for one in branches if one.name == self.task and not one.deleted), self.task)
+
+    def in_workspace(self, path: str, *, pattern: bool = False) -> str:
+        """Convert a path as it is typed here to that of the workspace. One that leads elsewhere stays as it is, and so
+        does one with the name of its folder, as app:src. `pattern`: it may be a glob."""
+        from glob import escape
+
+        folders = self.folders()
+        roots = {"": folders} if isinstance(folders, str) else folders or {}
+        if not roots or path.partition(":")[0] in roots.keys() - {""}:
+            return path
+        clean = escape if pattern else str
+        typed = os.path.normpath(os.path.join(clean(os.getcwd()), path))  # noqa: PTH109, PTH118
+        for name, folder in roots.items():
+            root = clean(os.path.realpath(folder))
+            if typed == root or typed.startswith(root.rstrip("/") + "/"):
+                inside = typed[len(root) :].lstrip("/") or ("**" if pattern and not name else "")
+                return f"{name}:{inside}" if name else inside
+        return path
 
     def base_path(self) -> Path:
         """Return the folder of the nearest lastgood.toml, else the current one."""
-        from lastgood.local.location import find_config
+        from lastgood.local.location import current_folder, find_config
 
         config = find_config()
-        return Path.cwd() if config is None else config.folder
+        return current_folder() if config is None else config.folder
 
     def options(self, **more: Any) -> Options:
         """Return the options that the store's lastgood.toml gives, and `more`."""
@@ -108,7 +159,8 @@ class Invocation:
 
     def work_on(self, store: Store) -> Task:
         """Return the task with its workspace. This finishes or takes back a restore that was interrupted there."""
-        return store.task(self.task_id(), workspace=self.folders(), owner=self.owner)
+        folders = self.folders()
+        return store.task(self.task_id(), workspace=False if self.no_files else folders, owner=self.owner)
 
     def require_store(self) -> None:
         """Raise NotFoundError unless the store is there."""
@@ -140,6 +192,24 @@ class Invocation:
         from lastgood.spool.spool import has_spooled
 
         return has_spooled(catalog, self.options())
+
+
+@contextmanager
+def telling(call: Invocation, task: Task, nothing: str) -> Iterator[None]:
+    """After Ctrl-C inside, tell what became of it: `nothing`, if the task stands where it stood."""
+    before = task.head
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        call.interrupted = "`lastgood status` says what became of it"
+        if isinstance(stop.__context__, KeyboardInterrupt) or getattr(stop, "__notes__", None):
+            raise  # pressed again while it was taken back, or that failed
+        head = task.refresh()
+        if (head and head.id) == (before and before.id):
+            call.interrupted = nothing
+        elif head is not None:
+            call.interrupted = f"the newest checkpoint is @{head.sequence} now; `lastgood status` shows the files"
+        raise
 
 
 class AlertPrinter:
@@ -193,11 +263,12 @@ def open_quietly(target: str | Path | None, user: str | None = None, **options: 
     """Open a store without the warning about interrupted steps: `lastgood status` lists them."""
     from lastgood.engine.options import Options
     from lastgood.local.location import options_for
-    from lastgood.opening import open_engine, user_or_default
+    from lastgood.opening import open_engine
     from lastgood.store import Store
 
-    acting, settings = user_or_default(user), Options(**{**options_for(target), **options})
-    engine = open_engine(target, settings, acting)
+    engine, acting = open_engine(target, Options(**{**options_for(target), **options}), user)
+    if engine.spool is not None:
+        engine.spool.needs_disk = True
     if engine.housekeeper is not None:
         from lastgood.cli.background import start_apart
 
@@ -222,13 +293,30 @@ def shared_options() -> list[click.Parameter]:
     """Return the options of every command."""
     return [
         click.Option(["--store"], metavar="PATH", help="The store to use.", expose_value=False, callback=_remember),
-        click.Option(["--task"], metavar="ID", help="The task, or a branch.", expose_value=False, callback=_remember),
+        click.Option(
+            ["--task"],
+            metavar="ID",
+            help="The task, or a branch by its name or id.",
+            expose_value=False,
+            callback=_remember,
+            shell_complete=_complete_task,
+        ),
         click.Option(["--user"], metavar="NAME", help="Act as this user.", expose_value=False, callback=_remember),
         click.Option(["--owner"], metavar="NAME", help="Owner of the task.", expose_value=False, callback=_remember),
         click.Option(
             ["--json"], is_flag=True, help="Print JSON.", expose_value=False, is_eager=True, callback=_remember
         ),
+        click.Option(["--quiet", "-q"], is_flag=True, help="Print no remarks.", expose_value=False, callback=_remember),
     ]
+
+
+class TaskArgument(click.Argument):
+    """TASK, which stands for --task. `before`: the argument behind it that is meant when only one of the two is given;
+    of others that is meant only beside --task."""
+
+    def __init__(self, *, before: str | None = None, **more: Any) -> None:
+        super().__init__(["work"], required=False, metavar="[TASK]", **more)
+        self.before = before
 
 
 class SharedCommand(click.Command):
@@ -248,7 +336,27 @@ class SharedCommand(click.Command):
         with formatter.section("Options"):
             formatter.write_dl([record for record in own if record is not None])
         formatter.write_paragraph()
-        formatter.write_text("Also --store, --task, --user, --owner and --json: `lastgood --help`.")
+        formatter.write_text("Also --store, --task, --user, --owner, --json and --quiet: `lastgood --help`.")
+
+    def invoke(self, ctx: click.Context) -> Any:
+        for argument in self.params:
+            if isinstance(argument, TaskArgument):
+                self._name_task(ctx, argument)
+        return super().invoke(ctx)
+
+    def _name_task(self, ctx: click.Context, argument: TaskArgument) -> None:
+        """Take the task that TASK names, unless what is given there is the next argument."""
+        call: Invocation = ctx.ensure_object(Invocation)
+        task = ctx.params.pop("work", None)
+        others = [one for one in self.params if isinstance(one, click.Argument) and one is not argument]
+        if others and ctx.params.get(others[0].name or "") is None:
+            if task is not None and (call.task is not None or argument.before is not None):
+                ctx.params[others[0].name or ""], task = others[0].type_cast_value(ctx, task), None
+            elif argument.before is not None:
+                raise click.MissingParameter(ctx=ctx, param=others[0])
+        if task is not None and call.task not in (None, task):
+            raise click.UsageError(f"TASK is {task!r}, and --task {call.task!r}: name one", ctx)
+        call.task = call.task if task is None else task
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from lastgood.cli.examples import EXAMPLES
@@ -281,6 +389,19 @@ def subcommand_with_paths(function: Callable[..., Any]) -> SharedCommand:
     return named(function, CommandWithPaths)
 
 
+def task_argument(*, before: str | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add TASK, which stands for --task, and needs no parameter of the function."""
+    from lastgood.cli.completion import complete_tasks
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        function.__dict__.setdefault("__click_params__", []).append(
+            TaskArgument(before=before, shell_complete=complete_tasks)
+        )
+        return function
+
+    return add
+
+
 def workspace_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a command that works with the files of a task."""
     options = (
@@ -307,3 +428,9 @@ def named(function: Callable[..., Any], kind: type[SharedCommand]) -> SharedComm
 def _remember(ctx: click.Context, option: click.Parameter, value: Any) -> None:
     if value is not None and value is not False:
         setattr(ctx.ensure_object(Invocation), option.name or "", value)
+
+
+def _complete_task(ctx: click.Context, option: click.Parameter, incomplete: str) -> Any:
+    from lastgood.cli.completion import complete_tasks
+
+    return complete_tasks(ctx, option, incomplete)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lastgood.cli.invocation import Invocation, subcommand
+from lastgood.cli.invocation import Invocation, subcommand, task_argument
 from lastgood.cli.output import (
     json_text,
     local_time,
@@ -20,7 +20,7 @@ from lastgood.cli.output import (
     styled,
     width_of_output,
 )
-from lastgood.cli.summary import MARKS, STYLES, age_text, place_text, tagged_message
+from lastgood.cli.summary import STYLES, age_text, mark_of, place_text, tagged_message
 from lastgood.views.checkpoint import verification, view_listed
 from lastgood.views.records import find_active_line, find_head_id
 
@@ -31,17 +31,28 @@ WIDEST_TYPE, WIDEST_BRANCH = 18, 24
 
 
 @subcommand
+@task_argument()
 @click.option("--limit", "-n", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
 @click.option("--all", "every", is_flag=True, help="Of all branches, not only the line of HEAD.")
 @click.option("--type", "type_", metavar="TYPE", help="Only those of this type.")
 @click.option("--before", type=click.IntRange(min=1), metavar="SEQ", help="Only those before this sequence.")
 @click.option("--verbose", "-v", is_flag=True, help="With ids and times.")
-def log(call: Invocation, limit: int, every: bool, type_: str | None, before: int | None, verbose: bool) -> None:
+@click.option("--graph", is_flag=True, help="Draw all branches, as `lastgood branch` does.")
+def log(
+    call: Invocation, limit: int, every: bool, type_: str | None, before: int | None, verbose: bool, graph: bool
+) -> None:
     """List the checkpoints that led to HEAD, newest first.
 
     * marks HEAD; v: its evidence holds, x: it does not, ?: there is none, !: it is damaged.
     """
+    if graph and (type_ or before or verbose or call.json):
+        raise click.UsageError("--graph draws branches: not with --type, --before, --verbose or --json")
     with call.open() as store:
+        if graph:
+            from lastgood.cli.branch import show_tree
+
+            show_tree(call, store, limit)
+            return
         task_id = call.task_id()
         line = task_id if every else find_active_line(store, call.owner, task_id)
         found, total = store.page_checkpoints(line, limit, type_, before=before, owner=call.owner)
@@ -67,14 +78,15 @@ def _lines(found: Sequence[Checkpoint], head_id: str | None, names: dict[str, st
     places = {checkpoint.id: place_text(checkpoint) for checkpoint in found}
     columns = [_cells(checkpoint, names, now, verbose) for checkpoint in found]
     widths = [max(map(len, column)) for column in zip(*columns, strict=True)]
-    lines = []
-    for checkpoint, cells in zip(found, columns, strict=True):
-        is_head, state = checkpoint.id == head_id, verification(checkpoint)
+    marks = [mark_of(checkpoint) for checkpoint in found]
+    lines, widest = [], max(map(len, marks), default=1)
+    for checkpoint, mark, cells in zip(found, marks, columns, strict=True):
+        is_head, style = checkpoint.id == head_id, STYLES[verification(checkpoint)]
         place = f"{'*' if is_head else ' '} {place_text(checkpoint):<5}"
         about = "  ".join(cell.ljust(size) for cell, size in zip(cells, widths, strict=True))
         rest = f" {about}  {_message(checkpoint, places)}".rstrip()
-        rest = shortened(rest, width - len(place) - 2) if width else rest
-        lines.append(f"{styled(place, bold=True) if is_head else place} {styled(MARKS[state], **STYLES[state])}{rest}")
+        rest = shortened(rest, width - len(place) - 1 - widest) if width else rest
+        lines.append(f"{styled(place, bold=True) if is_head else place} {styled(mark.ljust(widest), **style)}{rest}")
     return lines
 
 

@@ -12,35 +12,26 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import click
 
+from lastgood.observe.log import UNPRINTABLE, escape
+from lastgood.observe.log import printable as printable
+
 if TYPE_CHECKING:
-    from lastgood import FileChange, Skipped
+    from lastgood.types import FileChange, Skipped
 
 
-# Control characters (C0, C1), what reorders text (bidirectional marks), line separators, lone surrogates. Compiled when
-# text is not printable, which is seldom: compiling takes longer than most of what is printed.
-_UNPRINTABLE = "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 _SHORT_ID = 18  # of a UUID version 7: its millisecond and the first random digits
 
 
 class Format(Protocol):
-    """Whether a command was asked for JSON."""
+    """Whether a command was asked for JSON, or to leave remarks out."""
 
     json: bool
-
-
-def printable(text: str) -> str:
-    """Return `text` on one line, with everything that a terminal could obey replaced by its escape."""
-    return text if text.isprintable() else re.sub(_UNPRINTABLE, _escape, text)
-
-
-def _escape(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return {9: " ", 10: " "}.get(code) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+    quiet: bool
 
 
 def printable_lines(text: str) -> str:
     """As `printable`, for text of several lines: line breaks and tabs stay."""
-    return re.sub(_UNPRINTABLE, lambda match: match[0] if match[0] in "\n\t" else _escape(match), text)
+    return re.sub(UNPRINTABLE, lambda match: match[0] if match[0] in "\n\t" else escape(match), text)
 
 
 def json_text(view: Any) -> str:
@@ -66,7 +57,7 @@ def _escaped(data: bytes) -> str:
     text = data.decode()
     if text.isprintable():
         return text
-    return re.sub(_UNPRINTABLE, lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", text)
+    return re.sub(UNPRINTABLE, lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", text)
 
 
 def print_result(call: Format, view: Any, lines: Iterable[str]) -> None:
@@ -79,8 +70,8 @@ def print_result(call: Format, view: Any, lines: Iterable[str]) -> None:
 
 
 def say(call: Format, message: str) -> None:
-    """Print a message for people, beside the data."""
-    if not call.json:
+    """Print a remark for people, beside the data."""
+    if not call.json and not call.quiet:
         click.echo(printable(message), err=True)
 
 
@@ -103,8 +94,18 @@ def table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> list[str]:
 
 
 def field_lines(fields: Iterable[tuple[str, str]]) -> list[str]:
-    """Return names and values, the values below each other."""
-    return [f"{name:<12} {printable(value)}" for name, value in fields]
+    """Return names and values, the values below each other; on a terminal long ones take several lines."""
+    return [text for name, value in fields for text in _wrapped(f"{name:<12} ", printable(value))]
+
+
+def _wrapped(name: str, value: str) -> list[str]:
+    width = width_of_output()
+    if not width or len(name) + len(value) <= width:
+        return [name + value]
+    from textwrap import wrap
+
+    how: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+    return wrap(value, width, initial_indent=name, subsequent_indent=" " * len(name), **how)
 
 
 def fitted(line: str) -> str:
@@ -189,6 +190,20 @@ def few(lines: Sequence[str], most: int = MOST) -> list[str]:
     return list(lines) if rest <= 0 else [*lines[:most], f"  … and {rest:,} more"]
 
 
+def folded(paths: Sequence[str]) -> list[str]:
+    """Return paths that come or go as lines; a folder that does so with all that is in it is one of them."""
+    folders = {path.rpartition("/")[0] for path in paths} & set(paths)
+    held: dict[str, list[str]] = {}
+    for path in paths:
+        above = [path[:end] for end, character in enumerate(path) if character == "/"]
+        top = next((folder for folder in above if folder in folders), path)
+        held.setdefault(top, []).extend([] if path in folders else [path])
+    return [
+        path_text(files[0]) if len(files) == 1 else f"{path_text(top + '/')} ({counted(len(files), 'file')})"
+        for top, files in held.items()
+    ]
+
+
 def change_line(change: FileChange) -> str:
     """Return a change with its mark before the path."""
     old = f"{path_text(change.old_path)} => " if change.old_path is not None else ""
@@ -200,6 +215,9 @@ def say_skipped(call: Format, skipped: Sequence[Skipped]) -> None:
     """Print what was not captured."""
     for line in few([left_out(one) for one in skipped]):
         say(call, line)
+    secret = next((path_text(one.path.rpartition(":")[2]) for one in skipped if one.reason == "secret"), None)
+    if secret is not None:
+        say(call, f"to keep it: the line !/{secret} in .lastgoodignore, or once: lastgood save --files {secret}")
 
 
 def left_out(skipped: Skipped) -> str:
@@ -218,27 +236,41 @@ def rules_text(skipped: Skipped) -> str:
 def say_failed(call: Format, failed: Sequence[tuple[str, str]]) -> None:
     """Print what could not be put back."""
     for line in few([f"failed: {path_text(path)}: {printable(reason)}" for path, reason in failed]):
-        say(call, line)
+        if not call.json:
+            click.echo(line, err=True)
+
+
+SIZES = ("bytes read", "verify")
+"""Stages that count bytes; others count files or packs."""
 
 
 class CountedStage:
     """What is being done, and how much of it; called by the code that does it."""
 
     def __init__(self) -> None:
-        self.text = ""
+        self._doing, self._done, self._of, self._since = "", 0, 0, 0
 
     def __call__(self, doing: str, done: int, of: int) -> None:
-        if of:
-            self.text = f", {doing} {done:,} of {of:,} ({100 * done // of}%)"
-        else:
-            self.text = f", {doing} {done:,}" if done else f", {doing}"
+        if doing != self._doing:
+            self._since = 0
+        self._doing, self._done, self._of = doing, done, of
+
+    def text(self) -> str:
+        """Return it in words, with its share and its rate; to be called once a second."""
+        if not self._doing:
+            return ""
+        self._since += 1
+        shown = size_text if self._doing in SIZES else "{:,}".format
+        said = f", {self._doing} {shown(self._done)}" if self._done else f", {self._doing}"
+        said += f" of {shown(self._of)} ({100 * self._done // self._of}%)" if self._of and self._done else ""
+        return said + (f", {shown(self._done // self._since)}/s" if self._done else "")
 
 
 @contextmanager
 def counting(call: Format, doing: str) -> Iterator[CountedStage]:
     """Count seconds on stderr, unless with --json or where that is no terminal; the first second prints nothing."""
     stage = CountedStage()
-    if call.json or not sys.stderr.isatty():
+    if call.json or call.quiet or not sys.stderr.isatty():
         yield stage
         return
     import threading
@@ -262,7 +294,8 @@ def count(wait: Callable[[float], bool], doing: str, stream: TextIO, stage: Coun
     seconds, widest = 0, 0
     while not wait(1):
         seconds += 1
-        shown = f"{doing}: {seconds} s{stage.text}"
+        shown = f"{doing}: {seconds} s{stage.text()}"
+        shown = shortened(shown, (terminal_width(stream) or len(shown) + 1) - 1)
         stream.write(f"\r{shown:{widest}}")
         stream.flush()
         widest = max(widest, len(shown))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TextIO
 from lastgood.cli.output import printable
 
 if TYPE_CHECKING:
-    from lastgood import ProgressEvent
     from lastgood.cli.invocation import Invocation
+    from lastgood.types import ProgressEvent
 
 WAITING = {
     "paused": "it is paused; `lastgood resume` lets it go on",
@@ -50,8 +50,8 @@ class EventLines:
 
 @contextmanager
 def showing(call: Invocation, state: Callable[[], str | None]) -> Iterator[Callable[[ProgressEvent], object]]:
-    """Yield what to call with each event of a run. With --json nothing is printed."""
-    if call.json:
+    """Yield what to call with each event of a run. With --json and --quiet nothing is printed."""
+    if call.json or call.quiet:
         yield lambda event: None
         return
     lines = EventLines(sys.stderr, state)

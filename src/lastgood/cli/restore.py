@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from lastgood.cli.asking import report_result, subcommand_that_asks
-from lastgood.cli.failure import PARTLY
-from lastgood.cli.invocation import Invocation, subcommand, workspace_options
+from lastgood.cli.completion import complete_checkpoints, complete_restored
+from lastgood.cli.failure import FAILED, PARTLY, can_ask
+from lastgood.cli.invocation import Invocation, subcommand, task_argument, telling, workspace_options
 from lastgood.cli.output import (
     change_line,
     counted,
     counting,
     few,
+    fitted,
+    folded,
     path_text,
     print_result,
     printable,
@@ -24,7 +28,7 @@ from lastgood.cli.output import (
     size_text,
 )
 from lastgood.cli.summary import line, place_text
-from lastgood.errors import InvalidError, LeaseError
+from lastgood.errors import CheckpointError, InvalidError, LeaseError
 from lastgood.views.branch import find_branch
 from lastgood.views.checkpoint import view_checkpoint
 from lastgood.views.document import compose
@@ -34,69 +38,101 @@ from lastgood.views.restore import (
     find_announced,
     find_failed,
     find_saved_first,
+    has_same_content,
+    has_workspace,
     newest_sequence,
     view_plan,
     view_restore,
+    view_unchanged,
+    without,
 )
 from lastgood.views.status import find_worker, take_lease
 
 if TYPE_CHECKING:
-    from lastgood import Checkpoint, Lease, Store, Task
+    from pathlib import Path
+
+    from lastgood import Checkpoint, Store, Task
     from lastgood.engine.branch import What
+    from lastgood.model.checkpoint import Skipped
+    from lastgood.types import Lease
+
+LAST_GOOD = "last-good"
+UNTOUCHED = "nothing was restored, and the files are as they were before"
 
 
 @subcommand_that_asks
-@click.argument("checkpoint")
+@click.argument("checkpoint", required=False, shell_complete=complete_checkpoints)
+@click.argument("more_paths", nargs=-1, metavar="[PATH]...", shell_complete=complete_restored)
 @click.option("--what", type=click.Choice(["both", "state", "files"]), help="What goes back.  [default: both]")
-@click.option("--path", "paths", multiple=True, metavar="GLOB", help="Only these files, and no state; repeatable.")
+@click.option(
+    "--path",
+    "paths",
+    multiple=True,
+    metavar="GLOB",
+    help="Only these files, and no state; repeatable.",
+    shell_complete=complete_restored,
+)
 @click.option("--dry-run", is_flag=True, help="Show what would happen to files; change nothing.")
 @click.option("--to", metavar="DIR", help="Copy the files into this folder instead; nothing else changes.")
 @click.option("--override-evidence", is_flag=True, help="Restore it although its evidence does not hold.")
-@click.option("--message", "-m", default="", metavar="TEXT", help="Why.")
+@click.option("--skip-damaged", is_flag=True, help="Restore what is whole of it, and list the rest.")
+@click.option("--message", "-m", default="", metavar="TEXT", help="Reason, kept with the restore.")
 @click.option("--force", is_flag=True, help="Do not ask the session that works on the branch: take its lease away.")
 @workspace_options
 def restore(
     call: Invocation,
-    checkpoint: str,
+    checkpoint: str | None,
+    more_paths: tuple[str, ...],
     what: What | None,
     paths: tuple[str, ...],
     dry_run: bool,
     to: str | None,
     override_evidence: bool,
+    skip_damaged: bool,
     message: str,
     force: bool,
     wait: float | None,
     request_id: str | None,
 ) -> None:
-    """Go back to CHECKPOINT: a new branch begins there and becomes the active one.
+    """Go back to CHECKPOINT: a new branch begins there and becomes the active one. Without CHECKPOINT the last good one
+    is offered.
 
     The files of the workspace, if there is one, become the checkpoint's; what they are now is saved first, and what
-    was never captured stays. What was saved later stays on the branch that is left; `lastgood undo` goes back to it.
+    was never captured stays. With PATHs (files, folders, patterns) only these go back, and no state. What was saved
+    later stays on the branch that is left; `lastgood undo` goes back to it.
 
     While a session works on the branch, it is asked to go back, and does so at its next boundary.
     """
+    paths = tuple(call.in_workspace(path, pattern=True) for path in (*paths, *more_paths))
+    offered = checkpoint is None
+    if checkpoint is None:
+        if call.json or not can_ask():
+            hint = "`lastgood restore last-good` goes back to the last good one, `lastgood log` lists all"
+            raise InvalidError("restore needs a checkpoint, and there is no terminal to ask on", hint=hint)
+        checkpoint = LAST_GOOD
     if to is not None:
-        if dry_run or what in ("state", "both"):
-            raise click.UsageError("--to copies files, and nothing else: not with --dry-run, nor with another --what")
+        if dry_run or skip_damaged or what in ("state", "both"):
+            raise click.UsageError(
+                "--to copies files, and nothing else: not with --dry-run, --skip-damaged, nor with another --what"
+            )
         _copy(call, checkpoint, to, paths)
         return
     chosen_part: What = what or ("files" if paths else "both")
-    if call.folders() is None and chosen_part == "files":
-        raise InvalidError(
-            "there is no workspace to put files into",
-            hint='give --workspace DIR, or write workspace = "." in lastgood.toml',
-        )
     if dry_run:
         _show_plan(call, checkpoint, chosen_part, paths)
+        say(call, "nothing was touched")
         return
-    how: dict[str, Any] = {"verify": not override_evidence, "message": message}
+    if offered:
+        checkpoint = _offer(call, chosen_part, paths)
+    how: dict[str, Any] = {"verify": not override_evidence, "skip_damaged": skip_damaged, "message": message}
     _restore(call, checkpoint, chosen_part, paths, how, force, wait, request_id)
 
 
 @subcommand
+@task_argument()
 @workspace_options
 def undo(call: Invocation) -> None:
-    """Take back the last restore or switch of the task, any number of times. No checkpoint is lost by it.
+    """Undo the last restore or switch of the task; repeat it to undo earlier ones. No checkpoint is lost.
 
     The files of the workspace, if there is one, go back, too; what they are now is saved first.
     """
@@ -104,9 +140,10 @@ def undo(call: Invocation) -> None:
 
 
 @subcommand
+@task_argument()
 @workspace_options
 def redo(call: Invocation) -> None:
-    """Do again what `lastgood undo` took back. A save, a restore or a switch in between ends that."""
+    """Reapply the last undone restore or switch. Not possible after a save, a restore or a switch in between."""
     move(call, "redone", lambda task: task.redo())
 
 
@@ -116,10 +153,9 @@ def move(call: Invocation, action: Literal["undone", "redone", "switched"], make
         task = call.work_on(store)
         call.alerts.silenced.add("restore_incomplete")
         left, newest = task.head, newest_sequence(store, task)
-        with counting(call, "putting files back"):
+        with telling(call, task, UNTOUCHED), counting(call, "putting files back"):
             head = make(task)
-        branch = find_branch(store, task.task_id, head.branch_id, task.owner)
-        name, has_files = branch.name if branch else "", call.folders() is not None
+        name, has_files = _branch_name(store, task, head), has_workspace(task)
         kept = find_saved_first(store, task, left, head)
         changes = changes_between(store, kept or left, head, task.owner) if has_files else []
         failed = find_failed(store, task, action, head, newest) if has_files else []
@@ -133,10 +169,10 @@ def move(call: Invocation, action: Literal["undone", "redone", "switched"], make
             deleted=deleted_paths(changes),
             failed=view_failed(failed),
         )
-    lines = [f"{action}: on {printable(name)} now", line(head)]
+    lines = [f"{action}: on {printable(name)} now", fitted(line(head))]
     print_result(call, view, [*lines, *few([change_line(change) for change in changes])])
     if kept is not None:
-        say(call, f"the files as they were are saved as @{kept.sequence}")
+        say(call, f"Unsaved changes were saved first, as @{kept.sequence}")
     say_failed(call, failed)
     if failed:
         click.get_current_context().exit(PARTLY)
@@ -152,13 +188,14 @@ def _restore(
     wait: float | None,
     request_id: str | None,
 ) -> None:
+    catalog = call.locate().catalog
     with call.open_to_work() as store:
         seen = store.task(call.task_id(), owner=call.owner)
         worker = find_worker(store, call.owner, seen.branch_id) if seen.head else None
         if worker is not None and paths and not force:
             raise LeaseError(
                 f"{worker.executor} is working on this branch, and cannot be asked for some files alone",
-                hint="leave --path out, let it end, or take its lease away with --force",
+                hint="name no paths, let it end, or take its lease away with --force",
                 lease=worker,
             )
         task = call.work_on(store)
@@ -169,11 +206,18 @@ def _restore(
         if worker is not None:
             _take_lease_away(call, store, task, worker)
         left = task.head
-        with counting(call, "restoring"):
-            restored = task.restore(checkpoint, what, paths=list(paths) or None, **how)
-        branch = find_branch(store, task.task_id, restored.branch_id, task.owner)
-        name = branch.name if branch else ""
-        chosen = store.get_checkpoint(restored.checkpoint_id, owner=call.owner)
+        chosen, has_files = task.find(checkpoint), what != "state" and has_workspace(task)
+        missing = None if left is None else _find_only_missing(task, chosen, left, what, paths, has_files=has_files)
+        if left is not None and missing is not None:
+            view = view_unchanged(chosen, left, _branch_name(store, task, left), missing)
+            same = "nothing that these paths name differs from" if paths else "everything is already as in"
+            print_result(call, view, [f"nothing to restore: {same} {place_text(chosen)}"])
+            _note_missing_files(call, chosen, what)
+            _say_missing(call, missing)
+            return
+        with telling(call, task, UNTOUCHED), counting(call, "restoring"):
+            restored = task.restore(chosen, what, paths=list(paths) or None, **how)
+        name = _branch_name(store, task, restored.checkpoint)
         before, new = restored.before, restored.checkpoint
         saved_first = before if before and left and before.id != left.id else None
         announced = find_announced(restored)
@@ -181,19 +225,57 @@ def _restore(
     where = f"on {printable(name)}" if what == "files" else f"on the new branch {printable(name)}"
     part = "the files of " if what == "files" else ""
     lines = [f"restored {part}@{chosen.sequence} as @{new.sequence}, {where}"]
-    lines += few([f"~ {path_text(path)}" for path in restored.restored])
-    print_result(call, view, [*lines, *few([f"- {path_text(path)}" for path in restored.deleted])])
+    changed = without(restored.restored, restored.added)
+    print_result(call, view, [*lines, *_marked(restored.added, changed, restored.deleted)])
     if saved_first is not None:
-        say(call, f"what was not saved yet is saved as @{saved_first.sequence}")
-    if what == "both" and call.folders() is not None and chosen.record.files is None:
-        say(call, f"note: {place_text(chosen)} holds no files; those on disk stay as they are")
-    if paths and not (restored.restored or restored.deleted or restored.failed):
-        say(call, "note: nothing that these paths name is different there")
+        say(call, f"Unsaved changes were saved first, as @{saved_first.sequence}")
+    _note_missing_files(call, chosen, what)
     _warn(call, announced, "were written")
     say_failed(call, restored.failed)
-    say(call, "`lastgood undo` takes it back")
+    if _finds(call, catalog):
+        say(call, "Undo with `lastgood undo`")
+    else:
+        say(call, f"warning: lastgood.toml is that of @{chosen.sequence} now and no longer leads to this store")
+        say(call, f"Undo with `lastgood --store {quote(str(catalog))} undo`")
+    _say_missing(call, restored.missing)
     if restored.failed:
         click.get_current_context().exit(PARTLY)
+
+
+def _finds(call: Invocation, catalog: Path | None) -> bool:
+    """Return whether commands find this store still: a restored lastgood.toml may name another."""
+    try:
+        return call.locate().catalog == catalog
+    except CheckpointError:
+        return False
+
+
+def _find_only_missing(
+    task: Task, chosen: Checkpoint, head: Checkpoint, what: What, paths: tuple[str, ...], *, has_files: bool
+) -> tuple[Skipped, ...] | None:
+    """Return what a restore cannot bring back, where it would change nothing at all; None: it would change some."""
+    if not paths and not has_same_content(chosen, head, what):
+        return None
+    if what == "state" or chosen.record.files is None or not has_files:
+        return None if paths else ()
+    plan = task.plan(chosen, paths=list(paths) or None)
+    return None if plan.restored or plan.deleted else plan.missing()
+
+
+def _note_missing_files(call: Invocation, chosen: Checkpoint, what: What) -> None:
+    if what == "both" and call.folders() is not None and chosen.record.files is None:
+        say(call, f"note: {place_text(chosen)} holds no files; those on disk stay as they are")
+
+
+def _branch_name(store: Store, task: Task, checkpoint: Checkpoint) -> str:
+    branch = find_branch(store, task.task_id, checkpoint.branch_id, task.owner)
+    return branch.name if branch else ""
+
+
+def _marked(added: Sequence[str], changed: Sequence[str], deleted: Sequence[str]) -> list[str]:
+    """Return what happens to files, for people; of each sort the first."""
+    marks = (("+", added), ("~", changed), ("-", deleted))
+    return [text for mark, paths in marks for text in few([f"{mark} {one}" for one in folded(paths)])]
 
 
 def _take_lease_away(call: Invocation, store: Store, task: Task, worker: Lease) -> None:
@@ -212,19 +294,31 @@ def _show_plan(call: Invocation, checkpoint: str, what: What, paths: tuple[str, 
     with call.open_to_work() as store:
         chosen = store.find_checkpoint(checkpoint, call.task_id(), owner=call.owner)
         plan = None
-        if what == "files" or (what == "both" and chosen.record.files is not None and call.folders() is not None):
+        task = call.work_on(store)
+        if what == "files" or (what == "both" and chosen.record.files is not None and has_workspace(task)):
             with counting(call, "looking"):
-                plan = call.work_on(store).plan(chosen, paths=list(paths) or None)
+                plan = task.plan(chosen, paths=list(paths) or None)
         changes = 0 if what == "files" else _state_changes(store, call, chosen)
         view = view_plan(plan, chosen.id, changes)
-    marked = {"+": view.added, "~": view.changed, "-": view.deleted}
-    print_result(call, view, [f"{mark} {path_text(path)}" for mark, found in marked.items() for path in found])
+    shown = (view.added, view.changed, view.deleted)
+    print_result(call, view, _marked(*shown))
     _warn(call, view.announced, "would be written")
-    count = sum(map(len, marked.values()))
+    _say_missing(call, view.missing)
+    count = sum(len(set(paths) - {path.rpartition("/")[0] for path in paths}) for paths in shown)
     say(call, f"{counted(count, 'path')} would change, {size_text(view.size)} to write")
-    if what != "files":
+    if changes:
         say(call, f"the state would change in {counted(changes, 'place')}")
-    say(call, "nothing was touched")
+
+
+def _offer(call: Invocation, what: What, paths: tuple[str, ...]) -> str:
+    """Show the last good checkpoint and what restoring it would change, and ask; return its id."""
+    with call.open_to_work() as store:
+        found = store.find_checkpoint(LAST_GOOD, call.task_id(), owner=call.owner)
+    click.echo(fitted(line(found)), err=True)
+    _show_plan(call, found.id, what, paths)
+    if not click.confirm(f"restore {place_text(found)}?", err=True):
+        click.get_current_context().exit(FAILED)
+    return found.id
 
 
 def _state_changes(store: Store, call: Invocation, chosen: Checkpoint) -> int:
@@ -243,6 +337,14 @@ def _copy(call: Invocation, checkpoint: str, to: str, paths: tuple[str, ...]) ->
     view = compose(checkpoint_id=chosen.id, to=os.path.abspath(to), copied=copied)  # noqa: PTH100
     print_result(call, view, few([f"+ {path_text(path)}" for path in copied]))
     say(call, f"{counted(len(copied), 'path')} of {place_text(chosen)} copied; nothing else changed")
+
+
+def _say_missing(call: Invocation, missing: Sequence[Skipped]) -> None:
+    """Say what the checkpoint never had, and the disk has not any more."""
+    if missing:
+        say(call, "warning: gone from disk, and not in the checkpoint, which left them out:")
+        for text in few([f"  {path_text(one.path)} ({one.reason})" for one in missing]):
+            say(call, text)
 
 
 def _warn(call: Invocation, announced: Sequence[str], what: str) -> None:

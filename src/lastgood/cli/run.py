@@ -34,11 +34,12 @@ from lastgood.cli.progress import showing
 from lastgood.cli.status import spool_text
 from lastgood.cli.summary import evidence_text, place_text
 from lastgood.errors import CheckpointError, InvalidError, NotFoundError, StageError
-from lastgood.views.checkpoint import view_checkpoint
+from lastgood.views.checkpoint import CheckpointView, view_checkpoint
 from lastgood.views.document import compose
 
 if TYPE_CHECKING:
-    from lastgood import Checkpoint, Outcome, Pipeline, Redaction, Step, Task
+    from lastgood import Checkpoint, Pipeline, Step, Task
+    from lastgood.types import Outcome, Redaction
 
 
 class OwnCodeError(InvalidError):
@@ -61,17 +62,21 @@ def run(call: Invocation, target: str, restart: bool) -> None:
             pipeline = load_pipeline(target, call.options().redaction)
             with call.open_to_work(create=True) as store:
                 task = call.work_on(store)
+                before = task.head
                 outcome = _run(call, task, pipeline, restart=restart)
-                waiting = spool_text(store, outcome.checkpoint)
+                waiting, head = spool_text(store, outcome.checkpoint), view_checkpoint(outcome.checkpoint)
     except (OwnCodeError, StageError) as error:
         _show_cause(call, error)
         raise
     except (StopSignal, KeyboardInterrupt) as stop:
-        say(call, "interrupted; run it again, and it goes on from its newest checkpoint")
+        call.interrupted = "run it again, and it goes on from its newest checkpoint"
         if isinstance(stop, StopSignal):
+            say(call, f"interrupted; {call.interrupted}")
             click.get_current_context().exit(stop.code)
         raise
-    _print_outcome(call, task.id, pipeline, outcome)
+    _print_outcome(call, task.id, pipeline, outcome, head)
+    if outcome.stopped is None and before is not None and before.id == outcome.checkpoint.id:
+        say(call, "already completed; --restart runs it again")
     if waiting is not None:
         say(call, f"it is not in the store yet: {waiting}")
     if outcome.stopped is not None:
@@ -90,14 +95,16 @@ def _run(call: Invocation, task: Task, pipeline: Pipeline, *, restart: bool) -> 
         return pipeline.run(task, restart=restart, on_progress=show)
 
 
-def _print_outcome(call: Invocation, task_id: str, pipeline: Pipeline, outcome: Outcome) -> None:
+def _print_outcome(
+    call: Invocation, task_id: str, pipeline: Pipeline, outcome: Outcome, checkpoint: CheckpointView
+) -> None:
     head = outcome.checkpoint
     view = compose(
         task_id=task_id,
         pipeline=pipeline.name,
         stopped=outcome.stopped,
         run_control_state=head.control_state,
-        checkpoint=view_checkpoint(head),
+        checkpoint=checkpoint,
     )
     how = "completed" if outcome.stopped is None else outcome.stopped
     print_result(call, view, [f"{printable(task_id)}: {printable(how)}, {place_text(head)}"])
@@ -194,7 +201,7 @@ class StopSignal(BaseException):
 @click.argument("words", nargs=-1, metavar="-- COMMAND...", type=click.UNPROCESSED)
 @click.option("--expect", type=int, default=0, show_default=True, metavar="N", help="The exit code it should have.")
 @click.option("--expect-file", "files", multiple=True, metavar="PATH", help="A file that must be there; repeatable.")
-@click.option("--type", "type_", default="step", show_default=True, metavar="TYPE", help="Why it is done.")
+@click.option("--type", "type_", default="step", show_default=True, metavar="TYPE", help="Category label.")
 @click.option("--message", "-m", metavar="TEXT", help="What this step is.  [default: NAME]")
 @workspace_options
 def run_step(
@@ -217,6 +224,8 @@ def run_step(
         task = call.work_on(store)
         try:
             with stopping(), task.step(name, type=type_, message=name if message is None else message) as step:
+                if (found := step.before) is not None:
+                    say(call, f"Unsaved changes were saved first, as {place_text(found)}")
                 code = _run_command(call, step, list(words), expect)
                 for file in files:
                     step.expect_file(_from_base(call, file))
@@ -225,8 +234,9 @@ def run_step(
             report(failure.error, as_json=call.json)
             context.exit(failure.code)
         except (StopSignal, KeyboardInterrupt) as stop:
-            say(call, f"the step {name} was stopped; it is recorded as failed")
+            call.interrupted = f"the command was ended, and the step {name} is recorded as failed"
             if isinstance(stop, StopSignal):
+                say(call, f"interrupted; {call.interrupted}")
                 context.exit(stop.code)
             raise
         _print_result(call, saved, code)
@@ -237,7 +247,7 @@ def _run_command(call: Invocation, step: Step, words: list[str], expect: int) ->
     """Return its exit code as a shell would give it. What keeps it from ending by itself is recorded in words."""
     try:
         with output_beside_json(call):
-            code = step.run(words, expect=expect).returncode
+            code = step.run(words, expect=expect, preexec_fn=_ends_with_us()).returncode
     except KeyboardInterrupt:
         step.fail("stopped with Ctrl-C")
         raise
@@ -252,6 +262,24 @@ def _run_command(call: Invocation, step: Step, words: list[str], expect: int) ->
             raise NotStartedError(NO_SUCH_COMMAND, NotFoundError(sentence, hint=hint)) from error
         raise NotStartedError(CANNOT_START, InvalidError(sentence, hint="may it be executed?")) from error
     return code if code >= 0 else BY_SIGNAL - code
+
+
+def _ends_with_us() -> Callable[[], None] | None:
+    """Return what a child calls before it becomes the command, so that the kernel kills the command when this process
+    ends, also by SIGKILL; None where the kernel cannot. The thread that starts it counts as its parent, and waits for
+    it. The library is loaded here: a child of a process with threads can only call it."""
+    if sys.platform != "linux":
+        return None
+    import ctypes
+
+    control, parent = ctypes.PyDLL(None).prctl, os.getpid()
+
+    def bind() -> None:
+        control(1, int(signal.SIGKILL))  # PR_SET_PDEATHSIG
+        if os.getppid() != parent:  # it ended before that
+            os._exit(BY_SIGNAL + signal.SIGKILL)
+
+    return bind
 
 
 def _print_result(call: Invocation, saved: Checkpoint, code: int) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lastgood.cli.input import parse, parse_state, read_text
-from lastgood.cli.invocation import Invocation, subcommand, workspace_options
+from lastgood.cli.invocation import Invocation, subcommand, telling, workspace_options
 from lastgood.cli.output import (
     counted,
     counting,
@@ -18,8 +18,9 @@ from lastgood.cli.output import (
     say_skipped,
     short_id,
     size_text,
+    value_text,
 )
-from lastgood.errors import ConflictError, InvalidError
+from lastgood.errors import ConflictError, InvalidError, NotFoundError
 
 if TYPE_CHECKING:
     from lastgood import Checkpoint, Task
@@ -30,12 +31,15 @@ TRIES = 50
 
 @subcommand
 @click.option("--state", metavar="FILE", help="The whole state, as JSON; - reads stdin.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=JSON", help="Change one key; may be repeated.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one key, to JSON or else text; repeatable."
+)
 @click.option("--message", "-m", default="", metavar="TEXT", help="What this checkpoint is.")
-@click.option("--type", "type_", default="manual", show_default=True, metavar="TYPE", help="Why it is made.")
+@click.option("--type", "type_", default="manual", show_default=True, metavar="TYPE", help="Category label.")
 @click.option("--step", default="initial", show_default=True, metavar="ID", help="The step it belongs to.")
 @click.option("--key", metavar="KEY", help="Saving again with this key and the same content changes nothing.")
 @click.option("--metadata", metavar="JSON", help="A JSON object to keep with it.")
+@click.option("--always", is_flag=True, help="Save also when nothing has changed.")
 @click.option("--files", multiple=True, metavar="PATH...", help="Capture these files alone, whatever is ignored.")
 @click.argument("more_files", nargs=-1, metavar="")
 @workspace_options
@@ -48,6 +52,7 @@ def save(
     step: str,
     key: str | None,
     metadata: str | None,
+    always: bool,
     files: tuple[str, ...],
     more_files: tuple[str, ...],
 ) -> None:
@@ -55,12 +60,16 @@ def save(
 
     --state replaces the whole state. --set changes keys of it, or without --state of the head's state. The files of
     the workspace, if there is one, are captured as they are.
+
+    Where state and files are the head's already nothing is saved, except with --always, --key, --metadata, --type or
+    --step.
     """
     if more_files and not files:
         raise click.UsageError(f"save does not take {more_files[0]!r}; files are listed after --files")
     folders = call.folders()
     if state is None and not settings and folders is None:
-        raise InvalidError("there is nothing to save", hint="give --state FILE, or --set KEY=JSON")
+        hint = "`lastgood init` sets this folder up, to save its files; or give --state FILE, or --set KEY=VALUE"
+        raise InvalidError("there is nothing to save: no workspace, and no state", hint=hint)
     changes = dict(map(_setting, settings))
     fields: dict[str, Any] = {"message": message, "type": type_, "step_id": step, "key": key}
     if metadata is not None:
@@ -68,26 +77,42 @@ def save(
     if files:
         fields["files"] = _below_workspace(folders, (*files, *more_files))
     whole = None if state is None else _changed(parse_state("state", read_text("state", state)), changes)
+    only_if_changed = not always and (key, metadata, type_, step) == (None, None, "manual", "initial")
     with call.open_to_work(create=True) as store:
         task = call.work_on(store)
-        with counting(call, "saving"):
+        head = task.head
+        with telling(call, task, "nothing was saved"), counting(call, "saving"):
             if state is not None:
-                saved = task.append(whole, **fields)
-            elif settings:
+                saved = task.append(whole, only_if_changed=only_if_changed, **fields)
+            elif settings and not (only_if_changed and head is not None and _holds(head, changes)):
                 saved = _save_changed(task, changes, fields)
             else:
                 from lastgood.engine.commit import KEPT
 
-                saved = task.append(KEPT, **fields)
-    if call.json:
-        from lastgood.views.checkpoint import view_checkpoint
+                saved = task.append(KEPT, only_if_changed=only_if_changed, **fields)
+        is_new = head is None or saved.id != head.id
+        if call.json:
+            from lastgood.views.checkpoint import view_checkpoint
 
-        click.echo(json_text({"checkpoint": view_checkpoint(saved), "skipped": saved.skipped}))
+            about = {"checkpoint": view_checkpoint(saved), "saved": is_new, "skipped": saved.skipped if is_new else ()}
+            click.echo(json_text(about))
+            return
+    if not is_new:
+        since = saved.status if saved.sequence is None else f"@{saved.sequence}"
+        click.echo(f"nothing has changed since {since}: nothing was saved (--always saves anyway)")
         return
     click.echo(_sentence(saved))
     say_skipped(call, saved.skipped)
     if saved.state_size > call.options().warn_state_bytes:
         say(call, f"note: the state takes {size_text(saved.state_size)}; keep large content in files")
+
+
+def _holds(head: Checkpoint, changes: dict[str, Any]) -> bool:
+    """Return whether the head's state has these values already, of exactly these types."""
+    state = head.state
+    if type(state) is not dict:
+        return False
+    return all(key in state and value_text(state[key]) == value_text(value) for key, value in changes.items())
 
 
 def _save_changed(task: Task, changes: dict[str, Any], fields: dict[str, Any]) -> Checkpoint:
@@ -112,6 +137,9 @@ def _below_workspace(folders: str | dict[str, str] | None, files: tuple[str, ...
     root = os.path.realpath(folders)
     listed = []
     for file in files:
+        if not os.path.lexists(file):
+            hint = "paths begin at the current folder; nothing was saved"
+            raise NotFoundError(f"--files: there is no file or folder {file[:200]!r}", hint=hint)
         folder, name = os.path.split(os.path.abspath(file))  # noqa: PTH100
         listed.append(os.path.relpath(os.path.join(os.path.realpath(folder), name), root))  # noqa: PTH118
     return listed
@@ -120,8 +148,15 @@ def _below_workspace(folders: str | dict[str, str] | None, files: tuple[str, ...
 def _setting(text: str) -> tuple[str, Any]:
     key, separator, value = text.partition("=")
     if not separator or not key:
-        raise InvalidError(f"--set takes KEY=JSON, not {text[:80]!r}", hint="as in --set round=3", field="set")
-    return key, parse_state(f"--set {key}", value)
+        raise InvalidError(f"--set takes KEY=VALUE, not {text[:80]!r}", hint="as in --set round=3", field="set")
+    try:
+        return key, parse_state(f"--set {key}", value)
+    except InvalidError as error:
+        from json import JSONDecodeError
+
+        if not isinstance(error.__cause__, JSONDecodeError) or value.lstrip()[:1] in ("{", "[", '"'):
+            raise
+        return key, value  # text, such as done; what looks like JSON and is not, is a mistake
 
 
 def _changed(state: Any, changes: dict[str, Any]) -> Any:

@@ -1,49 +1,70 @@
-"""`lastgood init`"""
+"""`lastgood init`, `lastgood trust`"""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from lastgood.cli.invocation import Invocation, open_quietly, subcommand
-from lastgood.cli.output import print_result, say
-from lastgood.errors import ConflictError, InvalidError
-from lastgood.local.location import CONFIG, FOLDER, VARIABLE, Config, config_text, find_config, locate
-from lastgood.model.identity import check_name
+from lastgood.cli.output import counting, print_result, printable, say, say_skipped
+from lastgood.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
+from lastgood.local.location import (
+    CONFIG,
+    FOLDER,
+    GIT_STORE,
+    VARIABLE,
+    Config,
+    config_text,
+    data_folder,
+    default_task,
+    find_config,
+    find_config_file,
+)
 from lastgood.views.document import compose
 from lastgood.views.workspace import why_no_workspace
+
+if TYPE_CHECKING:
+    from lastgood import Checkpoint
 
 WORKSPACE = "."
 
 
 @subcommand
 @click.argument("path", default=".", type=click.Path(path_type=Path))
-def init(call: Invocation, path: Path) -> None:
-    """Set up a store in the folder PATH: a lastgood.toml and the store that it names. Its files are captured.
+@click.option("--here", is_flag=True, help="Put the store into the folder, also in a git repository.")
+def init(call: Invocation, path: Path, here: bool) -> None:
+    """Set up a store for the folder PATH: a lastgood.toml and the store that it names. The files that are there are
+    saved as the first checkpoint.
 
-    --store and --task are written into it. What is there already is left as it is.
+    In a git repository the store is put into the git directory, where `git clean` leaves it alone; elsewhere into the
+    folder. --store and --task are written into the file. What is there already is left as it is.
     """
+    if here and call.store is not None:
+        raise InvalidError("--here and --store contradict each other", hint="give one of them")
+    call.store = FOLDER if here else call.store
     path.mkdir(parents=True, exist_ok=True)
     folder = path.resolve()
     written = not (folder / CONFIG).exists()
     config = _wanted(call, folder) if written else _existing(call, folder)
-    if locate(config.store).catalog is None:
+    location = config.location()
+    if location.catalog is None:
         raise InvalidError("a store in memory cannot be set up", hint="give --store a folder")
-    target = folder / Path(config.store).expanduser()
-    location = locate(target)
-    assert location.catalog is not None, "a path is never in memory"
     created = not location.catalog.exists()
-    with open_quietly(target, call.user) as store:
+    with open_quietly(location.place, call.user) as store:
         store.info()  # refused where checkpoints wait for one that was there: they are that one's
-        ignored = _keep_out_of_git(location.catalog.parent, folder)
+        ignored = config.store != GIT_STORE and _keep_out_of_git(location.catalog.parent, folder)
         refused = why_no_workspace(store, str(folder)) if written else None
     if refused is not None:
         config = config._replace(workspace=None)
     if written:
         with (folder / CONFIG).open("x", encoding="utf-8") as file:
             file.write(_text(config))
+        _trust_own(folder)
+    first = None if config.workspace is None else _save_first(call, config, location.place)
     view = compose(
         config=str(folder / CONFIG),
         config_written=written,
@@ -52,22 +73,65 @@ def init(call: Invocation, path: Path) -> None:
         gitignore_written=ignored,
         task=config.task,
         workspace=config.workspace,
+        checkpoint=None if first is None else first.id,
     )
     lines = [
         f"{'wrote' if written else 'kept '} {folder / CONFIG}",
         f"{'created' if created else 'kept '} {location.place}",
     ]
+    if first is not None:
+        lines.append(f"saved the files that are here as @{first.sequence}")
     print_result(call, view, lines)
+    if first is not None:
+        say_skipped(call, first.skipped)
+    if config.store == GIT_STORE and created:
+        say(call, "note: deleting .git deletes the store; `lastgood init --here` puts it into the folder instead")
     if refused is not None:
         say(call, f"note: {refused}, so files are not captured; `--workspace DIR` names another folder")
     _warn_of_variable(call)
 
 
+def _trust_own(folder: Path) -> None:
+    """Note what was written a moment ago as the user's own; trust it, where that is needed: who names a store has
+    agreed to it."""
+    from lastgood.local.trust import trust
+
+    made = True
+    try:
+        find_config(folder)
+    except ForbiddenError:
+        made = False
+    with suppress(InvalidError, NotFoundError):  # without a home nothing can be said; commands tell what needs it
+        if (file := find_config_file(folder)) is not None:
+            trust(file, made=made)
+
+
 def _wanted(call: Invocation, folder: Path) -> Config:
-    store = FOLDER if call.store is None else call.store
+    store = _usual_store(folder) if call.store is None else call.store
     if not store.isprintable():
         raise InvalidError("store has a line break or a control character", hint="give another path", field="store")
-    return Config(folder, store, None if call.task is None else check_name("task", call.task), WORKSPACE)
+    return Config(folder, store, default_task(Config(folder, task=call.task)), WORKSPACE)
+
+
+def _usual_store(folder: Path) -> str:
+    """Return the store of a folder that is to have one: in a git repository in its git directory, as `git clean` would
+    take it from the folder; where that cannot be written, the user's own store."""
+    from lastgood.local.git import find_repository
+
+    found = find_repository(folder)
+    if found is None:
+        return FOLDER
+    return GIT_STORE if found.directory is not None and os.access(found.directory, os.W_OK) else str(data_folder())
+
+
+def _save_first(call: Invocation, config: Config, target: Path | None) -> Checkpoint | None:
+    """Save the folder as it is, so that nothing can be lost from now on; None: it is empty, or its task was saved."""
+    own = {CONFIG, ".git", target.name if target is not None else ""}
+    if {path.name for path in config.folder.iterdir()} <= own:
+        return None
+    with open_quietly(target, call.user) as store, counting(call, "saving"):
+        task = store.task(default_task(config), workspace=config.folders())
+        return None if task.head is not None else task.append({}, message="as `lastgood init` found it")
 
 
 def _existing(call: Invocation, folder: Path) -> Config:
@@ -99,3 +163,34 @@ def _keep_out_of_git(store: Path, folder: Path) -> bool:
 def _warn_of_variable(call: Invocation) -> None:
     if value := os.environ.get(VARIABLE):
         say(call, f"note: {VARIABLE} is set to {value} and wins over {CONFIG}")
+
+
+@subcommand
+@click.argument("path", default=".", type=click.Path(path_type=Path))
+@click.option("--list", "list_", is_flag=True, help="List what is trusted.")
+@click.option("--remove", is_flag=True, help="Trust it no more.")
+def trust(call: Invocation, path: Path, list_: bool, remove: bool) -> None:
+    """Trust the lastgood.toml of the folder PATH, or above it, as it is now: read it first.
+
+    This is needed once for a file that names a store or a workspace outside its folder, or that others may write. A
+    file that has changed is not trusted any more.
+    """
+    from lastgood.local import trust as own
+
+    if list_ and remove:
+        raise InvalidError("--list and --remove contradict each other", hint="give one of them")
+    if list_:
+        trusted = {path: what for path, what in own.read_trusted().items() if not what.startswith(own.MADE)}
+        print_result(call, compose(trusted=trusted), [printable(file) for file in trusted])
+        return
+    file, folder = None, path.resolve()
+    folder = folder.parent if folder.name == CONFIG else folder
+    if not remove and (file := find_config_file(folder)) is None:
+        raise NotFoundError(f"there is no {CONFIG} in {folder}, or above it", hint="`lastgood init` writes one")
+    if file is not None:
+        own.trust(file)
+        print_result(call, compose(trusted=str(file.path)), [f"trusted {printable(str(file.path))}, as it is now"])
+        return
+    removed = own.forget(folder / CONFIG)
+    said = f"{printable(str(folder / CONFIG))} is not trusted any more" if removed else "it was not trusted"
+    print_result(call, compose(removed=removed), [said])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lastgood.cli.completion import complete_checkpoints, complete_files
 from lastgood.cli.invocation import Invocation, subcommand
 from lastgood.cli.output import (
     change_line,
@@ -26,24 +27,25 @@ from lastgood.cli.output import (
 from lastgood.cli.status import spool_text
 from lastgood.cli.summary import companion_lines, evidence_lines, place_text
 from lastgood.errors import InvalidError
-from lastgood.model.identity import moment
 from lastgood.views.checkpoint import changes_since_parent, verification, view_detail
 from lastgood.views.document import tagged
 from lastgood.views.files import list_files, view_file
 
 if TYPE_CHECKING:
-    from lastgood import Checkpoint, FileInfo
+    from lastgood import Checkpoint
     from lastgood.model.checkpoint import Attestation
+    from lastgood.types import FileInfo
 
 PREVIEW = 400
 _TYPES = {"file": S_IFREG, "folder": S_IFDIR, "link": S_IFLNK}
 
 
 @subcommand
-@click.argument("name", default="HEAD")
+@click.argument("name", default="HEAD", shell_complete=complete_checkpoints)
 @click.option("--state", is_flag=True, help="Print the state alone, as JSON.")
 def show(call: Invocation, name: str, state: bool) -> None:
-    """Show everything about the checkpoint NAME: an id or its beginning, a tag, HEAD, @12, or any of them with ~1."""
+    """Show everything about the checkpoint NAME: an id or its beginning, a tag, HEAD, @12, or any of
+    them with ~1; or last-good."""
     with call.open() as store:
         checkpoint = store.find_checkpoint(name, call.task_id(), owner=call.owner)
         if state:
@@ -62,49 +64,53 @@ def show(call: Invocation, name: str, state: bool) -> None:
 
 
 @subcommand
-@click.argument("folder", default="HEAD", metavar="[CHECKPOINT[:PATH]]")
+@click.argument("folder", default="HEAD", metavar="[CHECKPOINT[:PATH]]", shell_complete=complete_files)
+@click.argument("path", required=False)
 @click.option("-l", "long", is_flag=True, help="With mode and size, and where links point.")
 @click.option("-R", "deep", is_flag=True, help="With all that is below.")
-def ls(call: Invocation, folder: str, long: bool, deep: bool) -> None:
-    """List the files of CHECKPOINT (default: HEAD), or what lies in its folder PATH.
+def ls(call: Invocation, folder: str, path: str | None, long: bool, deep: bool) -> None:
+    """List the files of CHECKPOINT (default: HEAD) in the current folder, or in its folder PATH.
 
     What was seen and not captured is listed as left out. With several folders paths look like app:src/main.py.
     """
-    name, path = split_name(folder)
+    name, inside = split_name(call, folder, path)
     with call.open() as store:
         checkpoint = store.find_checkpoint(name, call.task_id(), owner=call.owner)
-        found = list(list_files(store, checkpoint, path, call.owner, deep=deep))
+        found = list(list_files(store, checkpoint, inside, call.owner, deep=deep))
     view = {"checkpointId": checkpoint.id, "files": [view_file(info) for info in found]}
     print_result(call, view, (_long(info) if long else _short(info) for info in found))
 
 
 @subcommand
-@click.argument("file", metavar="CHECKPOINT:PATH")
-def cat(call: Invocation, file: str) -> None:
+@click.argument("file", metavar="CHECKPOINT[:PATH]", shell_complete=complete_files)
+@click.argument("path", required=False)
+def cat(call: Invocation, file: str, path: str | None) -> None:
     """Print the file PATH as it was at CHECKPOINT (empty: HEAD), byte by byte; of a link, where it points.
 
     On a terminal control characters are escaped.
     """
-    name, path = split_name(file)
-    if not path:
-        raise InvalidError("cat takes CHECKPOINT:PATH", hint="as in `lastgood cat HEAD~1:src/app.py`")
+    if path is None and not file.partition(":")[2]:
+        raise InvalidError("cat takes a checkpoint and a path", hint="as in `lastgood cat HEAD~1 src/app.py`")
+    name, path = split_name(call, file, path)
     with call.open() as store:
         checkpoint = store.find_checkpoint(name, call.task_id(), owner=call.owner)
         if call.json:
-            content = store.read_file(checkpoint.id, path, owner=call.owner)
+            content = b"".join(store.stream_file(checkpoint.id, path, owner=call.owner))
             click.echo(json_text({"checkpointId": checkpoint.id, "path": path, "content": tagged(content)}))
         elif sys.stdout.isatty():
-            content = store.read_file(checkpoint.id, path, owner=call.owner)
+            content = b"".join(store.stream_file(checkpoint.id, path, owner=call.owner))
             click.echo(printable_lines(content.decode("utf-8", "backslashreplace")), nl=False)
         else:
             for piece in store.stream_file(checkpoint.id, path, owner=call.owner):
                 click.echo(piece, nl=False)
 
 
-def split_name(text: str) -> tuple[str, str]:
-    """Split `HEAD~1:src/app.py` into the name of a checkpoint and a path; without a colon there is no path."""
-    name, _, path = text.partition(":")
-    return name or "HEAD", path
+def split_name(call: Invocation, text: str, path: str | None) -> tuple[str, str]:
+    """Split `HEAD~1:app.py`, or `HEAD~1` beside a path, into the name of a checkpoint and a path of the workspace."""
+    name, colon, inside = text.partition(":")
+    if colon and path is not None:
+        raise click.UsageError(f"the path is given twice: {inside[:80]!r} and {path[:80]!r}")
+    return name or "HEAD", call.in_workspace(inside if path is None else path)
 
 
 def _lines(checkpoint: Checkpoint, attestations: list[Attestation], waiting: str | None) -> list[str]:
@@ -124,7 +130,7 @@ def _lines(checkpoint: Checkpoint, attestations: list[Attestation], waiting: str
         "tags": ", ".join(checkpoint.tags),
         "deleted": "yes" if checkpoint.deleted else "",
         "verified": _verified(checkpoint),
-        "checksum": checkpoint.checksum,
+        "sha256": checkpoint.checksum.removeprefix("sha256:"),
         "size": size_text(checkpoint.state_size),
         "files": _files(checkpoint),
         "metadata": value_text(checkpoint.metadata) if checkpoint.metadata else "",
@@ -134,8 +140,7 @@ def _lines(checkpoint: Checkpoint, attestations: list[Attestation], waiting: str
     message = checkpoint.message.split("\n") if checkpoint.message else []
     lines += [f"{'message' if not i else '':<12} {printable(part)}" for i, part in enumerate(message)]
     return lines + [
-        f"{one.kind:<12} {local_time(moment(one.at))} by {printable(one.actor)} {_attested(one)}"
-        for one in attestations
+        f"{one.kind:<12} {local_time(one.at)} by {printable(one.actor)} {_attested(one)}" for one in attestations
     ]
 
 
@@ -153,13 +158,22 @@ def _attested(attestation: Attestation) -> str:
         return value_text(attestation.data)
     if attestation.data.get("verified"):
         return "it held"
+    if problems := attestation.data.get("problems"):
+        return f"it was DAMAGED: {printable(str(problems[0]))}"
     statuses = [status for status, *_ in attestation.data.get("results", [])]
-    return "it did NOT hold" if "failed" in statuses or not statuses else "it could not be said"
+    if not statuses:
+        return "it was whole"
+    return "it did NOT hold" if "failed" in statuses else "it could not be said"
 
 
 def _verified(checkpoint: Checkpoint) -> str:
     at = checkpoint.last_verified_at
-    if at is None or checkpoint.evidence_pack.is_refused:
+    if at is not None and checkpoint.damage:
+        return f"DAMAGED, {local_time(at)}: {printable(checkpoint.damage[0])}"
+    if (judge := checkpoint.judge()) is not None:
+        said = {"verified": "yes", "failed": "NO"}.get(verification(checkpoint), "it cannot be said")
+        return f"{said}, by {place_text(judge)} {judge.id}, which has the same state and files"
+    if at is None or not checkpoint.has_evidence or checkpoint.evidence_pack.is_refused:
         return "not checked yet" if checkpoint.evidence_pack.evidence_list else "unverified: it has no evidence"
     result = {"verified": "yes", "failed": "NO"}.get(verification(checkpoint), "it cannot be said any more")
     return f"{result}, {local_time(at)}"

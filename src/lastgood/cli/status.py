@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from lastgood.cli.failure import in_commands
 from lastgood.cli.input import choose
-from lastgood.cli.invocation import Invocation, subcommand, workspace_options
+from lastgood.cli.invocation import Invocation, subcommand, task_argument, workspace_options
 from lastgood.cli.output import (
     change_line,
     counted,
@@ -33,30 +34,34 @@ from lastgood.views.document import compose
 from lastgood.views.status import PROCESS, StatusView, add_recovery, add_work, list_spooled, view_step
 
 if TYPE_CHECKING:
-    from lastgood import Checkpoint, OpenStep, Recovery, SpoolFigures, Store
+    from lastgood import Checkpoint, Store
+    from lastgood.types import OpenStep, Recovery, SpoolFigures
     from lastgood.views.status import ProgressView, WorkerView
     from lastgood.views.workspace import WorkspaceFound
 
 
 @subcommand
+@task_argument()
 @workspace_options
 def status(call: Invocation) -> None:
-    """Say where the store is and how it was found, where the task stands, what was interrupted, and what to do.
+    """Show where the store is, where the task stands, what was interrupted, and what to do.
 
     With a workspace: which branch's files lie there, and what changed in them since the last checkpoint.
     """
-    location, task_id = call.locate(), call.task_id()
+    location = call.locate()
     view = StatusView(
         store=":memory:" if location.catalog is None else str(location.catalog),
         found_by=location.found_by,
         exists=location.catalog is not None and location.catalog.exists(),
-        task_id=task_id,
+        task_id=call.task_id(),
     )
     found: Recovery | None = None
     here: WorkspaceFound | None = None
     waiting: str | None = None
     if view.exists or (location.catalog is not None and call.keeps_spool(location.catalog)):
         with call.open_to_work() as store:
+            task_id = call.task_id()
+            view = msgspec.structs.replace(view, task_id=task_id)
             found = store.recovery(task_id, owner=call.owner)
             figures = store.spool_figures()
             waiting = figures_text(figures)
@@ -67,15 +72,16 @@ def status(call: Invocation) -> None:
                 here = _compare_files(call, store, found)
             if here is not None:
                 view = msgspec.structs.replace(view, workspace=here.view(), advice=[*view.advice, *here.advice()])
+    view = msgspec.structs.replace(view, advice=[in_commands(sentence) for sentence in view.advice])
     print_result(call, view, _lines(call, view, found, here, waiting))
 
 
 @subcommand
-@click.option("--replay", is_flag=True, help="Bring them into the store now, or say why that cannot be.")
+@click.option("--replay", is_flag=True, help="Replay them now, or say why that is not possible.")
 def spool(call: Invocation, replay: bool) -> None:
-    """List the checkpoints that wait for the store, because it could not take them, and those that were set aside.
+    """List checkpoints that were queued while the store was unavailable, or replay them into the store.
 
-    Every command that opens the store brings them there, if it is back.
+    Every command that opens the store replays them, if it is back. Those that could not be replayed are listed, too.
     """
     with call.open_to_work() as store:
         done = store.replay() if replay else None
@@ -88,13 +94,13 @@ def spool(call: Invocation, replay: bool) -> None:
     view = compose(figures, checkpoints=[compose(one, reason=reason) for one, reason in waiting], replayed=done)
     print_result(call, view, map(fitted, table(rows, ("task", "id", "since", "")) if rows else []))
     if done is not None:
-        say(call, f"{counted(done.stored, 'checkpoint')} came into the store")
+        say(call, f"{counted(done.stored, 'checkpoint')} replayed into the store")
     for left in figures.left:
         say(call, f"a spool was put out of the way: {printable(left)}")
     if figures.away is not None:
         say(call, f"the store is away: {figures.away}")
     elif not rows:
-        say(call, "nothing is spooled")
+        say(call, "nothing is queued")
 
 
 def figures_text(figures: SpoolFigures) -> str | None:
@@ -145,10 +151,10 @@ def _lines(
     if found is not None and found.head is not None:
         fields.append(("head", line(found.head) if found.head.integrity_ok else f"{found.head.id} (damaged)"))
         if found.last_good is not None and found.last_good.id != found.head.id:
-            fields.append(("last good", line(found.last_good)))
+            fields.append(("last good" if view.last_good_verified else "unverified", line(found.last_good)))
     fields.append(("checkpoints", str(view.checkpoints)))
     fields += _work_fields(view) if view.run_control_state is not None else []
-    fields += [("open step", f"{step['name']}: {step['process']}") for step in view.steps]
+    fields += [("open step", f"{step['name']} (its process: {step['process']})") for step in view.steps]
     fields += [("spool", waiting)] if waiting else []
     fields += _workspace_fields(here) if here else []
     fields += [("advice", sentence) for sentence in view.advice]
@@ -167,7 +173,7 @@ def _work_fields(work: StatusView) -> Iterator[tuple[str, str]]:
         choices = ", ".join(work.question.get("choices") or ())
         yield "asks", work.question["text"] + (f" ({choices})" if choices else "")
     for one in work.requests:
-        yield "requested", f"{one.kind} by {one.actor}, {local_time(moment(one.at))} ({one.id})"
+        yield "requested", f"{one.kind} by {one.actor}, {local_time(one.at)} ({one.id})"
 
 
 def _worker_text(worker: WorkerView) -> str:
@@ -217,17 +223,18 @@ def tasks(call: Invocation, limit: int, after: int | None) -> None:
             printable(task.owner),
             str(task.checkpoints),
             short_id(task.active_branch_id),
-            local_time(moment(task.created_at)),
+            local_time(task.created_at),
         ]
         for task in found
     ]
     lines = table(rows, ("task", "owner", "checkpoints", "active branch", "created"))
     print_result(call, {"tasks": found}, map(fitted, lines))
     if len(found) == limit:
-        say(call, f"perhaps there are more: --after {found[-1].number} goes on")
+        say(call, f"Older tasks: lastgood tasks --after {found[-1].number}")
 
 
 @subcommand
+@task_argument()
 @click.option("--abandon", metavar="ID", help="Give this step up; an id, or its beginning.")
 def steps(call: Invocation, abandon: str | None) -> None:
     """List the task's steps that were begun and not ended: who began them, when, and whether that process is there."""
@@ -241,7 +248,7 @@ def steps(call: Invocation, abandon: str | None) -> None:
                 call, view, map(fitted, table(rows, ("id", "step", "type", "began", "by", "process")) if rows else [])
             )
             if not rows:
-                say(call, "no step is open")
+                say(call, f"no step of {task_id} is open")
             return
         step = choose(found, abandon, "step")
         store.abandon_step(step.id, owner=call.owner)
@@ -252,5 +259,5 @@ def steps(call: Invocation, abandon: str | None) -> None:
 
 def _row(step: OpenStep) -> list[str]:
     where = f"{PROCESS[is_alive(step.process)]} ({step.process.pid} on {printable(step.process.host)})"
-    began = local_time(moment(step.began_at))
+    began = local_time(step.began_at)
     return [short_id(step.id), printable(step.name), step.type, began, printable(step.began_by), where]

@@ -8,15 +8,13 @@ import click
 
 from lastgood.cli.asking import (
     ask,
-    name_task,
     report_result,
     subcommand_that_asks,
-    task_argument,
 )
 from lastgood.cli.completion import complete_answers, complete_artifacts, complete_requests
 from lastgood.cli.failure import can_ask
 from lastgood.cli.input import STDIN, choose, parse, read_text
-from lastgood.cli.invocation import Invocation, SharedCommand, subcommand
+from lastgood.cli.invocation import Invocation, SharedCommand, subcommand, task_argument
 from lastgood.cli.output import (
     fitted,
     local_time,
@@ -29,11 +27,10 @@ from lastgood.cli.output import (
     table,
     value_text,
 )
-from lastgood.model.identity import moment
 from lastgood.views.document import compose
 
 if TYPE_CHECKING:
-    from lastgood import Request
+    from lastgood.types import Request
 
 PREVIEW = 200
 
@@ -41,49 +38,47 @@ PREVIEW = 200
 def _request_command(kind: Literal["pause", "resume", "stop", "cancel", "retry"], text: str) -> SharedCommand:
     """Make a command that makes a request without arguments; `text` is its help."""
 
-    def request(call: Invocation, work: str | None, wait: float | None, request_id: str | None) -> None:
-        ask(call, work, lambda control: getattr(control, kind)(id=request_id), wait)
+    def request(call: Invocation, wait: float | None, request_id: str | None) -> None:
+        ask(call, lambda control: getattr(control, kind)(id=request_id), wait)
 
     request.__name__, request.__doc__ = kind, text
     return subcommand_that_asks(task_argument()(request))
 
 
-pause = _request_command("pause", "Pause work at its next boundary: it is saved there, and waits.")
-resume = _request_command("resume", "Let work go on that is paused, or was stopped, or has failed.")
-stop = _request_command("stop", "End work at its next boundary: it is saved there, and can be retried.")
-cancel = _request_command(
-    "cancel", "End work as stop does, and mark what there is as not good: `lastgood last-good` passes it over."
-)
-retry = _request_command("retry", "Try work again that was stopped or has failed, from its last checkpoint.")
+pause = _request_command("pause", "Pause a running task at its next boundary: it is saved there, and waits.")
+resume = _request_command("resume", "Resume a paused, stopped or failed task.")
+stop = _request_command("stop", "Stop a running task at its next boundary: it is saved there, and can be retried.")
+cancel = _request_command("cancel", "Stop a task, and mark its end as not good: `lastgood last-good` passes over it.")
+retry = _request_command("retry", "Retry a stopped or failed task, from its last checkpoint.")
 
 
 @subcommand_that_asks
-@task_argument(required=True)
-@click.argument("number", metavar="N", type=click.IntRange(min=1))
-def rounds(call: Invocation, work: str, number: int, wait: float | None, request_id: str | None) -> None:
-    """Give work N rounds more than were planned; also work that is completed: then run it again."""
-    ask(call, work, lambda control: control.add_rounds(number, id=request_id), wait)
+@task_argument(before="number")
+@click.argument("number", metavar="N", type=click.IntRange(min=1), required=False)
+def rounds(call: Invocation, number: int, wait: float | None, request_id: str | None) -> None:
+    """Give a task N rounds more than were planned. A completed one goes on when it is run again."""
+    ask(call, lambda control: control.add_rounds(number, id=request_id), wait)
 
 
 @subcommand_that_asks
-@task_argument(required=True)
-@click.argument("text")
-def guide(call: Invocation, work: str, text: str, wait: float | None, request_id: str | None) -> None:
+@task_argument(before="text")
+@click.argument("text", metavar="TEXT", required=False)
+def guide(call: Invocation, text: str, wait: float | None, request_id: str | None) -> None:
     """Send guidance to a running task. TEXT is the guidance; - reads it from stdin.
 
     It becomes part of the next checkpoint, and the work sees it from its next boundary on.
     """
     guidance = read_text("TEXT", STDIN).rstrip("\n") if text == STDIN else text
-    ask(call, work, lambda control: control.guide(guidance, id=request_id), wait)
+    ask(call, lambda control: control.guide(guidance, id=request_id), wait)
 
 
 @subcommand_that_asks
 @task_argument()
 @click.argument("answer", required=False, shell_complete=complete_answers)
-def answer(call: Invocation, work: str | None, answer: str | None, wait: float | None, request_id: str | None) -> None:
-    """Answer what work has asked. Without ANSWER: show the question and its choices; on a terminal, ask for it."""
-    name = name_task(call, work)
+def answer(call: Invocation, answer: str | None, wait: float | None, request_id: str | None) -> None:
+    """Answer a running task's question. Without ANSWER, show it and its choices; on a terminal, ask for the answer."""
     with call.open_to_work() as store:
+        name = call.task_id()
         control = store.task(name, owner=call.owner).control
         question: dict[str, Any] | None = None
         if answer is None:
@@ -121,15 +116,16 @@ def _prompt(call: Invocation, choices: list[str]) -> str:
 
 
 @subcommand_that_asks
-@task_argument(required=True)
-@click.argument("artifact", shell_complete=complete_artifacts)
+@task_argument(before="artifact")
+@click.argument("artifact", metavar="ARTIFACT", required=False, shell_complete=complete_artifacts)
 @click.option("--file", required=True, type=click.Path(), metavar="FILE", help="What it holds now; - reads stdin.")
-def edit(call: Invocation, work: str, artifact: str, file: str, wait: float | None, request_id: str | None) -> None:
-    """Replace what ARTIFACT, by its name or its id, holds. What is text stays text; anything else is read as JSON."""
+def edit(call: Invocation, artifact: str, file: str, wait: float | None, request_id: str | None) -> None:
+    """Replace the content of ARTIFACT, by its name or id. What is text stays text; anything else is read as JSON."""
     from lastgood.work.requests import find_artifact
 
-    name, text = name_task(call, work), read_text("the content", file)
+    text = read_text("the content", file)
     with call.open_to_work() as store:
+        name = call.task_id()
         task = store.task(name, owner=call.owner)
         present = find_artifact(task.head.artifacts if task.head else (), artifact).get("content")
         content = text if present is None or isinstance(present, str) else parse("the content", text)
@@ -140,13 +136,12 @@ def edit(call: Invocation, work: str, artifact: str, file: str, wait: float | No
 @subcommand
 @task_argument()
 @click.option(
-    "--withdraw", metavar="ID", shell_complete=complete_requests, help="Take one back; an id, or its beginning."
+    "--withdraw", metavar="ID", shell_complete=complete_requests, help="Withdraw one; an id, or its beginning."
 )
-def requests(call: Invocation, work: str | None, withdraw: str | None) -> None:
-    """List what was asked of work and is not done yet, oldest first; or take it back."""
-    name = name_task(call, work)
+def requests(call: Invocation, withdraw: str | None) -> None:
+    """List pending requests, oldest first, or withdraw one."""
     with call.open_to_work() as store:
-        control = store.task(name, owner=call.owner).control
+        control = store.task(call.task_id(), owner=call.owner).control
         found = control.requests()
         if withdraw is None:
             rows = [_request_row(request) for request in found]
@@ -154,17 +149,17 @@ def requests(call: Invocation, work: str | None, withdraw: str | None) -> None:
             view = {"requests": found}
             print_result(call, view, map(fitted, table(rows, head) if rows else []))
             if not rows:
-                say(call, "nothing is asked of it")
+                say(call, "no pending requests")
             elif control.lease is None:
-                say(call, "nobody is running the work: it is done when someone does")
+                say(call, "nobody is running the task: requests are fulfilled when it runs")
             return
         chosen = choose(found, withdraw, "request")
         control.withdraw(chosen.id)
         ended = control.follow(chosen.id) or chosen
-    print_result(call, {"withdrawn": ended}, [f"{chosen.kind} is not asked for any more ({chosen.id})"])
+    print_result(call, {"withdrawn": ended}, [f"withdrew the request to {chosen.kind} ({chosen.id})"])
 
 
 def _request_row(request: Request) -> list[str]:
     about = ", ".join(f"{name}={value_text(value)}" for name, value in request.data.items() if value not in (None, ""))
-    when = local_time(moment(request.at))
+    when = local_time(request.at)
     return [short_id(request.id), request.kind, when, printable(request.actor), shortened(about, PREVIEW)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from lastgood.cli.output import few, local_time, printable, shortened, value_text
-from lastgood.views.checkpoint import VerificationState
+from lastgood.cli.output import few, local_time, printable, short_id, shortened, value_text
+from lastgood.views.checkpoint import VerificationState, inherited_from, verification
 
 if TYPE_CHECKING:
     from lastgood import Checkpoint, Evidence, EvidencePack
@@ -19,7 +19,13 @@ STYLES: dict[VerificationState, dict[str, Any]] = {
     "unverified": {"dim": True},
 }
 PREVIEW = 200
-_EVIDENCE = {"verified": "holds", "failed": "FAILED", "stale": "stale", "pending": "not checked"}
+_EVIDENCE = {"verified": "ok", "failed": "FAILED", "stale": "stale", "pending": "not checked"}
+
+
+def mark_of(checkpoint: Checkpoint) -> str:
+    """Return the mark of what is known of it; in brackets when that is inherited."""
+    mark = MARKS[verification(checkpoint)]
+    return mark if inherited_from(checkpoint) is None else f"({mark})"
 
 
 def tagged_message(checkpoint: Checkpoint) -> str:
@@ -29,10 +35,10 @@ def tagged_message(checkpoint: Checkpoint) -> str:
 
 
 def line(checkpoint: Checkpoint) -> str:
-    """Return a checkpoint on a line of its own."""
+    """Return a checkpoint on a line."""
     when = local_time(checkpoint.created_at)
     where = place_text(checkpoint)
-    return f"{where} {checkpoint.id} {when} {checkpoint.type} {tagged_message(checkpoint)}".rstrip()
+    return f"{where} {short_id(checkpoint.id)} {when} {checkpoint.type} {tagged_message(checkpoint)}".rstrip()
 
 
 def age_text(past: timedelta) -> str:
@@ -59,9 +65,23 @@ def evidence_lines(pack: EvidencePack) -> list[str]:
 
 
 def evidence_text(evidence: Evidence) -> str:
-    """Return what is claimed, whether it holds, and why not."""
+    """Return whether it holds, what is claimed, and why not; of a command, how it exited."""
+    word = _EVIDENCE[evidence.verification_status]
+    if (exited := _exit_text(evidence)) is not None:
+        return f"{word}: {exited}"
     reason = f": {printable(evidence.verification_error)}" if evidence.verification_error else ""
-    return f"{_EVIDENCE[evidence.verification_status]:<11} {printable(evidence.description)}{reason}"
+    return f"{word}: {printable(evidence.description)}{reason}"
+
+
+def _exit_text(evidence: Evidence) -> str | None:
+    """Return how the command of a step exited; None where that does not say whether its evidence holds."""
+    wanted = evidence.expected.get("exit_code")
+    command, plain, _ = evidence.description.rpartition(f" ends with {wanted}")
+    ended = evidence.metadata.get("actual_exit_code", evidence.metadata.get("exit_code"))
+    says = "verified" if ended == wanted else "failed"
+    if not plain or not isinstance(ended, int) or evidence.verification_status != says:
+        return None
+    return f"`{printable(command)}` exited {ended}" + ("" if ended == wanted else f" (expected {wanted})")
 
 
 def companion_lines(checkpoint: Checkpoint) -> list[str]:

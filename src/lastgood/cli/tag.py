@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lastgood.cli.completion import complete_checkpoints, complete_tags, complete_tasks
 from lastgood.cli.failure import confirm
 from lastgood.cli.invocation import Invocation, subcommand
 from lastgood.cli.output import print_result, printable, say, short_id, table
 from lastgood.errors import NotFoundError
+from lastgood.model.identity import check_tag
 from lastgood.views.records import PlacedCheckpoint, find_task, resolve_place
 
 if TYPE_CHECKING:
@@ -18,20 +20,21 @@ if TYPE_CHECKING:
 
 @subcommand
 @click.argument("name", required=False)
-@click.argument("label", required=False, metavar="[TAG]")
+@click.argument("checkpoint", required=False, shell_complete=complete_checkpoints)
 @click.option("--move", is_flag=True, help="Take the tag from the checkpoint that has it.")
-@click.option("--delete", metavar="TAG", help="Remove a tag; the checkpoint stays.")
-def tag(call: Invocation, name: str | None, label: str | None, move: bool, delete: str | None) -> None:
-    """Give the checkpoint NAME the name TAG. Without arguments, list the task's tags."""
-    if (name is None) != (label is None) or (delete is not None and (name is not None or move)):
-        raise click.UsageError("tag takes NAME and TAG, or --delete TAG, or nothing")
+@click.option("--delete", metavar="NAME", help="Remove a tag; the checkpoint stays.", shell_complete=complete_tags)
+def tag(call: Invocation, name: str | None, checkpoint: str | None, move: bool, delete: str | None) -> None:
+    """Give CHECKPOINT (default: HEAD) the name NAME. Without arguments, list the task's tags."""
+    if delete is not None and (name is not None or move):
+        raise click.UsageError("tag takes NAME and perhaps CHECKPOINT, or --delete NAME, or nothing")
     with call.open() as store:
         if delete is not None:
-            _report(call, delete, _delete(call, store, delete), "deleted")
-        elif name is not None and label is not None:
-            found = resolve_place(store, call.owner, name, call.task_id())
-            store.tag(found.id, label, move=move, owner=call.owner)
-            _report(call, label, found.id, "tagged")
+            _report(call, delete, _delete(call, store, delete), "deleted", f"deleted {printable(delete)}")
+        elif name is not None:
+            check_tag("the name", name)
+            found = resolve_place(store, call.owner, checkpoint or "HEAD", call.task_id())
+            store.tag(found.id, name, move=move, owner=call.owner)
+            _report(call, name, found.id, "tagged", f"tagged @{found.sequence} as {printable(name)}")
         else:
             tags = store.tags(call.task_id(), owner=call.owner).items()
             rows = [[printable(name), f"@{at.sequence}", short_id(at.id)] for name, at in tags]
@@ -47,16 +50,21 @@ def _delete(call: Invocation, store: Store, name: str) -> str:
     return found.id
 
 
-def _report(call: Invocation, name: str, checkpoint_id: str, action: str) -> None:
+def _report(call: Invocation, name: str, checkpoint_id: str, action: str, said: str) -> None:
     view = {"tag": name, "checkpointId": checkpoint_id, "action": action}
-    print_result(call, view, [f"{action} {printable(name)} ({short_id(checkpoint_id)})"])
+    print_result(call, view, [said])
 
 
 @subcommand
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_checkpoints)
 @click.option("--purge", is_flag=True, help="Remove for good; only a tombstone stays.")
 @click.option("--undo", is_flag=True, help="Bring deleted checkpoints back.")
-@click.option("--whole-task", metavar="ID", help="Remove a task with all its checkpoints, for good.")
+@click.option(
+    "--whole-task",
+    metavar="ID",
+    help="Remove a task with all its checkpoints, for good.",
+    shell_complete=complete_tasks,
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def rm(call: Invocation, names: tuple[str, ...], purge: bool, undo: bool, whole_task: str | None, yes: bool) -> None:
     """Delete checkpoints. They are no longer listed, and --undo brings them back; --purge and --whole-task do not."""

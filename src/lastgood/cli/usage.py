@@ -9,7 +9,7 @@ import click
 
 from lastgood.cli.failure import FAILED, confirm
 from lastgood.cli.input import size, span
-from lastgood.cli.invocation import Invocation, subcommand
+from lastgood.cli.invocation import Invocation, subcommand, task_argument
 from lastgood.cli.output import (
     counted,
     counting,
@@ -34,20 +34,18 @@ from lastgood.views.records import count_deleted
 
 
 @subcommand
-@click.argument("id", required=False, metavar="[TASK]")
+@task_argument()
 @click.option("--checkpoints", is_flag=True, help="List checkpoints.")
-def du(call: Invocation, id: str | None, checkpoints: bool) -> None:
+def du(call: Invocation, checkpoints: bool) -> None:
     """Show disk usage by task; of a TASK (or a branch), by checkpoint.
 
     Of each task: the bytes that its checkpoints need. Of each checkpoint: the bytes that it was the first to need
     (adds), and those that become free when it alone goes (frees).
     """
-    if id is not None and call.task is not None:
-        raise click.UsageError("du takes TASK or --task, not both")
-    wanted = call.task if id is None else id
-    checkpoints = checkpoints or wanted is not None
     with call.open() as store, counting(call, "measuring"):
+        wanted = call.task
         usage = store.usage(wanted, owner=call.owner)
+    checkpoints = checkpoints or wanted is not None
     place = str(call.locate().catalog)
     facts = _of_store(place, usage) if wanted is None or not usage.tasks else _of_task(usage.tasks[0])
     view = compose(usage, store=place, **({"checkpoints": usage.checkpoints} if checkpoints else {}))
@@ -84,48 +82,49 @@ def collect(call: Invocation, grace: float, dry_run: bool) -> None:
 @subcommand
 @click.argument("max_bytes", callback=size, metavar="SIZE")
 @click.option("--dry-run", is_flag=True, help="Say what would go, and change nothing.")
+@click.option("--keep", is_flag=True, help="Keep the store below SIZE from now on, by itself.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def limit(call: Invocation, max_bytes: int, dry_run: bool, yes: bool) -> None:
+def limit(call: Invocation, max_bytes: int, dry_run: bool, keep: bool, yes: bool) -> None:
     """Bring the store below SIZE on disk, as in 500M or 2G: garbage goes first, then the oldest checkpoints, for good.
 
-    Heads of active branches, tagged checkpoints and the last verified of each task never go. You are told what each
-    would free, and asked.
+    Heads of branches, what only other branches have, tagged checkpoints and the last verified of each task never go.
+    You are told what goes and what each frees, and asked; nothing else goes.
     """
     call.alerts.silenced.add("quota_exceeded")
     with call.open_to_work() as store:
-        is_listed = not (dry_run or yes) and _ask(call, store, max_bytes)
+        planned = None if dry_run or yes else _ask(call, store, max_bytes)
         with counting(call, "measuring" if dry_run else "making room") as stage:
-            limited = store.limit(max_bytes, dry_run=dry_run, progress=stage)
-    listed = [] if is_listed else _listed(limited)
+            limited = store.limit(max_bytes, dry_run=dry_run, planned=planned, keep=keep, progress=stage)
+    listed = _listed(limited) if planned is None else []
     print_result(call, limited, [*listed, *_outcome(limited)])
     if not limited.met:
         click.get_current_context().exit(FAILED)
 
 
-def _ask(call: Invocation, store: Store, max_bytes: int) -> bool:
-    """List what goes and ask; return whether that was needed: not where the store is small enough."""
+def _ask(call: Invocation, store: Store, max_bytes: int) -> Limited | None:
+    """List what goes and ask; return what was listed. None: the store is small enough."""
     if store.size() <= max_bytes:
-        return False
+        return None
     with counting(call, "measuring"):
         planned = store.limit(max_bytes, dry_run=True)
     for line in [] if call.json else [*_listed(planned), *_outcome(planned)]:
         click.echo(line, err=True)
     going = counted(len(planned.checkpoints), "checkpoint")
-    confirm(call, f"purge {going} for good, or as many as it takes", "limit", yes=False)
-    return True
+    confirm(call, f"purge {going} for good", "limit", yes=False)
+    return planned
 
 
 def _of_store(place: str, usage: Usage) -> Iterator[tuple[str, str]]:
     catalog, packs = size_text(usage.catalog_bytes), size_text(usage.pack_bytes)
     yield "store", place
-    yield "on disk", f"{size_text(usage.disk_bytes)}: catalog {catalog}, {counted(usage.packs, 'pack')} {packs}"
+    yield "on disk", f"{size_text(usage.disk_bytes)}: {catalog} database, {packs} in {counted(usage.packs, 'pack')}"
     yield "stored", f"{size_text(usage.stored_bytes)} that checkpoints need"
     if usage.unreferenced_bytes:
         yield "unreferenced", f"{size_text(usage.unreferenced_bytes)} that no checkpoint needs any more"
     if usage.stray_bytes:
         yield "stray", f"{size_text(usage.stray_bytes)} of saves that were interrupted or are under way"
     if usage.free_bytes:
-        yield "free", f"{size_text(usage.free_bytes)} of the catalog, to be used again"
+        yield "free", f"{size_text(usage.free_bytes)} of the database, to be used again"
 
 
 def _of_task(task: TaskUsage) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,8 @@ ever imported by name.
 from __future__ import annotations
 
 import dataclasses
+import os
+import sys
 import threading
 import warnings
 from collections import Counter, OrderedDict, deque
@@ -20,6 +22,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar, overload
 import msgspec
 
 from lastgood.errors import InvalidError
+
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep  # noqa: PTH120
 
 T = TypeVar("T")
 
@@ -128,7 +132,7 @@ def take_apart(value: object) -> tuple[str, Any] | None:
             f"values of {class_name(cls)} are kept as plain data and come back as "
             f"{type(plain).__name__}; lastgood.register() it, or read with task.load(Type)",
             PlainDataWarning,
-            stacklevel=2,
+            stacklevel=_frames_inside(),
         )
         _announced.add(cls)
     return class_name(cls), plain
@@ -253,3 +257,11 @@ _register(Counter, "collections.Counter", dict, Counter)
 _register(deque, "collections.deque", lambda value: [list(value), value.maxlen], lambda plain: deque(*plain))
 _register(PurePosixPath, "pathlib.PurePosixPath", str, PurePosixPath)
 _register(PosixPath, "pathlib.PosixPath", str, PosixPath)
+
+
+def _frames_inside() -> int:
+    """Return the level of the stack, for a warning, at which somebody called lastgood."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    return level

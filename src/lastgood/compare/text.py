@@ -194,6 +194,8 @@ class Stat(NamedTuple):
     note: Note = ""
     old_path: str | None = None
     is_folder: bool = False
+    size: int = 0
+    """Of the file, in bytes; of one that is gone, as it was."""
 
 
 def count_changes(changes: Sequence[TreeChange], read: Read) -> list[Stat]:
@@ -209,7 +211,8 @@ def count_changes(changes: Sequence[TreeChange], read: Read) -> list[Stat]:
             note = "binary" if size and lines is None else ""
         old_path = None if change.old_path is None else path_text(change.old_path)
         is_folder = isinstance(change.new, Folder) or (change.new is None and isinstance(change.old, Folder))
-        stats.append(Stat(path_text(change.path), change.kind, lines, note, old_path, is_folder))
+        size = next((one.size for one in (change.new, change.old) if isinstance(one, File)), 0)
+        stats.append(Stat(path_text(change.path), change.kind, lines, note, old_path, is_folder, size))
     return stats
 
 
@@ -219,7 +222,9 @@ def stat_line(stat: Stat) -> str:
     if stat.is_folder:
         name += "/"
     words = [f"+{stat.lines.added} -{stat.lines.removed}"] if stat.lines and any(stat.lines) else []
-    words += [stat.note] if stat.note else []
+    if stat.note:
+        size = f"{stat.size / 2**20:.1f} MiB" if stat.size >= 2**20 else f"{stat.size:,} bytes"
+        return f"{name}  {'large' if stat.note == 'not counted' else stat.note}, {_WORDS[stat.kind]} ({size})"
     if not words or stat.kind not in ("modified", "renamed"):
         words.append(f"({_WORDS[stat.kind]})")
     return " ".join([name, *words])

@@ -11,7 +11,19 @@ from typing import Literal, NamedTuple
 
 from lastgood.errors import IntegrityError
 from lastgood.model.identity import digest
-from lastgood.model.tree import Entry, File, Folder, Left, Link, Tree, decode_chunks, decode_tree, differing_entries
+from lastgood.model.tree import (
+    Entry,
+    EntryCount,
+    File,
+    Folder,
+    Left,
+    Link,
+    attributes_of,
+    decode_chunks,
+    differing_entries,
+    one_by_one,
+    open_differing,
+)
 
 Read = Callable[[bytes], bytes]
 """The verified bytes of a blob by its id; IntegrityError when it is missing or damaged."""
@@ -45,18 +57,17 @@ class TreeChange(NamedTuple):
     similarity: int = 0
 
 
-def compare_trees(old: bytes | None, new: bytes | None, read: Read, *, renames: bool = True) -> list[TreeChange]:
+def compare_trees(
+    old: bytes | None, new: bytes | None, read: Read, *, renames: bool = True, files: int | None = None
+) -> list[TreeChange]:
     """Return what turns the tree `old` into the tree `new`, in the order of the paths; None is an empty tree.
 
     What lay in a folder that a file or link replaces is deleted before that. Without `renames` no content is read
-    and a renamed file is one that was deleted and one that was added.
+    and a renamed file is one that was deleted and one that was added. `files`: how many both have, by their records;
+    IntegrityError when there are more.
     """
-    changes = list(_walk(old, new, read))
+    changes = list(_walk(old, new, read, EntryCount(files)))
     return _find_renames(changes, read) if renames else changes
-
-
-def _entries(tree: bytes | None, read: Read) -> Tree:
-    return decode_tree(read(tree)) if tree is not None else ()
 
 
 def read_content(entry: File | Link, read: Read) -> bytes:
@@ -80,14 +91,14 @@ class _Pair(NamedTuple):
     whole: TreeChange | None = None
 
 
-def _walk(old: bytes | None, new: bytes | None, read: Read) -> Iterator[TreeChange]:
+def _walk(old: bytes | None, new: bytes | None, read: Read, count: EntryCount) -> Iterator[TreeChange]:
     todo: list[_Pair | TreeChange] = [_Pair(b"", old, new)]
     while todo:
         step = todo.pop()
         if isinstance(step, TreeChange):
             yield step
         elif step.old != step.new:
-            olds, news = _entries(step.old, read), _entries(step.new, read)
+            olds, news = map(count.take, open_differing(step.old, step.new, one_by_one(read)))
             below = [part for one, other in differing_entries(olds, news) for part in _compare(step.path, one, other)]
             if step.whole and all(isinstance(entry, Left) for entry in (*olds, *news)):
                 yield step.whole
@@ -125,7 +136,8 @@ def _compare_both(path: bytes, old: Entry, new: Entry) -> list[_Pair | TreeChang
         case File(), File():
             if old.digest != new.digest:
                 return [TreeChange(path, "modified", old, new)]
-            return [TreeChange(path, "mode", old, new)] if old.mode != new.mode else []
+            is_other = old.mode != new.mode or attributes_of(old) != attributes_of(new)
+            return [TreeChange(path, "mode", old, new)] if is_other else []
         case Link(), Link():
             return [TreeChange(path, "modified", old, new)]
         case Folder(), _:

@@ -11,11 +11,18 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 from lastgood.catalog.values import FILES, Blob, NewPack, PackRange, StoredCheckpoint
 from lastgood.codec.compress import decompress
-from lastgood.errors import CheckpointError, IntegrityError, InvalidError, NotFoundError, UnavailableError
+from lastgood.errors import (
+    CheckpointError,
+    IntegrityError,
+    InvalidError,
+    LostCommitsError,
+    NotFoundError,
+    UnavailableError,
+)
 from lastgood.local.process import this_process
 from lastgood.model.checkpoint import Record, ValueRef
 from lastgood.model.identity import BlobId, digest_text
-from lastgood.model.tree import File, Tree, decode_chunks, decode_tree, differing_below
+from lastgood.model.tree import File, Tree, decode_chunks, differing_below, list_parts, open_tree, parts_of
 
 if TYPE_CHECKING:
     from lastgood.catalog.contract import Catalog
@@ -80,6 +87,11 @@ class BlobReader:
         yield from self._read(partition, blobs, failed)
         for problem in failed.values():
             self._report(problem)
+
+    def check(self, partition: int, blobs: Iterable[Blob]) -> None:
+        """Read blobs that need not be looked up, and report those that cannot be had."""
+        for _ in self.read_found(partition, blobs):
+            pass
 
     def _read(
         self, partition: int, blobs: Iterable[Blob], failed: dict[bytes, UnreadableBlob]
@@ -219,12 +231,17 @@ class FileBlobs:
         """Return what `read_with` does, with the folders fetched that differ between two trees, a level at a time."""
         fresh, read = new.by_digest(), self.read_with(new)
         trees: dict[bytes, bytes] = {}
+
+        def fetch(keys: Sequence[bytes]) -> dict[bytes, bytes]:
+            trees.update(self._read_fresh(fresh[key] for key in keys if key in fresh and key not in trees))
+            trees.update(self.read_all([key for key in keys if key not in trees]))
+            return trees
+
         level = [(one, other)] if one != other else []
         while level:
             wanted = {tree for pair in level for tree in pair if tree is not None and tree not in trees}
-            trees |= self._read_fresh(fresh[key] for key in wanted if key in fresh)
-            trees |= self.read_all(wanted - trees.keys())
-            level = differing_below(level, trees)
+            fetch(list(wanted))
+            level = differing_below(level, fetch)
         return lambda key: trees[key] if key in trees else read(key)
 
     def _read_fresh(self, blobs: Iterable[Blob]) -> dict[bytes, bytes]:
@@ -233,11 +250,17 @@ class FileBlobs:
     def read_tree(self, key: bytes) -> Tree:
         tree = self._trees.get(key)
         if tree is None:
-            tree = decode_tree(self.read(key))
+            tree = open_tree(self.read(key), self.read_all)
             if len(self._trees) >= TREES:
                 self._trees.clear()
             self._trees[key] = tree
         return tree
+
+    def list_parts(self, key: bytes) -> Iterator[bytes]:
+        """Yield the blobs that a tree lies in besides its own, if it is wide."""
+        data = self.read(key)
+        yield from parts_of(data)
+        yield from list_parts(data, self.read_all)
 
     def stream(self, file: File) -> Iterator[bytes]:
         """Yield the content of a file, piece by piece, each checked."""
@@ -264,6 +287,27 @@ class FileBlobs:
             return iter([ready[file.blob]])
 
         return stream
+
+    def list_absent(self, keys: Iterable[bytes]) -> set[bytes]:
+        """Return those that seem to be missing or damaged, by all that can be said without reading packs."""
+        wanted = list(dict.fromkeys(keys))
+        absent: set[bytes] = set()
+        places: dict[bytes, PackRange] = {}
+        for start in range(0, len(wanted), GROUP_BLOBS):
+            some = wanted[start : start + GROUP_BLOBS]
+            try:
+                found = self._catalog.blobs(FILES, some)
+            except LostCommitsError:
+                raise
+            except IntegrityError:
+                found = {}
+            absent.update(key for key in some if key not in found)
+            places |= {key: blob.place for key, blob in found.items() if blob.place is not None}
+            inline = [blob for blob in found.values() if blob.place is None]
+            BlobReader(self.blob_id, self._catalog.blobs, None, lambda blob: absent.add(blob.key)).check(FILES, inline)
+        sizes = {each.name: each.size for each in self._objects.list("packs/")} if places and self._objects else {}
+        absent.update(key for key, at in places.items() if at.position + at.length > sizes.get(at.pack, -1))
+        return absent
 
     def has(self, keys: Iterable[bytes]) -> set[bytes]:
         return self._catalog.has_blobs(FILES, keys)

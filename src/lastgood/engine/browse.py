@@ -6,15 +6,17 @@ import os
 import posixpath
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lastgood.engine.blobs import FileBlobs
-from lastgood.errors import NotFoundError
+from lastgood.engine.load import require_files
+from lastgood.errors import IntegrityError, LostCommitsError, NotFoundError
 from lastgood.files.selection import locate, split_exact
-from lastgood.model.checkpoint import FileRoot
+from lastgood.model.checkpoint import FileRoot, Record
 from lastgood.model.identity import digest_text
-from lastgood.model.tree import Entry, File, Folder, Left, Link
+from lastgood.model.tree import Entry, EntryCount, File, Folder, Left, Link
 
 if TYPE_CHECKING:
     from lastgood.evidence.files import CapturedFile, FindCaptured
@@ -42,13 +44,16 @@ def list_files(blobs: FileBlobs, roots: Sequence[FileRoot], path: str = "") -> l
     root, parts = _locate(roots, path)
     entry, _ = _find(blobs, root, parts)
     if not isinstance(entry, Folder):
-        raise _missing(path)
+        raise missing_file(path)
     folder = show_path(root.name, b"".join(part + b"/" for part in parts))
     return [_info(folder, entry) for entry in blobs.read_tree(entry.tree)]
 
 
-def read_file(blobs: FileBlobs, roots: Sequence[FileRoot], path: str) -> Iterator[bytes]:
-    """Return the content of a file, piece by piece; of a link, where it points."""
+def read_file(blobs: FileBlobs, roots: Sequence[FileRoot], path: str) -> Iterator[bytes] | None:
+    """Return the content of a file, piece by piece; of a link, where it points; None: there is no such file.
+
+    NotFoundError where that is not known, because the file was left out.
+    """
     root, parts = _locate(roots, path)
     entry, used = _find(blobs, root, parts)
     match entry if used == len(parts) else None:
@@ -58,21 +63,51 @@ def read_file(blobs: FileBlobs, roots: Sequence[FileRoot], path: str) -> Iterato
             return iter([link.target])
         case Left() as left:
             raise NotFoundError(f"{path!r} was left out of this checkpoint ({left.why})", hint="it was not captured")
-    raise _missing(path)
+    return None
+
+
+def read_named(blobs: FileBlobs, record: Record, path: str) -> Iterator[bytes] | None:
+    """Return what `read_file` does; damage that is met names the checkpoint and the file."""
+    with _naming_damage(record.id, path):
+        content = read_file(blobs, require_files(record), path)
+    return None if content is None else _yield_named(content, record.id, path)
+
+
+def _yield_named(content: Iterator[bytes], checkpoint_id: str, path: str) -> Iterator[bytes]:
+    with _naming_damage(checkpoint_id, path):
+        yield from content
+
+
+@contextmanager
+def _naming_damage(checkpoint_id: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except LostCommitsError:
+        raise
+    except IntegrityError as error:
+        raise IntegrityError(
+            f"checkpoint {checkpoint_id}: {path}: {error}", hint=error.hint, checkpoint_id=checkpoint_id, path=path
+        ) from error
 
 
 def walk_files(blobs: FileBlobs, root: FileRoot) -> Iterator[tuple[bytes, Entry]]:
-    """Yield every entry of a root with its path, in the order of the paths."""
-    waiting: list[tuple[bytes, bytes]] = [(b"", root.tree)]
+    """Yield every entry of a root with its path, in the order of the paths. IntegrityError when they are not as many
+    files as its record says."""
+    waiting, count = [(b"", root.tree)], EntryCount(root.file_count)
     while waiting:
         path, tree = waiting.pop()
         below = []
-        for entry in blobs.read_tree(tree):
+        for entry in count.take(blobs.read_tree(tree)):
             place = path + b"/" + entry.name if path else entry.name
             yield place, entry
             if isinstance(entry, Folder):
                 below.append((place, entry.tree))
         waiting.extend(reversed(below))
+    if count.files != root.file_count:
+        raise IntegrityError(
+            f"a directory of a checkpoint has {count.files:,} files, and its record says {root.file_count:,}",
+            hint="go back to another checkpoint",
+        )
 
 
 def show_path(root: str, path: bytes) -> str:
@@ -139,7 +174,7 @@ def _locate(roots: Sequence[FileRoot], path: str) -> tuple[FileRoot, list[bytes]
     for root in sorted(roots, key=lambda root: root.partial):
         if root.name == name:
             return root, split_exact(inside)
-    raise _missing(path)
+    raise missing_file(path)
 
 
 def _info(folder: str, entry: Entry) -> FileInfo:
@@ -155,5 +190,7 @@ def _info(folder: str, entry: Entry) -> FileInfo:
             return FileInfo(path, "left out", why=entry.why)
 
 
-def _missing(path: str) -> NotFoundError:
-    return NotFoundError(f"there is no {path!r} in this checkpoint", hint="`lastgood ls` shows what there is")
+def missing_file(path: str) -> NotFoundError:
+    return NotFoundError(
+        f"there is no {path!r} in this checkpoint", hint="store.list_files(checkpoint_id) shows what there is"
+    )

@@ -6,9 +6,9 @@ import builtins
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, Self, TypeVar, overload
 
-from lastgood.errors import IntegrityError, InvalidError, NotFoundError
-from lastgood.model.checkpoint import Attestation, Head, Placement, Record, Skipped, ValueRef
-from lastgood.model.identity import digest_text, moment, parse_digest
+from lastgood.errors import IntegrityError, InvalidError
+from lastgood.model.checkpoint import Attestation, Head, Placement, Record, Skipped, ValueRef, encode_record
+from lastgood.model.identity import check_name, check_type, digest, digest_text, moment, now, parse_digest
 
 if TYPE_CHECKING:
     from lastgood.model.evidence import EvidencePack
@@ -29,6 +29,9 @@ class Source(Protocol):
 
     def attestations(self) -> list[Attestation]:
         """Return all attestations of it, oldest first."""
+
+    def judge(self) -> Checkpoint | None:
+        """Return the ancestor with the same state and files whose evidence speaks for this one, too."""
 
 
 class _RecordField(Generic[T]):
@@ -54,11 +57,13 @@ class Checkpoint:
 
     `state` (also `snapshot_data`) is fetched, verified and decoded on first use, once per object; it is never
     the object that was saved. `integrity_ok` is about the record; content is checked when it is read.
+    One that is made by hand, or by `from_dict`, is apart from any store.
     """
 
     __slots__ = (
         "_checksum",
         "_evidence_pack",
+        "_judge",
         "_placement",
         "_record",
         "_source",
@@ -73,6 +78,66 @@ class Checkpoint:
     )
 
     def __init__(
+        self,
+        checkpoint_id: str,
+        task_id: str,
+        checkpoint_type: str = "manual",
+        *,
+        snapshot_data: Any = None,
+        evidence_pack: EvidencePack | None = None,
+        sequence_number: int | None = None,
+        work_item_id: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        created_at: datetime | None = None,
+        created_by: str = "",
+        message: str = "",
+        branch_id: str | None = None,
+        parent_id: str | None = None,
+        verified: bool = False,
+        last_verified_at: datetime | None = None,
+        checksum: str | None = None,
+    ) -> None:
+        """Make a checkpoint to look at (D6). Without a `checksum` it has that of its record, which knows no content.
+
+        InvalidError for what cannot be one.
+        """
+        try:
+            record = Record(
+                id=check_name("checkpoint_id", checkpoint_id),
+                task_id=check_name("task_id", task_id),
+                parent_id=parent_id,
+                work_item_id=work_item_id,
+                type=check_type("checkpoint_type", checkpoint_type),
+                message=message,
+                metadata=metadata or {},
+                created_at=now() if created_at is None else _microseconds(created_at),
+                created_by=created_by,
+                evidence=evidence_pack.to_claims() if evidence_pack and evidence_pack.evidence_list else None,
+            )
+            is_placed = sequence_number is not None or branch_id is not None
+            self._hold(
+                record,
+                digest(encode_record(record)) if checksum is None else parse_digest(checksum),
+                Placement(branch_id or "", sequence_number or 0, 0, 0) if is_placed else None,
+                _Detached(snapshot_data),
+                verified=verified,
+                verified_at=None if last_verified_at is None else _microseconds(last_verified_at),
+                evidence_pack=evidence_pack,
+            )
+        except (TypeError, AttributeError, ValueError) as error:
+            if isinstance(error, InvalidError):
+                raise
+            raise InvalidError(f"this is no checkpoint: {error}", hint="see Checkpoint.to_dict") from error
+        self._values["state"] = snapshot_data
+
+    @classmethod
+    def _of(cls, record: Record, checksum: bytes, placement: Placement | None, source: Source, **about: Any) -> Self:
+        """Return the checkpoint of a record; its content comes from `source`."""
+        made = cls.__new__(cls)
+        made._hold(record, checksum, placement, source, **about)
+        return made
+
+    def _hold(
         self,
         record: Record,
         checksum: bytes,
@@ -91,6 +156,7 @@ class Checkpoint:
         self._placement = placement
         self._source = source
         self._values: dict[str, Any] = {}
+        self._judge: list[Checkpoint | None] = []
         self._checksum = checksum
         self.verified = verified
         self.last_verified_at = None if verified_at is None else moment(verified_at)
@@ -148,7 +214,7 @@ class Checkpoint:
     @property
     def sequence(self) -> int | None:
         """Its place in the task, from 1; None while it is not in the store."""
-        return self._placement.sequence if self._placement and self.status != "spooled" else None
+        return (self._placement.sequence or None) if self._placement and self.status != "spooled" else None
 
     @property
     def version(self) -> int | None:
@@ -167,6 +233,33 @@ class Checkpoint:
         return self._evidence_pack
 
     @property
+    def damage(self) -> list[str]:
+        """What was wrong with its bytes when that was last recorded, in words; empty: nothing is known to be.
+
+        Evidence never clears it; that every byte was read again (`verify_checkpoint`) does.
+        """
+        if self.verified or self.last_verified_at is None:
+            return []
+        attestation = self._source.verification()
+        found = attestation.data.get("problems") if attestation is not None else None
+        return [str(problem) for problem in found] if isinstance(found, list) else []
+
+    def judge(self) -> Checkpoint | None:
+        """Return the ancestor whose evidence speaks for this one, too, because state and files are the same.
+
+        None where it has evidence of its own, where none has, and where that one was purged.
+        """
+        if self.has_evidence or not self.integrity_ok or self.status != "stored":
+            return None
+        if not self._judge:
+            self._judge.append(self._source.judge())
+        return self._judge[0]
+
+    @property
+    def has_evidence(self) -> bool:
+        return self._record.evidence is not None and bool(self._record.evidence.claims)
+
+    @property
     def state_size(self) -> int:
         """Bytes of the encoded state."""
         return self._record.state.size if self._record.state else 0
@@ -182,6 +275,19 @@ class Checkpoint:
     @property
     def file_count(self) -> int:
         return sum(root.file_count for root in self._record.files or ())
+
+    @property
+    def total_size(self) -> int:
+        """Bytes of all files."""
+        return sum(root.total_size for root in self._record.files or ())
+
+    @property
+    def can_restore(self) -> bool:
+        """Whether, by what is recorded, a restore would not be refused: it is stored, intact, not deleted, and its
+        evidence, its own or inherited, has not failed."""
+        judge = self.judge() or self
+        has_failed = judge.last_verified_at is not None and not judge.verified
+        return self.status == "stored" and self.integrity_ok and not self.deleted and not has_failed
 
     @property
     def state(self) -> Any:
@@ -258,36 +364,26 @@ class Checkpoint:
         from lastgood.model.evidence import EvidencePack
 
         try:
-            pack = EvidencePack.from_dict(data["evidence_pack"]) if data.get("evidence_pack") else EvidencePack()
-            record = Record(
-                id=data["checkpoint_id"],
-                task_id=data["task_id"],
-                parent_id=data.get("parent_id"),
-                work_item_id=data.get("work_item_id"),
-                type=data["checkpoint_type"],
-                message=data.get("message", ""),
-                metadata=data.get("metadata") or {},
-                created_at=_microseconds(data["created_at"]),
-                created_by=data.get("created_by", ""),
-            )
-            placement = Placement(data.get("branch_id") or "", data["sequence_number"], 0, 0)
-            at = data.get("last_verified_at")
-            checkpoint = cls(
-                record,
-                parse_digest(data["checksum"]),
-                placement,
-                _Detached(),
-                verified=data.get("verified", False),
-                verified_at=_microseconds(at) if at else None,
-            )
-        except (KeyError, TypeError, AttributeError) as error:
+            about = {name: data[name] for name in _FIELDS & data.keys()}
+            about["evidence_pack"] = EvidencePack.from_dict(data.get("evidence_pack") or {})
+            for name in ("created_at", "last_verified_at"):
+                if (text := data[name] if name == "created_at" else data.get(name)) is not None:
+                    about[name] = datetime.fromisoformat(text)
+            return cls(data["checkpoint_id"], data["task_id"], data["checkpoint_type"], **about)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            if isinstance(error, InvalidError):
+                raise
             raise InvalidError(f"not a checkpoint dictionary: {error}", hint="see Checkpoint.to_dict") from error
-        checkpoint._evidence_pack = pack
-        checkpoint._values["state"] = data.get("snapshot_data")
-        return checkpoint
 
     def __repr__(self) -> str:
-        return f"<Checkpoint {self.id} {self.type} @{self.sequence} of {self.task_id!r}>"
+        place = self.status if self.sequence is None else f"@{self.sequence}"
+        about = f" {self.message[:60]!r}" if self.message else ""
+        return f"<Checkpoint {place} {self.type} of {self.task_id!r}{about} {self.id}>"
+
+    def _repr_html_(self) -> str:
+        place = self.status if self.sequence is None else f"@{self.sequence}"
+        about = {"task": self.task_id, "type": self.type, "message": self.message, "verified": self.verified}
+        return as_html(f"Checkpoint {place}", **about, created=f"{self.created_at:%Y-%m-%d %H:%M:%S} UTC", id=self.id)
 
     def _value(self, name: str) -> Any:
         self._require_intact()
@@ -315,19 +411,54 @@ class Checkpoint:
             )
 
 
+def as_html(title: str, **fields: object) -> str:
+    """Return a table for notebooks; whatever the values are, they are text in it."""
+    from html import escape
+
+    rows = "".join(
+        f"<tr><th>{escape(name)}</th><td>{escape(str(value)[:500])}</td></tr>" for name, value in fields.items()
+    )
+    return f"<table><caption>{escape(title)}</caption>{rows}</table>"
+
+
+class Rows(list[T]):
+    """A list that notebooks show as a table, a row for each value; whatever the values are, they are text in it."""
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        rows = "".join(f"<tr><td>{escape(repr(one)[:500])}</td></tr>" for one in self[:1000])
+        return f"<table>{rows}</table>"
+
+
 def _holds_some(ref: ValueRef | None) -> bool:
     return ref is not None and ref.count > 0
 
 
-def _microseconds(text: str) -> int:
-    return (datetime.fromisoformat(text) - moment(0)) // timedelta(microseconds=1)
+def _microseconds(at: datetime) -> int:
+    return (at - moment(0)) // timedelta(microseconds=1)
+
+
+_FIELDS = {"snapshot_data", "sequence_number", "work_item_id", "metadata", "created_by", "message", "branch_id"}
+_FIELDS |= {"parent_id", "verified", "checksum"}
 
 
 class _Detached:
+    """The source of a checkpoint that is apart from any store: it has a state, and nothing else."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
     def load(self, name: str, classes: bool) -> Any:
-        raise NotFoundError("this checkpoint was made from a dictionary and has no store to load from")
+        from lastgood.codec.decode import decode
+        from lastgood.codec.encode import encode
+
+        return decode(encode(self._state), classes=classes) if name == "state" else None
 
     def verification(self) -> None:
+        return None
+
+    def judge(self) -> None:
         return None
 
     def attestations(self) -> list[Attestation]:

@@ -58,7 +58,7 @@ class NextStep(Protocol):
 
 
 class _Kept:
-    """The state that the parent has, whatever it is."""
+    """The state, or the files, that the parent has, whatever they are."""
 
     def __repr__(self) -> str:
         return "KEPT"
@@ -72,7 +72,7 @@ NOT_GIVEN: Any = object()
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """What a caller wants saved, checked field by field; nothing is stored if any is refused.
 
-    `state` KEPT: the parent's; so are `files` then, which are else those that were captured, or None. `proof` is its
+    `state` and `files`: KEPT are the parent's; `files` are else those that were captured. `proof` is its
     evidence. `step` is the open step that this ends, `journal` the restore of files; `notes` come into the log with it.
     `files_move`, `keeps_redo`, `fulfils` and `begins` as in Commit. `began` is when, by the monotonic clock.
 
@@ -81,7 +81,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     state: Any
-    files: CapturedFiles | _Kept | None = None
+    files: CapturedFiles | _Kept = KEPT
     journal: str | None = None
     files_move: bool = False
     keeps_redo: bool = False
@@ -200,13 +200,13 @@ def write_checkpoint(
         only_if_active=ground.only_if_active,
         append=append,
         may_repeat=draft.key is not None or draft.id not in (None, draft.step),
-        inherited=_inherited(draft, append),
+        inherited=_inherited(draft),
         root=_blob(splits["state"].ref.digest, splits["state"].root) if "state" in splits else None,
         keep_root="state" not in splits,
         blobs=[_blob(key, content) for key, content in _contents(splits)],
         slices=[NewSlice(*part) for split in splits.values() for part in split.slices],
         step=draft.step,
-        notes=draft.notes,
+        notes=(*draft.notes, *_fulfilments(ground, draft, record)),
         journal=draft.journal,
         files_move=draft.files_move,
         keeps_redo=draft.keeps_redo,
@@ -227,8 +227,16 @@ def write_checkpoint(
     return record, committed
 
 
-def _file_content(files: CapturedFiles | _Kept | None) -> dict[str, Any]:
-    if files is None or isinstance(files, _Kept):
+def _fulfilments(ground: Ground, draft: Draft, record: Record) -> Iterator[NewEvent]:
+    """Yield what the log says of the requests that this checkpoint fulfils."""
+    branch_id = ground.branch if isinstance(ground.branch, str) else ground.branch.id
+    for one in draft.fulfils:
+        about = {"request": one.id, "kind": one.kind, "checkpoint": record.id, **one.outcome}
+        yield NewEvent("request_fulfilled", branch_id, None, about)
+
+
+def _file_content(files: CapturedFiles | _Kept) -> dict[str, Any]:
+    if isinstance(files, _Kept):
         return {}
     gathered = files.gathered
     return {
@@ -258,14 +266,14 @@ def _attested(proof: Proof | None) -> list[tuple[str, dict[str, Any]]]:
     return [] if verification is None else [("verification", verification)]
 
 
-def _inherited(draft: Draft, append: bool) -> tuple[str, ...]:
+def _inherited(draft: Draft) -> tuple[str, ...]:
     """List the fields that the caller left as they were."""
     names = [name for name in COMPANIONS if name not in draft.companions]
     if draft.control_state is None:
         names.append("control_state")
     if draft.state is KEPT:
         names += ("state", "prompt_preview", "redacted")
-    if draft.files is KEPT or (draft.files is None and not append):
+    if draft.files is KEPT:
         names.append("files")
     return tuple(names)
 
@@ -325,10 +333,10 @@ def _describe(
     )
 
 
-def _roots(files: CapturedFiles | _Kept | None, parent: Record | None) -> tuple[FileRoot, ...] | None:
+def _roots(files: CapturedFiles | _Kept, parent: Record | None) -> tuple[FileRoot, ...] | None:
     if isinstance(files, _Kept):
         return parent.files if parent else None
-    return None if files is None else files.roots
+    return files.roots
 
 
 def _preview(state: object, parent: Record | None) -> str | None:

@@ -60,7 +60,8 @@ class FilesDiff:
         if new is not None and new.partial:
             unknown += ("deleted", "uncaptured")
         before, after = (None if root is None else root.tree for root in (old, new))
-        for change in compare_trees(before, after, self._read, renames=not unknown):
+        files = sum(root.file_count for root in (old, new) if root is not None)
+        for change in compare_trees(before, after, self._read, renames=not unknown, files=files):
             if change.kind not in unknown and (selected is None or selected.covers(change.path)):
                 yield change
 
@@ -126,6 +127,11 @@ class Difference:
 
     def __bool__(self) -> bool:
         return bool(self.files) or bool(self.state)
+
+    def _repr_html_(self) -> str:
+        from lastgood.engine.checkpoint import as_html
+
+        return as_html("Difference", before=self.before, after=self.after or "the files on disk", summary=self.summary)
 
 
 def _by_name(roots: Sequence[FileRoot]) -> dict[str, FileRoot]:

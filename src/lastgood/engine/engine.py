@@ -15,7 +15,7 @@ from lastgood.engine.cache import CheckpointCache
 from lastgood.engine.options import Options
 from lastgood.errors import LeaseError, UnavailableError
 from lastgood.local.location import LocalFolder, Location
-from lastgood.local.process import is_alive, renew_after_fork, this_process
+from lastgood.local.process import is_alive, renew_after_fork
 from lastgood.model.identity import SHA256
 from lastgood.observe.alerts import Alarms
 from lastgood.observe.log import current_correlation
@@ -48,6 +48,9 @@ class SpoolPort(Closable, Protocol):
     @property
     def folder(self) -> Path | None:
         """The folder that it lies in; None: in memory."""
+
+    needs_disk: bool
+    """Whether nothing is taken into memory alone: a command has ended before the store is back."""
 
     def make_way(self, owner: str | None = None, task_id: str | None = None) -> None:
         """Bring everything that is spooled into the store. UnavailableError while that is away."""
@@ -107,6 +110,8 @@ class Engine:
         self.cache = CheckpointCache(options.cache_checkpoints, options.cache_alert_bytes, self.alerts.warn_of_cache)
         self.local = LocalFolder(location)
         self.base_path = _absolute(options.base_path or os.curdir)
+        self.unrecorded: dict[str, tuple[str, str]] = {}
+        """Steps that failed while the store was away, by id: their owner, and why. The next step to begin ends them."""
         self.spool: SpoolPort | None = None
         self.housekeeper: Housekeeper | None = None
         self._verifier: EvidenceVerifier | None = None
@@ -140,7 +145,10 @@ class Engine:
                 from lastgood.evidence.verifier import EvidenceVerifier
 
                 self._verifier = EvidenceVerifier(
-                    self.base_path, database=self.location.catalog, network=self.options.network
+                    self.base_path,
+                    database=self.location.registry or self.location.catalog,
+                    network=self.options.network,
+                    confined=self.location.is_confined(),
                 )
             return self._verifier
 
@@ -218,18 +226,13 @@ def release_dead_lease(catalog: Catalog, error: LeaseError) -> None:
     catalog.release_lease(lease.token)
 
 
-restores_under_way: set[str] = set()
-"""Journals that a thread of this process is working on."""
+def interrupted_restores(engine: Engine, task_id: str, owner: str) -> list[Journal]:
+    """Return the restores of a task's files that were begun and that nobody works on any more. The locks of the
+    folders tell that: they are held by a process, whatever it and its host are called, and by no dead one."""
+    mine = [each for each in engine.catalog.journals() if (each.task_id, each.owner) == (task_id, owner)]
+    if not mine:
+        return []
+    from lastgood.files.roots import is_held
 
-
-def interrupted_restores(catalog: Catalog, task_id: str, owner: str) -> list[Journal]:
-    """Return the restores of a task's files that were begun on this host and that no process works on any more."""
-    found = catalog.journals(this_process().host)
-    mine = [journal for journal in found if (journal.task_id, journal.owner) == (task_id, owner)]
-    return [journal for journal in mine if not _is_under_way(journal)]
-
-
-def _is_under_way(journal: Journal) -> bool:
-    if journal.process == this_process():
-        return journal.id in restores_under_way
-    return is_alive(journal.process) is not False
+    locks = engine.local.path() / "locks"
+    return [journal for journal in mine if not any(is_held(folder, locks) for folder in journal.folders)]

@@ -16,6 +16,7 @@ from lastgood.catalog.values import Binding, Blob, NewPack, PackedBlob
 from lastgood.codec.compress import compress, decompress
 from lastgood.engine.blobs import GROUP_BLOBS, GROUP_BYTES, FileBlobs, Gathered
 from lastgood.errors import DiskFullError, UnavailableError
+from lastgood.local.paths import open_private
 from lastgood.model.identity import new_id
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ class PackDraft:
 
         self.path = path
         try:
-            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+            descriptor = open_private(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
         except OSError as error:
             raise disk_error(error) from error
         self._file = os.fdopen(descriptor, "wb")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from lastgood.catalog.values import NewBranch, Position
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import Ground, Splitters
 from lastgood.engine.engine import Engine
-from lastgood.engine.load import load_checkpoint, resolve, wrap_intact
+from lastgood.engine.load import load_checkpoint, wrap_intact
 from lastgood.errors import ConflictError, InvalidError, NotFoundError
 from lastgood.local.process import renew_after_fork
 from lastgood.model.checkpoint import Head
@@ -32,7 +32,14 @@ class Handle:
     is_active: bool
 
     def __init__(
-        self, engine: Engine, user: str, id: str, owner: str, folders: Folders | None = None, *, watch: bool = False
+        self,
+        engine: Engine,
+        user: str,
+        id: str,
+        owner: str,
+        folders: Folders | Literal[False] | None = None,
+        *,
+        watch: bool = False,
     ) -> None:
         self.engine = engine
         self.user = user
@@ -49,11 +56,16 @@ class Handle:
         """Whether it was said that the state is large."""
         self.refresh()
         self.workspace: Workspace | None = None
-        if folders is not None:
-            from lastgood.engine.workspace import Workspace
+        self.leaves_files = folders is False
+        """Whether files are left alone, also where it is known which folder they lie in."""
+        if folders is not None and folders is not False:
+            self.open_workspace(folders, watch=watch)
 
-            self.workspace = Workspace(engine, folders, watch=watch)
-            engine.close_with(self.workspace)
+    def open_workspace(self, folders: Folders, *, watch: bool = False) -> None:
+        from lastgood.engine.workspace import Workspace
+
+        self.workspace = Workspace(self.engine, folders, watch=watch)
+        self.engine.close_with(self.workspace)
 
     def renew_locks(self) -> None:
         self.lock = threading.RLock()
@@ -148,12 +160,14 @@ class Handle:
 
     def require_workspace(self) -> Workspace:
         if self.workspace is None:
-            raise InvalidError("there is no workspace", hint="open it: store.task(…, workspace=folder)")
+            raise InvalidError("there is no workspace", hint="open it: store.task(…, workspace=folder)", folders=[])
         return self.workspace
 
     def find(self, name: str) -> Checkpoint:
         """Return a checkpoint of this task by any name people use."""
-        found = resolve(self.catalog, self.owner, name, self.id)
+        from lastgood.engine.recovery import resolve_name
+
+        found = resolve_name(self.engine, self.user, self.owner, name, self.id)
         return load_checkpoint(self.engine, self.owner, found)
 
     def choose(self, checkpoint: Checkpoint | str) -> Checkpoint:

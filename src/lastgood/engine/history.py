@@ -10,7 +10,7 @@ import msgspec
 
 from lastgood.catalog.values import MAX_PAGE, HistoryRange
 from lastgood.errors import InvalidError
-from lastgood.model.identity import check_number, moment
+from lastgood.model.identity import check_number
 from lastgood.model.task import Event
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """Something that happened to a task. `type` and `iteration` are those of the checkpoint it made, if it made one."""
+    """Something that happened to a task. `type` and `iteration` are those of the checkpoint it made, if it made one; of
+    a request that was fulfilled, `checkpoint_id` is the checkpoint that did that."""
 
     sequence: int
     at: datetime
@@ -46,8 +47,9 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("kinds", "types"):
-            if isinstance(getattr(self, name), str):
-                raise InvalidError(f"{name} is one text, not several", hint=f'as in {name}=["created"]')
+            value = getattr(self, name)
+            if isinstance(value, str) or not isinstance(value, Collection | None):
+                raise InvalidError(f"{name} is not a list of texts", hint=f'as in {name}=["created"]')
         for name in ("since", "until"):
             at = getattr(self, name)
             if at is not None and (not isinstance(at, datetime) or at.tzinfo is None):
@@ -63,19 +65,6 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
             and (self.since is None or entry.at >= self.since)
             and (self.until is None or entry.at < self.until)
         )
-
-
-def filter_of(wanted: dict[str, Any]) -> Filter:
-    for name in ("kinds", "types"):
-        if wanted.get(name) is not None and not isinstance(wanted[name], str):
-            wanted = {**wanted, name: frozenset(wanted[name])}
-    try:
-        return Filter(**wanted)
-    except TypeError as error:
-        raise InvalidError(
-            f"a history cannot be narrowed down by that: {error}",
-            hint=f"it takes {', '.join(Filter.__struct_fields__)}",
-        ) from error
 
 
 def read_history(
@@ -94,13 +83,14 @@ def read_history(
 
 def _entry(event: Event) -> Entry:
     data = event.data
+    made = data.get("checkpoint") if event.kind == "request_fulfilled" else None
     return Entry(
         event.sequence,
-        moment(event.at),
+        event.at,
         event.kind,
         event.actor,
         event.branch_id,
-        event.checkpoint_id,
+        event.checkpoint_id or made,
         data.get("type"),
         data.get("iteration"),
         data.get("message") or "",

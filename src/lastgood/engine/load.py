@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
 
 from lastgood.catalog.values import HistoryRange, StoredCheckpoint
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.engine import acting
-from lastgood.errors import IntegrityError, InvalidError, NotFoundError
+from lastgood.errors import CheckpointError, ConflictError, IntegrityError, InvalidError, NotFoundError
 from lastgood.model.checkpoint import PROVISIONAL, Attestation, FileRoot, Record, decode_record
 from lastgood.model.identity import check_name
-from lastgood.observe.log import log_action
+from lastgood.observe.log import is_logging, log_action
 
 if TYPE_CHECKING:
     from lastgood.catalog.contract import Catalog
@@ -20,26 +23,54 @@ if TYPE_CHECKING:
 
 
 HEAD = "HEAD"
+LAST_GOOD = "last-good"
 _STEPS = re.compile(r"(.+?)(~\d{0,9})+", re.DOTALL)
 _SHORTEST_PREFIX = 4
+_MOST_ANCESTORS = 100
+"""So far back a judgement is looked for."""
 
 
 # --- records -----------------------------------------------------------------------------------------------
 
 
-def find_line(catalog: Catalog, owner: str, id: str, *, active: bool = False) -> HistoryRange:
+def look_up_line(catalog: Catalog, owner: str, id: str, *, active: bool = False) -> HistoryRange | None:
     """Return what a task's or a branch's id stands for. With `active`, a task stands for its active branch."""
     position = catalog.position(owner, check_name("task id", id))
     if position is None:
-        raise NotFoundError(f"there is no task {id!r}", hint="`lastgood tasks` lists them")
+        return None
     return HistoryRange(position.task, position.branch if active or position.by_branch else None)
+
+
+def find_line(catalog: Catalog, owner: str, id: str, *, active: bool = False) -> HistoryRange:
+    """Return what an id stands for, as `look_up_line` does. NotFoundError when there is no such task."""
+    if (line := look_up_line(catalog, owner, id, active=active)) is None:
+        raise no_such_task(catalog, owner, id)
+    return line
+
+
+def no_such_task(catalog: Catalog, owner: str, id: str) -> NotFoundError:
+    """Return the error for a task that was never saved; its hint names the one that may be meant."""
+    hint = "store.tasks() lists them"
+    with suppress(CheckpointError):  # what is wrong with the store is not the question
+        tasks = catalog.tasks(None)
+        if others := [task.owner for task in tasks if task.id == id and task.owner != owner]:
+            hint = f"{others[0]!r} has one of this name: owner={others[0]!r}"
+        elif len(mine := [task.id for task in tasks if task.owner == owner]) == 1:
+            hint = f"there is one task: store.task({mine[0]!r})"
+    return NotFoundError(f"there is no task {id!r}", hint=hint)
+
+
+def look_up(catalog: Catalog, owner: str, checkpoint_id: str) -> StoredCheckpoint | None:
+    """Return a checkpoint as the catalog has it; None when there is none."""
+    return catalog.checkpoint(owner, check_name("checkpoint id", checkpoint_id))
 
 
 def find_stored(catalog: Catalog, owner: str, checkpoint_id: str) -> StoredCheckpoint:
     """Return a checkpoint as the catalog has it. NotFoundError when there is none."""
-    stored = catalog.checkpoint(owner, check_name("checkpoint id", checkpoint_id))
-    if stored is None:
-        raise NotFoundError(f"there is no checkpoint {checkpoint_id!r}", hint="`lastgood log` lists them")
+    if (stored := look_up(catalog, owner, checkpoint_id)) is None:
+        raise NotFoundError(
+            f"there is no checkpoint {checkpoint_id!r}", hint="store.list_checkpoints(task_id) lists them"
+        )
     return stored
 
 
@@ -89,7 +120,7 @@ def hold(
     evidence_pack: EvidencePack | None = None,
 ) -> Checkpoint:
     """Return a checkpoint to hold, of a record that was checked or written just now."""
-    return Checkpoint(
+    return Checkpoint._of(
         record,
         stored.checksum,
         stored.placement,
@@ -110,7 +141,8 @@ def hold(
 def resolve(catalog: Catalog, owner: str, name: str, task_id: str | None = None) -> str:
     """Return the id of the checkpoint called `name`: `HEAD`, `@sequence`, a tag (of a task), an id or its beginning.
 
-    Any of them may be followed by `~n`: its n-th ancestor.
+    Any of them may be followed by `~n`: its n-th ancestor. Copies that a restore or a fork made are not counted: they
+    stand for what they are copies of.
     """
     check_name("checkpoint", name)
     base, steps = _steps(name)
@@ -142,7 +174,7 @@ def _find(catalog: Catalog, owner: str, name: str, task_id: str | None) -> Store
         if found is None and len(name) >= _SHORTEST_PREFIX:
             found = _by_prefix(catalog, owner, name)
     if found is None:
-        raise NotFoundError(f"there is no checkpoint {name!r}", hint="`lastgood log` lists them")
+        raise NotFoundError(f"there is no checkpoint {name!r}", hint="store.list_checkpoints(task_id) lists them")
     return found
 
 
@@ -156,14 +188,36 @@ def _by_prefix(catalog: Catalog, owner: str, prefix: str) -> StoredCheckpoint | 
 
 
 def _parent(catalog: Catalog, stored: StoredCheckpoint, name: str) -> StoredCheckpoint:
-    parent: StoredCheckpoint | None = None
-    if stored.data is not None:
-        record = decode_record(stored.data, stored.checksum, f"checkpoint {stored.id}")
-        if record.parent_id is not None:
-            parent = catalog.checkpoint(stored.owner, record.parent_id)
+    _, parent = _with_parent(catalog, _original(catalog, stored))
     if parent is None:
-        raise NotFoundError(f"{name!r} goes back further than there are checkpoints", hint="`lastgood log` lists them")
-    return parent
+        raise NotFoundError(
+            f"{name!r} goes back further than there are checkpoints", hint="store.list_checkpoints(task_id) lists them"
+        )
+    return _original(catalog, parent)
+
+
+def _original(catalog: Catalog, stored: StoredCheckpoint) -> StoredCheckpoint:
+    """Return the checkpoint that this is a copy of, made by a restore or a fork; of any other, itself."""
+    while True:
+        record, origin = _with_parent(catalog, stored)
+        if record is None or record.lineage not in ("restored", "forked") or origin is None or origin.data is None:
+            return stored
+        is_older = origin.placement.sequence < stored.placement.sequence  # no cycle, whatever the store says
+        if not is_older or not record.has_content_of(_record(origin)):
+            return stored
+        stored = origin
+
+
+def _with_parent(catalog: Catalog, stored: StoredCheckpoint) -> tuple[Record | None, StoredCheckpoint | None]:
+    """Return the record of a checkpoint, None once it was purged, and its parent, if there is one."""
+    if stored.data is None:
+        return None, None
+    record = _record(stored)
+    return record, None if record.parent_id is None else catalog.checkpoint(stored.owner, record.parent_id)
+
+
+def _record(stored: StoredCheckpoint) -> Record:
+    return decode_record(stored.data or b"", stored.checksum, f"checkpoint {stored.id}")
 
 
 def attest(
@@ -179,8 +233,72 @@ def attest(
     """Append an attestation to each of these checkpoints, which belong to one task. `last_event`: see the catalog."""
     if ids:
         task_id = find_stored(engine.catalog, owner, ids[0]).task_id
-        engine.catalog.attest(owner, ids, kind, data, acting(user), last_event=last_event)
-        log_action(user, kind, task_id, checkpoints=ids)
+        with logged(engine, user, owner, task_id, kind, checkpoints=ids):
+            engine.catalog.attest(owner, ids, kind, data, acting(user), last_event=last_event)
+
+
+# --- the log -----------------------------------------------------------------------------------------------
+
+
+class _Briefly:
+    """Let a conflict come out of the block without the frames inside it, which say nothing to whoever meets it."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, ConflictError) and trace is not None:
+            trace.tb_next = None
+            error.__suppress_context__ = True
+
+
+BRIEFLY: Final = _Briefly()
+
+
+@contextmanager
+def logged(engine: Engine, user: str, owner: str, id: str, action: str, **more: object) -> Iterator[None]:
+    """Log an operation on a task, or a branch of it: its control state before and after, or why it was refused (A7)."""
+    if not is_logging():
+        yield
+        return
+    before = _standing(engine, owner, id)
+    try:
+        yield
+    except CheckpointError as error:
+        more |= {"error": error.code, "reason": engine.options.redaction.text(str(error))}
+        raise
+    finally:
+        after = _standing(engine, owner, id)
+        task_id, new_state, iteration_state = before if after[1] is None else after
+        about = {"prev_state": before[1] or new_state, "new_state": new_state, "iteration_state": iteration_state}
+        log_action(user, action, task_id, **about, **more)
+
+
+def log_on(engine: Engine, user: str, owner: str, id: str, action: str, **more: object) -> None:
+    """Log something that has happened to a task and left its state as it was."""
+    with logged(engine, user, owner, id, action, **more):
+        pass
+
+
+def log_evidence(engine: Engine, user: str, owner: str, checkpoint: StoredCheckpoint, pack: EvidencePack) -> None:
+    """Log each piece of a checkpoint's evidence that does not hold, without secrets."""
+    if not is_logging():
+        return
+    mask = engine.options.redaction.text
+    for one in pack.evidence_list:
+        if one.verification_status == "failed":
+            about = {"description": mask(one.description), "reason": mask(one.verification_error or "")}
+            log_on(engine, user, owner, checkpoint.task_id, "evidence_failed", checkpoint_id=checkpoint.id, **about)
+
+
+def _standing(engine: Engine, owner: str, id: str) -> tuple[str, str | None, str | None]:
+    """Return a task's id, its control state and its iteration state, as far as they can be read."""
+    with suppress(CheckpointError):
+        if (position := engine.catalog.position(owner, id)) is not None:
+            head = wrap(engine, position.head)
+            return position.task.id, head.control_state, head.iteration_state
+    return id, None, None
 
 
 # --- values ------------------------------------------------------------------------------------------------
@@ -189,9 +307,10 @@ def attest(
 class _StoredValues:
     """The source of a checkpoint that lies in a catalog."""
 
-    __slots__ = ("_blob_id", "_cache", "_catalog", "_record", "_stored")
+    __slots__ = ("_blob_id", "_cache", "_catalog", "_engine", "_record", "_stored")
 
     def __init__(self, engine: Engine, stored: StoredCheckpoint, record: Record) -> None:
+        self._engine = engine
         self._catalog = engine.catalog
         self._cache = engine.cache
         self._blob_id = engine.blob_id
@@ -210,6 +329,27 @@ class _StoredValues:
             if now is None or now.data is None:
                 raise NotFoundError(f"checkpoint {self._stored.id!r} was purged", hint="it is gone for good") from None
             raise
+
+    def judge(self) -> Checkpoint | None:
+        """Follow the parents while they hold the same; of a restored one also past those that do not, because files
+        alone are restored on top of others."""
+        record, wanted = self._record, self._record
+        for _ in range(_MOST_ANCESTORS):
+            parent = (
+                None if record.parent_id is None else self._catalog.checkpoint(self._stored.owner, record.parent_id)
+            )
+            if parent is None or parent.data is None:
+                return None
+            try:
+                record = decode_record(parent.data, parent.checksum, "it")
+            except IntegrityError:
+                return None
+            if not record.has_content_of(wanted):
+                if wanted.lineage != "restored":
+                    return None
+            elif record.evidence is not None and record.evidence.claims:
+                return hold(self._engine, parent, record)
+        return None
 
     def attestations(self) -> list[Attestation]:
         return [said for said, _ in self._catalog.attestations(self._stored.owner, self._stored.id)]

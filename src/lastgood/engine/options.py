@@ -14,6 +14,9 @@ from lastgood.observe.alerts import Alert
 from lastgood.secrets.redaction import Redaction
 
 OnFailure = Literal["spool", "raise", "continue"]
+Network = Literal["public", "any", "off"]
+Collect = Literal["auto", "never"]
+SecretFiles = Literal["leave", "capture"]
 MEBIBYTE = 1 << 20
 
 
@@ -23,10 +26,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     `base_path` is where the relative paths of evidence begin (default: the working directory); without
     `auto_verify` evidence is only checked when asked for. `network` says what evidence may connect to: "public"
     addresses alone, "any", which takes in this machine and private networks, or "off", nothing.
-    `redaction` says what counts as a secret. `collect`: "auto" removes what nobody needs in the background when the
-    store has grown, "never" leaves that to `store.collect()`.
+    `redaction` says what counts as a secret. `secret_files="capture"`: files that look like secrets are captured like
+    any other; refused for a store that others can read.
+    `collect`: "auto" removes what nobody needs in the background when the store has grown, "never" leaves that to
+    `store.collect()`.
     `max_bytes` is the most that the store may take on disk: then the oldest checkpoints go by themselves, those that
-    nobody protects (`store.limit`).
+    nobody protects (`store.limit`). Not given: what the store itself was told (`store.limit(…, keep=True)`).
 
     `spool` is the folder in which checkpoints wait that the store could not take: None means in memory alone, not
     given means the user's state directory. It holds at most `spool_bytes`.
@@ -42,9 +47,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     on_alert: Callable[[Alert], None] | None = None
     base_path: str | os.PathLike[str] | None = None
     auto_verify: bool = True
-    network: Literal["public", "any", "off"] = "public"
+    network: Network = "public"
     redaction: Redaction = Redaction()
-    collect: Literal["auto", "never"] = "auto"
+    secret_files: SecretFiles = "leave"  # noqa: S105
+    collect: Collect = "auto"
     max_bytes: int | None = None
     spool: str | os.PathLike[str] | msgspec.UnsetType | None = msgspec.UNSET
     spool_bytes: int = 256 * MEBIBYTE
@@ -58,6 +64,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             check_number("max_bytes", self.max_bytes)
         if self.collect not in ("auto", "never"):
             raise InvalidError(f"collect cannot be {self.collect!r}", hint="one of auto, never", field="collect")
+        if self.secret_files not in ("leave", "capture"):
+            told = f"secret_files cannot be {self.secret_files!r}"
+            raise InvalidError(told, hint="one of leave, capture", field="secret_files")
         if self.network not in ("public", "any", "off"):
             raise InvalidError(f"network cannot be {self.network!r}", hint="one of public, any, off", field="network")
         if not isinstance(self.redaction, Redaction):

@@ -12,7 +12,7 @@ import msgspec
 
 from lastgood.errors import InvalidError
 from lastgood.model.checkpoint import Attestation, encode_plain
-from lastgood.model.evidence import Evidence, EvidencePack
+from lastgood.model.evidence import Evidence, EvidencePack, VerificationStatus
 from lastgood.model.identity import MAX_TEXT_BYTES, is_text, moment
 from lastgood.secrets.redaction import Redaction
 
@@ -28,7 +28,7 @@ STALE = "lastgood_stale"
 UNUSABLE = "check_error: a part of this evidence cannot be recorded"
 
 _CONTAINERS = (dict, list, tuple)
-_STATUSES = ("pending", "verified", "failed", "stale")
+_STATUSES = tuple(VerificationStatus)
 
 
 class Proof:
@@ -88,7 +88,7 @@ def proving(
 def to_data(pack: EvidencePack) -> dict[str, Any]:
     """Return what checking gave, as an attestation keeps it."""
     results = [
-        [evidence.verification_status, evidence.verification_error, _microseconds(evidence.verified_at)]
+        [str(evidence.verification_status), evidence.verification_error, _microseconds(evidence.verified_at)]
         for evidence in pack.evidence_list
     ]
     return {"verified": pack.is_verified, "results": results}
@@ -100,7 +100,7 @@ def apply_data(pack: EvidencePack, attestation: Attestation) -> None:
     if not isinstance(results, list) or len(results) != len(pack.evidence_list):
         return
     for evidence, (status, error, at) in zip(pack.evidence_list, results, strict=True):
-        evidence.verification_status = status if status in _STATUSES else "pending"
+        evidence.verification_status = VerificationStatus(status if status in _STATUSES else "pending")
         evidence.verified = status == "verified"
         evidence.verification_error = error
         evidence.verified_at = None if at is None else moment(at)
@@ -235,7 +235,11 @@ def _take_result(shown: Evidence, checked: Evidence, redaction: Redaction) -> No
 
 
 def fail(evidence: Evidence, error: str) -> None:
-    evidence.verified, evidence.verification_status, evidence.verification_error = False, "failed", error
+    evidence.verified, evidence.verification_status, evidence.verification_error = (
+        False,
+        VerificationStatus.FAILED,
+        error,
+    )
 
 
 def outdate_marked(pack: EvidencePack) -> None:
@@ -245,7 +249,7 @@ def outdate_marked(pack: EvidencePack) -> None:
 
 
 def outdate(evidence: Evidence, why: str) -> None:
-    evidence.verified, evidence.verification_status, evidence.verification_error = False, "stale", why
+    evidence.verified, evidence.verification_status, evidence.verification_error = False, VerificationStatus.STALE, why
 
 
 def _microseconds(at: datetime | None) -> int | None:

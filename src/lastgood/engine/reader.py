@@ -6,6 +6,7 @@ It gets an order, then portions of files, and answers each portion at once; when
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
@@ -19,8 +20,9 @@ from lastgood.engine.blobs import GROUP_BLOBS, GROUP_BYTES
 from lastgood.engine.gather import PACK_BYTES, disk_error
 from lastgood.engine.readers import MAX_BYTES, Portion, ReadAnswer, ReadOrder, WrittenPack
 from lastgood.errors import CheckpointError
-from lastgood.files.read import Content, LeftOut, ReadJob, read_apart, read_jobs
+from lastgood.files.read import DATABASE_SECONDS, Content, LeftOut, ReadJob, read_apart, read_jobs
 from lastgood.local.channel import Channel, ChannelClosedError, channel_to_parent
+from lastgood.local.paths import open_private
 from lastgood.model.identity import BlobId
 
 _REQUESTS: msgspec.msgpack.Decoder[ReadOrder | Portion] = msgspec.msgpack.Decoder(ReadOrder | Portion)
@@ -43,10 +45,13 @@ def _serve(channel: Channel[ReadOrder | Portion]) -> None:
     packs = _Packs(order.draft)
     sieve = _Sieve(BlobId(order.key), order.catalog, packs.add)
     root, database = os.fsdecode(order.root), Path(os.fsdecode(order.draft) + ".db")
+    deadline = time.monotonic() + DATABASE_SECONDS
     while (portion := _next_portion(channel)) is not None:
         jobs = list(portion.jobs)
         results: Iterable[Content | LeftOut | ReadJob] = (
-            read_apart(root, jobs, sieve, database) if order.apart else read_jobs(root, jobs, sieve, databases=False)
+            read_apart(root, jobs, sieve, database, deadline)
+            if order.apart
+            else read_jobs(root, jobs, sieve, databases=False)
         )
         channel.send(ReadAnswer([result.kind if isinstance(result, ReadJob) else list(result) for result in results]))
     sieve.empty()
@@ -72,10 +77,16 @@ class _Packs:
         self._file: BinaryIO | None = None
 
     def add(self, key: bytes, data: bytes) -> None:
+        """Write it. An error of the disk is told as such: as it is, it would pass for one of the file that is read."""
+        try:
+            self._add(key, data)
+        except OSError as error:
+            raise disk_error(error) from error
+
+    def _add(self, key: bytes, data: bytes) -> None:
         if self._file is None:
             self._path = b"%s.%d" % (self._draft, len(self._done))
-            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
-            self._file = os.fdopen(os.open(self._path, flags, 0o600), "wb")
+            self._file = os.fdopen(open_private(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY), "wb")
             self._writer = PackWriter(self._file.write)
         self._writer.add(key, data)
         if self._writer.size >= PACK_BYTES:

@@ -10,7 +10,6 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from lastgood.engine.gather import discard
 from lastgood.errors import CheckpointError, UnavailableError
 from lastgood.files.read import Content, LeftOut, ReadJob, read_jobs
 from lastgood.local.process import descriptors
+from lastgood.model.tree import Attributes
 from lastgood.observe.log import report
 
 if TYPE_CHECKING:
@@ -87,8 +87,6 @@ class CaptureReader:
     def __init__(self, root: str, batch: Batch) -> None:
         self._root = root
         self._batch = batch
-        is_open, close = descriptors.is_open_elsewhere, descriptors.close
-        self._read = partial(read_jobs, root, sink=batch, is_open=is_open, close=close, databases=False)
         self._expected: list[ReadJob] = []
         self._pool: ReaderPool | None = None
 
@@ -124,7 +122,7 @@ class CaptureReader:
 
     def _choose(self, jobs: list[ReadJob]) -> Iterator[Result]:
         if self._pool is None and not (self._batch.takes_packs and _are_many(jobs)):
-            yield from self._read(jobs)
+            yield from self._read_here(jobs)
             return
         self._pool = self._pool or ReaderPool(self._root, self._batch)
         self._expected = []
@@ -132,6 +130,13 @@ class CaptureReader:
             yield from self._pool.read(jobs)
         finally:
             self.close()
+
+    def _read_here(self, jobs: list[ReadJob]) -> Iterator[Result]:
+        is_open, close = descriptors.find_elsewhere(), descriptors.close
+        try:
+            yield from read_jobs(self._root, jobs, self._batch, is_open=is_open, close=close, databases=False)
+        finally:
+            descriptors.close_parked()
 
 
 def processors() -> int:
@@ -305,5 +310,6 @@ def _to_result(job: ReadJob, answer: Any) -> Content | LeftOut | ReadJob:
         return job._replace(kind=answer)  # type: ignore[arg-type]
     if len(answer) == len(LeftOut._fields):
         return LeftOut(*answer)
-    size, whole, blob, seen, listing = answer
-    return Content(size, whole, blob, tuple(seen), listing)
+    size, whole, blob, seen, listing, attributes = answer
+    kept = None if attributes is None else msgspec.convert(attributes, Attributes)
+    return Content(size, whole, blob, tuple(seen), listing, kept)

@@ -20,12 +20,12 @@ from lastgood.engine.branch import (
 )
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, NOT_GIVEN, Draft
-from lastgood.engine.engine import acting, retry_without_dead_lease
+from lastgood.engine.engine import acting, interrupted_restores, retry_without_dead_lease
 from lastgood.engine.handle import Handle
-from lastgood.engine.load import find_stored, wrap_intact
-from lastgood.engine.save import begin_branch, is_unchanged, log_save, save_draft
+from lastgood.engine.load import find_stored, logged, wrap_intact
+from lastgood.engine.save import begin_branch, is_unchanged, place_in_work, save_draft
 from lastgood.errors import ConflictError, InvalidError
-from lastgood.model.identity import check_flag
+from lastgood.model.identity import check_flag, check_text
 from lastgood.model.task import BranchInfo
 
 
@@ -37,25 +37,49 @@ def restore(
     paths: Sequence[str] | None = None,
     present: Any = NOT_GIVEN,
     verify: bool = True,
+    skip_damaged: bool = False,
     message: str = "",
     request: str | None = None,
 ) -> Restored:
     """Go back to `checkpoint`, on a new branch; and fulfil the request of that id in the same commit."""
-    check_what(what, has_workspace=handle.workspace is not None)
+    check_what(what)
     if paths is not None and what != "files":
         raise InvalidError("paths limit a restore of files", hint='give what="files" with them')
     verify = check_flag("verify", verify)
+    message = handle.engine.options.redaction.text(message) if check_text("message", message) else ""
+    skipping: What | None = what if check_flag("skip_damaged", skip_damaged) else None
+    how: dict[str, Any] = {"verify": verify, "skip_damaged": skipping, "message": message, "request": request}
     with handle.lock:
+        if what == "files":
+            find_workspace(handle)
+            handle.require_workspace()
         chosen = handle.choose(checkpoint)
+        if what == "both" and chosen.record.files is not None:
+            find_workspace(handle)
         if handle.workspace is None or what == "state" or (what == "both" and chosen.record.files is None):
-            return _restore_state(handle, chosen, "restore", present, verify=verify, message=message, request=request)
+            return _restore_state(handle, chosen, "restore", present, **how)
         from lastgood.engine.restore_files import FilesRestore
 
         files = FilesRestore(handle)
         with files.locked():
-            return files.insist(
-                lambda: files.restore(chosen, what, paths, present, verify=verify, message=message, request=request)
-            )
+            return files.insist(lambda: files.restore(chosen, what, paths, present, **how))
+
+
+def find_workspace(handle: Handle) -> None:
+    """Give a handle without a workspace the folder that has its branch's files, so that these go where the state goes.
+
+    InvalidError when they lie in a folder that is not here.
+    """
+    if handle.workspace is not None or handle.leaves_files or handle.head is None:
+        return
+    from lastgood.engine.workspace import find_known
+
+    if (folders := find_known(handle.engine, handle.owner, handle.head)) is not None:
+        handle.open_workspace(folders)
+        if interrupted_restores(handle.engine, handle.task_id, handle.owner):
+            from lastgood.engine.restore_files import FilesRestore
+
+            FilesRestore(handle).recover()
 
 
 def bring_files(handle: Handle) -> None:
@@ -80,18 +104,21 @@ def _restore_state(
     *,
     verify: bool,
     message: str,
+    skip_damaged: What | None = None,
     request: str | None = None,
 ) -> Restored:
     """Go back to the state of `chosen`; the files stay, and are captured as the new branch's."""
     engine, workspace = handle.engine, handle.workspace
-    require_restorable(engine, handle.user, chosen, handle.owner, evidence=verify, demanded=way == "rollback")
+    demands: dict[str, Any] = {"evidence": verify, "demanded": way == "rollback", "skip_damaged": skip_damaged}
+    require_restorable(engine, handle.user, chosen, handle.owner, **demands)
     with workspace.locked() if workspace else nullcontext():
         if way == "rollback":
             handle.refresh()
         else:
             handle.require_unmoved()
         if present is not NOT_GIVEN and not (handle.head and is_unchanged(handle, present, handle.head)):
-            kept = Draft(state=present, type="before_restore", message=f"before restoring {chosen.id}")
+            told, place = f"before restoring @{chosen.sequence}", place_in_work(handle.head)
+            kept = Draft(state=present, type="before_restore", message=told, **place)
             save_draft(handle, kept, policy="raise")
         before, expects = handle.head, None if way == "rollback" else handle.expected()
         new = plan_branch(engine, chosen, handle.owner, active=handle.is_active, expects=expects)
@@ -112,13 +139,13 @@ def undo_or_redo(handle: Handle, way: Literal["undo", "redo"]) -> Checkpoint:
     if handle.by_branch:
         raise InvalidError(f"{way} moves a whole task", hint=f"open it by its id: store.task({handle.task_id!r})")
 
-    def go() -> Position:
-        actor, expects = acting(handle.user), handle.expected()
-        position = retry_without_dead_lease(
-            catalog, lambda: catalog.move(handle.owner, handle.task_id, way, actor, expects=expects, lease=handle.lease)
-        )
-        head = handle.adopt(position)
-        log_save(handle, way, head, head.control_state)
+    def go(**files: Any) -> Position:
+        actor, expects, about = acting(handle.user), handle.expected(), {"lease": handle.lease, **files}
+        with logged(handle.engine, handle.user, handle.owner, handle.task_id, way):
+            position = retry_without_dead_lease(
+                catalog, lambda: catalog.move(handle.owner, handle.task_id, way, actor, expects=expects, **about)
+            )
+        handle.adopt(position)
         return position
 
     with handle.lock:
@@ -130,11 +157,12 @@ def switch(handle: Handle, branch: str) -> Checkpoint:
     """Make a branch, by its name or its id, the task's active one, and go on there."""
     catalog, chosen = handle.engine.catalog, find_branch(handle, branch)
 
-    def go() -> Position:
-        actor, expects = acting(handle.user), handle.expected()
-        position = retry_without_dead_lease(
-            catalog, lambda: catalog.move(handle.owner, chosen.id, "switch", actor, expects=expects, lease=handle.lease)
-        )
+    def go(**files: Any) -> Position:
+        actor, expects, about = acting(handle.user), handle.expected(), {"lease": handle.lease, **files}
+        with logged(handle.engine, handle.user, handle.owner, handle.task_id, "switch"):
+            position = retry_without_dead_lease(
+                catalog, lambda: catalog.move(handle.owner, chosen.id, "switch", actor, expects=expects, **about)
+            )
         handle.id = handle.task_id
         handle.adopt(position)
         return position
@@ -154,9 +182,10 @@ def _newest(handle: Handle, branch: BranchInfo) -> StoredCheckpoint | None:
     return head
 
 
-def _move(handle: Handle, find: Callable[[], StoredCheckpoint | None], go: Callable[[], Position]) -> Checkpoint:
+def _move(handle: Handle, find: Callable[[], StoredCheckpoint | None], go: Callable[..., Position]) -> Checkpoint:
     """Go to another branch, or to other files of this one, with the files that belong there: those of the
     checkpoint that `find` finds. What is refused is refused before a file is touched."""
+    find_workspace(handle)
     if handle.workspace is None:
         go()
         return handle.require_head()

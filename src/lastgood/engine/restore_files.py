@@ -18,6 +18,7 @@ from lastgood.engine.blobs import FileBlobs, Gathered
 from lastgood.engine.branch import (
     Restored,
     What,
+    cannot_restore,
     draft_restored,
     fulfilments,
     plan_branch,
@@ -25,18 +26,30 @@ from lastgood.engine.branch import (
 )
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, NOT_GIVEN, Draft
-from lastgood.engine.engine import interrupted_restores, restores_under_way
+from lastgood.engine.engine import Engine, interrupted_restores, release_dead_lease
 from lastgood.engine.gather import CapturedFiles
 from lastgood.engine.handle import Handle
-from lastgood.engine.load import load_checkpoint, require_files
-from lastgood.engine.save import begin_branch, is_unchanged, save_draft
+from lastgood.engine.load import find_stored, load_checkpoint, require_files
+from lastgood.engine.save import begin_branch, has_drifted, is_unchanged, place_in_work, save_draft
+from lastgood.engine.verify import Recording, verify_stored
 from lastgood.engine.workspace import Workspace
-from lastgood.errors import CheckpointError, ConflictError, ContentGoneError, InvalidError, UnavailableError
+from lastgood.errors import (
+    CheckpointError,
+    ConflictError,
+    ContentGoneError,
+    FolderBusyError,
+    IntegrityError,
+    InvalidError,
+    LeaseError,
+    LostCommitsError,
+    UnavailableError,
+)
 from lastgood.files.apply import Applied, apply
 from lastgood.files.folders import remove_temporary
-from lastgood.files.plan import PutFile, RestorePlan, make_plan
-from lastgood.files.roots import Root
+from lastgood.files.plan import Enter, PutFile, Remove, RestorePlan, make_plan
+from lastgood.files.roots import Root, identify
 from lastgood.files.scan import Changed
+from lastgood.local.paths import join, split
 from lastgood.local.process import this_process
 from lastgood.model.checkpoint import Skipped
 from lastgood.model.identity import new_id, now
@@ -45,6 +58,7 @@ from lastgood.model.tree import File
 from lastgood.observe.log import report
 
 if TYPE_CHECKING:
+    from lastgood.engine.content import FilesCheck
     from lastgood.files.selection import Selection
 
 T = TypeVar("T")
@@ -59,13 +73,27 @@ class RootPlan(NamedTuple):
 
 
 class FilesPlan(NamedTuple):
-    """What restoring a checkpoint's files will do; paths with their root's name before them."""
+    """What restoring a checkpoint's files will do; paths with their root's name before them. `damaged`: what is left
+    as it is, because it cannot be had, and why."""
 
     roots: tuple[RootPlan, ...]
+    damaged: tuple[tuple[str, str], ...] = ()
 
     @property
     def restored(self) -> tuple[str, ...]:
         return self._paths("restored")
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """What of `restored` is not there now, uncaptured files included."""
+        hidden = in_the_way(self)
+        return tuple(
+            shown(root, step.path)
+            for root, plan in self.roots
+            for step in plan.steps
+            if (isinstance(step, Enter) and step.what == "make")
+            or (isinstance(step, PutFile) and step.old is None and step.path not in hidden.get(root.name, ()))
+        )
 
     @property
     def deleted(self) -> tuple[str, ...]:
@@ -79,6 +107,17 @@ class FilesPlan(NamedTuple):
     @property
     def size(self) -> int:
         return sum(root.plan.size for root in self.roots)
+
+    def missing(self) -> tuple[Skipped, ...]:
+        """Return what the checkpoint left out and is not on disk now, secrets and repositories first."""
+        gone = [
+            Skipped(shown(root.root, path), why)
+            for root in self.roots
+            for path, why in root.plan.left
+            if not os.path.lexists(os.path.join(os.fsencode(root.root.path), path))  # noqa: PTH118
+        ]
+        first = ("secret", "repository")
+        return tuple(sorted(gone, key=lambda one: (one.reason == "ignored", one.reason not in first)))
 
     def touches(self) -> dict[str, Changed]:
         """Return the folders in which something may change by it, by root."""
@@ -95,14 +134,16 @@ def plan_files(
     present: CapturedFiles,
     *,
     only: Sequence[str] | None = None,
+    skip_damaged: FilesCheck | None = None,
 ) -> FilesPlan:
     """Plan the way from the files as they were captured just now to those of `chosen`. Uncaptured files may be
-    overwritten if they were captured by name."""
+    overwritten if they were captured by name. `skip_damaged`: leave what it finds damaged as it is."""
     if chosen.record.files is None:
         raise InvalidError("there are no files in this checkpoint", hint='what="state" brings its state back')
     now_there = {root.name: root.tree for root in present.roots if not root.partial}
     by_name = {root.name: root.tree for root in present.roots if root.partial}
     plans = []
+    damaged: list[tuple[str, str]] = []
     for target in chosen.record.files:
         root = next((root for root in workspace.roots if root.name == target.name), None)
         if root is None:
@@ -110,16 +151,20 @@ def plan_files(
                 f"the workspace has no folder {target.name!r}", hint="open the task with the folders it was saved with"
             )
         there = now_there.get(target.name)
-        plan = make_plan(
-            target.tree,
-            there,
-            blobs.read_differing(target.tree, there, present.gathered),
-            partial=target.partial,
-            only=_select(only, target.name),
-            saved=by_name.get(target.name),
-        )
+        how: dict[str, Any] = {"only": _select(only, target.name), "saved": by_name.get(target.name)}
+        how |= {"partial": target.partial, "files": target.file_count}
+        if skip_damaged is None:
+            read = blobs.read_differing(target.tree, there, present.gathered)
+            plan = make_plan(target.tree, there, read, **how)
+        else:
+            unlisted: list[bytes] = []
+            plan = make_plan(target.tree, there, blobs.read_with(present.gathered), unreadable=unlisted, **how)
+            lost = skip_damaged.find_damaged(plan.contents())
+            damaged += [(shown(root, (path or b".") + b"/"), skip_damaged.unlisted) for path in unlisted]
+            damaged += [(shown(root, path), problem) for path, problem in lost.items()]
+            plan = plan.without(lost.keys())
         plans.append(RootPlan(root, plan))
-    return FilesPlan(tuple(plans))
+    return FilesPlan(tuple(plans), tuple(damaged))
 
 
 def _select(paths: Sequence[str] | None, root: str) -> Selection | None:
@@ -141,18 +186,31 @@ def in_the_way(plan: FilesPlan) -> dict[str, list[bytes]]:
 
 
 def plan_journal(plan: FilesPlan, chosen: Checkpoint, before: Checkpoint, owner: str) -> Journal:
-    process = this_process()
     return Journal(
         id=new_id(),
-        host=process.host,
         owner=owner,
         task_id=chosen.task_id,
-        began_at=now(),
-        process=process,
+        began_at_us=now(),
+        process=this_process(),
         chosen=chosen.id,
         before=before.id,
-        paths=tuple(dict.fromkeys(root.root.path for root in plan.roots)),
+        folders=tuple(dict.fromkeys(identify(root.root.path) for root in plan.roots)),
     )
+
+
+@contextmanager
+def naming_damage(handle: Handle, chosen: Checkpoint, record: Recording = "changed") -> Iterator[None]:
+    """Say of damage that is met in the block which files of `chosen` it is in, and record it."""
+    try:
+        yield
+    except LostCommitsError:
+        raise
+    except IntegrityError as error:
+        stored = find_stored(handle.engine.catalog, handle.owner, chosen.id)
+        found = verify_stored(handle.engine, handle.user, stored, record, files="read")
+        if found.intact:  # it was met elsewhere
+            raise
+        raise cannot_restore(chosen, found.problems) from error
 
 
 class FilesRestore:
@@ -163,19 +221,17 @@ class FilesRestore:
         self._engine = handle.engine
         self._workspace = handle.require_workspace()
         self._captured: list[CapturedFiles] = []
-        self._began: set[str] = set()
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, seconds: float = 30) -> Iterator[None]:
         """Hold the lock of the workspace; at the end, withdraw the packs that were captured and not committed."""
-        with self._workspace.locked():
+        with self._workspace.locked(seconds):
             try:
                 yield
             finally:
                 for captured in self._captured:
                     self._engine.blobs.withdraw_packs(captured.gathered)
                 self._captured.clear()
-                restores_under_way.difference_update(self._began)
 
     def restore(
         self,
@@ -186,41 +242,70 @@ class FilesRestore:
         *,
         verify: bool,
         message: str,
+        skip_damaged: What | None = None,
         request: str | None = None,
     ) -> Restored:
         """Restore files, and the state unless `what` is "files" (see `Task.restore`)."""
         handle, engine = self._handle, self._engine
-        require_restorable(engine, handle.user, chosen, handle.owner, evidence=verify, demanded=False)
+        demands: dict[str, Any] = {"evidence": verify, "demanded": False, "skip_damaged": skip_damaged}
+        require_restorable(engine, handle.user, chosen, handle.owner, **demands)
         self._settle()
         handle.require_unmoved()
-        present, plan = self._look_and_keep(chosen, only, state, f"before restoring {chosen.id}")
-        before = handle.require_head()
-        with self._journalled(plan, chosen, before) as journal:
+        check = _files_check(engine) if skip_damaged else None
+        with naming_damage(handle, chosen):
+            present, plan = self._look_and_keep(chosen, only, state, f"before restoring @{chosen.sequence}", check)
+        before, added = handle.require_head(), plan.added
+        with naming_damage(handle, chosen), self._journalled(plan, chosen, before) as journal:
             applied = self._apply(plan)
             after = self._look_again(present, plan)
             if what == "files":
                 made = self._append(chosen, after, journal, message, request)
             else:
                 made = self._branch(chosen, after, journal, message, request)
+        if request is not None:  # whoever asked for it does not get the result
+            self._warn_of_missing(plan)
+        restored = tuple(shown(root, path) for root, done in applied for path in done.restored)
+        restored_set = set(restored)
         return Restored(
             chosen.id,
             made,
             before,
-            tuple(shown(root, path) for root, done in applied for path in done.restored),
+            restored,
             tuple(shown(root, path) for root, done in applied for path in done.deleted),
-            _failures(applied),
+            plan.damaged + _failures(applied, lacking=True),
+            tuple(path for path in added if path in restored_set),
+            plan.missing(),
         )
 
-    def _look(self, wanted: Checkpoint, only: Sequence[str] | None) -> tuple[CapturedFiles, FilesPlan]:
+    def _look(
+        self, wanted: Checkpoint, only: Sequence[str] | None, check: FilesCheck | None = None
+    ) -> tuple[CapturedFiles, FilesPlan]:
         """Capture the files as they are, with uncaptured ones that `wanted` would overwrite, and plan the restore."""
         blobs, workspace = self._engine.blobs, self._workspace
         present = self._capture(self._handle.head)
-        plan = plan_files(blobs, workspace, wanted, present, only=only)
+        plan = plan_files(blobs, workspace, wanted, present, only=only, skip_damaged=check)
+        if self._is_too_fresh(plan):
+            present = self._capture(self._handle.head)
+            plan = plan_files(blobs, workspace, wanted, present, only=only, skip_damaged=check)
         if named := in_the_way(plan):
             self._captured.append(by_name := workspace.capture_named(named))
             present = present.joined(by_name)
-            plan = plan_files(blobs, workspace, wanted, present, only=only)
+            plan = plan_files(blobs, workspace, wanted, present, only=only, skip_damaged=check)
         return present, plan
+
+    def _is_too_fresh(self, plan: FilesPlan) -> bool:
+        """Return whether a database in use was written in the very moment of the capture: that it still is what was
+        captured is told by its stamps alone, and another capture, some moments later, can rely on these."""
+        for root in plan.roots:
+            recall = self._workspace.recall(root.root)
+            for step in root.plan.steps:
+                if isinstance(step, PutFile | Remove) and step.beside:
+                    for path in (step.path, *(join(split(step.path)[0], name) for name in step.beside)):
+                        with suppress(OSError):
+                            found = os.lstat(os.path.join(os.fsencode(root.root.path), path))  # noqa: PTH118
+                            if not path.endswith(b"-shm") and recall(path, found) is None:
+                                return True
+        return False
 
     def _look_again(self, present: CapturedFiles, plan: FilesPlan) -> CapturedFiles:
         """Capture the files as they are after the plan was carried out."""
@@ -230,39 +315,47 @@ class FilesRestore:
         self._captured.append(self._workspace.capture(since, **how))
         return self._captured[-1]
 
-    def travel(self, destination: Checkpoint | None, go: Callable[[], Position]) -> Checkpoint:
-        """`go` to `destination`, whose files come first: whoever finds the journal knows by the head how far it got."""
+    def travel(self, destination: Checkpoint | None, go: Callable[..., Position]) -> Checkpoint:
+        """`go` to `destination`, whose files come first: the move takes the folders over and ends the journal, so
+        whoever finds a journal knows that the task has not moved."""
         handle, engine = self._handle, self._engine
         self._settle()
+        binding = self._workspace.binding(takes_over=True)
         if destination is None or destination.record.files is None:
             self.insist(lambda: self._keep(self._capture(handle.head), NOT_GIVEN, "before another branch"))
-            go()
-            head = handle.require_head()
-            engine.catalog.bind(handle.owner, head.branch_id or "", self._workspace.binding(takes_over=True))
-            return head
-        present, plan = self._look_and_keep(destination, None, NOT_GIVEN, "before other files")
-        with self._journalled(plan, destination, handle.require_head()) as journal:
+            go(binding=binding)
+            return handle.require_head()
+        with naming_damage(handle, destination):
+            told = f"before switching to @{destination.sequence}"
+            present, plan = self._look_and_keep(destination, None, NOT_GIVEN, told)
+        before = handle.require_head()
+        with naming_damage(handle, destination), self._journalled(plan, destination, before, enters=True) as journal:
             applied = self._apply(plan)
-            position = go()
-        head, failed = handle.require_head(), _failures(applied)
+            position = go(binding=binding, journal=journal.id)
+        self._warn_of_missing(plan)
+        failed = _failures(applied, lacking=True)
         if position.files is None and not failed:
-            engine.catalog.bind(handle.owner, head.branch_id or "", self._workspace.binding(takes_over=True))
-            engine.catalog.end_journal(journal.id)
-            return head
-        made = self._record(self._look_again(present, plan), journal)
+            return handle.require_head()
+        made = self._record(self._look_again(present, plan))
         made.skipped = tuple(Skipped(path, reason) for path, reason in failed)
         if failed:
             told = f"{len(failed)} file(s) could not be put back, the first is {failed[0][0]}"
             engine.alert(told, handle.task_id, code="restore_incomplete")
         return made
 
-    def _record(self, after: CapturedFiles, journal: Journal) -> Checkpoint:
+    def _warn_of_missing(self, plan: FilesPlan) -> None:
+        missing = [one.path for one in plan.missing() if one.reason != "ignored"]
+        if missing:
+            told = f"{len(missing)} path(s) that the checkpoint left out are gone from disk, the first is {missing[0]}"
+            self._engine.alert(told, self._handle.task_id, code="left_out_missing", severity="warning")
+
+    def _record(self, after: CapturedFiles) -> Checkpoint:
         """Save the files as they are now, on the branch that was moved to."""
         captured = [after]
 
         def save() -> Checkpoint:
             files = captured.pop() if captured else self._capture(None, takes_over=True)
-            draft = Draft(state=KEPT, files=files, journal=journal.id, type="restored", lineage="restored")
+            draft = Draft(state=KEPT, files=files, type="restored", lineage="restored")
             return save_draft(self._handle, msgspec.structs.replace(draft, keeps_redo=True), policy="raise")
 
         return self.insist(save)
@@ -277,38 +370,36 @@ class FilesRestore:
         return go()
 
     def recover(self) -> None:
-        """Finish or take back what a process that is gone had begun here, or this one could not end."""
-        paths = {root.path for root in self._workspace.roots}
-        for journal in interrupted_restores(self._engine.catalog, self._handle.task_id, self._handle.owner):
-            if paths.issuperset(journal.paths):
-                with self.locked():
-                    if journal in self._engine.catalog.journals(journal.host):
-                        self._recover(journal)
+        """Take back what a process that is gone had begun here, or this one could not end."""
+        for journal in interrupted_restores(self._engine, self._handle.task_id, self._handle.owner):
+            if self._workspace.has_all(journal.folders):
+                with suppress(FolderBusyError), self.locked(seconds=0):  # then somebody else is at it
+                    self._recover(journal)
 
     def _recover(self, journal: Journal) -> None:
+        if not self._is_open(journal):
+            return
         try:
-            for path in journal.paths:
-                remove_temporary(path)
-            head = self._handle.head
-            if head is not None and head.id == journal.chosen:
-                # Its files were in place before the task moved; what differs now was edited since.
-                binding = self._workspace.binding(takes_over=True)
-                self._engine.catalog.bind(self._handle.owner, head.branch_id or "", binding)
-                self._engine.catalog.end_journal(journal.id)
-            else:
-                self._take_back(journal)
-            told = f"a restore of {journal.task_id!r} had been interrupted; it is finished or taken back now"
+            self._handle.refresh()
+            self._take_back(journal)
+            told = f"a restore of {journal.task_id!r} had been interrupted; it is taken back now"
             self._engine.alert(told, journal.task_id, code="restore_interrupted", severity="warning")
         except UnavailableError as error:
-            self._leave_unfinished(journal, error)
+            self._workspace.unfinished.append(journal.id)
+            self._tell_unfinished(journal, error)
 
     def _look_and_keep(
-        self, wanted: Checkpoint, only: Sequence[str] | None, state: Any, message: str
+        self,
+        wanted: Checkpoint,
+        only: Sequence[str] | None,
+        state: Any,
+        message: str,
+        check: FilesCheck | None = None,
     ) -> tuple[CapturedFiles, FilesPlan]:
         """Capture and plan as `_look` does, and save the present in a checkpoint."""
 
         def look_and_keep() -> tuple[CapturedFiles, FilesPlan]:
-            present, plan = self._look(wanted, only)
+            present, plan = self._look(wanted, only, check)
             self._keep(present, state, message)
             return present, plan
 
@@ -318,8 +409,9 @@ class FilesRestore:
         handle = self._handle
         is_new = state is not NOT_GIVEN and not (handle.head and is_unchanged(handle, state, handle.head))
         if is_new or has_drifted(present, handle.head):
-            kept = Draft(state=state if is_new else KEPT, files=present, type="before_restore", message=message)
-            save_draft(handle, msgspec.structs.replace(kept, keeps_redo=True), policy="raise")
+            about = {"type": "before_restore", "message": message, **place_in_work(handle.head)}
+            kept = Draft(state=state if is_new else KEPT, files=present, keeps_redo=True, **about)
+            save_draft(handle, kept, policy="raise")
 
     def _append(
         self, chosen: Checkpoint, after: CapturedFiles, journal: Journal, message: str, request: str | None
@@ -336,6 +428,7 @@ class FilesRestore:
             message=message,
             fulfils=fulfilments(request, branch_id),
             notes=(NewEvent("restored", branch_id, chosen.id, {"by": "restore", "what": "files"}),),
+            **place_in_work(handle.head),
         )
         return save_draft(handle, draft, policy="raise")
 
@@ -364,23 +457,47 @@ class FilesRestore:
         plan: FilesPlan,
         chosen: Checkpoint,
         before: Checkpoint,
+        enters: bool = False,
     ) -> Iterator[Journal]:
-        """Keep a journal while the block runs; what fails inside is taken back at once."""
+        """Keep a journal while the block runs, whose last commit ends it; what fails before that is taken back at once.
+
+        LeaseError, and nothing is done, while a session works on the branch, or on that of `chosen` if it is entered.
+        Until then it is noted as unfinished: an interrupt can come at any point, also while it is being taken back.
+        """
         journal = plan_journal(plan, chosen, before, self._handle.owner)
-        self._began.add(journal.id)
-        restores_under_way.add(journal.id)
-        self._engine.catalog.begin_journal(journal)
+        self._workspace.unfinished.append(journal.id)
         try:
+            branches = [one.branch_id or "" for one in ((before, chosen) if enters else (before,))]
+            catalog, lease = self._engine.catalog, self._handle.lease
+            try:
+                catalog.begin_journal(journal, branches, lease)
+            except LeaseError as error:
+                release_dead_lease(catalog, error)
+                catalog.begin_journal(journal, branches, lease)
             yield journal
         except BaseException as error:
             try:
-                self._take_back(journal)
+                if self._is_open(journal):
+                    self._take_back(journal)
             except CheckpointError as failure:  # the first error is what the caller must hear
-                error.add_note(f"lastgood: {self._leave_unfinished(journal, failure)}")
+                error.add_note(f"lastgood: {self._tell_unfinished(journal, failure)}")
+            else:
+                self._workspace.settle(journal.id)
             raise
+        self._workspace.settle(journal.id)
+
+    def _is_open(self, journal: Journal) -> bool:
+        """Return whether nothing has been committed that ends it."""
+        return any(each.id == journal.id for each in self._engine.catalog.journals())
 
     def _take_back(self, journal: Journal) -> None:
         """Put the folders back to what they were when the restore began, after keeping what lies there now."""
+        for root in self._workspace.roots:
+            try:
+                remove_temporary(root.path)
+            except OSError as error:
+                told = f"what a restore left in the workspace cannot be removed: {error.strerror}"
+                raise UnavailableError(told, hint="look at the disk and the folder's rights") from error
         before = load_checkpoint(self._engine, self._handle.owner, journal.before)
 
         def look_and_keep() -> FilesPlan:
@@ -402,18 +519,24 @@ class FilesRestore:
 
     def _settle(self) -> None:
         """Take back first what this handle could not take back before."""
-        for journal in self._engine.catalog.journals(this_process().host) if self._workspace.unfinished else ():
-            if journal.id in self._workspace.unfinished:
+        unfinished = self._workspace.unfinished
+        for journal in self._engine.catalog.journals() if unfinished else ():
+            if journal.id in unfinished:
                 self._take_back(journal)
-                self._workspace.settle(journal.id)
+        unfinished.clear()
 
-    def _leave_unfinished(self, journal: Journal, error: Exception) -> str:
+    def _tell_unfinished(self, journal: Journal, error: Exception) -> str:
         """Whoever opens the workspace next, or restores with this handle, tries again, unless its files are saved as
         they are before that."""
-        self._workspace.unfinished.append(journal.id)
         said = f"the files of an interrupted restore could not be put back: {error}"
         self._engine.alert(said, journal.task_id, error, code="restore_incomplete")
         return said
+
+
+def _files_check(engine: Engine) -> FilesCheck:
+    from lastgood.engine.content import FilesCheck
+
+    return FilesCheck(engine)
 
 
 def copy_files(blobs: FileBlobs, chosen: Checkpoint, to: str, only: Sequence[str] | None) -> tuple[str, ...]:
@@ -426,7 +549,7 @@ def copy_files(blobs: FileBlobs, chosen: Checkpoint, to: str, only: Sequence[str
     plans = []
     for root in roots:
         read = blobs.read_differing(root.tree, None, Gathered())
-        plans.append((root, make_plan(root.tree, None, read, only=_select(only, root.name))))
+        plans.append((root, make_plan(root.tree, None, read, only=_select(only, root.name), files=root.file_count)))
     places = [Root(root.name, os.path.realpath(os.path.join(to, root.name))) for root, _ in plans]  # noqa: PTH118
     for place, (_, plan) in zip(places, plans, strict=True):
         for path in plan.restored if _is_occupied(place) else ():
@@ -456,14 +579,10 @@ def _is_occupied(place: Root) -> bool:
     return False
 
 
-def has_drifted(present: CapturedFiles, head: Checkpoint | None) -> bool:
-    """Return whether the files are not those of the head; uncaptured ones that were saved by name count as its own."""
-    recorded = {} if head is None else {(root.name, root.partial): root.tree for root in head.record.files or ()}
-    return any(recorded.get((root.name, root.partial)) != root.tree for root in present.roots)
-
-
-def _failures(applied: Sequence[tuple[Root, Applied]]) -> tuple[tuple[str, str], ...]:
-    return tuple((shown(root, failure.path), failure.reason) for root, done in applied for failure in done.failed)
+def _failures(applied: Sequence[tuple[Root, Applied]], *, lacking: bool = False) -> tuple[tuple[str, str], ...]:
+    """Return what is not as it shall be; with `lacking`, also what is there without all that it had."""
+    told = [(root, each) for root, done in applied for each in (*done.failed, *(done.lacking if lacking else ()))]
+    return tuple((shown(root, each.path), each.reason) for root, each in told)
 
 
 def shown(root: Root, path: bytes) -> str:

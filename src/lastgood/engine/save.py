@@ -22,9 +22,9 @@ import msgspec
 from lastgood.catalog.values import Committed, NewBranch
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, Draft, Ground, Splitters, write_checkpoint
-from lastgood.engine.engine import HOUSEKEEPING_INTERVAL, release_dead_lease
+from lastgood.engine.engine import HOUSEKEEPING_INTERVAL, Engine, release_dead_lease
 from lastgood.engine.handle import Handle, identity_of
-from lastgood.engine.load import hold, wrap, wrap_intact
+from lastgood.engine.load import hold, log_evidence, log_on, wrap, wrap_intact
 from lastgood.engine.options import OnFailure
 from lastgood.errors import (
     BusyError,
@@ -43,9 +43,11 @@ from lastgood.model.identity import DIGEST_SIZE
 from lastgood.observe.log import is_logging, log_action, log_warning
 
 if TYPE_CHECKING:
+    from lastgood.engine.gather import CapturedFiles
     from lastgood.engine.proof import Proof
     from lastgood.engine.staleness import Run
     from lastgood.engine.workspace import Workspace
+    from lastgood.model.checkpoint import Skipped
     from lastgood.model.evidence import EvidencePack
     from lastgood.observe.meter import Meter
 
@@ -53,6 +55,7 @@ ANY: Final = "any"
 """Whatever head there is."""
 Files = Sequence[str | os.PathLike[str]] | None
 """Paths of a save that captures these alone."""
+_PLACE = ("step_id", "iteration", "iteration_state", "work_item_id")
 
 
 # --- the ways to save --------------------------------------------------------------------------------------
@@ -63,9 +66,17 @@ def save(handle: Handle, draft: Draft, files: Files = None, policy: OnFailure | 
     return _with_files(handle, draft, files, lambda ready: save_draft(handle, ready, policy), policy)
 
 
-def append(handle: Handle, draft: Draft, files: Files = None, policy: OnFailure | None = None) -> Checkpoint:
-    """Save on top of whatever the head is at that moment."""
-    return _with_files(handle, draft, files, lambda ready: save_on_top(handle, ready, policy), policy)
+def append(
+    handle: Handle, draft: Draft, files: Files = None, policy: OnFailure | None = None, *, only_if_changed: bool = False
+) -> Checkpoint:
+    """Save on top of whatever the head is at that moment. With `only_if_changed`, what is as the head has it is not
+    saved: then the head is returned."""
+
+    def commit(ready: Draft) -> Checkpoint:
+        head = handle.head if only_if_changed else None
+        return head if head is not None and _is_as_in(handle, ready, head) else save_on_top(handle, ready, policy)
+
+    return _with_files(handle, draft, files, commit, policy)
 
 
 def save_step(
@@ -87,6 +98,36 @@ def save_step(
     return _with_files(handle, draft, None, commit)
 
 
+def save_drifted(handle: Handle, type: str, message: str) -> Checkpoint | None:
+    """Save the files, unless they are the head's; on any head, as the state is its own.
+
+    Return the checkpoint; None: there was nothing to save.
+    """
+    if handle.workspace is None:
+        return None
+    seen = handle.head
+
+    def commit(ready: Draft) -> Checkpoint:
+        if seen is not None and isinstance(ready.files, tuple) and not has_drifted(ready.files, seen):
+            return seen
+        return save_on_top(handle, ready)
+
+    draft = make_draft(KEPT, type=type, message=message, **place_in_work(seen))
+    made = _with_files(handle, draft, None, commit)
+    return None if made is seen else made
+
+
+def place_in_work(head: Checkpoint | None) -> dict[str, Any]:
+    """Return where the work is at its head: the fields of a checkpoint that is made without the work going on."""
+    return {} if head is None else {name: getattr(head, name) for name in _PLACE}
+
+
+def has_drifted(present: CapturedFiles, head: Checkpoint | None) -> bool:
+    """Return whether the files are not those of the head; uncaptured ones that were saved by name count as its own."""
+    recorded = {} if head is None else {(root.name, root.partial): root.tree for root in head.record.files or ()}
+    return any(recorded.get((root.name, root.partial)) != root.tree for root in present.roots)
+
+
 def advance(
     handle: Handle,
     draft: Draft,
@@ -102,15 +143,13 @@ def advance(
         head = handle.head
         if only_on is not None and head is not None and head.id != only_on.id:
             return head
-        if only_if_changed and head is not None and (draft.state is KEPT or is_unchanged(handle, draft.state, head)):
-            roots = ready.files.roots if isinstance(ready.files, tuple) else head.record.files
-            if roots == head.record.files:
-                return head
+        if only_if_changed and head is not None and _is_as_in(handle, ready, head):
+            return head
         return save_draft(handle, ready)
 
     with handle.lock:
         if not capture:
-            return commit(msgspec.structs.replace(draft, files=KEPT))
+            return commit(_redact_message(handle.engine, draft))
         return _with_files(handle, draft, None, commit)
 
 
@@ -121,6 +160,12 @@ def make_draft(state: Any, *, metadata: dict[str, Any] | None = None, **fields: 
         return Draft(state=state, companions=companions, metadata={} if metadata is None else metadata, **fields)
     except TypeError as error:
         raise InvalidError(f"a checkpoint has no such field: {error}", hint="see Task.save") from error
+
+
+def _redact_message(engine: Engine, draft: Draft) -> Draft:
+    if draft.message and (message := engine.options.redaction.text(draft.message)) is not draft.message:
+        return msgspec.structs.replace(draft, message=message)
+    return draft
 
 
 def proving(handle: Handle, evidence: EvidencePack | None, state: Any) -> AbstractContextManager[Proof | None]:
@@ -147,6 +192,7 @@ def _with_files(
 ) -> Checkpoint:
     """Commit the draft with the files as they are now; again, all read anew, as long as stored content was gone."""
     engine, workspace = handle.engine, handle.workspace
+    draft = _redact_message(engine, draft)
     if workspace is None:
         if files is not None:
             raise InvalidError("there is no workspace", hint="store.task(…, workspace=folder) captures files")
@@ -177,6 +223,7 @@ def _with_files(
             engine.blobs.withdraw_packs(captured.gathered)
         workspace.settle(unfinished)
         saved.skipped = captured.skipped
+        _log_skipped(handle, captured.skipped)
         return saved
 
     try:
@@ -214,7 +261,10 @@ def save_draft(handle: Handle, draft: Draft, policy: OnFailure | None = None, *,
             refuse_restart(handle.head.control_state, draft.control_state)
         try:
             record, committed = _write_or_spool(handle, draft, policy or engine.options.on_failure, append)
-        except (ConflictError, InvalidError, ContentGoneError):
+        except (ConflictError, InvalidError) as error:
+            _log_refusal(handle, error)
+            raise
+        except ContentGoneError:
             raise
         except CheckpointError as error:
             if _needs_own_files(handle, draft, error):  # whoever captured the files reads them anew
@@ -231,6 +281,8 @@ def save_draft(handle: Handle, draft: Draft, policy: OnFailure | None = None, *,
         else:
             saved = hold(engine, committed.stored, record, evidence_pack=draft.proof.pack if draft.proof else None)
             log_save(handle, "save" if saved.status == "stored" else "spool", saved, committed.previous_control_state)
+            if draft.proof is not None:
+                log_evidence(engine, handle.user, handle.owner, committed.stored, draft.proof.pack)
         if not committed.repeated or handle.is_behind(saved):
             handle.head, handle.branch = saved, committed.stored.placement.branch_id
         return saved
@@ -271,12 +323,30 @@ def begin_branch(handle: Handle, chosen: Checkpoint, new: NewBranch, draft: Draf
         lease = handle.lease if follow else None
         ground = Ground(handle.owner, handle.task_id, new, chosen.as_head(), chosen.record, False, lease)
         record, committed = _write(handle, ground, draft)
+        if committed.repeated:  # under its key or id it was saved before
+            return wrap(handle.engine, committed.stored)
         made = hold(handle.engine, committed.stored, record)
-        log_save(handle, "restore" if follow else "fork", made, committed.previous_control_state)
+        action = {"restored": "restore", "forked": "fork"}.get(record.lineage, "save")
+        log_save(handle, action, made, committed.previous_control_state)
         if follow:
             handle.head, handle.branch = made, new.id
             handle.id = new.id if handle.by_branch else handle.id
         return made
+
+
+def _is_as_in(handle: Handle, draft: Draft, head: Checkpoint) -> bool:
+    """Return whether the state and the files of a draft are what `head` holds, and the store has lost nothing of it
+    that was captured again."""
+    if draft.state is not KEPT and not is_unchanged(handle, draft.state, head):
+        return False
+    files = draft.files
+    if not isinstance(files, tuple):
+        return True
+    # From where evidence is named says nothing about the files.
+    ours, theirs = (
+        [msgspec.structs.replace(root, base=None) for root in roots or ()] for roots in (files.roots, head.record.files)
+    )
+    return ours == theirs and not any((files.gathered.blobs, files.gathered.packs))
 
 
 def is_unchanged(handle: Handle, state: Any, checkpoint: Checkpoint) -> bool:
@@ -325,7 +395,7 @@ def _make_way(handle: Handle) -> None:
     if stored is None or stored.placement.sequence >= PROVISIONAL:
         raise ConflictError(
             "the checkpoint to go on from was spooled and could not come into the store",
-            hint="it is kept in the spool (`lastgood spool`); task.refresh() goes on from what is in the store",
+            hint="it is kept in the spool (store.spool_figures()); task.refresh() goes on from what is in the store",
         )
     if stored.placement.branch_id != handle.branch:  # others had gone on: it has a branch of its own
         handle.is_active = False
@@ -388,9 +458,25 @@ def log_save(handle: Handle, action: str, checkpoint: Checkpoint, previous: str)
         )
 
 
+def _log_refusal(handle: Handle, error: CheckpointError) -> None:
+    """Log why nothing was saved: a conflict, a name that is taken, a bad value."""
+    if is_logging():
+        state = handle.head.control_state if handle.head else "idle"
+        about = {"error": error.code, "reason": handle.engine.options.redaction.text(str(error))}
+        log_action(handle.user, "save", handle.task_id, prev_state=state, new_state=state, **about)
+
+
+def _log_skipped(handle: Handle, skipped: Sequence[Skipped]) -> None:
+    """Log what is not in a checkpoint and should be: files that were not there, or could not be read."""
+    for one in skipped:
+        if one.reason.startswith(("missing", "unreadable", "unstable")):
+            place = handle.engine, handle.user, handle.owner, handle.task_id
+            log_on(*place, "file_skipped", path=one.path, reason=one.reason)
+
+
 def _lost(handle: Handle, draft: Draft) -> Checkpoint:
     record = Record(id=draft.id or draft.own_id, task_id=handle.task_id, type=draft.type, message=draft.message)
-    return Checkpoint(record, bytes(DIGEST_SIZE), None, _NeverStored(), status="lost")
+    return Checkpoint._of(record, bytes(DIGEST_SIZE), None, _NeverStored(), status="lost")
 
 
 def _plain(state: Any) -> Any:
@@ -411,6 +497,9 @@ class _NeverStored:
         raise NotFoundError("this checkpoint was lost: it could not be stored", hint="save again")
 
     def verification(self) -> None:
+        return None
+
+    def judge(self) -> None:
         return None
 
     def attestations(self) -> list[Attestation]:

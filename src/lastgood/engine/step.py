@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import subprocess
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, get_args
 
 from lastgood.engine.commit import KEPT
 from lastgood.engine.engine import Engine, acting
 from lastgood.engine.handle import Handle
+from lastgood.engine.load import BRIEFLY, logged
 from lastgood.engine.restore import restore
-from lastgood.engine.save import ANY, make_draft, proving, save_step
+from lastgood.engine.save import ANY, make_draft, proving, save_drifted, save_step
 from lastgood.engine.staleness import Run
-from lastgood.errors import ConflictError, InvalidError, NotFoundError, UnavailableError
+from lastgood.errors import CheckpointError, ConflictError, InvalidError, NotFoundError, UnavailableError
 from lastgood.local.process import this_process
-from lastgood.model.checkpoint import COMPANIONS
 from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
 from lastgood.model.identity import check_name, check_type, new_id, now
 from lastgood.model.task import EventKind, OpenStep
-from lastgood.observe.log import log_action
+from lastgood.observe.log import is_logging
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 ERROR_CHARACTERS = 2000
 OnError = Literal["keep", "restore"]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Step:
@@ -35,7 +39,8 @@ class Step:
 
     Between `begin` and `commit` it is listed among the open steps, also after its process was killed. What is
     expected of it becomes the evidence of its checkpoint; a step whose evidence does not hold is stored all the
-    same, as not verified. On an exception the head stays where it is and the failure is recorded.
+    same, as not verified. On an exception the head stays where it is and the failure is recorded. With a workspace
+    the files that it finds are saved first, unless they are those of the head: `before` is that checkpoint.
     """
 
     def __init__(
@@ -54,6 +59,8 @@ class Step:
         self.type = check_type("type", type)
         self.evidence = EvidencePack()
         self.checkpoint: Checkpoint | None = None
+        self.before: Checkpoint | None = None
+        """The checkpoint of the files as it found them, if these were not saved."""
         self._handle = handle
         self._fields = fields
         self._told = told or {}
@@ -92,7 +99,11 @@ class Step:
         if self._open or self.checkpoint is not None:
             raise ConflictError(f"the step {self.name!r} was begun already", hint="begin a new one: task.step(…)")
         handle = self._handle
-        handle.engine.catalog.begin_step(self.as_open(), None, handle.lease)
+        end_failed(handle.engine, handle.user)
+        self.before = save_drifted(handle, "before_step", f"before {self.name}")
+        about = handle.engine, handle.user, handle.owner, handle.branch_id or handle.task_id
+        with logged(*about, "begin_step", step_id=self.id):
+            handle.engine.catalog.begin_step(self.as_open(), None, handle.lease)
         self.note_begun()
         self._ground = handle.head
         return self
@@ -105,7 +116,7 @@ class Step:
             task_id=self._handle.task_id,
             name=self.name,
             type=self.type,
-            began_at=now(),
+            began_at_us=now(),
             began_by=self._handle.user,
             process=this_process(),
             branch_id=self._handle.branch_id,
@@ -181,7 +192,8 @@ class Step:
         """Commit; `then` begins in the same commit, unless a request is open (`then.is_open` says whether it did)."""
         if not self._open:
             raise ConflictError(f"the step {self.name!r} is not open", hint="begin it: `with task.step(…) as step`")
-        self.checkpoint = _commit(self._handle, self, self._state, then)
+        with BRIEFLY:
+            self.checkpoint = _commit(self._handle, self, self._state, then)
         if then is not None and then.is_open:
             then._ground = self.checkpoint
         if self.checkpoint.status == "lost":
@@ -198,6 +210,22 @@ class Step:
         end_step(
             self._handle.engine, self._handle.user, self._handle.owner, self.id, "step_failed", told[:ERROR_CHARACTERS]
         )
+
+    def __call__(self, work: Callable[P, T]) -> Callable[P, T]:
+        """Make each call of a function a step: `@task.step("edit")`."""
+        if inspect.iscoroutinefunction(work):
+            raise InvalidError(f"{work.__name__} is a coroutine", hint="a step of lastgood.aio awaits it")
+
+        @functools.wraps(work)
+        def stepped(*args: P.args, **kwargs: P.kwargs) -> T:
+            with self.again():
+                return work(*args, **kwargs)
+
+        return stepped
+
+    def again(self) -> Step:
+        """Return a step like this one that has not begun."""
+        return Step(self._handle, self.name, self.type, self._fields, self._on_error, told=self._told)
 
     def __enter__(self) -> Self:
         return self.begin()
@@ -220,18 +248,22 @@ class Step:
         """Record the failure, and put the files back if that was asked for. What went wrong first is what the caller
         must hear; what goes wrong here is noted with it, and sent as an alert."""
         if self._open:
-            self._insist(reason, "was not recorded as failed", lambda: self.fail(reason))
+            told = self._without_secrets(in_words(reason)[: 10 * ERROR_CHARACTERS])[:ERROR_CHARACTERS]
+            if not self._insist(reason, "was not recorded as failed", lambda: self.fail(reason)):
+                self._handle.engine.unrecorded[self.id] = self._handle.owner, told
             if self._on_error == "restore" and self._ground is not None:
                 self._insist(reason, "has left files that were not put back", self._put_back)
 
-    def _insist(self, reason: BaseException | str, otherwise: str, work: Callable[[], None]) -> None:
+    def _insist(self, reason: BaseException | str, otherwise: str, work: Callable[[], None]) -> bool:
         try:
             work()
+            return True
         except Exception as error:
             told = self._without_secrets(f"the step {self.name!r} {otherwise}: {in_words(error)}")
             if isinstance(reason, BaseException):
                 reason.add_note(told)
             self._handle.engine.alert(told, self._handle.task_id, error, code="step_unsettled")
+            return False
 
     def _put_back(self) -> None:
         assert self._ground is not None
@@ -256,10 +288,24 @@ def _commit(handle: Handle, step: Step, state: Any, then: Step | None) -> Checkp
         return describe(save_step(handle, draft, step._from, step.evidence, step._runs))
 
 
+def end_failed(engine: Engine, user: str) -> None:
+    """End the steps of this process whose failure could not be recorded when they failed: the store was away."""
+    for step_id, (owner, reason) in list(engine.unrecorded.items()):
+        try:
+            end_step(engine, user, owner, step_id, "step_failed", reason)
+        except UnavailableError:
+            return
+        except CheckpointError:
+            pass  # it was ended meanwhile, or its task is gone
+        engine.unrecorded.pop(step_id, None)
+
+
 def end_step(engine: Engine, user: str, owner: str, step_id: str, kind: EventKind, reason: str) -> None:
     """End a step without a checkpoint; the log keeps why."""
-    engine.catalog.end_step(owner, check_name("step id", step_id), kind, {"reason": reason}, acting(user))
-    log_action(user, kind, step_id)
+    found = engine.catalog.open_step(owner, check_name("step id", step_id)) if is_logging() else None
+    task_id = found[0].task_id if found else step_id
+    with logged(engine, user, owner, task_id, kind, step_id=step_id):
+        engine.catalog.end_step(owner, step_id, kind, {"reason": reason}, acting(user))
 
 
 def in_words(reason: BaseException | str) -> str:
@@ -275,11 +321,3 @@ def check_on_error(on_error: object, *, has_workspace: bool) -> None:
         raise InvalidError(f"on_error cannot be {str(on_error)[:80]!r}", hint=f"one of {', '.join(get_args(OnError))}")
     if on_error == "restore" and not has_workspace:
         raise InvalidError("there are no files to restore", hint="open the task with its workspace")
-
-
-def check_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields, if a step may carry all of them."""
-    known = {"message", "iteration", "iteration_state", "control_state", "work_item_id", "metadata", "key", *COMPANIONS}
-    if unknown := set(fields) - known:
-        raise InvalidError(f"a step has no {sorted(unknown)[0]!r}", hint=f"it takes {', '.join(sorted(known))}")
-    return fields

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from contextlib import suppress
-from hashlib import sha256
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from lastgood.catalog.values import StoredCheckpoint
 from lastgood.engine.engine import Engine, acting
-from lastgood.engine.load import wrap
+from lastgood.engine.load import log_evidence, log_on, wrap
 from lastgood.errors import CheckpointError, IntegrityError
 from lastgood.model.checkpoint import VALUES, Record, decode_record
-from lastgood.model.tree import File
-from lastgood.observe.log import log_action
 from lastgood.secrets.redaction import MASK
 
 if TYPE_CHECKING:
     from lastgood.catalog.contract import Catalog
-    from lastgood.engine.blobs import FileBlobs
     from lastgood.engine.checkpoint import Checkpoint
+    from lastgood.engine.content import FilesCheck
     from lastgood.model.evidence import EvidencePack
 
 Recording = Literal["always", "changed", "never"]
+FilesDepth = Literal["none", "exist", "read"]
+"""How much of the files is checked: nothing, that all of them is there, or every byte."""
+MOST_PROBLEMS = 20
 REDACTED = "a part of this evidence was redacted, so it cannot be checked again"
 
 
 class Verification(msgspec.Struct, frozen=True):
-    """A checkpoint checked again. `problems` are with its bytes; `pack` has what each piece of evidence gave."""
+    """A checkpoint checked again. `problems` are with its bytes; `pack` has what each piece of evidence gave.
+    `inherited_from`: the evidence is that of this checkpoint, which has the same state and files."""
 
     checkpoint_id: str
     problems: list[str]
     pack: EvidencePack
+    inherited_from: str | None = None
 
     @property
     def intact(self) -> bool:
@@ -65,34 +65,38 @@ def verify_stored(
     stored: StoredCheckpoint,
     record: Recording = "always",
     *,
-    files: bool = False,
+    files: FilesDepth = "none",
+    check: FilesCheck | None = None,
     live: bool = False,
 ) -> Verification:
     """Check a stored checkpoint: its bytes, then its evidence as the world is now; record what it gave.
 
     "changed": only when it differs from what was recorded last. What hangs on evidence that this process may not look
-    at is not recorded: somebody who may has perhaps found that it holds. With `files` the content of files is read,
-    too. Evidence about files that it captured is checked against these, because they are what comes back; with `live`,
-    against the disk, and then nothing is recorded.
+    at is not recorded: somebody who may has perhaps found that it holds. Where damage is recorded every byte is read,
+    whatever `files` says: nothing else clears it. Evidence about files that it captured is checked against these,
+    because they are what comes back; with `live`, against the disk, and then nothing is recorded.
     """
     with engine.meter.span("verify", task_id=stored.task_id, checkpoint_id=stored.id) as describe:
         from lastgood.engine.proof import to_data
         from lastgood.model.evidence import EvidencePack
 
-        problems = examine(engine, stored, files=files)
-        pack = EvidencePack() if problems else _recheck(engine, wrap(engine, stored), live)
-        result = Verification(stored.id, problems, pack)
-        # Damage may pass, when bytes come back; it is recorded only where something else was said.
-        is_news = stored.verified if problems else pack.evidence_list and not pack.is_refused
+        damage = recorded_damage(engine, stored)
+        problems = examine(engine, stored, files="read" if damage else files, check=check)
+        checkpoint = None if problems or stored.data is None else wrap(engine, stored)
+        judge = checkpoint.judge() if checkpoint else None
+        pack = _recheck(engine, judge or checkpoint, live) if checkpoint else EvidencePack()
+        result = Verification(stored.id, problems, pack, judge.id if judge else None)
+        is_news = bool(problems or damage) or (not judge and pack.evidence_list and not pack.is_refused)
         if is_news and record != "never" and not live and not stored.deleted:
+            own = EvidencePack() if judge else pack
             with suppress(CheckpointError):  # what was found is said all the same, in a store that takes no more, too
-                if record == "always" or not _is_recorded(engine, stored, result):
-                    data = {"verified": False, "problems": problems[:20]} if problems else to_data(pack)
+                if (record == "always" and not problems) or not _is_recorded(engine, stored, result):
+                    data = {"verified": False, "problems": problems[:MOST_PROBLEMS]} if problems else to_data(own)
                     engine.catalog.attest(stored.owner, [stored.id], "verification", data, acting(user))
         engine.meter.count_verification(pack, intact=result.intact)
-        log_action(
-            user, "verify", stored.task_id, checkpoint_id=stored.id, verified=result.verified, intact=result.intact
-        )
+        about = {"checkpoint_id": stored.id, "verified": result.verified, "intact": result.intact}
+        log_on(engine, user, stored.owner, stored.task_id, "verify", **about)
+        log_evidence(engine, user, stored.owner, stored, pack)
         return describe(result)
 
 
@@ -100,14 +104,24 @@ def check_bytes(engine: Engine, stored: StoredCheckpoint) -> Verification:
     """Check every stored byte of a checkpoint, and nothing else."""
     from lastgood.model.evidence import EvidencePack
 
-    return Verification(stored.id, examine(engine, stored, files=True), EvidencePack())
+    return Verification(stored.id, examine(engine, stored, files="read"), EvidencePack())
+
+
+def recorded_damage(engine: Engine, stored: StoredCheckpoint) -> list[str]:
+    """Return what was recorded last as wrong with its bytes; nothing for a tombstone."""
+    try:
+        return [] if stored.data is None else wrap(engine, stored).damage
+    except IntegrityError:
+        return []
 
 
 def _is_recorded(engine: Engine, stored: StoredCheckpoint, found: Verification) -> bool:
+    if (damage := recorded_damage(engine, stored)) or not found.intact:
+        return damage == found.problems[:MOST_PROBLEMS]
     if stored.verified_at is None or stored.verified != found.verified:
         return False
     # What was pending when it was saved is not known to be bad before it was looked at.
-    return found.verified or not found.intact or not wrap(engine, stored).evidence_pack.is_refused
+    return found.verified or not wrap(engine, stored).evidence_pack.is_refused
 
 
 def _recheck(engine: Engine, checkpoint: Checkpoint, live: bool) -> EvidencePack:
@@ -139,10 +153,13 @@ def _holds(value: object, text: str) -> bool:
     return isinstance(value, list) and any(_holds(item, text) for item in value)
 
 
-def examine(engine: Engine, stored: StoredCheckpoint, *, files: bool = False) -> list[str]:
+def examine(
+    engine: Engine, stored: StoredCheckpoint, *, files: FilesDepth = "none", check: FilesCheck | None = None
+) -> list[str]:
     """List what is wrong, in words; nothing when all is well. Of a tombstone only its place is checked.
 
-    With `files` their content is read, too.
+    All bytes of the state and of what belongs to it are read; those of files as `files` says, by `check`, if it is
+    given.
     """
     catalog, problems = engine.catalog, list[str]()
     if stored.placement.digest(stored.checksum) != stored.placement_digest:
@@ -154,8 +171,12 @@ def examine(engine: Engine, stored: StoredCheckpoint, *, files: bool = False) ->
         record = decode_record(stored.data, stored.checksum, "it")
     except IntegrityError:
         return [*problems, "its record does not match its checksum"]
-    problems += _examine_lineage(catalog, stored, record) + _examine_content(engine, stored, record)
-    return problems + (_examine_files(engine.blobs, record) if files else [])
+    problems += _examine_lineage(catalog, stored, record) + examine_values(engine, stored, record)
+    if files != "none" and record.files:
+        from lastgood.engine.content import FilesCheck
+
+        problems += (check or FilesCheck(engine)).list_problems(record, read=files == "read")
+    return problems
 
 
 def _examine_attestations(catalog: Catalog, stored: StoredCheckpoint) -> list[str]:
@@ -179,36 +200,8 @@ def _examine_lineage(catalog: Catalog, stored: StoredCheckpoint, record: Record)
     return [] if parent.checksum == record.parent_checksum else ["its parent is not the one it was made from"]
 
 
-def _examine_files(blobs: FileBlobs, record: Record) -> list[str]:
-    from lastgood.engine.browse import walk_files
-
-    problems = []
-    files: dict[bytes, tuple[bytes, File]] = {}
-    for root in record.files or ():
-        try:
-            for path, entry in walk_files(blobs, root):
-                if isinstance(entry, File):
-                    files.setdefault(entry.digest, (path, entry))
-        except IntegrityError as error:
-            problems.append(str(error))
-    stream = blobs.stream_ahead([file for _, file in files.values()])
-    for path, file in files.values():
-        try:
-            _examine_file(stream(file), file)
-        except IntegrityError as error:
-            problems.append(f"{os.fsdecode(path)}: {error}".encode("utf-8", "replace").decode())
-    return problems
-
-
-def _examine_file(content: Iterator[bytes], file: File) -> None:
-    whole = sha256()
-    for piece in content:
-        whole.update(piece)
-    if whole.digest() != file.digest:
-        raise IntegrityError("its content is not what its hash says")
-
-
-def _examine_content(engine: Engine, stored: StoredCheckpoint, record: Record) -> list[str]:
+def examine_values(engine: Engine, stored: StoredCheckpoint, record: Record) -> list[str]:
+    """List what is wrong with the state, and with what belongs to it, in words."""
     from lastgood.engine.blobs import check_value
 
     problems = []

@@ -15,7 +15,17 @@ from lastgood.engine.blobs import unpack_blob
 from lastgood.errors import IntegrityError
 from lastgood.model.checkpoint import VALUES, Record
 from lastgood.model.identity import BlobId
-from lastgood.model.tree import Entry, File, Folder, Versions, decode_chunks, decode_tree
+from lastgood.model.tree import (
+    Entry,
+    File,
+    Folder,
+    TreeSummary,
+    Versions,
+    decode_chunks,
+    decode_tree,
+    parts_of,
+    summarize,
+)
 
 READ_AT_ONCE = 256
 _Batch = tuple[list[Reference], dict[bytes, bytes]]
@@ -73,6 +83,8 @@ class Walk:
     ) -> None:
         self._read = read
         self._malformed = malformed
+        self.summaries: dict[bytes, TreeSummary] | None = None
+        """Set: gets a summary of each directory, by id."""
         self._versions = Versions() if changes_only else None
         self._seen: defaultdict[int, set[Reference]] = defaultdict(set)
         self._chunked: dict[bytes, File] = {}
@@ -133,8 +145,13 @@ class Walk:
         key = reference[1:]
         if reference[:1] == CHUNKS:
             return Visit(reference, [CONTENT + chunk.digest for chunk in decode_chunks(data, self._chunked.pop(key))])
-        entries = decode_tree(data) if self._versions is None else self._versions.decode_new(data)
-        below = []
+        below = [TREE + part for part in parts_of(data)]  # which are directories, too
+        if below:
+            entries: Sequence[Entry] = ()
+        else:
+            entries = decode_tree(data) if self._versions is None else self._versions.decode_new(data)
+        if self.summaries is not None:
+            self.summaries[key] = summarize(data)
         for entry in entries:
             if isinstance(entry, Folder):
                 below.append(TREE + entry.tree)

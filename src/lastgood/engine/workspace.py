@@ -16,17 +16,17 @@ from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.engine import Engine
 from lastgood.engine.gather import Batch, CapturedFiles
 from lastgood.engine.readers import CaptureReader
-from lastgood.errors import BusyError, CheckpointError, DiskFullError, UnavailableError
+from lastgood.errors import BusyError, CheckpointError, DiskFullError, InvalidError, UnavailableError
 from lastgood.files.capture import Captured, capture
 from lastgood.files.index import StatIndex
-from lastgood.files.read import LeftOut
-from lastgood.files.roots import Root, git_head, locked, open_roots
+from lastgood.files.read import LeftOut, is_same
+from lastgood.files.roots import Root, git_head, identify, locked, open_roots
 from lastgood.files.rules import Rules
 from lastgood.local.location import make_private
 from lastgood.local.paths import Signature, signature, split
-from lastgood.local.process import this_process
 from lastgood.model.checkpoint import FileRoot, Skipped
-from lastgood.model.tree import Entry, File, Folder, decode_chunks
+from lastgood.model.task import FolderId
+from lastgood.model.tree import Entry, File, Folder, decode_chunks, is_sidecar
 
 if TYPE_CHECKING:
     from lastgood.files.scan import Changed
@@ -64,9 +64,9 @@ class Workspace:
             self._watchers = {root: Watcher(root.path, self._indexes[root]) for root in self.roots}
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep others from capturing or restoring these folders; BusyError after a while."""
-        with self._locked():
+    def locked(self, seconds: float = 30) -> Iterator[None]:
+        """Keep others from capturing or restoring these folders; BusyError after so many seconds."""
+        with self._locked(seconds):
             yield
 
     def settle(self, journal: str | None) -> None:
@@ -108,8 +108,7 @@ class Workspace:
 
     def bound(self, owner: str, task_id: str) -> list[str | None]:
         """Return the branch whose files lie in each of the folders, as far as it is known."""
-        host, catalog = this_process().host, self._engine.catalog
-        return [catalog.bound(owner, task_id, host, root.path) for root in self.roots]
+        return [self._engine.catalog.bound(owner, task_id, folder) for folder in self.folders()]
 
     def capture(
         self,
@@ -137,7 +136,8 @@ class Workspace:
         if files is not None:
             from lastgood.files.selection import paths_in
 
-            listed = {root.name: list(map(os.fsencode, paths_in(root.name, files))) for root in self.roots}
+            inside = [_inside(self.roots, file) for file in files]
+            listed = {root.name: list(map(os.fsencode, paths_in(root.name, inside))) for root in self.roots}
         blobs, objects = self._engine.blobs, self._engine.objects
         batch = self._gather_away(stored or ()) if away else Batch(blobs, objects, relies=relies)
         try:
@@ -177,7 +177,16 @@ class Workspace:
         return CapturedFiles(roots, (), gathered, self.binding(), {})
 
     def binding(self, *, takes_over: bool = False) -> Binding:
-        return Binding(this_process().host, [root.path for root in self.roots], takes_over)
+        return Binding(self.folders(), takes_over)
+
+    def folders(self) -> list[FolderId]:
+        """Return what the folders are known by."""
+        return [identify(root.path) for root in self.roots]
+
+    def has_all(self, folders: Iterable[FolderId]) -> bool:
+        """Return whether these are all folders of this workspace."""
+        here = self.folders()
+        return all(any(folder.is_same(one) for one in here) for folder in folders)
 
     def stamps(self) -> dict[str, int]:
         """Return the present by root, as its files are stamped."""
@@ -188,7 +197,8 @@ class Workspace:
         return take_stamps(self.roots, str(self._folder))
 
     def recall(self, root: Root) -> Callable[[bytes, os.stat_result], bytes | None]:
-        """Return a lookup of the digest that a file with this stat was captured with, without reading it."""
+        """Return a lookup of the digest that a file with this stat was captured with, without reading it; empty for
+        what lies beside a database."""
         index = self._indexes[root].refresh()
 
         @cache
@@ -199,7 +209,9 @@ class Workspace:
         def recall(path: bytes, found: os.stat_result) -> bytes | None:
             folder, name = split(path)
             seen, entry = known(folder).get(name, (None, None))
-            return entry.digest if isinstance(entry, File) and seen == signature(found) else None
+            if seen is None or entry is None or not is_same(entry, seen, signature(found)):
+                return None
+            return entry.digest if isinstance(entry, File) else b"" if is_sidecar(entry) else None
 
         return recall
 
@@ -224,7 +236,7 @@ class Workspace:
         try:
             captured = capture(
                 root,
-                Rules.of(root),
+                Rules.of(root, secrets=self._engine.options.secret_files == "capture"),  # noqa: S105
                 index,
                 batch,
                 files=files,
@@ -255,8 +267,55 @@ class Workspace:
         return self._folder / "index" / sha256(os.fsencode(root.path)).hexdigest()[:32]
 
 
+def find_known(engine: Engine, owner: str, head: Checkpoint) -> Folders | None:
+    """Return the folder that has the files of the branch of `head`, if it still is that very folder; None: none has
+    them. InvalidError when it is not here, or it cannot be said which one it is.
+
+    A store that a `lastgood.toml` names may have come with it: then only a folder beside that file is believed.
+    """
+    known = engine.catalog.folders_of(owner, head.branch_id or "")
+    names = {root.name for root in head.record.files or ()}
+    if not known or not names:
+        return None
+    config = engine.location.config
+    here = [
+        folder.path
+        for folder in known
+        if _is_still(folder) and (config is None or Path(folder.path).is_relative_to(os.path.realpath(config.parent)))
+    ]
+    if len(here) == len(names) == 1:
+        return here[0] if names == {""} else {names.pop(): here[0]}
+    paths = [folder.path for folder in known]
+    raise InvalidError(
+        f"the files of this branch lie in {paths[0]}" + (f" and {len(paths) - 1} more" if paths[1:] else ""),
+        hint='open it with its files: store.task(…, workspace=folder); what="state" restores the state alone, and '
+        "workspace=False leaves files alone",
+        folders=paths,
+    )
+
+
+def _is_still(folder: FolderId) -> bool:
+    try:
+        return Path(folder.path).is_absolute() and identify(folder.path).is_same(folder)
+    except (UnavailableError, ValueError):
+        return False
+
+
+def _inside(roots: Sequence[Root], file: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """Return an absolute path as one in the workspace, if it leads there; any other as it is."""
+    if not (path := os.fsdecode(file)).startswith("/"):
+        return file
+    folder, name = os.path.split(os.path.normpath(path))
+    real = os.path.join(os.path.realpath(folder), name)  # noqa: PTH118
+    for root in roots:
+        if real.startswith(root.path + "/"):
+            inside = real[len(root.path) + 1 :]
+            return f"{root.name}:{inside}" if root.name else inside
+    return file
+
+
 def _show(root: Root, skipped: LeftOut) -> Skipped:
-    path = os.fsdecode(skipped.path)
+    path = os.fsdecode(skipped.path) or "."
     reason = f"{skipped.why}: {skipped.detail}" if skipped.detail else skipped.why
     return Skipped(f"{root.name}:{path}" if root.name else path, reason)
 
@@ -313,10 +372,10 @@ class _ContentOf:
     def _walk(self, root: FileRoot, found: set[bytes]) -> None:
         from lastgood.engine.browse import walk_files
 
-        found.add(root.tree)
+        found.update((root.tree, *self._blobs.list_parts(root.tree)))
         for _, entry in walk_files(self._blobs, root):
             if isinstance(entry, Folder):
-                found.add(entry.tree)
+                found.update((entry.tree, *self._blobs.list_parts(entry.tree)))
             elif isinstance(entry, File):
                 found.add(entry.blob)
                 if entry.chunks is not None:

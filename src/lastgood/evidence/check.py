@@ -42,6 +42,7 @@ class Surroundings:
     deadline: float
     allowance: Allowance | None
     network: Network
+    confined: bool = False
     question: Question | None = None
 
     @property
@@ -64,8 +65,17 @@ class Surroundings:
             self.deadline = min(self.deadline, time.monotonic() + seconds)
         return self.deadline
 
+    def require_outside(self) -> None:
+        """Raise ForbiddenError where evidence may be about nothing but files in the base folder."""
+        if self.confined:
+            raise ForbiddenError(
+                "this store came with its folder, so its evidence looks at nothing outside it",
+                hint="`lastgood trust` allows that, if you trust whoever wrote it",
+            )
+
     def require_connections(self) -> None:
         """Raise ForbiddenError where evidence may make no connection."""
+        self.require_outside()
         if self.network == "off":
             raise ForbiddenError(
                 "evidence makes no connections here",

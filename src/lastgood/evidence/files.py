@@ -173,7 +173,12 @@ class Files:
             raise UnavailableError("this verifier was closed")
         text = require_path(path)
         if not self._absolute and text.startswith("/"):
-            raise ForbiddenError(f"{show(text)} is an absolute path, and those are not accepted here")
+            if not text.startswith(self.base.rstrip("/") + "/"):
+                raise ForbiddenError(
+                    f"{show(text)} is an absolute path, and those are not accepted here",
+                    hint="name what lies in the base folder; `lastgood trust` allows others in a store of yours",
+                )
+            return text[len(self.base.rstrip("/")) + 1 :]
         return text
 
     def _reach(self, path: object, anywhere: Callable[[str], T], below: Callable[[BaseFolder, str], T]) -> T | None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from lastgood.errors import BusyError, InvalidError, UnavailableError
+from lastgood.errors import BusyError, ForbiddenError, InvalidError, UnavailableError
 from lastgood.evidence.check import (
     NotYet,
     Surroundings,
@@ -51,6 +51,7 @@ def check_process(evidence: Evidence, surroundings: Surroundings) -> str | None:
     without folders; without a pid any process of that name will do. One that ended and was not waited for does not
     count.
     """
+    surroundings.require_outside()
     fields = take_fields(evidence, ("pid", "started", "name"))
     pid = None if fields.get("pid") is None else require_integer(fields["pid"], "pid", 1, _MAX_PID)
     name = None if fields.get("name") is None else _require_name(fields["name"])
@@ -169,6 +170,7 @@ def check_container(evidence: Evidence, surroundings: Surroundings) -> str | Non
     and Podman are asked, and it holds when one of them runs it."""
     fields = take_fields(evidence, ("name", "id", "socket"))
     key, wanted = _require_which(fields)
+    surroundings.require_outside()
     named = None if fields.get("socket") is None else _require_socket(fields["socket"], surroundings)
     surroundings.require_connections()
     states, failure = [], None
@@ -208,6 +210,11 @@ def _require_socket(path: object, surroundings: Surroundings) -> str:
         raise InvalidError("the socket of a container engine is named by an absolute path")
     if len(os.fsencode(text)) > _MAX_SOCKET_PATH:
         raise InvalidError("the path is too long for that of a socket")
+    if surroundings.network == "public" and text not in _usual_places():
+        raise ForbiddenError(
+            f"{show(text)} is not where a container engine usually listens, and evidence connects to nothing else here",
+            hint='network="any" allows evidence about it, on the command line LASTGOOD_NETWORK=any',
+        )
     return text
 
 

@@ -17,7 +17,8 @@ from lastgood.errors import CheckpointError, ForbiddenError, InvalidError, Unava
 from lastgood.evidence.check import Check, Network, NotYet, Surroundings, find_check, is_quick
 from lastgood.evidence.files import Allowance, CheckpointFiles, Files, FindCaptured, Later
 from lastgood.evidence.helper import Helper
-from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
+from lastgood.local.location import current_folder
+from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType, VerificationStatus
 
 _MAX_THREADS = 8
 _FIRST_WAIT_SECONDS = 0.2
@@ -37,6 +38,7 @@ class EvidenceVerifier:
     `database` is what db_row reads when the claim names none. `timeout` is in seconds for each piece. A check that
     finds something busy, or something outside away, is made up to `attempts` times. `network` says what evidence may
     connect to: "public" addresses alone, "any", which takes in this machine and private networks, or "off", nothing.
+    `confined`: only at what lies below `base_path` is looked, because others may have written the claims.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class EvidenceVerifier:
         timeout: float = 30.0,
         attempts: int = 3,
         network: Network = "public",
+        confined: bool = False,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         if network not in get_args(Network):
@@ -59,11 +62,12 @@ class EvidenceVerifier:
         self._attempts = attempts
         self._sleep = sleep
         self._network = network
+        self._confined = confined
         # Two, so that a row does not wait behind a large file.
         self._hashes, self._rows = Helper(), Helper()
-        base = os.path.realpath(Path.cwd() if base_path is None else base_path)
-        elsewhere = self._hashes.hash_file
-        self._files = Files(base, absolute=absolute_paths, max_bytes=max_file_bytes, hash_elsewhere=elsewhere)
+        base = os.path.realpath(current_folder() if base_path is None else base_path)
+        elsewhere, absolute = self._hashes.hash_file, absolute_paths and not confined
+        self._files = Files(base, absolute=absolute, max_bytes=max_file_bytes, hash_elsewhere=elsewhere)
 
     def verify_evidence(self, evidence: Evidence, snapshot: object = None) -> bool:
         """Check it, and record onto it whether it holds. `snapshot` is the state, or a callable that gives it."""
@@ -131,7 +135,7 @@ class EvidenceVerifier:
         try:
             for piece in sorted(pieces, key=_is_asked_for, reverse=True):
                 deadline, about = time.monotonic() + self._timeout, (files, self._rows, self._database, given)
-                surroundings = Surroundings(*about, deadline, allowance, self._network)
+                surroundings = Surroundings(*about, deadline, allowance, self._network, self._confined)
                 try:
                     self._check(piece, surroundings)
                 except Later:
@@ -224,14 +228,14 @@ def _as_mismatch(said: object) -> str:
 
 def _leave_pending(evidence: Evidence, reason: ForbiddenError) -> None:
     """Record that it was not checked, with why not and how to allow it."""
-    evidence.verified, evidence.verification_status, evidence.verified_at = False, "pending", None
+    evidence.verified, evidence.verification_status, evidence.verified_at = False, VerificationStatus.PENDING, None
     said, hint = getattr(reason, "message", type(reason).__name__), getattr(reason, "hint", None)
     evidence.verification_error = _fit(f"{said}; {hint}" if hint else str(said))
 
 
 def _record(evidence: Evidence, error: str | None) -> None:
     evidence.verified = error is None
-    evidence.verification_status = "verified" if error is None else "failed"
+    evidence.verification_status = VerificationStatus.VERIFIED if error is None else VerificationStatus.FAILED
     evidence.verification_error = None if error is None else _fit(error)
     evidence.verified_at = datetime.now(UTC)
 

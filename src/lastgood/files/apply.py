@@ -12,24 +12,39 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import cached_property
 from hashlib import sha256
 from itertools import count
 from typing import NamedTuple
 
 from lastgood.errors import CheckpointError, IntegrityError, UnavailableError
-from lastgood.files.folders import CHANGED, OpenFolder, Refused, hash_file, rename_exclusively, set_mode
+from lastgood.files.folders import CHANGED, OpenFolder, Refused, exchange, hash_file, rename_exclusively, set_mode
 from lastgood.files.plan import Enter, Leave, PutFile, Remove, RestorePlan, Step
-from lastgood.local.paths import GONE, open_folder, signature
-from lastgood.local.process import write_all
-from lastgood.model.tree import File, Link
+from lastgood.files.read import DATABASE, SIDECARS
+from lastgood.local.paths import (
+    GONE,
+    allow_mode,
+    give_attributes,
+    is_settled,
+    join,
+    open_file,
+    open_folder,
+    read_attributes,
+    signature,
+    split,
+)
+from lastgood.local.process import descriptors, find_open_files, write_all
+from lastgood.model.tree import File, Link, attributes_of
 
 OpenContent = Callable[[File], Iterator[bytes]]
 """The content of a file in pieces, each checked against the blob that it is. That these are all of the file, and in
 order, is checked here."""
 Recall = Callable[[bytes, os.stat_result], bytes | None]
-"""The digest of the file at a path that has this stat, if it is known without opening the file here."""
+"""The digest of the file at a path that has this stat, if it is known without opening the file here; empty for one that
+was captured with the database that it lies beside."""
 
 
 class FailedPath(NamedTuple):
@@ -46,6 +61,8 @@ class Applied(NamedTuple):
     restored: tuple[bytes, ...]
     deleted: tuple[bytes, ...]
     failed: tuple[FailedPath, ...]
+    lacking: tuple[FailedPath, ...] = ()
+    """What is there, but could not be given its owner, an attribute, or setuid."""
 
 
 FULL = "the disk is full"
@@ -53,6 +70,8 @@ FULL = "the disk is full"
 _FEW = 16
 """Up to so many files and folders are synced one by one (4 ms each; syncfs took 15 ms for 100), so that a small restore
 does not wait for everything that others have written to the same file system."""
+
+_ZEROS = bytes(64 << 10)
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -115,7 +134,10 @@ class _Run:
         self._staged: dict[int, bytes] = {}
         self._made: set[bytes] = set()
         self._known: dict[bytes, tuple[tuple[int, ...], bytes | None]] = {}
+        self._databases: set[int] = set()
+        """The steps that put a database in place."""
         self._failed: dict[bytes, str] = {}
+        self._lacking: dict[bytes, str] = {}
         self._kept: set[bytes] = set()
         synced = [step for step in plan.steps if isinstance(step, PutFile | Enter)]
         few = len(synced) <= _FEW and all(_brings_content(step) for step in synced)
@@ -134,6 +156,7 @@ class _Run:
         self._sync()
 
     def close(self) -> None:
+        descriptors.close_parked()
         while self._stack:
             self._stack.pop().close()
         while self._devices:
@@ -145,6 +168,7 @@ class _Run:
             tuple(path for path in self._plan.restored if path not in self._failed),
             tuple(path for path in self._plan.deleted if path not in gone),
             tuple(FailedPath(path, reason) for path, reason in self._failed.items()),
+            tuple(FailedPath(path, why) for path, why in self._lacking.items() if path not in self._failed),
         )
 
     _at = 0
@@ -161,7 +185,7 @@ class _Run:
                     with suppress(Refused), _translated():
                         if self._needs_content(step, step.new, inside):
                             name = step.name if self._copying and step.old is None else next(self._names)
-                            self._write(step.new, inside, name, sync=self._one_by_one)
+                            self._write(index, step.new, inside, name, sync=self._one_by_one)
                             self._staged[index] = name
         self._sync()
         self._made.clear()
@@ -182,10 +206,10 @@ class _Run:
         if found is None:
             return True
         if self._holds(step, new, found, folder):
-            return found.st_nlink > 1 and stat.S_IMODE(found.st_mode) != new.mode
+            return self._is_other(step, new, found, folder)
         return step.old is not None
 
-    def _write(self, file: File, folder: OpenFolder, name: bytes, *, sync: bool) -> None:
+    def _write(self, index: int, file: File, folder: OpenFolder, name: bytes, *, sync: bool) -> None:
         """Write the content, checked, into a new file of that name."""
         descriptor = os.open(name, _CREATE, 0o600, dir_fd=folder.fd)
         try:
@@ -193,11 +217,19 @@ class _Run:
             for part in self._open_content(file):
                 if hasher is not None:
                     hasher.update(part)
+                if not size and part.startswith(DATABASE):
+                    self._databases.add(index)
                 size += len(part)
-                write_all(descriptor, part)
+                if file.chunks is None:
+                    write_all(descriptor, part)
+                else:
+                    _write_sparsely(descriptor, part)
             if size != file.size or (hasher is not None and hasher.digest() != file.digest):
                 raise IntegrityError("the stored content of a file is not what it was", hint="verify the checkpoint")
-            os.fchmod(descriptor, file.mode)
+            if file.chunks is not None:
+                os.ftruncate(descriptor, size)  # which a hole at its end does not
+            if lacking := give_attributes(descriptor, attributes_of(file), file.mode, folder.fd):
+                self._lacking[self._steps[index].path] = lacking
             if sync:
                 _confirm(os.fsync, descriptor)
         except BaseException:
@@ -335,11 +367,25 @@ class _Run:
             return
         if not self._holds(step, step.old, found, folder):
             raise Refused(CHANGED)
-        os.unlink(step.name, dir_fd=folder.fd)
+        if self._clear_beside(step, folder, found):
+            os.unlink(step.name, dir_fd=folder.fd)
+            return
+        name = next(self._names)
+        rename_exclusively(folder, step.name, name)
+        try:
+            if not self._is_still(step, found, name, folder):
+                raise Refused(CHANGED)
+            os.unlink(name, dir_fd=folder.fd)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                rename_exclusively(folder, name, step.name)
+            raise
 
     def _place(self, step: PutFile, folder: OpenFolder) -> None:
         """Put a file or link in its place, if that destroys nothing."""
         try:
+            if step.old is None:
+                self._clear_beside(step, folder)
             if step.old is None and (staged := self._staged.get(self._at)) is not None:
                 if staged == step.name:
                     del self._staged[self._at]
@@ -351,13 +397,13 @@ class _Run:
             found = folder.look(step.name)
             if found is None or not self._holds(step, step.new, found, folder):
                 if found is not None and (step.old is None or not self._holds(step, step.old, found, folder)):
-                    raise Refused(CHANGED if step.old is not None else _in_the_way(found))
+                    raise self._changed(found) if step.old is not None else Refused(_in_the_way(found))
                 self._put(step, found, folder)
-            elif isinstance(step.new, File) and stat.S_IMODE(found.st_mode) != step.new.mode:
-                if found.st_nlink > 1:  # its other names keep their mode
+            elif isinstance(step.new, File):
+                if self._is_other(step, step.new, found, folder):
                     self._put(step, found, folder)
-                else:
-                    set_mode(folder.fd, step.name, step.new.mode, stat.S_IFREG)
+                elif stat.S_IMODE(found.st_mode) != step.new.mode:
+                    set_mode(folder.fd, step.name, self._allow(step.path, step.new, found), stat.S_IFREG)
         finally:
             if (unused := self._staged.pop(self._at, None)) is not None:
                 with suppress(OSError):
@@ -371,17 +417,41 @@ class _Run:
             self._staged[self._at] = name
         elif self._at not in self._staged:
             name = next(self._names)
-            self._write(step.new, folder, name, sync=True)
+            self._write(self._at, step.new, folder, name, sync=True)
             self._staged[self._at] = name
         name = self._staged[self._at]
         if found is None:
+            self._clear_beside(step, folder)
             rename_exclusively(folder, name, step.name)
         else:
             now = folder.look(step.name)
             if now is None or signature(now) != signature(found):
-                raise Refused(CHANGED)
-            os.rename(name, step.name, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
+                raise self._changed(found)
+            if self._clear_beside(step, folder, found):
+                os.rename(name, step.name, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
+            else:
+                self._replace(step, now, name, folder)
         del self._staged[self._at]
+
+    def _replace(self, step: PutFile, found: os.stat_result, name: bytes, folder: OpenFolder) -> None:
+        """Put what has this temporary name in the place of what was found; what was written there in this moment is put
+        back. What a program writes later into a file that it holds open is lost with that."""
+        if not exchange(folder, name, step.name):
+            os.rename(name, step.name, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
+            return
+        if not self._is_still(step, found, name, folder):
+            exchange(folder, name, step.name)
+            raise Refused(CHANGED)
+        os.unlink(name, dir_fd=folder.fd)
+
+    def _is_still(self, step: PutFile | Remove, found: os.stat_result, name: bytes, folder: OpenFolder) -> bool:
+        """Return whether what has this temporary name now is what was found under the step's own."""
+        now = folder.look(name)
+        if now is None or _untouched(now) != _untouched(found):
+            return False
+        if not isinstance(step.old, File) or is_settled((0, 0, *2 * (now.st_mtime_ns,), 0, 0), time.time_ns()):
+            return True
+        return hash_file(name, now, folder) == step.old.digest  # a write a moment ago may have left it its stamp
 
     # What both need.
 
@@ -389,13 +459,75 @@ class _Run:
         """Return whether what was found is this file (whatever its mode) or link."""
         if isinstance(entry, Link):
             return stat.S_ISLNK(found.st_mode) and os.readlink(step.name, dir_fd=folder.fd) == entry.target
-        if not stat.S_ISREG(found.st_mode) or found.st_size != entry.size:
+        if not stat.S_ISREG(found.st_mode):
             return False
         seen, known = self._known.get(step.path, ((), None))
         if seen != signature(found):
-            known = self._recall(step.path, found) or hash_file(step.name, found, folder)
+            known = self._recall(step.path, found)
+            if known is None:
+                if found.st_size != entry.size or step.beside:  # a database in use is more than its own file
+                    return False
+                known = hash_file(step.name, found, folder)
             self._known[step.path] = signature(found), known
         return known == entry.digest
+
+    def _clear_beside(self, step: PutFile | Remove, folder: OpenFolder, found: os.stat_result | None = None) -> bool:
+        """Remove what lies beside a database that goes, before it goes: SQLite would take it for the next one's. Return
+        whether something did: then the database has to go, too, because it is not whole any more."""
+        comes = self._at in self._databases
+        if not step.beside and not comes:
+            return False
+        if found is not None and (has_it_open := self._find_user(found)):
+            raise Refused(has_it_open)
+        going = []
+        for name in (step.name + ending for ending in SIDECARS):
+            if (there := folder.look(name)) is None:
+                continue
+            is_log = not name.endswith(b"-shm")  # which any reader writes, and a log alone gives it a meaning
+            if name in step.beside:
+                if is_log and self._recall(join(split(step.path)[0], name), there) is None:
+                    raise Refused(CHANGED)
+                going.append(name)
+            elif comes and is_log and there.st_size:
+                raise Refused("a log or journal that is not the database's own lies beside it")
+        for name in going:
+            os.unlink(name, dir_fd=folder.fd)
+        return bool(going)
+
+    def _changed(self, found: os.stat_result) -> Refused:
+        """Return the error for what is not what was captured; who writes a database is worth telling."""
+        is_database = self._at in self._databases
+        return Refused((is_database and self._find_user(found)) or CHANGED)
+
+    def _find_user(self, found: os.stat_result) -> str | None:
+        """Return a sentence about a process that has this file open."""
+        process = self._open_files.get((found.st_dev, found.st_ino))
+        return None if process is None else f"process {process} has the database open; close it, then restore again"
+
+    @cached_property
+    def _open_files(self) -> dict[tuple[int, int], int]:
+        return find_open_files()
+
+    def _is_other(self, step: PutFile, new: File, found: os.stat_result, folder: OpenFolder) -> bool:
+        """Return whether a file of this content has to be another one: because its attributes differ, or its mode, and
+        its other names keep theirs."""
+        if found.st_nlink > 1 and stat.S_IMODE(found.st_mode) != new.mode:
+            return True
+        if attributes_of(step.old) == attributes_of(new):
+            return False
+        descriptor = open_file(folder.fd, step.name)
+        try:
+            return read_attributes(descriptor, found, folder.fd) != attributes_of(new)
+        finally:
+            descriptors.close(descriptor, found)
+
+    def _allow(self, path: bytes, new: File, found: os.stat_result) -> int:
+        """Return the mode that a file may have, and note what it may not."""
+        attributes = attributes_of(new)
+        allowed = allow_mode(new.mode, attributes.owner if attributes else None, found)
+        if allowed != new.mode:
+            self._lacking[path] = "it is there, but without setuid and setgid, because its owner is another one"
+        return allowed
 
     def _fail_from(self, first: int, reason: str, end: int | None = None) -> None:
         for step in self._steps[first:end]:
@@ -406,6 +538,17 @@ class _Run:
         if not self._one_by_one and not self._copying:
             for descriptor in self._devices.values():
                 _confirm(_sync_all, descriptor)
+
+
+def _write_sparsely(descriptor: int, part: bytes) -> None:
+    """Write on, with holes for zeros: what was sparse must not fill the disk."""
+    data = 0
+    for at in range(0, len(part), len(_ZEROS)):
+        if not part[at] and part.startswith(_ZEROS, at):
+            write_all(descriptor, part[data:at])
+            os.lseek(descriptor, len(_ZEROS), os.SEEK_CUR)
+            data = at + len(_ZEROS)
+    write_all(descriptor, part[data:])
 
 
 def _find_ends(steps: tuple[Step, ...]) -> dict[int, int]:
@@ -422,6 +565,11 @@ def _find_ends(steps: tuple[Step, ...]) -> dict[int, int]:
 def _brings_content(step: PutFile | Enter) -> bool:
     """Return whether there is something to sync besides another mode, for which no descriptor is at hand."""
     return isinstance(step, Enter) or not (isinstance(step.new, File) and isinstance(step.old, File) and not step.size)
+
+
+def _untouched(found: os.stat_result) -> tuple[int, ...]:
+    """Return what a rename leaves as it is, and a write does not."""
+    return found.st_mode, found.st_size, found.st_mtime_ns, found.st_ino, found.st_dev
 
 
 def _sync_all(descriptor: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -13,10 +13,22 @@ import msgspec
 
 from lastgood.errors import CheckpointError, InvalidError, UnavailableError
 from lastgood.files.index import FolderRecord, Newest, StatIndex, encode, find_newest, name_others
-from lastgood.files.read import BlobSink, Content, LeftOut, ReadFiles, ReadJob, read_jobs
+from lastgood.files.read import BlobSink, Content, LeftOut, ReadFiles, ReadJob, main_of, read_jobs, without_ctime
 from lastgood.files.scan import Expect, FolderVisit, Scan, demand_files
 from lastgood.local.paths import FolderWalk, Signature, is_settled, join, split
-from lastgood.model.tree import MODE_BITS, Entry, File, Folder, Left, Link, decode_chunks, encode_tree, is_name
+from lastgood.model.tree import (
+    MODE_BITS,
+    Entry,
+    File,
+    Folder,
+    Left,
+    Link,
+    decode_chunks,
+    encode_tree,
+    is_name,
+    is_sidecar,
+    put_tree,
+)
 
 if TYPE_CHECKING:
     from lastgood.files.roots import Root
@@ -24,7 +36,7 @@ if TYPE_CHECKING:
     from lastgood.files.scan import Changed
     from lastgood.files.watch import Watcher
 
-ROUNDS = 4
+ROUNDS = 8
 """How often folders that changed during the scan are visited again."""
 
 
@@ -152,18 +164,31 @@ class _Reader:
     _read_apart: ReadFiles | None
     _is_trusted: bool
     new_bytes: int = 0
+    _databases: dict[bytes, tuple[tuple[int, ...], Content | LeftOut]] = field(default_factory=dict)
+    """Inode and device of each file read as a database, and what came of reading it: one moment of this capture is
+    enough, and a busy one would be read, or waited for, as often as its folder is visited."""
+    _mains: set[bytes] = field(default_factory=set)
+    """Files that something of SQLite's lies beside."""
 
     def read(self) -> None:
         visits, self._scan.fresh = self._scan.fresh, []
         if not self._is_trusted:
             self._demand_missing(visits)
+        if self._read_apart is None:
+            for visit in visits:
+                for name in visit.ignored:
+                    visit.leave_ignored(name)
         apart: list[ReadJob] = []
         rest: list[ReadJob] = []
-        for job in (job for visit in visits for job in visit.jobs.values()):
+        for job in [job for visit in visits for job in visit.jobs.values()]:
+            if self._databases and self._is_done(job):
+                continue
             (rest if self._read_apart is None or job.kind == "file" else apart).append(job)
         apart += self._take(rest, self._read(rest)) if rest else []
-        if apart and self._read_apart is not None:
-            apart = self._take(apart, self._read_apart(apart))
+        if self._read_apart is not None:
+            for _ in range(2):  # what is handed back is read like other files, and perhaps apart once more
+                files = self._take(apart, self._read_apart(apart)) if apart else []
+                apart = self._take(files, self._read(files)) if files else []
         for job in apart:
             self._refuse(job, LeftOut(job.path, "unreadable", "this process has the file open"))
 
@@ -171,19 +196,51 @@ class _Reader:
         """Note what was read; return the jobs that were handed back."""
         returned = []
         for job, answer in zip(jobs, answers, strict=True):
+            if job.kind == "database" and not isinstance(answer, ReadJob):
+                self._databases[job.path] = job.seen[4:], answer
             if isinstance(answer, Content):
                 folder, name = split(job.path)
                 self._scan.visits[folder].accept(name, answer)
                 self.new_bytes += answer.size
             elif isinstance(answer, ReadJob):
-                returned.append(answer)
+                returned += self._hand_back(answer)
             else:
                 self._refuse(job, answer)
         return returned
 
+    def _is_done(self, job: ReadJob) -> bool:
+        """Return whether it belongs to a database that was read before, and note what came of that."""
+        folder, name = split(job.path)
+        main = join(folder, main_of(name)) if job.kind == "sidecar" else job.path
+        identity, answer = self._databases.get(main, ((), None))
+        seen = self._scan.visits[folder].signatures.get(split(main)[1])
+        if answer is None or seen is None or seen[4:] != identity or answer[1] == "missing":
+            return False
+        if job.kind == "sidecar":
+            if main not in self._mains:
+                return False
+            self._scan.visits[folder].leave_beside(name)
+        elif isinstance(answer, Content):
+            self._scan.visits[folder].accept(name, answer)
+        else:
+            self._refuse(job, answer)
+        return True
+
+    def _hand_back(self, job: ReadJob) -> list[ReadJob]:
+        folder, name = split(job.path)
+        visit = self._scan.visits[folder]
+        if name not in visit.ignored:
+            return [job]
+        visit.leave_ignored(name)
+        return []
+
     def _refuse(self, job: ReadJob, skipped: LeftOut) -> None:
         folder, name = split(job.path)
-        self._scan.visits[folder].refuse(name, skipped)
+        if skipped.why == "sidecar":
+            self._mains.add(join(folder, main_of(name)))
+            self._scan.visits[folder].leave_beside(name)
+        else:
+            self._scan.visits[folder].refuse(name, skipped)
 
     def _demand_missing(self, visits: Iterable[FolderVisit]) -> None:
         """Have files read that the index knows, but whose blobs are not stored."""
@@ -293,14 +350,18 @@ class _Builder:
 
     def _put(self, path: bytes, tree: bytes) -> bytes:
         old = self._old.get(path)
-        return old.id if self._is_trusted and old is not None and old.tree == tree else self._sink.put(tree)
+        return old.id if self._is_trusted and old is not None and old.tree == tree else put_tree(tree, self._sink.put)
 
     def _trust(self, visit: FolderVisit, name: bytes) -> Signature | None:
         """Return what the next capture may compare with: nothing, if a later write could look the same."""
         seen = visit.signatures.get(name)
         entry = visit.entries.get(name)
-        can_be_known = isinstance(entry, File | Link) or (isinstance(entry, Left) and entry.why == "special")
-        return seen if seen is not None and can_be_known and is_settled(seen, self._began_ns) else None
+        is_special = isinstance(entry, Left) and entry.why == "special"
+        if seen is None or not (isinstance(entry, File | Link) or is_special or is_sidecar(entry)):
+            return None
+        if is_sidecar(entry):
+            seen = without_ctime(seen)
+        return seen if is_settled(seen, self._began_ns) else None
 
 
 def _newest_in(visit: FolderVisit) -> tuple[int, bytes]:
@@ -309,8 +370,7 @@ def _newest_in(visit: FolderVisit) -> tuple[int, bytes]:
     stamps = [
         (seen[3], name)
         for name, seen in signatures.items()
-        if isinstance(entries.get(name), File | Link)
-        and not (name.endswith(b"-shm") and name.removesuffix(b"-shm") in signatures)
+        if isinstance(entry := entries.get(name), File | Link) or (is_sidecar(entry) and not name.endswith(b"-shm"))
     ]
     return max(stamps, default=(0, b""))
 

@@ -14,6 +14,7 @@ from functools import cache
 from hashlib import sha256
 
 from lastgood.local.paths import FolderWalk, join, open_file, open_folder, signature
+from lastgood.local.process import descriptors
 from lastgood.model.tree import is_git, is_temporary
 
 CHANGED = "it changed after it was captured"
@@ -32,6 +33,7 @@ class OpenFolder:
         """Made a moment ago: there is nothing to look at."""
         found = os.fstat(fd)
         self.id = found.st_dev, found.st_ino
+        self.owner = found.st_uid, found.st_gid
         self._now = stat.S_IMODE(found.st_mode)
         self._mode = self._now if mode is None else mode
         if self._now & 0o300 != 0o300:
@@ -68,8 +70,13 @@ class OpenFolder:
             return OpenFolder(open_folder(self.fd, name), mode=mode)
 
     def make(self, name: bytes) -> OpenFolder:
+        """Make a folder in this one, with the same owner as far as that is possible."""
         os.mkdir(name, 0o700, dir_fd=self.fd)
-        return OpenFolder(open_folder(self.fd, name), fresh=True)
+        made = OpenFolder(open_folder(self.fd, name), fresh=True)
+        if made.owner != self.owner and os.geteuid() == 0:
+            with suppress(OSError):
+                os.fchown(made.fd, *self.owner)
+        return made
 
     def _change_mode(self, mode: int) -> None:
         if self._now != mode:
@@ -88,7 +95,7 @@ def hash_file(name: bytes, found: os.stat_result, folder: OpenFolder) -> bytes |
             hasher.update(part)
         return hasher.digest() if signature(os.fstat(descriptor)) == signature(found) else None
     finally:
-        os.close(descriptor)
+        descriptors.close(descriptor, found)  # it may be a database that this process has locked
 
 
 def set_mode(folder: int, name: bytes, mode: int, kind: int) -> None:
@@ -108,28 +115,44 @@ def set_mode(folder: int, name: bytes, mode: int, kind: int) -> None:
 
 def rename_exclusively(folder: OpenFolder, old: bytes, new: bytes) -> None:
     """Rename unless there is something (FileExistsError); checked just before where no single call does both."""
-    import ctypes
-
-    rename, flag = _find_exclusive_rename()
-    if rename is not None:
-        if rename(folder.fd, old, folder.fd, new, flag) == 0:
-            return
-        code = ctypes.get_errno()
-        if code not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-            raise OSError(code, os.strerror(code))
+    rename, exclusive, _ = _find_rename()
+    if rename is not None and _call(rename, folder, old, new, exclusive):
+        return
     if folder.look(new) is not None:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
     os.rename(old, new, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
 
 
+def exchange(folder: OpenFolder, one: bytes, other: bytes) -> bool:
+    """Let two names change places at once; False where the system or the file system cannot do that."""
+    rename, _, swap = _find_rename()
+    return rename is not None and _call(rename, folder, one, other, swap)
+
+
+Rename = Callable[[int, bytes, int, bytes, int], int]
+
+
+def _call(rename: Rename, folder: OpenFolder, old: bytes, new: bytes, flag: int) -> bool:
+    """Rename in a folder; False where it cannot be done in this way."""
+    import ctypes
+
+    if rename(folder.fd, old, folder.fd, new, flag) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        raise OSError(code, os.strerror(code))
+    return False
+
+
 @cache
-def _find_exclusive_rename() -> tuple[Callable[[int, bytes, int, bytes, int], int] | None, int]:
+def _find_rename() -> tuple[Rename | None, int, int]:
+    """Return the call, its flag for a name that must be free, and that for names that change places."""
     import ctypes
 
     library = ctypes.CDLL(None, use_errno=True)
-    if hasattr(library, "renameat2"):  # Linux, RENAME_NOREPLACE
-        return library.renameat2, 1
-    return getattr(library, "renameatx_np", None), 4  # macOS, RENAME_EXCL
+    if hasattr(library, "renameat2"):  # Linux: RENAME_NOREPLACE, RENAME_EXCHANGE
+        return library.renameat2, 1, 2
+    return getattr(library, "renameatx_np", None), 4, 2  # macOS: RENAME_EXCL, RENAME_SWAP
 
 
 def remove_temporary(root_path: str) -> list[bytes]:

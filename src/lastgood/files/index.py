@@ -19,7 +19,7 @@ import msgspec
 
 from lastgood.files.read import LeftOut
 from lastgood.local.location import make_private
-from lastgood.local.paths import Signature, join
+from lastgood.local.paths import Signature, join, open_private
 from lastgood.model.identity import DIGEST_SIZE, digest
 from lastgood.model.tree import Entry, Folder, decode_tree
 
@@ -47,7 +47,7 @@ class FolderRecord(msgspec.Struct, frozen=True, array_like=True):
     children: bytes = b""
     """The modes and tree ids of the folders in it that were captured, in the order of the listing."""
     tree: bytes = b""
-    """The encoded tree, and its id."""
+    """The encoded tree, in one piece however wide it is, and its id."""
     id: bytes = b""
     files: int = 0
     """How many files and links are in it and below, and the bytes of the files."""
@@ -286,7 +286,7 @@ def _apply(records: dict[bytes, FolderRecord], changes: dict[bytes, FolderRecord
 
 def _open_private(path: str, flags: int) -> int:
     """Open a regular file; OSError also for anything else: a fifo would be waited for."""
-    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+    descriptor = open_private(path, flags | os.O_NONBLOCK)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)

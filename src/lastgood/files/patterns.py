@@ -46,14 +46,17 @@ def parse_rule(line: bytes) -> Rule | None:
         routes = [(DEEP, *route) for route in _read_route(pattern, crosses=False)]
     if not routes:
         return None
-    wild = any(segment.kind == "wild" or segment is DEEP for route in routes for segment in _needing_steps(route))
+    wild = any(map(_is_wild, routes))
     return Rule(
         not negated, folders_only, tuple(routes), len(line) if wild else 0, negated and _speaks_of_secret(pattern)
     )
 
 
-def _needing_steps(route: Route) -> Route:
-    return route[1:] if len(route) == 2 and route[0] is DEEP else route
+def _is_wild(route: Route) -> bool:
+    """Return whether the route has wildcards that no lookup answers: an ending is looked up only as the last name."""
+    if len(route) == 2 and route[0] is DEEP:
+        route = route[1:]
+    return route[-1].kind == "wild" or any(segment.kind != "whole" for segment in route[:-1])
 
 
 def _read_routes(pattern: bytes) -> list[Route]:
@@ -314,6 +317,10 @@ def _close(routes: list[tuple[int, Route]], live: Iterable[tuple[int, int]]) -> 
     return frozenset(closed)
 
 
+_TOGETHER = 64
+"""So many expressions are tried at once."""
+
+
 class NameRules:
     """A set of rules about single names, with their numbers."""
 
@@ -323,7 +330,7 @@ class NameRules:
         self._always = -1
         self._whole: dict[bytes, int] = {}
         self._endings: dict[bytes, int] = {}
-        self._expressions: list[tuple[list[int], re.Pattern[bytes]]] = []
+        self._expressions: list[tuple[list[tuple[int, bytes]], re.Pattern[bytes]]] = []
         wild: list[tuple[int, bytes]] = []
         for number, segment in sorted(rules):
             if segment == ANYTHING:
@@ -338,7 +345,8 @@ class NameRules:
         wild.reverse()
         # Rules that hold in a few directories only are compiled one by one, and once: compiling all that hold
         # together anew for every directory would let a few kilobytes of rules cost minutes.
-        self._wild = [wild] if at_once and wild else [[one] for one in wild]
+        step = _TOGETHER if at_once else 1
+        self._wild = [wild[at : at + step] for at in range(0, len(wild), step)]
 
     def find(self, name: bytes) -> int:
         """Return the number of the last rule that matches, or -1."""
@@ -346,20 +354,19 @@ class NameRules:
         if number < self._always:
             number = self._always
         for length in self._lengths:
+            if length > len(name):
+                break
             other = self._endings.get(name[-length:], -1)
             if other > number:
                 number = other
-        for numbers, expression in self._expressions or self._compile_all():
-            match = expression.match(name)
-            if match is not None and match.lastindex is not None:
-                other = numbers[match.lastindex - 1]
+        for wild, expression in self._expressions or self._compile_all():
+            if expression.match(name) is not None:
+                other = next(other for other, text in wild if _compile((text,)).match(name) is not None)
                 return other if other > number else number
         return number
 
-    def _compile_all(self) -> list[tuple[list[int], re.Pattern[bytes]]]:
-        for wild in self._wild:
-            numbers, texts = zip(*wild, strict=True)
-            self._expressions.append((list(numbers), _compile(texts)))
+    def _compile_all(self) -> list[tuple[list[tuple[int, bytes]], re.Pattern[bytes]]]:
+        self._expressions = [(wild, _compile(tuple([text for _, text in wild]))) for wild in self._wild]
         return self._expressions
 
 
@@ -373,7 +380,8 @@ def _by_kind(
 
 @lru_cache(maxsize=4096)
 def _compile(texts: tuple[bytes, ...]) -> re.Pattern[bytes]:
-    return re.compile(b"(?:" + b"|".join([b"(" + text + b")" for text in texts]) + rb")\Z", re.DOTALL)
+    # Without groups, which would tell at once what matched: each alternative that is tried would save all of them.
+    return re.compile(b"(?:" + b"|".join(texts) + rb")\Z", re.DOTALL)
 
 
 def _matches(segment: Segment, name: bytes) -> bool:

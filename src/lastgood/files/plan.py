@@ -7,11 +7,26 @@ that do not tell the two apart. Folders that are equal in both trees do not occu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from lastgood.model.tree import Entry, File, Folder, Left, Link, decode_tree
+from lastgood.errors import IntegrityError
+from lastgood.files.read import SIDECARS, main_of
+from lastgood.model.tree import (
+    Entry,
+    EntryCount,
+    File,
+    Folder,
+    Left,
+    Link,
+    Tree,
+    Why,
+    attributes_of,
+    is_sidecar,
+    one_by_one,
+    open_tree,
+)
 
 if TYPE_CHECKING:
     from lastgood.files.selection import Selection
@@ -50,6 +65,8 @@ class Remove(NamedTuple):
     old: File | Link
     replaced: bool = False
     """A folder takes its place."""
+    beside: tuple[bytes, ...] = ()
+    """The names of what lies beside a database and was captured with it: they go with it."""
 
 
 class PutFile(NamedTuple):
@@ -61,6 +78,8 @@ class PutFile(NamedTuple):
     new: File | Link
     hidden: bool = False
     """Something may lie there that the present tree left out."""
+    beside: tuple[bytes, ...] = ()
+    """The names of what lies beside the database that is there, and was captured with it: they go before it."""
 
     @property
     def size(self) -> int:
@@ -79,7 +98,7 @@ class RestorePlan(NamedTuple):
     `restored` and `deleted`: the paths that are written, made or changed, and those that go. `announced`: what is
     written and runs without being asked for (see `is_announced`). `uncaptured`: what is to be written where something
     may lie that the present tree does not hold; such a step fails if something does, unless it was saved by name.
-    `size`: bytes to write.
+    `size`: bytes to write. `left`: what the target left out and the present tree does not hold, and why it was.
     """
 
     steps: tuple[Step, ...]
@@ -88,11 +107,23 @@ class RestorePlan(NamedTuple):
     announced: tuple[bytes, ...]
     uncaptured: tuple[bytes, ...]
     size: int
+    left: tuple[tuple[bytes, Why], ...] = ()
 
     def touches_folders(self) -> set[bytes]:
         """Return every folder in which applying may change something, those above what comes or goes among them."""
         folders = {step.path for step in self.steps if isinstance(step, Enter)}
         return folders | {step.path.rpartition(b"/")[0] for step in self.steps}
+
+    def contents(self) -> dict[bytes, File]:
+        """Return the files that are put, by path."""
+        return {step.path: step.new for step in self.steps if isinstance(step, PutFile) and isinstance(step.new, File)}
+
+    def without(self, paths: Collection[bytes]) -> RestorePlan:
+        """Return the same plan without the files at these paths, which stay as they are."""
+        if not paths:
+            return self
+        steps = [step for step in self.steps if not isinstance(step, PutFile) or step.path not in paths]
+        return _describe(steps, self.left)
 
 
 def make_plan(
@@ -103,17 +134,26 @@ def make_plan(
     partial: bool = False,
     only: Selection | None = None,
     saved: bytes | None = None,
+    unreadable: list[bytes] | None = None,
+    files: int | None = None,
 ) -> RestorePlan:
     """Plan how to get from the tree `present`, captured just before, to the tree `target` (None: an empty directory).
 
     Nothing goes that `present` does not hold or that `target` mentions. `partial`: `target` holds a list of files;
     nothing else is touched, and nothing that `only` does not select. `saved`: the partial tree of uncaptured paths that
-    were saved by name; what it holds may be overwritten, too.
+    were saved by name; what it holds may be overwritten, too. `files`: how many there are in `target`, by its record.
 
-    IntegrityError for a damaged tree.
+    IntegrityError for a damaged tree, and for one with more files than that. With a list `unreadable` a folder of
+    `target` that is damaged stays as it is, and its path is added to that list.
     """
     root = _Visit(Enter(b"", b"", "pass"), Leave(b"", b"", None), target, present, saved, only is None, False)
-    steps = _Planner(read, partial, only).plan(root)
+    planner = _Planner(read, partial, only, unreadable, files)
+    steps = planner.plan(root) if target is None or planner.can_read(b"", target) else []
+    return _describe(steps, planner.left)
+
+
+def _describe(steps: list[Step], left: Sequence[tuple[bytes, Why]]) -> RestorePlan:
+    """Return the plan that consists of these steps."""
     places = [step for step in steps if isinstance(step, PutFile)]
     return RestorePlan(
         steps=tuple(steps),
@@ -122,6 +162,7 @@ def make_plan(
         announced=tuple(step.path for step in places if _is_written(step) and is_announced(step.path)),
         uncaptured=tuple(step.path for step in places if step.hidden and step.old is None),
         size=sum(step.size for step in places),
+        left=tuple(left),
     )
 
 
@@ -168,10 +209,29 @@ class _Visit(NamedTuple):
 
 
 class _Planner:
-    def __init__(self, read: Read, partial: bool, only: Selection | None) -> None:
+    def __init__(
+        self, read: Read, partial: bool, only: Selection | None, unreadable: list[bytes] | None, files: int | None
+    ) -> None:
+        self._wanted, self._there = EntryCount(files), EntryCount()
         self._read = read
         self._partial = partial
         self._only = only
+        self._unreadable = unreadable
+        self.left: list[tuple[bytes, Why]] = []
+
+    def can_read(self, path: bytes, tree: bytes) -> bool:
+        """Return whether a folder of the target can be read, and note the path of one that cannot; else True."""
+        if self._unreadable is None:
+            return True
+        try:
+            self._open(tree)
+        except IntegrityError:
+            self._unreadable.append(path)
+            return False
+        return True
+
+    def _open(self, tree: bytes) -> Tree:
+        return open_tree(self._read(tree), one_by_one(self._read))
 
     def plan(self, root: _Visit) -> list[Step]:
         """Walk depth first without recursion: a tree may be deeper than Python's stack."""
@@ -193,7 +253,8 @@ class _Planner:
         """Return what happens in one folder: first what goes, then what comes."""
         if visit.target == visit.present:
             return []
-        wanted, there, saved = self._entries(visit.target), self._entries(visit.present), self._entries(visit.saved)
+        wanted = self._entries(visit.target, self._wanted)
+        there, saved = (self._entries(tree, self._there) for tree in (visit.present, visit.saved))
         going: list[_Visit | Step] = []
         coming: list[_Visit | Step] = []
         for name in sorted(wanted.keys() | there.keys()):
@@ -201,23 +262,30 @@ class _Planner:
             path = visit.enter.path + b"/" + name if visit.enter.path else name
             chosen = visit.chosen or (self._only is not None and self._only.covers(path))
             hidden = visit.hidden or isinstance(old, Left)
+            if is_sidecar(new) and isinstance(wanted.get(main_of(name)), File):
+                new = None
             if isinstance(new, Left):
+                if old is None and chosen and new.why not in ("store", "sidecar"):
+                    self.left.append((path, new.why))
                 continue
             below = saved.get(name)
             if isinstance(old, Left) or old is None:
                 old = below if isinstance(below, File | Link) and new is not None else None
-            if _is_same(new, old):
+            if _is_same(new, old) or (isinstance(new, Folder) and not self.can_read(path, new.tree)):
                 continue
-            going.extend(self._clear(path, old, new, chosen))
+            beside = _beside(there, name)
+            going.extend(self._clear(path, old, new, chosen, beside))
             if isinstance(new, Folder):
                 coming.append(
                     self._visit(path, old, new, below.tree if isinstance(below, Folder) else None, chosen, hidden)
                 )
             elif new is not None and chosen:
-                coming.append(PutFile(path, name, None if isinstance(old, Folder) else old, new, hidden))
+                coming.append(PutFile(path, name, None if isinstance(old, Folder) else old, new, hidden, beside))
         return [*going, *_mark_late(going, coming)]
 
-    def _clear(self, path: bytes, old: Entry | None, new: Entry | None, chosen: bool) -> Iterator[_Visit | Step]:
+    def _clear(
+        self, path: bytes, old: Entry | None, new: Entry | None, chosen: bool, beside: tuple[bytes, ...]
+    ) -> Iterator[_Visit | Step]:
         """Yield what must go before `new` can come."""
         name = path.rpartition(b"/")[2]
         if isinstance(old, Folder) and not isinstance(new, Folder) and not self._partial:
@@ -227,9 +295,9 @@ class _Planner:
             yield _Visit(enter, leave, None, old.tree, None, chosen, False)
         elif isinstance(old, File | Link) and chosen:
             if isinstance(new, Folder):
-                yield Remove(path, name, old, replaced=True)
+                yield Remove(path, name, old, replaced=True, beside=beside)
             elif new is None and not self._partial:
-                yield Remove(path, name, old)
+                yield Remove(path, name, old, beside=beside)
 
     def _visit(
         self, path: bytes, old: Entry | None, new: Folder, saved: bytes | None, chosen: bool, hidden: bool
@@ -243,8 +311,15 @@ class _Planner:
         leave = Leave(path, name, new.mode if alters else old.mode)
         return _Visit(enter, leave, new.tree, old.tree, saved, chosen, hidden)
 
-    def _entries(self, tree: bytes | None) -> dict[bytes, Entry]:
-        return {} if tree is None else {entry.name: entry for entry in decode_tree(self._read(tree))}
+    def _entries(self, tree: bytes | None, count: EntryCount) -> dict[bytes, Entry]:
+        return {} if tree is None else {entry.name: entry for entry in count.take(self._open(tree))}
+
+
+def _beside(there: Mapping[bytes, Entry], name: bytes) -> tuple[bytes, ...]:
+    """Return what was captured with a database."""
+    if not isinstance(there.get(name), File):
+        return ()
+    return tuple([name + ending for ending in SIDECARS if is_sidecar(there.get(name + ending))])
 
 
 def _restores(step: Step) -> bool:
@@ -267,7 +342,8 @@ def _is_same(new: Entry | None, old: Entry | None) -> bool:
     """Compare entries; folders whole: what is below decides, and equal ones cost nothing there."""
     if isinstance(new, Folder) and isinstance(old, Folder):
         return new == old
-    return _is_same_content(new, old) and getattr(new, "mode", None) == getattr(old, "mode", None)
+    same_mode = getattr(new, "mode", None) == getattr(old, "mode", None)
+    return _is_same_content(new, old) and same_mode and attributes_of(new) == attributes_of(old)
 
 
 def _is_same_content(new: Entry | None, old: Entry | None) -> bool:

@@ -5,7 +5,7 @@ process of its own, and reads what must not be read in the user's: files that it
 would drop its locks, and SQLite databases, because their content may be more than one file.
 
 A database that is in use comes as SQLite's own backup of it. What lies beside it (log, journal, shared
-memory) comes empty then: the backup holds everything, and a log would be read into it after a restore.
+memory) is left out then: the backup holds everything, and a log would be read into it after a restore.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -22,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from lastgood.errors import BusyError, CheckpointError, UnavailableError
-from lastgood.local.paths import GONE, FolderWalk, Signature, open_file, signature, split
+from lastgood.local.paths import GONE, FolderWalk, Signature, open_file, read_attributes, signature, split
 from lastgood.model.identity import BlobId
-from lastgood.model.tree import Chunk, Why, encode_chunks
+from lastgood.model.tree import Attributes, Chunk, Entry, Why, encode_chunks, is_sidecar
 
 if TYPE_CHECKING:
     from pyfastcdc import FastCDC
@@ -34,7 +33,10 @@ SMALL = 512 << 10
 MIN_CHUNK, AVERAGE_CHUNK, MAX_CHUNK = 256 << 10, 1 << 20, 4 << 20
 ATTEMPTS = 3
 DATABASE = b"SQLite format 3\0"
-COPY_SECONDS = 30.0
+SIDECARS = (b"-wal", b"-journal", b"-shm")
+"""What SQLite appends to the name of a database for the files that it keeps beside it."""
+DATABASE_SECONDS = 5.0
+"""How long a process that reads apart may wait for the writers of databases, all together, or have them wait."""
 
 IsOpen = Callable[[os.stat_result], bool]
 """Whether this process has the file open, so that it must not be opened (and closed) here."""
@@ -62,7 +64,7 @@ class LeftOut(NamedTuple):
 
 class ReadJob(NamedTuple):
     """A file to read, and what it looked like. "database": by its header or what lies beside it, SQLite's; "sidecar":
-    a log, journal or shared memory beside a file."""
+    a log, journal or shared memory beside a file, if that is a database."""
 
     path: bytes
     seen: Signature
@@ -78,10 +80,29 @@ class Content(NamedTuple):
     blob: bytes
     seen: Signature
     listing: bytes = b""
+    attributes: Attributes | None = None
 
 
 ReadFiles = Callable[[list[ReadJob]], Iterator[Content | LeftOut | ReadJob]]
-"""Reads files of a root: one answer for each job, in their order. A job: to be read apart, see `capture`."""
+"""Reads files of a root: one answer for each job, in their order. A job: to be read apart, see `capture`; from what
+reads apart: to be read like other files, because it does not lie beside a database."""
+
+
+def main_of(name: bytes) -> bytes:
+    """Return the name of the database that a file of that name would belong to; empty if to none."""
+    main, dash, ending = name.rpartition(b"-")
+    return main if dash + ending in SIDECARS else b""
+
+
+def is_same(entry: Entry, was: Signature, seen: Signature) -> bool:
+    """Return whether an entry with this signature is as it was."""
+    return was == seen or (is_sidecar(entry) and without_ctime(was) == without_ctime(seen))
+
+
+def without_ctime(seen: Signature) -> Signature:
+    """Return the signature of a database's log without its ctime, which says nothing: when SQLite runs as root, it
+    gives a log that it opens, if only to read, the owner of its database."""
+    return (*seen[:3], seen[2], *seen[4:])
 
 
 def close_file(descriptor: int, file: os.stat_result) -> None:
@@ -146,13 +167,20 @@ def read_content(
     try:
         if not stat.S_ISREG(found.st_mode) or (found.st_ino, found.st_dev) != seen[4:]:
             return "replaced"
-        if not databases and os.pread(descriptor, len(DATABASE), 0) == DATABASE:
-            return "database"
         before: Signature = signature(found)
         for _ in range(ATTEMPTS):
-            got = _read_small(descriptor, before, sink) if before[1] < SMALL else _read_large(descriptor, before, sink)
+            is_large = before[1] >= SMALL
+            data = None if is_large else _read_small(descriptor, before)
+            if not databases:
+                start = os.pread(descriptor, len(DATABASE), 0) if data is None else data
+                if start.startswith(DATABASE):
+                    return "database"
+            got = _read_large(descriptor, before, sink) if is_large else None
+            if data is not None:
+                got = _keep_small(data, before, sink)
             if got is not None:
-                return got
+                attributes = read_attributes(descriptor, found, folder)
+                return got if attributes is None else got._replace(attributes=attributes)
             os.lseek(descriptor, 0, os.SEEK_SET)
             before = signature(os.fstat(descriptor))
         return "unstable"
@@ -160,20 +188,24 @@ def read_content(
         close(descriptor, found)
 
 
-def _read_small(descriptor: int, before: Signature, sink: BlobSink) -> Content | None:
+def _read_small(descriptor: int, before: Signature) -> bytes | None:
     size = before[1]
     data = os.read(descriptor, size + 1)
     while len(data) < size and (more := os.read(descriptor, size + 1 - len(data))):
         data += more
     if len(data) != size or signature(os.fstat(descriptor)) != before:
         return None
+    return data
+
+
+def _keep_small(data: bytes, before: Signature, sink: BlobSink) -> Content:
     blob = sink.put(data)
-    return Content(size, sink.blob_id.digest_of(data, blob), blob, before)
+    return Content(len(data), sink.blob_id.digest_of(data, blob), blob, before)
 
 
 def _read_large(descriptor: int, before: Signature, sink: BlobSink) -> Content | None:
     whole = sha256()
-    left = before[1]  # and no further: a file that grows as fast as it is read would never end
+    left = 0  # and no further: a file that grows as fast as it is read would never end
 
     class Source:
         def readinto(self, buffer: memoryview) -> int:
@@ -183,14 +215,47 @@ def _read_large(descriptor: int, before: Signature, sink: BlobSink) -> Content |
             left -= got
             return got
 
-    chunks = []
-    for piece in _chunker().cut_stream(Source()):
-        data = bytes(piece.data)
-        chunks.append(Chunk(sink.put(data), len(data)))
-    if left or signature(os.fstat(descriptor)) != before:
+    chunks: list[Chunk] = []
+    done = 0
+    for start, end in _find_data(descriptor, before[1]):
+        if done < start:
+            zeros = bytes(MAX_CHUNK)
+            hole = Chunk(sink.put(zeros), MAX_CHUNK)
+            for _ in range(done, start, MAX_CHUNK):
+                whole.update(zeros)
+                chunks.append(hole)
+        os.lseek(descriptor, start, os.SEEK_SET)
+        left, done = end - start, end
+        for piece in _chunker().cut_stream(Source()) if left else ():
+            data = bytes(piece.data)
+            chunks.append(Chunk(sink.put(data), len(data)))
+        if left:
+            return None
+    if signature(os.fstat(descriptor)) != before:
         return None
     listing = encode_chunks(chunks)
     return Content(before[1], whole.digest(), sink.put(listing), before, listing)
+
+
+def _find_data(descriptor: int, size: int) -> list[tuple[int, int]]:
+    """Return where the data of a file begins and ends, the last one at its end. Between two, or before the first, are
+    whole chunks of a hole; smaller holes are data."""
+    found, start, at = [], 0, 0
+    try:
+        while at < size:
+            hole = os.lseek(descriptor, at, os.SEEK_HOLE)
+            try:
+                at = os.lseek(descriptor, hole, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                at = size  # there is no more data
+            if length := (at - hole) // MAX_CHUNK * MAX_CHUNK:
+                found.append((start, hole))
+                start = hole + length
+    except OSError:  # the file system does not tell, or the file is shorter now
+        pass
+    return [*found, (start, size)]
 
 
 @cache
@@ -200,42 +265,65 @@ def _chunker() -> FastCDC:
     return FastCDC(AVERAGE_CHUNK, min_size=MIN_CHUNK, max_size=MAX_CHUNK)
 
 
-def read_apart(root: str, jobs: list[ReadJob], sink: BlobSink, scratch: Path) -> Iterator[Content | LeftOut]:
-    """Read files, with one result for each job. `scratch` is a path where nothing is; nothing is left there."""
+def read_apart(
+    root: str, jobs: list[ReadJob], sink: BlobSink, scratch: Path, deadline: float
+) -> Iterator[Content | LeftOut | ReadJob]:
+    """Read files, with one result for each job. `scratch` is a path where nothing is; nothing is left there. Databases
+    that are locked are waited for until the deadline."""
     with FolderWalk(root) as walk:
         for job in jobs:
             try:
-                yield _read(walk, root, job, sink, scratch)
+                yield _read(walk, root, job, sink, scratch, deadline)
             except OSError as error:
                 yield refuse(job.path, error)
 
 
-def _read(walk: FolderWalk, root: str, job: ReadJob, sink: BlobSink, scratch: Path) -> Content | LeftOut:
-    from lastgood.local.database import is_at_rest
+def _read(
+    walk: FolderWalk, root: str, job: ReadJob, sink: BlobSink, scratch: Path, deadline: float
+) -> Content | LeftOut | ReadJob:
+    from lastgood.local.database import find_at_rest
 
-    if job.kind == "sidecar":
-        blob = sink.put(b"")
-        return Content(0, sink.blob_id.digest_of(b"", blob), blob, job.seen)
     folder, name = split(job.path)
+    if job.kind == "sidecar":
+        is_beside_database = _is_database(walk.folder(folder), main_of(name))
+        return LeftOut(job.path, "sidecar") if is_beside_database else job._replace(kind="file")
     path = os.fsdecode(os.path.join(os.fsencode(root), job.path))  # noqa: PTH118
-    at_rest = is_at_rest(path)
-    got = read_content(walk.folder(folder), name, job.seen, sink, databases=at_rest)
-    if isinstance(got, Content) and (not at_rest or is_at_rest(path)):
+    at_rest = find_at_rest(path)
+    got = read_content(walk.folder(folder), name, job.seen, sink, databases=at_rest is not None)
+    if isinstance(got, Content) and (at_rest is None or got.seen == at_rest == find_at_rest(path)):
         return got
     if got == "replaced" or (got == "unstable" and job.kind != "database"):
         return _leave_out(job, got)
-    return _back_up(path, job, sink, scratch)
+    copied = _back_up(path, job, sink, scratch, deadline)
+    if isinstance(copied, LeftOut):
+        return copied
+    descriptor = open_file(walk.folder(folder), name)
+    try:
+        attributes = read_attributes(descriptor, os.fstat(descriptor), walk.folder(folder))
+    finally:
+        os.close(descriptor)
+    return copied._replace(attributes=attributes)
 
 
-def _back_up(path: str, job: ReadJob, sink: BlobSink, scratch: Path) -> Content | LeftOut:
+def _is_database(folder: int, name: bytes) -> bool:
+    descriptor = open_file(folder, name)
+    try:
+        return stat.S_ISREG(os.fstat(descriptor).st_mode) and os.pread(descriptor, len(DATABASE), 0) == DATABASE
+    finally:
+        os.close(descriptor)
+
+
+def _back_up(path: str, job: ReadJob, sink: BlobSink, scratch: Path, deadline: float) -> Content | LeftOut:
     from lastgood.local.database import copy_database
 
     try:
-        copy_database(path, job.seen[4:], scratch, time.monotonic() + COPY_SECONDS)
+        copy_database(path, job.seen[4:], scratch, deadline)
         with FolderWalk(str(scratch.parent)) as walk:
             got = read_content(walk.root, os.fsencode(scratch.name), signature(scratch.stat()), sink)
     except BusyError as error:
         return LeftOut(job.path, "unstable", str(error))
+    except UnavailableError:  # the disk of the copy: no fault of the database
+        raise
     except CheckpointError as error:
         return LeftOut(job.path, "unreadable", str(error))
     finally:

@@ -10,16 +10,17 @@ import stat
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
 from lastgood.errors import FolderBusyError, InvalidError, UnavailableError
 from lastgood.local.location import make_private
-from lastgood.local.paths import FolderWalk, open_file, split
-from lastgood.local.process import hold_for_fork, move_off_standard_streams, renew_after_fork
+from lastgood.local.paths import FolderWalk, open_file, open_private, split
+from lastgood.local.process import boot_id, hold_for_fork, move_off_standard_streams, renew_after_fork
 from lastgood.model.identity import check_name, digest
+from lastgood.model.task import FolderId
 
 MAX_SMALL = 4096
 MAX_PACKED = 1 << 20
@@ -216,6 +217,32 @@ def _read(path: str | bytes, limit: int, folder: int | None = None) -> bytes | N
         os.close(descriptor)
 
 
+def identify(path: str) -> FolderId:
+    """Return what a folder is known by, wherever else it is mounted. UnavailableError when it is gone."""
+    try:
+        found = os.stat(path)  # noqa: PTH116
+    except OSError as error:
+        raise UnavailableError("the workspace cannot be reached", hint="look at its path and its rights") from error
+    return FolderId(path, f"{found.st_ino:x}", f"{found.st_dev:x}", boot_id())
+
+
+def is_held(folder: FolderId, locks: Path) -> bool:
+    """Return whether somebody captures or restores a folder now, in whatever process or container."""
+    import fcntl
+
+    try:
+        descriptor = os.open(_lock_file(locks, folder), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 
 
@@ -239,12 +266,19 @@ def _lock_files(folder: Path, roots: Sequence[Root]) -> dict[str, tuple[Root, bo
 
     Six folders deep that takes 65 us more than the root's alone.
     """
-    files = {_lock_file(folder, path): (root, True) for root in roots for path in folders_above(root.path)}
-    return files | {_lock_file(folder, root.path): (root, False) for root in roots}
+    files = {_find_lock(folder, path): (root, True) for root in roots for path in folders_above(root.path)}
+    return files | {_find_lock(folder, root.path): (root, False) for root in roots}
 
 
-def _lock_file(folder: Path, path: str) -> str:
-    return f"{folder}/{digest(os.fsencode(path)).hex()[:32]}.lock"
+def _find_lock(locks: Path, path: str) -> str:
+    try:
+        return _lock_file(locks, identify(path))
+    except UnavailableError:  # it is gone: whoever goes on will say so
+        return f"{locks}/{digest(os.fsencode(path)).hex()[:32]}.lock"
+
+
+def _lock_file(locks: Path, folder: FolderId) -> str:
+    return f"{locks}/{folder.device}-{folder.inode}.lock"
 
 
 class _Held:
@@ -280,10 +314,19 @@ class _Held:
         try:
             yield descriptor
         finally:
-            if os.getpid() == process:  # a child has closed its copy, and the number may be someone else's
-                with self._opening:
+            try:
+                self._release(descriptor, process)
+            except BaseException:  # an interrupt: nobody else would release it
+                self._release(descriptor, process)
+                raise
+
+    def _release(self, descriptor: int, process: int) -> None:
+        if os.getpid() == process:  # a child has closed its copy, and the number may be someone else's
+            with self._opening:
+                if descriptor in self._descriptors:
+                    _unlock(descriptor)
                     self._descriptors.discard(descriptor)
-                    _close(descriptor)
+                    os.close(descriptor)
 
     def hold(self) -> None:
         self._opening.acquire()
@@ -301,26 +344,24 @@ class _Held:
 
 
 def _open(file: str) -> int:
-    how = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    how = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW
     try:
         try:
-            descriptor = os.open(file, how, 0o600)
+            descriptor = open_private(file, how)
         except FileNotFoundError:
             make_private(Path(file).parent)
-            descriptor = os.open(file, how, 0o600)
+            descriptor = open_private(file, how)
     except OSError as error:
         raise _unusable() from error
     return move_off_standard_streams(descriptor)
 
 
-def _close(descriptor: int) -> None:
-    """Unlock, then close: a process that is just being started has a copy until it runs its own program."""
+def _unlock(descriptor: int) -> None:
+    """Unlock before it is closed: a process that is just being started has a copy until it runs its own program."""
     import fcntl
 
-    try:
+    with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_UN)
-    finally:
-        os.close(descriptor)
 
 
 def _wait(descriptor: int, root: Root, deadline: float, *, is_shared: bool) -> None:

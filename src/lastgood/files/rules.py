@@ -37,33 +37,35 @@ MAX_WILD = 32 << 10
 
 Verdict = Literal["ignored", "secret"]
 
-_READING = b"1"  # a new number when the same text comes to mean something else
+_READING = b"3"  # a new number when the same text comes to mean something else
 
 
 class Rules:
     """A reader of the ignore rules of one root, for one scan in one thread.
 
     `read` gives the content of a file below the root, None when it cannot be read; `exclude` is the text of the
-    repository's info/exclude.
+    repository's info/exclude. With `secrets`, what has the name of a secret is captured like any other.
     """
 
-    def __init__(self, read: Callable[[bytes], bytes | None], *, exclude: bytes = b"") -> None:
+    def __init__(self, read: Callable[[bytes], bytes | None], *, exclude: bytes = b"", secrets: bool = False) -> None:
         self._read = read
         self._levels: WeakValueDictionary[bytes, RuleLevel] = WeakValueDictionary()
         self._parsed: dict[bytes, RuleFile] = {}
         self._exclude = exclude
-        self._base = digest(b"".join(map(digest, (_READING, DIGEST, exclude))))
+        self._secrets = secrets
+        self._base = digest(b"".join(map(digest, (_READING, b"" if secrets else DIGEST, exclude))))
 
     @classmethod
-    def of(cls, root: Root) -> Rules:
+    def of(cls, root: Root, *, secrets: bool = False) -> Rules:
         """Return the rules that lie in a root."""
-        return cls(lambda path: read_below(root, path, 2 * MAX_TEXT), exclude=git_exclude(root))
+        read = lambda path: read_below(root, path, 2 * MAX_TEXT)  # noqa: E731
+        return cls(read, exclude=git_exclude(root), secrets=secrets)
 
     def enter(self, path: bytes, names: Collection[bytes]) -> RuleLevel:
         """Return the rules for the names in the directory `path`. Parents are entered first and their levels kept while
         their children are entered; a parent that is not there is read again."""
         if not path:
-            level = RuleLevel(b"", self._base, MAX_WILD)
+            level = RuleLevel(b"", self._base, MAX_WILD, self._secrets)
             level.stack_git(self._rules_of(EXCLUDE, self._exclude, level))
         else:
             above, _, name = path.rpartition(b"/")
@@ -103,10 +105,11 @@ class RuleLevel:
     still be added below. `remarks`: what is wrong with the files of rules in this directory, by their names.
     """
 
-    __slots__ = ("__weakref__", "_git", "_name", "_own", "_spoken", "digest", "remarks", "room")
+    __slots__ = ("__weakref__", "_git", "_name", "_own", "_secrets", "_spoken", "digest", "remarks", "room")
 
-    def __init__(self, name: bytes, digest: bytes, room: int) -> None:
+    def __init__(self, name: bytes, digest: bytes, room: int, secrets: bool) -> None:
         self._name = name
+        self._secrets = secrets
         self.digest = digest
         self.room = room
         self.remarks: dict[bytes, str] = {}
@@ -122,15 +125,13 @@ class RuleLevel:
             ignored = _ask(self._git, name, is_folder)
         if ignored:
             return "ignored"
-        if is_secret(self._name, name, is_folder) and not (
-            had_back and _ask(self._spoken, name, is_folder) is not None
-        ):
-            return "secret"
-        return None
+        if self._secrets or not is_secret(self._name, name, is_folder):
+            return None
+        return None if had_back and _ask(self._spoken, name, is_folder) is not None else "secret"
 
     def below(self, name: bytes) -> RuleLevel:
         """Return the same rules for the names in the folder `name`, before its own are added."""
-        level = RuleLevel(name, self.digest, self.room)
+        level = RuleLevel(name, self.digest, self.room, self._secrets)
         level._git = tuple([place.step(name) for place in self._git])
         level._own = tuple([place.step(name) for place in self._own])
         level._spoken = tuple([place.step(name) for place in self._spoken])

@@ -10,19 +10,29 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from lastgood.files.index import FolderRecord, encode, list_names, split
-from lastgood.files.read import Content, LeftOut, ReadJob, refuse
+from lastgood.files.read import SIDECARS, Content, LeftOut, ReadJob, is_same, main_of, refuse
 from lastgood.local.paths import MAX_DEPTH, FolderWalk, Signature, is_settled, join, open_folder, signature
 from lastgood.local.paths import split as split_path
-from lastgood.model.tree import Entry, File, KeyedFile, Left, Link, Why, is_temporary
+from lastgood.model.tree import (
+    AttributedFile,
+    Entry,
+    File,
+    KeyedFile,
+    Left,
+    Link,
+    Why,
+    is_git,
+    is_sidecar,
+    is_temporary,
+)
 
 if TYPE_CHECKING:
     from lastgood.files.rules import RuleLevel
-
-SIDECARS = (b"-wal", b"-journal", b"-shm")
 
 Known = Mapping[bytes, tuple[Signature, Entry]]
 EnterRules = Callable[[bytes, Collection[bytes]], "RuleLevel"]
@@ -59,6 +69,9 @@ class FolderVisit:
     jobs: dict[bytes, ReadJob] = field(default_factory=dict)
     lists: dict[bytes, bytes] = field(default_factory=dict)
     reports: dict[bytes, LeftOut] = field(default_factory=dict)
+    ignored: dict[bytes, Entry | None] = field(default_factory=dict)
+    """What is not to be captured but lies beside a file that may be a database, and how it is left out if that is
+    none."""
     is_sure: bool = True
     """False: the next capture has to examine each name."""
     has_links: bool = False
@@ -76,19 +89,37 @@ class FolderVisit:
         return {
             name: (seen, entry)
             for name, seen in self.signatures.items()
-            if isinstance(entry := self.entries.get(name), File | Link)
+            if isinstance(entry := self.entries.get(name), File | Link) or is_sidecar(entry)
         }
 
     def accept(self, name: bytes, content: Content) -> None:
         self.signatures[name] = content.seen
         mode, size, digest, blob = stat.S_IMODE(content.seen[0]), content.size, content.digest, content.blob
-        if content.listing:
-            self.entries[name] = File(name, mode, size, digest, blob)
+        chunks = blob if content.listing else None
+        if chunks is not None:
             self.lists[blob] = content.listing
+        if content.attributes is not None:
+            whole = digest if chunks is not None else blob
+            self.entries[name] = AttributedFile(name, mode, size, digest, chunks, whole, content.attributes)
+        elif chunks is not None:
+            self.entries[name] = File(name, mode, size, digest, chunks)
         elif blob == digest:
             self.entries[name] = File(name, mode, size, digest)
         else:
             self.entries[name] = KeyedFile(name, mode, size, digest, None, blob)
+
+    def leave_beside(self, name: bytes) -> None:
+        """Leave out what was captured with the database that it lies beside."""
+        self.entries[name] = Left(name, "sidecar")
+
+    def leave_ignored(self, name: bytes) -> None:
+        """Leave out what does not lie beside a database after all."""
+        self.left.append(name)
+        self.signatures.pop(name, None)
+        self.jobs.pop(name, None)
+        self.entries.pop(name, None)
+        if (entry := self.ignored[name]) is not None:
+            self.entries[name] = entry
 
     def refuse(self, name: bytes, skipped: LeftOut) -> None:
         """Leave it out: it cannot be captured, or (missing) is not there after all."""
@@ -127,16 +158,17 @@ class FolderVisit:
     def _inodes(self) -> dict[bytes, tuple[int, ...]]:
         if self.same is not None:
             return {name: seen[4:] for name, (seen, _) in self.same.known().items()}
-        return {name: seen[4:] for name, seen in self.signatures.items()}
+        return {name: seen[4:] for name, seen in self.signatures.items() if name not in self.ignored}
 
 
 def examine(folder: int, visit: FolderVisit, name: bytes, seen: Signature, was: tuple[Signature, Entry] | None) -> None:
     mode = seen[0]
     visit.signatures[name] = seen
     if stat.S_ISREG(mode):
-        if was is not None and was[0] == seen:
+        if was is not None and is_same(was[1], was[0], seen):
             visit.entries[name] = was[1]
-            visit.reused.append(name)
+            if isinstance(was[1], File):
+                visit.reused.append(name)
         else:
             visit.jobs[name] = ReadJob(join(visit.path, name), seen)
     elif stat.S_ISLNK(mode):
@@ -157,21 +189,28 @@ def demand_files(visit: FolderVisit, names: Iterable[bytes]) -> None:
 
 def keep_databases_whole(visit: FolderVisit, known: Known) -> None:
     """Have a database read whose write-ahead log or journal changed, though its own file is untouched."""
-    beside = [name for name in {*visit.signatures, *known} if name.endswith(SIDECARS) and _is_file(visit, _main(name))]
-    for name in beside:
+    mains = {name: main_of(name) for name in {*visit.signatures, *known} if name.endswith(SIDECARS)}
+    beside = {name: main for name, main in mains.items() if _is_file(visit, main)}
+    for name in mains.keys() & visit.signatures.keys() - beside.keys():
+        if name in visit.ignored:
+            visit.leave_ignored(name)
+        elif is_sidecar(visit.entries.get(name)):  # and the database is gone
+            visit.jobs[name] = ReadJob(join(visit.path, name), visit.signatures[name])
+    for name, main in beside.items():
         has_changed = name in visit.jobs or name not in visit.signatures
         if has_changed and not name.endswith(b"-shm"):  # which readers write, too
-            _demand(visit, _main(name), "database")
-    for name in beside:
-        if _main(name) in visit.jobs and name in visit.signatures:
-            _demand(visit, _main(name), "database")
-        if _is_file(visit, name) and (name in visit.jobs or _main(name) in visit.jobs):
+            _demand(visit, main, "database")
+    for name, main in beside.items():
+        if main in visit.jobs and name in visit.signatures:
+            _demand(visit, main, "database")
+        if not _is_file(visit, name) or visit.jobs.keys().isdisjoint((name, main)):
+            continue
+        if main not in visit.jobs and name in known and is_sidecar(known[name][1]):
+            del visit.jobs[name]
+            visit.leave_beside(name)
+        else:
             _demand(visit, name, "sidecar")
     visit.reused = [name for name in visit.reused if name not in visit.jobs]
-
-
-def _main(sidecar: bytes) -> bytes:
-    return sidecar.rpartition(b"-")[0]
 
 
 def _is_file(visit: FolderVisit, name: bytes) -> bool:
@@ -238,10 +277,11 @@ class Scan:
         return self._enter_all(folders)
 
     def revisit(self) -> list[bytes]:
-        """Visit the folders again that may have changed meanwhile; return those that hold other files now.
+        """Visit the folders again that may have changed meanwhile; return those that have.
 
         When there are none, no file has moved from a folder that was yet to come into one that was done: what each
-        folder held when it was visited, it held still after all of them had been.
+        folder held when it was visited, it held still after all of them had been. One that holds what it held before,
+        but has another status, may have held something else in between.
         """
         moved = []
         for visit in [visit for visit in self.reached() if self._may_have_changed(visit)]:
@@ -252,11 +292,12 @@ class Scan:
                 refuse(visit.path, error)  # the folder that it lay in has changed as well, and tells
                 moved.append(visit.path)
                 continue
-            if visit.holds_still(again):
-                visit.status = again.status
-            else:
-                moved.append(visit.path)
+            if not visit.holds_still(again):
                 self._descend(folder, again, _depth(visit.path))
+            elif visit.status == again.status:
+                continue
+            visit.status = again.status
+            moved.append(visit.path)
         return moved
 
     def reached(self) -> Iterator[FolderVisit]:
@@ -371,9 +412,9 @@ class Scan:
     def _is_wanted(self, path: bytes, entry: os.DirEntry[str]) -> bool:
         """Return whether to capture it. What only leads to a wanted name has to be a folder: links are not followed."""
         name = os.fsencode(entry.name)
-        return name in self.wanted[path] and (
-            join(path, name) not in self.wanted or entry.is_dir(follow_symlinks=False)
-        )
+        if name not in self.wanted[path]:
+            return main_of(name) in self.wanted[path]
+        return join(path, name) not in self.wanted or entry.is_dir(follow_symlinks=False)
 
     def _examine(
         self,
@@ -385,12 +426,17 @@ class Scan:
     ) -> None:
         before = self.visits.get(visit.path)
         record = self.records.get(visit.path)
-        known = before.known() if before is not None else record.known() if record is not None else {}
+        last = before or record
+        known = last.known() if last is not None else {}
+        captured = _find_captured(known) if last is not None and last.rules == visit.rules else frozenset()
         visit.lists = lists_of(before, record)
         for name, entry in entries.items():
+            if visit.path in self.wanted and name not in self.wanted[visit.path]:
+                visit.left.append(name)
+                continue
             is_folder = name in folders
-            why: Why | None = "store" if name in left_out else None
-            if why is None and visit.level is not None:
+            why: Why | None = "store" if name in left_out else "repository" if is_git(name) else None
+            if why is None and visit.level is not None and (is_folder or name not in captured):
                 why = visit.level.decide(name, is_folder)
             if why is not None:
                 visit.left.append(name)
@@ -409,10 +455,31 @@ class Scan:
                     examine(folder, visit, name, seen, known.get(name))
                 except OSError as error:
                     visit.refuse(name, refuse(join(visit.path, name), error))
+        for name in [name for name in visit.left if _is_file(visit, main_of(name))]:
+            self._examine_ignored(folder, visit, name, entries[name], known)
         keep_databases_whole(visit, known)
         if visit.level is not None:
             for name, said in visit.level.remarks.items():
                 visit.reports.setdefault(name, LeftOut(name, "rules", said))
+
+    def _examine_ignored(
+        self, folder: int, visit: FolderVisit, name: bytes, entry: os.DirEntry[str], known: Known
+    ) -> None:
+        """Examine what is left out, but may be a database's log: what was committed into it is the database's."""
+        left = visit.entries.get(name)
+        if isinstance(left, Left) and left.why != "ignored":
+            return
+        with suppress(OSError):
+            seen: Signature = signature(entry.stat(follow_symlinks=False))
+            if stat.S_ISREG(seen[0]):
+                visit.left.remove(name)
+                visit.ignored[name] = visit.entries.pop(name, None)
+                examine(folder, visit, name, seen, known.get(name))
+
+
+def _find_captured(known: Known) -> frozenset[bytes]:
+    """Return the names that the rules let through; the same rules do that again."""
+    return frozenset(name for name, (_, entry) in known.items() if isinstance(entry, File | Link))
 
 
 def _depth(path: bytes) -> int:
@@ -420,8 +487,8 @@ def _depth(path: bytes) -> int:
 
 
 def _is_nothing(name: str) -> bool:
-    """Return whether it is a repository's own folder, or what a restore is writing now: these are not even left out."""
-    return name.lower() == ".git" or is_temporary(os.fsencode(name))
+    """Return whether it is what a restore is writing now, which is not even left out."""
+    return is_temporary(os.fsencode(name))
 
 
 def _is_unchanged(

@@ -59,7 +59,9 @@ def split_exact(path: str) -> list[bytes]:
     """Return the names along one exact path; InvalidError when it leads elsewhere."""
     parts = [part for part in os.fsencode(path).split(b"/") if part not in (b"", b".")]
     if b".." in parts or "\0" in path:
-        raise InvalidError("a path in a checkpoint has no .. in it", hint="give it as `lastgood ls` shows it")
+        raise InvalidError(
+            "a path in a checkpoint has no .. in it", hint="give it as store.list_files(checkpoint_id) shows it"
+        )
     return parts
 
 
@@ -71,15 +73,18 @@ def _to_expression(text: str) -> str:
             f"{text[:80]!r} does not name anything below the workspace",
             hint="give paths relative to the workspace, such as src/app.py or 'docs/**'",
         )
-    pattern = "".join(_MEANING.get(piece) or _to_class(piece) for piece in _SPECIAL.split(path))
+    pieces = _SPECIAL.split(path)  # in turn what is meant literally, and what has a meaning
+    pieces[::2] = map(re.escape, pieces[::2])
+    pieces[1::2] = (_MEANING.get(piece) or _to_class(piece) for piece in pieces[1::2])
+    pattern = "".join(pieces)
     return f"{re.escape(path)}|{pattern}"
 
 
 def _to_class(piece: str) -> str:
-    """Return an expression for `[...]` or `[!...]`, and anything else escaped. A range such as z-a holds nothing."""
+    """Return an expression for `[...]` or `[!...]`; without members it is literal. A range like z-a holds nothing."""
     is_inverted = piece.startswith("[!")
     inside = piece[2:-1] if is_inverted else piece[1:-1]
-    if not (piece.startswith("[") and piece.endswith("]") and inside):
+    if not inside:
         return re.escape(piece)
     members = ""
     for low, high, single in _MEMBER.findall(inside):

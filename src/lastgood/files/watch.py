@@ -179,13 +179,13 @@ class Watcher:
         if mask & (_OVERFLOW | _UNMOUNT):
             self._is_lost = True
         path = self._paths.get(number)
-        if path is None or is_git(name):
+        if path is None or (is_git(name) and not mask & _COMING_AND_GOING):
             return
         if mask & _IGNORED:
             del self._paths[number]
             self._numbers.pop(path, None)
         self._folders.add(path)
-        if mask & _IS_FOLDER and mask & _COMING_AND_GOING:
+        if mask & _IS_FOLDER and mask & _COMING_AND_GOING and not is_git(name):
             self._trees.add(join(path, name))
 
 

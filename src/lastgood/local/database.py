@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
-from lastgood.errors import BusyError, CheckpointError, InvalidError, NotFoundError
-from lastgood.local.paths import Signature, kind_of, show, signature
+from lastgood.errors import BusyError, CheckpointError, DiskFullError, InvalidError, NotFoundError, UnavailableError
+from lastgood.local.paths import Signature, is_recent, kind_of, show, signature
 
 T = TypeVar("T")
 Columns = dict[str, Any]
@@ -35,6 +35,7 @@ _ROUNDS = 3
 _MAX_VALUE_BYTES = 64 << 20
 _STEPS = 10_000  # of SQLite's machine between two looks at the clock: about 1 ms
 _WAL_MODE = 2
+_WRITE_ERRORS = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_TRUNCATE, sqlite3.SQLITE_IOERR_FSYNC)
 _LOG_MODES = ("mode=ro&readonly_shm=1", "mode=ro")
 
 
@@ -58,18 +59,37 @@ def find_row(locate: Locate, table: str, where: Columns, values: Columns, deadli
     raise BusyError("the database is being written")
 
 
-def is_at_rest(path: str) -> bool:
-    """Tell whether all of a database lies in its own file: there is no log or journal beside it."""
+def find_at_rest(path: str) -> Signature | None:
+    """Return the signature of a database all of which lies in its own file, with no log or journal beside it; None if
+    it does not. Any write gives the file another one: if the last was a moment ago, that is waited for, for 20 ms."""
     try:
-        return not any(_size_of_regular(path + ending) for ending in ("-wal", "-journal"))
+        if any(_size_of_regular(path + ending) for ending in ("-wal", "-journal")):
+            return None
+        found = os.lstat(path)
+        return signature(found) if _wait_for_tick(found.st_ctime_ns) else None
     except (OSError, InvalidError):
-        return False
+        return None
+
+
+def _wait_for_tick(stamp: int, seconds: float = 0.03) -> bool:
+    """Wait until a write gives a file another stamp than this one; False if that takes longer.
+
+    Several transactions fit into one tick of the kernel's clock: a file that was read meanwhile is a mixture of them,
+    with the stamps that it had before.
+    """
+    end = time.monotonic() + seconds
+    while is_recent(stamp, time.time_ns()):
+        if time.monotonic() >= end:
+            return False
+        time.sleep(0.002)
+    return True
 
 
 def copy_database(path: str, identity: tuple[int, ...], to: Path, deadline: float) -> None:
     """Make a consistent copy of a database that others may be writing, without leaving a trace beside it.
 
-    `identity` is its inode and device. BusyError when it is locked, InvalidError when it cannot be read.
+    `identity` is its inode and device. BusyError when it is locked until the deadline, InvalidError when it cannot be
+    read; DiskFullError and UnavailableError are about the copy.
     """
     file = os.lstat(path)
     if not stat.S_ISREG(file.st_mode) or (file.st_ino, file.st_dev) != tuple(identity):
@@ -77,19 +97,36 @@ def copy_database(path: str, identity: tuple[int, ...], to: Path, deadline: floa
     scene = _look_around(path, file)
 
     def back_up(mode: str) -> None:
-        to.unlink(missing_ok=True)
-        with closing(_Reading(path, mode, scene.file)) as reading, closing(sqlite3.connect(to)) as copy:
-            reading.copy(copy, deadline)
+        with closing(_Reading(path, mode, scene.file)) as reading, closing(_create(to)) as copy:
+            reading.copy(copy, deadline, blocks_writers=scene.modes == ("mode=ro",))
 
     try:
         _read(path, scene, back_up)
     except _Moved as error:
-        raise BusyError("the database is being replaced") from error
+        raise BusyError("the database is being written") from error
+
+
+def _create(path: Path) -> sqlite3.Connection:
+    """Make a database that nobody else uses, and that nobody needs after a crash."""
+    try:
+        path.unlink(missing_ok=True)
+        database = sqlite3.connect(path, isolation_level=None)
+    except (OSError, sqlite3.Error) as error:
+        raise _not_copied() from error
+    for pragma in ("journal_mode = OFF", "synchronous = OFF"):
+        database.execute(f"PRAGMA {pragma}")
+    return database
+
+
+def _not_copied() -> UnavailableError:
+    return UnavailableError("the disk reported an error", hint="look at the disk and the log")
 
 
 def _read(path: str, scene: _Scene, use: Callable[[str], T]) -> T:
     """Call `use` with a mode to open the database in, and with the next one where that is refused."""
     for mode in scene.modes:
+        if mode == "immutable=1" and not _wait_for_tick(scene.file[3]):
+            raise _Moved
         try:
             result = use(mode)
         except sqlite3.Error as error:
@@ -221,12 +258,30 @@ class _Reading:
     def close(self) -> None:
         self._connection.close()
 
-    def copy(self, to: sqlite3.Connection, deadline: float) -> None:
+    def copy(self, to: sqlite3.Connection, deadline: float, *, blocks_writers: bool) -> None:
+        """Copy it in one read transaction: without, each commit of others would make the copy begin anew. While writers
+        have to wait for that, it is given up at the deadline; it has a second in any case."""
+        self._begin(deadline)
+        give_up = max(deadline, time.monotonic() + 1)
+
         def look_at_clock(status: int, remaining: int, total: int) -> None:
-            if time.monotonic() > deadline:
+            if blocks_writers and time.monotonic() > give_up:
                 raise BusyError("the database took too long to copy")
 
         self._connection.backup(to, pages=10_000, progress=look_at_clock)
+
+    def _begin(self, deadline: float) -> None:
+        """Begin a read transaction, as soon as writers let it."""
+        connection, self._deadline, self._readable = self._connection, deadline, {"sqlite_master"}
+        connection.execute("BEGIN")
+        while True:
+            try:
+                connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+            except sqlite3.Error as error:
+                if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+            else:
+                return
 
     def find(self, table: str, where: Columns, values: Columns, deadline: float) -> str | None:
         connection, self._deadline = self._connection, deadline
@@ -325,6 +380,10 @@ def _no_table(table: str) -> str:
 
 def _translate(error: sqlite3.Error) -> CheckpointError:
     code = _code(error)
+    if code == sqlite3.SQLITE_FULL:  # and what follows: whoever only reads gets no such error, but a copy does
+        return DiskFullError("the disk is full", hint="free some space and try again")
+    if getattr(error, "sqlite_errorcode", 0) in _WRITE_ERRORS:
+        return _not_copied()
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PROTOCOL):
         return BusyError("the database is locked by a writer, or by one that did not finish")
     sentences = {

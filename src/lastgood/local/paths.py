@@ -1,5 +1,6 @@
 """Paths reached by descriptor, so that nothing swapped in meanwhile leads out of a folder: those that others name (D8),
-and those of a walk from folder to folder, which follows no link at all. And what a file looked like.
+and those of a walk from folder to folder, which follows no link at all. And what a file looked like, and has besides
+content and mode: a user's extended attributes, access control lists, and who owns it.
 
 The kernel never follows a symbolic link. Links of paths that others name are followed here, one at a time, as long as
 they stay below the folder.
@@ -10,12 +11,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from operator import attrgetter
 from types import TracebackType
 from typing import Self, TypeVar
 
 from lastgood.errors import InvalidError
+from lastgood.model.tree import MAX_ATTRIBUTES, SPECIAL_BITS, Attributes, Owner, is_attribute
 
 T = TypeVar("T")
 Use = Callable[[int, str, os.stat_result, list[str]], T]
@@ -200,6 +204,75 @@ def open_file(folder: int | None, name: str | bytes) -> int:
     return os.open(name, _FILE | os.O_NOFOLLOW, dir_fd=folder)
 
 
+def open_private(path: str | bytes | os.PathLike[str], flags: int) -> int:
+    """Open a file of a store's own; with O_CREAT, make it if it is not there, for its owner alone.
+
+    What is new can be used by its owner whatever the umask, and belongs to whom its folder belongs to: root may be at
+    work for them. Only what was made here is given away, never what was there, or is behind a link.
+    """
+    if not flags & os.O_CREAT or flags & os.O_EXCL:
+        return _create(path, flags) if flags & os.O_CREAT else os.open(path, flags | os.O_CLOEXEC)
+    existing = flags & ~os.O_CREAT
+    try:
+        return os.open(path, existing | os.O_CLOEXEC)
+    except FileNotFoundError:
+        try:
+            return _create(path, flags)
+        except FileExistsError:  # another process was faster
+            return os.open(path, existing | os.O_CLOEXEC)
+
+
+def make_private_folder(path: str | os.PathLike[str]) -> None:
+    """Make a folder for its owner alone, by the same rules. FileExistsError when it is there."""
+    above, name = os.path.split(os.path.abspath(path))  # noqa: PTH100
+    parent = os.open(above, _DIRECTORY)
+    try:
+        os.mkdir(name, 0o700, dir_fd=parent)
+        try:
+            descriptor = os.open(name, _FOLDER, dir_fd=parent)
+        except PermissionError:  # by the umask; never root's
+            os.chmod(name, 0o700, dir_fd=parent)
+            descriptor = os.open(name, _FOLDER, dir_fd=parent)
+        try:
+            _give_to_owner(descriptor, parent, 0o700)
+        finally:
+            os.close(descriptor)
+    finally:
+        os.close(parent)
+
+
+def _create(path: str | bytes | os.PathLike[str], flags: int) -> int:
+    above, name = os.path.split(os.fspath(path))
+    parent = os.open(above or os.curdir, _DIRECTORY)
+    try:
+        descriptor = os.open(name, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=parent)
+        _give_to_owner(descriptor, parent, 0o600)
+        return descriptor
+    finally:
+        os.close(parent)
+
+
+def _give_to_owner(descriptor: int, parent: int, mode: int) -> None:
+    if os.fstat(descriptor).st_mode & mode != mode:  # the umask; a file system without rights says that all are there
+        os.fchmod(descriptor, mode)
+    if os.geteuid() == 0 and (owner := os.fstat(parent)).st_uid != 0:
+        with suppress(PermissionError):  # root of this machine is nobody on another's disk
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+
+
+def read_beginning(path: str | os.PathLike[str], limit: int) -> tuple[bytes, os.stat_result] | None:
+    """Read so many bytes of a regular file, which may be behind a link; None when something else is there."""
+    descriptor = os.open(path, _FILE)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(limit), found
+    finally:
+        os.close(descriptor)
+
+
 def join(path: bytes, name: bytes) -> bytes:
     return path + b"/" + name if path else name
 
@@ -253,13 +326,21 @@ class FolderWalk:
 
 
 def is_settled(seen: Signature, began_ns: int) -> bool:
-    """Return whether a write after `began_ns` is sure to give the file another stamp.
+    """Return whether a write after `began_ns` is sure to give the file another ctime; the mtime can be set to anything.
 
     Files are stamped with the kernel's coarse clock, which lags by up to one tick, 10 ms at 100 Hz: two of them, then.
     A stamp of whole seconds may come from a file system that knows nothing finer; FAT counts in steps of two.
     """
-    margin = _CLOCK_NS if seen[3] % 1_000_000_000 else _CLOCK_NS + _WHOLE_SECONDS_NS
-    return max(seen[2], seen[3]) < began_ns - margin
+    return seen[3] < began_ns - _margin(seen[3])
+
+
+def is_recent(ctime_ns: int, now_ns: int) -> bool:
+    """Return whether a write now could leave a file this ctime; one in the future cannot stay either."""
+    return abs(now_ns - ctime_ns) <= _margin(ctime_ns)
+
+
+def _margin(stamp: int) -> int:
+    return _CLOCK_NS if stamp % 1_000_000_000 else _CLOCK_NS + _WHOLE_SECONDS_NS
 
 
 def kind_of(found: os.stat_result) -> str:
@@ -289,3 +370,71 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+HAS_XATTRS = sys.platform == "linux"
+
+
+def read_attributes(descriptor: int, found: os.stat_result, folder: int) -> Attributes | None:
+    """Read what an open file has besides content and mode; None: nothing. What is too much is left out."""
+    named: list[tuple[bytes, bytes]] = []
+    if HAS_XATTRS:
+        with suppress(OSError):  # the file system has none
+            if found_names := os.listxattr(descriptor):
+                names = sorted(map(os.fsencode, found_names))
+                named = [(name, os.getxattr(descriptor, name)) for name in names if is_attribute(name)]
+    if named and sum(len(name) + len(value) for name, value in named) > MAX_ATTRIBUTES:
+        named = []
+    owner = _find_owner(found, folder)
+    return Attributes(owner, tuple(named)) if named or owner is not None else None
+
+
+def _find_owner(found: os.stat_result, folder: int) -> Owner | None:
+    """Return the owner where it is another one than that of the folder around, and this process may give files away (it
+    is root); and of files that are setuid or setgid, which are that again with this owner alone."""
+    is_noted = bool(found.st_mode & SPECIAL_BITS)
+    if not is_noted and os.geteuid() == 0:
+        around = os.fstat(folder)
+        is_noted = (found.st_uid, found.st_gid) != (around.st_uid, around.st_gid)
+    return (found.st_uid, found.st_gid) if is_noted else None
+
+
+def give_attributes(descriptor: int, attributes: Attributes | None, mode: int, folder: int) -> str | None:
+    """Give a new file its owner, attributes and mode; return what it could not be given, in words."""
+    owner, named = (attributes.owner, attributes.named) if attributes is not None else (None, ())
+    missing = []
+    if os.geteuid() == 0:
+        around = os.fstat(folder)
+        wanted, made = owner or (around.st_uid, around.st_gid), os.fstat(descriptor)
+        if wanted != (made.st_uid, made.st_gid):
+            try:
+                os.fchown(descriptor, *wanted)
+            except OSError:
+                missing.append("its owner")
+    missing += _give_named(descriptor, dict(named))
+    allowed = allow_mode(mode, owner, os.fstat(descriptor))
+    if allowed != mode:
+        missing.append("setuid and setgid, because its owner is another one")
+    os.fchmod(descriptor, allowed)
+    return f"it is there, but without {', '.join(missing)}" if missing else None
+
+
+def _give_named(descriptor: int, named: dict[bytes, bytes]) -> list[str]:
+    """Give a new file these extended attributes, and no others that its folder has given it; return what failed."""
+    failed = []
+    for name, value in named.items():
+        try:
+            os.setxattr(descriptor, name, value)
+        except (OSError, AttributeError):
+            failed.append(os.fsdecode(name))
+    if HAS_XATTRS:
+        with suppress(OSError):
+            for name in map(os.fsencode, os.listxattr(descriptor)):
+                if is_attribute(name) and name not in named:
+                    os.removexattr(descriptor, name)
+    return failed
+
+
+def allow_mode(mode: int, owner: Owner | None, found: os.stat_result) -> int:
+    """Return the mode without setuid and setgid, unless the file has the owner that it had with these."""
+    return mode if owner == (found.st_uid, found.st_gid) else mode & ~SPECIAL_BITS

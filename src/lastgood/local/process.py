@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
-from functools import partial
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache, partial
+from glob import glob
 from pathlib import Path
 from typing import Any, Protocol
 from weakref import WeakSet
@@ -80,6 +84,15 @@ def is_alive(process: Process) -> bool | None:
     return started is None or (started != ENDED and process.started in (0, started))
 
 
+@cache
+def boot_id() -> str:
+    """Return what the system is known by from one start to the next, in all containers; "" where it is not told."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except (OSError, UnicodeError):
+        return ""
+
+
 def _host() -> str:
     import socket  # which evidence about files does without
 
@@ -97,8 +110,8 @@ def _space() -> int:
 def _started(pid: int) -> int | None:
     """Return when a process began, in clock ticks of this boot; None where that is not known so cheaply."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-        fields = stat.rpartition(b")")[2].split()
+        status = Path(f"/proc/{pid}/stat").read_bytes()
+        fields = status.rpartition(b")")[2].split()
         return ENDED if fields[0] in (b"Z", b"X") else int(fields[19])  # ended, and its parent does not know yet
     except (OSError, ValueError, IndexError):
         return None
@@ -117,10 +130,29 @@ def move_off_standard_streams(descriptor: int) -> int:
         os.close(descriptor)
 
 
+def find_open_files() -> dict[tuple[int, int], int]:
+    """Return the device and inode of each file that a process has open to write, and its pid; of processes of other
+    users, and where there is no /proc, none."""
+    found: dict[tuple[int, int], int] = {}
+    for folder in glob("/proc/[0-9]*/fd"):  # noqa: PTH207
+        with suppress(OSError), os.scandir(folder) as descriptors:
+            for descriptor in descriptors:
+                with suppress(OSError):
+                    status = descriptor.stat()
+                    can_write = descriptor.stat(follow_symlinks=False).st_mode & stat.S_IWUSR
+                    if can_write and stat.S_ISREG(status.st_mode):
+                        found[status.st_dev, status.st_ino] = int(folder.split("/")[2])
+    return found
+
+
 def write_all(descriptor: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
+
+
+_AT_ONCE = 64
+"""So many descriptors are closed with one look at all others."""
 
 
 class Descriptors:
@@ -134,6 +166,7 @@ class Descriptors:
     def __init__(self) -> None:
         self._ours: set[int] = set()
         self._parked: set[int] = set()
+        self._patience = _AT_ONCE
         self.renew_locks()
         renew_after_fork(self)
 
@@ -151,39 +184,55 @@ class Descriptors:
 
     def is_open_elsewhere(self, file: os.stat_result) -> bool:
         """Tell whether another part of this process has the file open; True when that is not known."""
+        return self.find_elsewhere()(file)
+
+    def find_elsewhere(self) -> Callable[[os.stat_result], bool]:
+        """Find all that other parts of this process have open now, and return what `is_open_elsewhere` says of it: for
+        many files, with one look at the descriptors, of which there may be many, too."""
         try:
             numbers = os.listdir("/dev/fd")  # noqa: PTH208
         except OSError:
-            return True
-        return any(
-            (number := int(name)) not in self._ours and _is_of(number, file) for name in numbers if name.isdecimal()
-        )
+            return lambda file: True
+        found = set()
+        for number in [int(name) for name in numbers if name.isdecimal()]:
+            if number not in self._ours:
+                with suppress(OSError):  # the listing's own, or closed since
+                    found.add(_identify(os.fstat(number)))
+        return lambda file: _identify(file) in found
 
     def close(self, descriptor: int, file: os.stat_result) -> None:
-        """Adopt a descriptor and release it."""
+        """Adopt a descriptor and release it, together with others that come later: see `close_parked`."""
         self.adopt(descriptor)
-        self.release(descriptor, file)
+        with self._lock:
+            self._parked.add(descriptor)
+            if len(self._parked) < self._patience:
+                return
+        self.close_parked()
 
     def release(self, descriptor: int, file: os.stat_result) -> None:
         """Close an adopted descriptor, or park it while another part of the process has the file open."""
         with self._lock:
             self._parked.add(descriptor)
-            for parked in list(self._parked):
-                self._close_if_alone(parked, file if parked == descriptor else os.fstat(parked))
+        self.close_parked()
 
-    def _close_if_alone(self, parked: int, file: os.stat_result) -> None:
-        if not self.is_open_elsewhere(file):
+    def close_parked(self) -> None:
+        """Close what is parked and open nowhere else."""
+        with self._lock:
+            if not self._parked:
+                return
+            self._close_unshared()
+            self._patience = len(self._parked) + _AT_ONCE
+
+    def _close_unshared(self) -> None:
+        is_open_elsewhere = self.find_elsewhere()
+        for parked in [one for one in self._parked if not is_open_elsewhere(os.fstat(one))]:
             self._parked.discard(parked)
             self._ours.discard(parked)
             os.close(parked)
 
 
-def _is_of(descriptor: int, file: os.stat_result) -> bool:
-    try:
-        found = os.fstat(descriptor)
-    except OSError:  # the listing's own, or closed since
-        return False
-    return found.st_ino == file.st_ino and found.st_dev == file.st_dev
+def _identify(file: os.stat_result) -> tuple[int, int]:
+    return file.st_dev, file.st_ino
 
 
 descriptors = Descriptors()

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from lastgood.errors import ControlError, IntegrityError, InvalidError
-from lastgood.model.identity import MAX_TEXT_BYTES, check_text, digest
+from lastgood.model.identity import MAX_TEXT_BYTES, Moment, check_text, digest
 
 LAYOUT = 1
 PREVIEW_CHARACTERS = 200
@@ -123,6 +123,14 @@ class Record(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
         mine, others = ([getattr(record, name) for name in names] for record in (self, other))
         return _encoder.encode(mine) == _encoder.encode(others)
 
+    def has_content_of(self, other: Record) -> bool:
+        """Say whether both hold the same state and the same files."""
+        return self.state == other.state and _trees(self) == _trees(other)
+
+
+def _trees(record: Record) -> list[tuple[str, bytes, bool]] | None:
+    return None if record.files is None else [(root.name, root.tree, root.partial) for root in record.files]
+
 
 _CONTENT_FIELDS = sorted(
     set(Record.__struct_fields__)
@@ -157,12 +165,14 @@ class Attestation(msgspec.Struct, frozen=True):
 
     number: int
     kind: str
-    at: int
+    at_us: int
     actor: str
     data: dict[str, Any]
 
+    at = Moment()
+
     def digest(self, checksum: bytes) -> bytes:
-        fields = [checksum, self.number, self.kind, self.at, self.actor, self.data]
+        fields = [checksum, self.number, self.kind, self.at_us, self.actor, self.data]
         return digest(_encoder.encode(fields))
 
 

@@ -9,13 +9,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from lastgood.errors import InvalidError
 from lastgood.model.checkpoint import Claim, Claims
 from lastgood.model.identity import check_number
 
-VerificationStatus = Literal["pending", "verified", "failed", "stale"]
+
+class VerificationStatus(StrEnum):
+    """What is known of a piece of evidence (D2)."""
+
+    PENDING = "pending"
+    VERIFIED = "verified"
+    FAILED = "failed"
+    STALE = "stale"
 
 
 class EvidenceType(StrEnum):
@@ -38,13 +45,18 @@ class Evidence:
     expected: dict[str, Any]
     metadata: dict[str, Any] = field(default_factory=dict)
     verified: bool = False
-    verification_status: VerificationStatus = "pending"
+    verification_status: VerificationStatus = VerificationStatus.PENDING
     verification_error: str | None = None
     verified_at: datetime | None = None
 
+    def __repr__(self) -> str:
+        why = f": {self.verification_error[:80]!r}" if self.verification_error else ""
+        return f"<Evidence {str(self.evidence_type)!r} {self.description[:80]!r} {self.verification_status}{why}>"
+
     def to_dict(self) -> dict[str, Any]:
         at = self.verified_at.isoformat() if self.verified_at else None
-        return {**vars(self), "evidence_type": str(self.evidence_type), "verified_at": at}
+        names = {"evidence_type": str(self.evidence_type), "verification_status": str(self.verification_status)}
+        return {**vars(self), **names, "verified_at": at}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
@@ -56,7 +68,7 @@ class Evidence:
                 expected=data["expected"],
                 metadata=data.get("metadata") or {},
                 verified=data.get("verified") is True,
-                verification_status=data.get("verification_status", "pending"),
+                verification_status=VerificationStatus(data.get("verification_status", "pending")),
                 verification_error=data.get("verification_error"),
                 verified_at=datetime.fromisoformat(at) if at else None,
             )
@@ -142,7 +154,7 @@ class EvidencePack:
     def _hangs_on(self, chosen: Callable[[Evidence], bool]) -> bool:
         """Say whether it does not hold, and would if every piece that is chosen did."""
         holding = [
-            replace(piece, verified=True, verification_status="verified", verification_error=None)
+            replace(piece, verified=True, verification_status=VerificationStatus.VERIFIED, verification_error=None)
             if chosen(piece)
             else piece
             for piece in self.evidence_list

@@ -21,7 +21,7 @@ MAX_TEXT_BYTES = 1 << 20
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SNAKE_CASE = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_TAG_RESERVED = re.compile(r"^[@-]|[~:]|^HEAD$")
+_TAG_RESERVED = re.compile(r"^[@-]|[~:]|^(HEAD|last-good)$")
 _VARIANTS = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -98,6 +98,21 @@ def moment(at: int) -> datetime:
     return _EPOCH + timedelta(microseconds=at)
 
 
+class Moment:
+    """A time that is kept in microseconds, as people read it: `created_at` of the field `created_at_us`."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = f"{name}_us"
+
+    def __get__(self, value: object, owner: type) -> datetime:
+        return self if value is None else moment(getattr(value, self._name))  # type: ignore[return-value]
+
+
+def without_unit(name: str) -> str:
+    """Return the name that a field of microseconds has outside."""
+    return name.removesuffix("_us")
+
+
 def check_name(field: str, value: object) -> str:
     """Return `value` as an id or a name: 1 to 255 bytes of UTF-8, no control characters, no outer spaces."""
     text = _check_str(field, value, MAX_NAME_BYTES)
@@ -141,7 +156,7 @@ def check_tag(field: str, value: object) -> str:
     if _TAG_RESERVED.search(text):
         raise InvalidError(
             f"{field} cannot be {text[:80]!r}",
-            hint="a tag is not HEAD, does not begin with @ or -, and has no ~ or :",
+            hint="a tag is not HEAD or last-good, does not begin with @ or -, and has no ~ or :",
             field=field,
         )
     return text

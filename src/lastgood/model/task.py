@@ -3,11 +3,13 @@ on it: open steps, leases, requests, and restores of files that can be interrupt
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
 
 from lastgood.model.checkpoint import Head
+from lastgood.model.identity import Moment, moment, without_unit
 
 MAIN = "main"
 
@@ -27,7 +29,7 @@ EventKind = Literal[
     "step_abandoned",
     "taken_over",
     "requested",
-    "request_met",
+    "request_fulfilled",
     "request_refused",
     "tagged",
     "untagged",
@@ -46,11 +48,13 @@ class TaskInfo(msgspec.Struct, frozen=True):
     number: int
     id: str
     owner: str
-    created_at: int
+    created_at_us: int
     active_branch_id: str
     last_sequence: int
     last_event: int
     checkpoints: int
+
+    created_at = Moment()
 
 
 class BranchInfo(msgspec.Struct, frozen=True):
@@ -68,10 +72,15 @@ class BranchInfo(msgspec.Struct, frozen=True):
     version: int
     control_state: str
     checkpoints: int
-    created_at: int
+    created_at_us: int
     created_by: str
     metadata: dict[str, Any]
     deleted: bool = False
+
+    created_at = Moment()
+
+    def __repr__(self) -> str:
+        return f"<Branch {self.name!r} of {self.task_id!r}, {self.checkpoints} checkpoints{', deleted' * self.deleted}>"
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -79,12 +88,14 @@ class Event(msgspec.Struct, frozen=True):
 
     sequence: int
     kind: str
-    at: int
+    at_us: int
     actor: str
     correlation_id: str
     branch_id: str
     checkpoint_id: str | None
     data: dict[str, Any]
+
+    at = Moment()
 
 
 class Process(msgspec.Struct, frozen=True, array_like=True):
@@ -97,7 +108,7 @@ class Process(msgspec.Struct, frozen=True, array_like=True):
     space: int = 0
 
 
-class OpenStep(msgspec.Struct, frozen=True, kw_only=True):
+class OpenStep(msgspec.Struct, frozen=True, kw_only=True, rename=without_unit):
     """A step that was begun, and neither committed nor ended otherwise."""
 
     id: str
@@ -105,7 +116,7 @@ class OpenStep(msgspec.Struct, frozen=True, kw_only=True):
     task_id: str
     name: str
     type: str
-    began_at: int
+    began_at_us: int
     began_by: str
     process: Process
     branch_id: str | None = None
@@ -113,6 +124,8 @@ class OpenStep(msgspec.Struct, frozen=True, kw_only=True):
     correlation_id: str | None = None
     metadata: dict[str, Any] = {}
     has_snapshot: bool = False
+
+    began_at = Moment()
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,10 +139,13 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     branch_id: str
     process: Process
     executor: str
-    acquired_at: int
-    expires_at: int
+    acquired_at_us: int
+    expires_at_us: int
     is_live: bool
     name: str = ""
+
+    acquired_at = Moment()
+    expires_at = Moment()
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,29 +156,55 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     branch_id: str
     kind: RequestKind
     data: dict[str, Any]
-    at: int
+    at_us: int
     actor: str
     correlation_id: str | None = None
     status: RequestStatus = "open"
-    ended_at: int | None = None
+    ended_at_us: int | None = None
     outcome: dict[str, Any] = {}
 
+    at = Moment()
 
-class Journal(msgspec.Struct, frozen=True, kw_only=True):
+    @property
+    def ended_at(self) -> datetime | None:
+        return None if self.ended_at_us is None else moment(self.ended_at_us)
+
+
+class FolderId(msgspec.Struct, frozen=True, array_like=True):
+    """A folder on disk, whoever reaches it, by whatever path: containers have new host names, and mount it elsewhere.
+
+    Numbers of devices are given anew when the system starts: after that (`boot` is another one, or not known) a folder
+    is known by its path. Numbers are text, because databases have no integers of 64 bits without a sign.
+    """
+
+    path: str
+    inode: str
+    device: str
+    boot: str = ""
+
+    def is_same(self, other: FolderId) -> bool:
+        if self.boot and self.boot == other.boot:
+            return (self.inode, self.device) == (other.inode, other.device)
+        return (self.inode, self.path) == (other.inode, other.path)
+
+
+class Journal(msgspec.Struct, frozen=True, kw_only=True, rename=without_unit):
     """A record of a restore of files: those of `chosen` come into these folders; `before` has them as they were.
 
-    It is what finishing the restore, or taking it back, needs after it was interrupted.
+    It is what taking the restore back needs after it was interrupted. Whether somebody works on it is told by the locks
+    of the folders: who holds them, and finds it, finds it interrupted.
     """
 
     id: str
-    host: str
     owner: str
     task_id: str
-    began_at: int
+    began_at_us: int
     process: Process
     chosen: str
     before: str
-    paths: tuple[str, ...]
+    folders: tuple[FolderId, ...]
+
+    began_at = Moment()
 
 
 decode_step = msgspec.msgpack.Decoder(OpenStep).decode

@@ -1,25 +1,35 @@
 """Trees: a directory as a canonical list of entries, content-addressed like everything else.
 
+The entries of a wide directory lie in parts that are trees themselves, so that a save costs what changed in it.
+
 Names are raw bytes, as the file system has them. A tree that holds a name which could lead elsewhere is damaged.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple, TypeGuard
+from zlib import crc32
 
 import msgspec
 
 from lastgood.errors import IntegrityError
 from lastgood.model.identity import DIGEST_SIZE
 
-Why = Literal["ignored", "secret", "special", "unreadable", "unstable", "store"]
-"""Why something was left out: by an ignore rule, as a secret, a socket, fifo or device, not readable, changing while it
-was read, or because it is the store itself. A `.git` is not even mentioned."""
+Why = Literal["ignored", "secret", "repository", "special", "unreadable", "unstable", "store", "sidecar"]
+"""Why something was left out: by an ignore rule, as a secret, as the `.git` of a repository, a socket, fifo or device,
+not readable, changing while it was read, or because it is the store itself."""
 
 MODE_BITS = 0o7777
+SPECIAL_BITS = 0o6000
+MAX_ATTRIBUTES = 1 << 16
+"""Bytes of extended attributes that a file may have in all; they lie in its folder's tree."""
+MAX_ENTRIES = 10_000_000
+_ACL = b"system.posix_acl_access"
+_FOLDER, _LEFT = 2, 4
+_MAX_ID = (1 << 32) - 2
 _DOT = ord(".")
 _TEMPORARY = re.compile(rb"\.lastgood-[0-9a-f]{16}-[0-9a-f]+\.tmp")
 
@@ -48,7 +58,28 @@ class KeyedFile(File, frozen=True, array_like=True, tag=5):
     blob: bytes = b""
 
 
-class Folder(_Entry, frozen=True, array_like=True, tag=2):
+Owner = tuple[int, int]
+"""The numbers of a user and a group."""
+
+
+class Attributes(msgspec.Struct, frozen=True, array_like=True):
+    """What a file has besides content and mode; `named`: extended attributes, sorted by name."""
+
+    owner: Owner | None
+    named: tuple[tuple[bytes, bytes], ...] = ()
+
+
+class AttributedFile(KeyedFile, frozen=True, array_like=True, tag=6):
+    """A file that has more than content and mode."""
+
+    attributes: Attributes | None = None
+
+
+def attributes_of(entry: Entry | None) -> Attributes | None:
+    return entry.attributes if isinstance(entry, AttributedFile) else None
+
+
+class Folder(_Entry, frozen=True, array_like=True, tag=_FOLDER):
     """A folder; `tree` is the blob of its tree."""
 
     mode: int
@@ -61,13 +92,20 @@ class Link(_Entry, frozen=True, array_like=True, tag=3):
     target: bytes
 
 
-class Left(_Entry, frozen=True, array_like=True, tag=4):
+class Left(_Entry, frozen=True, array_like=True, tag=_LEFT):
     """An entry that was not captured; restoring leaves it alone."""
 
     why: Why
 
 
-Entry = File | KeyedFile | Folder | Link | Left
+Entry = File | KeyedFile | AttributedFile | Folder | Link | Left
+
+
+def is_sidecar(entry: Entry | None) -> TypeGuard[Left]:
+    """Return whether it is what SQLite keeps beside a database, whose content the database's entry has."""
+    return isinstance(entry, Left) and entry.why == "sidecar"
+
+
 Tree = tuple[Entry, ...]
 """Sorted by name; names are unique."""
 
@@ -85,24 +123,128 @@ class Chunked(msgspec.Struct, frozen=True, array_like=True):
 
 
 _METHOD = "fastcdc-2020"
-_LAYOUT = 1
+_ENTRIES, _PARTS, _LISTS = 1, 2, 3
+"""Layouts: entries; ids of parts, which hold entries; ids of lists of parts."""
+_HEADS = b"\x92\x02", b"\x92\x03"
+"""What a wide directory begins with: an array of two, and the layout."""
+WHOLE = 32_768
+"""Bytes of a directory up to which it is one blob."""
+PART, PART_MIN, PART_MAX = 8192, 4096, 32_768
+"""Bytes of a part. One change among 50,000 files costs 19 KB: a part of 11, compressed, and lists of 8 at most. Half of
+this makes it 22, twice of it 19."""
+LIST_BELOW, LIST_MIN, LIST_MAX = 4, 16, 256
 _KEPT = 1024
 """Trees that stay decoded: one that has changed is read by the scan, the plan and the next scan."""
 _trees = msgspec.msgpack.Decoder(tuple[int, Tree])
 _entries = msgspec.msgpack.Decoder(Entry)
 _raw_trees = msgspec.msgpack.Decoder(tuple[int, list[msgspec.Raw]])
+_part_lists = msgspec.msgpack.Decoder(tuple[int, bytes])
 _chunks = msgspec.msgpack.Decoder(Chunked)
 _PREFIX = 32  # bytes at the beginning of a tree that most versions of it share: its first name among them
 
 
 def encode_tree(entries: Sequence[Entry]) -> bytes:
     """Encode a directory canonically."""
-    return msgspec.msgpack.encode((_LAYOUT, sorted(entries, key=lambda entry: entry.name)))
+    return msgspec.msgpack.encode((_ENTRIES, sorted(entries, key=lambda entry: entry.name)))
+
+
+_NONE = encode_tree(())
+
+
+def put_tree(data: bytes, put: Callable[[bytes], bytes]) -> bytes:
+    """Store an encoded directory, a wide one in parts, and return its id, which depends on the entries alone."""
+    if len(data) <= WHOLE:
+        return put(data)
+    parts = [put(part) for part in _cut_entries(_raw_trees.decode(data)[1])]
+    if len(parts) <= LIST_MAX:
+        return put(msgspec.msgpack.encode((_PARTS, b"".join(parts))))
+    lists = [put(msgspec.msgpack.encode((_PARTS, b"".join(some)))) for some in _cut_list(parts)]
+    return put(msgspec.msgpack.encode((_LISTS, b"".join(lists))))
+
+
+def _cut_entries(raws: Sequence[msgspec.Raw]) -> Iterator[bytes]:
+    """Cut after entries whose bytes say so, whatever lies before: a change moves the ends near it alone."""
+    part: list[msgspec.Raw] = []
+    size = 0
+    for raw in raws:
+        part.append(raw)
+        size += (length := len(memoryview(raw)))
+        if (size >= PART_MIN and crc32(raw) * PART < length << 32) or size >= PART_MAX:
+            yield msgspec.msgpack.encode((_ENTRIES, part))
+            part, size = [], 0
+    if part:
+        yield msgspec.msgpack.encode((_ENTRIES, part))
+
+
+def _cut_list(parts: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    start = 0
+    for end, part in enumerate(parts, 1):
+        if (part[0] < LIST_BELOW and end - start >= LIST_MIN) or end - start >= LIST_MAX or end == len(parts):
+            yield parts[start:end]
+            start = end
+
+
+Fetch = Callable[[Sequence[bytes]], Mapping[bytes, bytes]]
+"""The verified bytes of blobs, by id; of others, too, perhaps. IntegrityError when one is missing or damaged."""
+
+
+def one_by_one(read: Callable[[bytes], bytes]) -> Fetch:
+    return lambda keys: {key: read(key) for key in keys}
+
+
+def open_tree(data: bytes, fetch: Fetch, *, skip: Collection[bytes] = ()) -> Tree:
+    """Decode a directory as `decode_tree` does, whether it lies in parts or not; without the parts to skip."""
+    parts = list_parts(data, fetch)
+    if not parts:
+        return decode_tree(data)
+    parts = [part for part in parts if part not in skip]
+    found = fetch(parts)
+    entries: list[Entry] = []
+    for part in parts:
+        some = decode_tree(found[part])
+        if not some or (entries and some[0].name <= entries[-1].name) or len(entries) > MAX_ENTRIES:
+            raise _damaged("has parts that do not follow each other")
+        entries += some
+    return tuple(entries)
+
+
+def open_differing(old: bytes | None, new: bytes | None, fetch: Fetch) -> tuple[Tree, Tree]:
+    """Return the entries of two directories (None: an empty one), without parts that both have."""
+    one, other = (_NONE if tree is None else fetch([tree])[tree] for tree in (old, new))
+    both = {*list_parts(one, fetch)} & {*list_parts(other, fetch)}
+    return open_tree(one, fetch, skip=both), open_tree(other, fetch, skip=both)
+
+
+def list_parts(data: bytes, fetch: Fetch) -> Sequence[bytes]:
+    """Return the parts that hold the entries of a wide directory, in order; of others nothing."""
+    parts = parts_of(data)
+    if data[:2] == _HEADS[1]:
+        found = fetch(parts)
+        lists = [found[each] for each in parts]
+        if any(each[:2] != _HEADS[0] for each in lists) or sum(map(len, lists)) > MAX_ENTRIES * DIGEST_SIZE:
+            raise _damaged("has lists of parts that cannot be such")
+        parts = [part for each in lists for part in parts_of(each)]
+    return parts
+
+
+def parts_of(data: bytes) -> Sequence[bytes]:
+    """Return what a wide directory, or a list of its parts, refers to itself; of others nothing."""
+    if data[:2] not in _HEADS:
+        return ()
+    try:
+        _, ids = _part_lists.decode(data)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise _damaged("has a list of parts that cannot be read") from error
+    parts = [ids[at : at + DIGEST_SIZE] for at in range(0, len(ids), DIGEST_SIZE)]
+    if not parts or len(parts[-1]) != DIGEST_SIZE or len(set(parts)) != len(parts):
+        raise _damaged("has a list of parts that cannot be one")
+    return parts
 
 
 @lru_cache(_KEPT)
 def decode_tree(data: bytes) -> Tree:
-    """Decode a tree, of bytes that were compared with their id. IntegrityError when it could lead out of itself."""
+    """Decode a tree that is one blob, of bytes that were compared with their id. IntegrityError when it could lead out
+    of itself."""
     entries = _decode(data)
     _require_entries(entries)
     return entries
@@ -169,7 +311,7 @@ def _decode(data: bytes) -> Tree:
         layout, entries = _trees.decode(data)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise _damaged("cannot be read") from error
-    if layout != _LAYOUT:
+    if layout != _ENTRIES:
         raise _damaged(f"has the unknown layout {layout}")
     return entries
 
@@ -178,7 +320,7 @@ def _require_entries(entries: Tree) -> None:
     last = b""
     for entry in entries:
         name = entry.name
-        if name <= last or not is_name(name) or not _is_whole(entry):
+        if name <= last or not (is_name(name) or _is_repository(entry)) or not _is_whole(entry):
             raise _damaged("holds an entry that cannot be one")
         last = name
 
@@ -198,17 +340,85 @@ def _name_of(pair: tuple[Entry | None, Entry | None]) -> bytes:
     return entry.name
 
 
+class TreeSummary(NamedTuple):
+    """A tree in short: how many files and links are in it, and the trees of its folders, or its parts. `first` and
+    `last`: its first name and its last; of one in parts they are not known."""
+
+    layout: int
+    files: int
+    trees: Sequence[bytes]
+    first: bytes = b""
+    last: bytes = b""
+
+
+def find_misfits(summaries: dict[bytes, TreeSummary]) -> Iterator[bytes]:
+    """Find the wide directories, and lists of parts, whose parts are others than parts may be, or not in order."""
+    for layout in (_PARTS, _LISTS):
+        for key, one in [(key, one) for key, one in summaries.items() if one.layout == layout]:
+            parts = [summaries[part] for part in one.trees if part in summaries]
+            ends = [name for part in parts for name in (part.first, part.last)]
+            if len(parts) < len(one.trees):
+                continue  # one of them is damaged itself
+            if all(part.layout == layout - 1 and part.first for part in parts) and _are_apart(ends):
+                summaries[key] = one._replace(first=ends[0], last=ends[-1])
+            else:
+                yield key
+
+
+def _are_apart(ends: Sequence[bytes]) -> bool:
+    return all(last < first for last, first in zip(ends[1::2], ends[2::2], strict=False))
+
+
+def summarize(data: bytes) -> TreeSummary:
+    """Summarize a tree that can be decoded."""
+    if parts := parts_of(data):
+        return TreeSummary(data[1], 0, parts)
+    files, trees = 0, []
+    raws = _raw_trees.decode(data)[1]
+    for raw in raws:
+        kind = bytes(raw)[1]  # behind the one byte that begins a short array
+        if kind == _FOLDER:
+            trees.append(msgspec.msgpack.decode(raw, type=Folder).tree)
+        else:
+            files += kind != _LEFT
+    ends = [_entries.decode(raw).name for raw in (raws[0], raws[-1])] if raws else []
+    return TreeSummary(_ENTRIES, files, trees, *ends)
+
+
+class EntryCount:
+    """A count of what a walk through trees meets. Folders may share their trees: a few kilobytes can lead to more files
+    than any machine holds. So a walk ends when it has met more files and links than its record says (`files`; None: not
+    known), or more than `MAX_ENTRIES` of all kinds."""
+
+    def __init__(self, files: int | None = None) -> None:
+        self._limit = files
+        self.files = 0
+        self._entries = 0
+
+    def take(self, entries: Tree) -> Tree:
+        """Count a folder's entries, and return them. IntegrityError when they are too many."""
+        self._entries += len(entries)
+        self.files += sum(isinstance(entry, File | Link) for entry in entries)
+        if self._limit is not None and self.files > self._limit:
+            raise _damaged("leads to more files than its record says")
+        if self._entries > MAX_ENTRIES:
+            raise _damaged(f"leads to more than {MAX_ENTRIES:,} entries")
+        return entries
+
+
 TreePair = tuple[bytes | None, bytes | None]
 
 
-def differing_below(pairs: Iterable[TreePair], found: Mapping[bytes, bytes]) -> list[TreePair]:
-    """Return the folders directly below pairs of trees that differ. `found` has the trees by their ids."""
+def differing_below(pairs: Iterable[TreePair], fetch: Fetch) -> list[TreePair]:
+    """Return the folders directly below pairs of trees that differ."""
     below = [
         [entry.tree if isinstance(entry, Folder) else None for entry in entries]
         for pair in pairs
-        for entries in differing_entries(*(decode_tree(found[tree]) if tree is not None else () for tree in pair))
+        for entries in differing_entries(
+            *(open_tree(fetch([tree])[tree], fetch) if tree is not None else () for tree in pair)
+        )
     ]
-    return [(one, other) for one, other in below if one != other]
+    return list({(one, other): None for one, other in below if one != other})
 
 
 def encode_chunks(chunks: Sequence[Chunk]) -> bytes:
@@ -244,14 +454,38 @@ def is_git(name: bytes) -> bool:
     return name.lower() == b".git"
 
 
+def _is_repository(entry: Entry) -> bool:
+    """Return whether it says that a `.git` was left out: the one entry that may have that name."""
+    return isinstance(entry, Left) and entry.why == "repository" and is_git(entry.name)
+
+
 def _is_whole(entry: Entry) -> bool:
     if isinstance(entry, File):
-        ids = (entry.digest, entry.blob, entry.chunks or entry.digest)
-        fits = all(len(each) == DIGEST_SIZE for each in ids)
-        return fits and entry.size >= 0 and entry.mode == entry.mode & MODE_BITS
+        fits = len(entry.digest) == len(entry.blob) == len(entry.chunks or entry.digest) == DIGEST_SIZE
+        fits = fits and entry.size >= 0 and entry.mode == entry.mode & MODE_BITS
+        return fits and (not isinstance(entry, AttributedFile) or _are_attributes(entry.attributes))
     if isinstance(entry, Folder):
         return len(entry.tree) == DIGEST_SIZE and entry.mode == entry.mode & MODE_BITS
     return not isinstance(entry, Link) or (bool(entry.target) and b"\0" not in entry.target)
+
+
+def is_attribute(name: bytes) -> bool:
+    """Return whether an extended attribute is captured, and may be restored: a user's own, and access control lists.
+    Others give rights (capabilities), or are the system's (labels)."""
+    return name == _ACL or (name.startswith(b"user.") and b"\0" not in name)
+
+
+def _are_attributes(attributes: Attributes | None) -> bool:
+    if attributes is None or not (attributes.owner or attributes.named):
+        return False
+    names = [name for name, _ in attributes.named]
+    size = sum(len(name) + len(value) for name, value in attributes.named)
+    return (
+        all(map(is_attribute, names))
+        and names == sorted(set(names))
+        and size <= MAX_ATTRIBUTES
+        and all(0 <= number <= _MAX_ID for number in attributes.owner or ())
+    )
 
 
 def _damaged(how: str) -> IntegrityError:

@@ -20,6 +20,7 @@ from lastgood.errors import (
     NotFoundError,
     UnavailableError,
 )
+from lastgood.local.paths import make_private_folder, open_private
 from lastgood.local.process import move_off_standard_streams, write_all
 from lastgood.model.identity import new_id
 from lastgood.objects.contract import DAY, Listed, ObjectStore, check_name, check_prefix, check_range, is_name
@@ -29,6 +30,8 @@ _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a fifo in 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LINK = (errno.ELOOP, errno.EMLINK)
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+"""What a file system without hard links says: FAT, many that are mounted by programs."""
 
 
 class LocalObjects(ObjectStore):
@@ -140,8 +143,21 @@ class LocalObjects(ObjectStore):
             fresh = True
         except FileExistsError:
             fresh = False
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            fresh = self._rename(draft, place)
         self._sync(place.parent)
         return fresh
+
+    def _rename(self, draft: Path, place: Path) -> bool:
+        """Give a draft its name where there are no links: one at a time, as a rename would replace what is there."""
+        with _opened(self._folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY) as descriptor:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.path.lexists(place):
+                return False
+            draft.rename(place)
+            return True
 
     def _anchor(self, folder: Path) -> None:
         """Make the way to a folder, durably; what is there may have been made by someone who has not synced it yet."""
@@ -182,7 +198,9 @@ def _seal_file(path: Path) -> None:
 
 
 def _seal(descriptor: int) -> None:
-    os.fchmod(descriptor, 0o600)
+    if os.fstat(descriptor).st_mode & 0o777 != 0o600:
+        with suppress(PermissionError):  # a file system without rights
+            os.fchmod(descriptor, 0o600)
     _flush(descriptor)
 
 
@@ -196,8 +214,7 @@ def _flush(descriptor: int) -> None:
 
 def _make_folder(folder: Path) -> None:
     try:
-        folder.mkdir(0o700)
-        folder.chmod(0o700)
+        make_private_folder(folder)
     except FileExistsError:
         if not folder.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
@@ -247,7 +264,7 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def _open(path: Path, flags: int) -> int:
-    return move_off_standard_streams(os.open(path, flags, 0o600))
+    return move_off_standard_streams(open_private(path, flags))
 
 
 def _check_file(found: os.stat_result, name: str | None = None) -> os.stat_result:

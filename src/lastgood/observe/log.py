@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,10 @@ from typing import Any
 from lastgood.model.identity import check_name, new_id, now
 
 LOGGER, INFO = "lastgood", 20
+
+# Control characters (C0, C1), what reorders text (bidirectional marks), line separators, lone surrogates. Compiled when
+# text is not printable, which is seldom: compiling takes longer than most of what is printed.
+UNPRINTABLE = "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 
 _correlation: ContextVar[str | None] = ContextVar("lastgood_correlation", default=None)
 
@@ -101,7 +106,18 @@ def log_warning(message: str, **fields: object) -> None:
     _tell("warning", message, fields)
 
 
+def printable(text: str) -> str:
+    """Return `text` on one line, with everything that a terminal could obey replaced by its escape."""
+    return text if text.isprintable() else re.sub(UNPRINTABLE, escape, text)
+
+
+def escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return {9: " ", 10: " "}.get(code) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+
+
 def _tell(level: str, message: str, fields: dict[str, Any]) -> None:
+    message = printable(message)
     if _hear is not None:
         _hear(level, message, fields)
     if _hear is None or ("logging" in sys.modules and _logger().hasHandlers()):
@@ -109,11 +125,12 @@ def _tell(level: str, message: str, fields: dict[str, Any]) -> None:
 
 
 def log_action(user: str, action: str, task_id: str, **more: object) -> None:
-    """Log an operation, with fields for programs. Its states are control states, the previous one as stored."""
+    """Log an operation, with fields for programs. Its states are control states, the previous one as stored. Outside of
+    a correlation it is one of its own."""
     if not is_logging():
         return
     fields = {
-        "correlation_id": current_correlation(),
+        "correlation_id": current_correlation() or new_id(),
         "user_id": user,
         "task_id": task_id,
         "action": action,
@@ -123,4 +140,4 @@ def log_action(user: str, action: str, task_id: str, **more: object) -> None:
         "timestamp": now(),
         **more,
     }
-    _logger().info("%s %s", action, task_id, extra={"lastgood": fields})
+    _logger().info("%s %s", action, printable(task_id), extra={"lastgood": fields})

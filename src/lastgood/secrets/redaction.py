@@ -32,6 +32,8 @@ _PLAIN = frozenset((int, float, bool, type(None)))
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 MAX_DEPTH = 128  # of plain data; what is nested deeper is masked whole
 _NAME_HINTS = ("pass", "pwd", "secret", "token", "authorization", "cookie", "sess", "key", "sig")
+_TEXT_HINTS = ("://", "bearer", "basic", "private key")
+_LONG_WORD = re.compile(r"[\w.-]{14}", re.ASCII)  # no token with a prefix is shorter
 
 ANY = None
 """The step to every entry and every element."""
@@ -93,7 +95,7 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         lowered, masked = text.lower(), text
         if (":" in text or "=" in text or "--" in text) and self._may_be_named(lowered):
             masked = self._named.mask(masked)  # first: a value behind a name may hold more than a known shape
-        if self.defaults:
+        if self.defaults and (_LONG_WORD.search(lowered) or any(map(lowered.__contains__, _TEXT_HINTS))):
             from lastgood.secrets.text import mask_secrets
 
             masked = mask_secrets(masked, lowered)

@@ -70,7 +70,6 @@ _KEY_ENDS = "-----END [A-Z0-9 ]{0,40}PRIVATE KEY"
 _EDGES = (r"\\[nrt]", r"\\u[0-9A-Fa-f]{4}", "%[0-9A-Fa-f]{2}", r"\[m", r"[\[;][0-9]m", r"[\[;][0-9]{2}m")
 
 _DIGEST = re.compile("[0-9a-f]{64}")
-_LONG_WORD = re.compile(r"[\w.-]{14}", re.ASCII)  # no token with a prefix is shorter
 _KEY_TEXT = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=\\|>#\"' \t\r\n"
 
 
@@ -105,11 +104,7 @@ def mask_secrets(text: str, lowered: str) -> str:
 
 
 def _may_hold_shapes(lowered: str) -> bool:
-    if _DIGEST.fullmatch(lowered) or (
-        _LONG_WORD.search(lowered) is None and "bearer" not in lowered and "basic" not in lowered
-    ):
-        return False
-    return any(map(lowered.__contains__, _SHAPE_HINTS))
+    return not _DIGEST.fullmatch(lowered) and any(map(lowered.__contains__, _SHAPE_HINTS))
 
 
 def _mask_shape(match: re.Match[str]) -> str:

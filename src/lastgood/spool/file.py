@@ -36,10 +36,12 @@ from lastgood.errors import (
     FormatVersionError,
     IntegrityError,
     InvalidError,
+    NotFoundError,
     ReplayBusyError,
     UnavailableError,
 )
-from lastgood.local.location import CATALOG, make_folder, objects_beside, state_folder
+from lastgood.local.location import CATALOG, make_private, objects_beside, state_folder
+from lastgood.local.paths import open_private
 from lastgood.local.process import hold_for_fork, renew_after_fork
 from lastgood.model.identity import digest
 
@@ -89,7 +91,7 @@ def spool_folder(catalog: Path, options: Options) -> Path | None:
     if isinstance(options.spool, msgspec.UnsetType):
         try:
             above = state_folder() / "spool"
-        except RuntimeError:  # a user without a home
+        except NotFoundError:  # a user without a home
             return None
     else:
         above = Path(os.path.abspath(os.path.expanduser(os.fspath(options.spool))))  # noqa: PTH100, PTH111
@@ -129,7 +131,7 @@ def find_moved(folder: Path | None, why: Literal["other-store", "damaged"] | Non
 def create_spool(path: Path) -> None:
     """Make a new file; one that another process has just made is kept."""
     try:
-        make_folder(path.parent)
+        make_private(path.parent)
         create_database(path, _fill, _link)
     except OSError as error:
         if isinstance(error, CheckpointError):
@@ -217,7 +219,7 @@ class SpoolFile:
         import fcntl
 
         try:
-            descriptor = os.open(self.folder / "replay.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            descriptor = open_private(self.folder / "replay.lock", os.O_CREAT | os.O_RDWR)
         except OSError as error:
             raise UnavailableError("the spool cannot be used", hint="look at its folder and the disk") from error
         self._locked.add(descriptor)
@@ -380,7 +382,7 @@ class SpoolFile:
         if self._path is not None and isinstance(error, apsw.IOError):
             self._is_doubted = True  # where the mark cannot be made, either, this process knows
             with suppress(OSError):
-                os.close(os.open(self._mark, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+                os.close(open_private(self._mark, os.O_CREAT | os.O_WRONLY))
             self._drop()
             with suppress(CheckpointError, apsw.Error):
                 self._trust_log()

@@ -16,13 +16,15 @@ import msgspec
 from lastgood.catalog.contract import Catalog
 from lastgood.catalog.values import FILES, Actor, Blob, Commit, Committed, HistoryRange, Position, StoredCheckpoint
 from lastgood.engine.engine import SpoolPort
-from lastgood.errors import NotFoundError, UnavailableError
+from lastgood.errors import DiskFullError, NotFoundError, UnavailableError
 from lastgood.model.checkpoint import Attestation
 from lastgood.model.task import MAIN, BranchInfo, EventKind, OpenStep, TaskInfo
 from lastgood.spool.entries import Entries, SpooledCheckpoint, Waiting, follow, is_provisional
 
 AFTER_REPLAY = frozenset(("move", "destination", "delete_branch", "delete_task", "attest", "begin_journal"))
 """Verbs that move or remove something: all that is spooled comes into the store first."""
+FREEING = frozenset(("attest", "delete_task"))
+"""Those of them that make room: on a full disk, where nothing can come into the store, they work on what is there."""
 
 
 class AbsentCatalog:
@@ -98,14 +100,30 @@ class Overlay:
         if name.startswith("__"):
             raise AttributeError(name)
         found = getattr(self.backend, name)
-        return self._after_replay(found) if name in AFTER_REPLAY else found
+        return self._after_replay(found, frees=name in FREEING) if name in AFTER_REPLAY else found
 
-    def _after_replay(self, work: Callable[..., Any]) -> Callable[..., Any]:
+    def _after_replay(self, work: Callable[..., Any], *, frees: bool) -> Callable[..., Any]:
         def replay_and_work(*about: Any, **more: Any) -> Any:
-            self._spool.make_way()
-            return work(*about, **more)
+            error = self._make_way(frees=frees)
+            try:
+                return work(*about, **more)
+            except NotFoundError:
+                if error is None:
+                    raise
+                raise error from None  # what is spooled cannot be removed before it is in the store
 
         return replay_and_work
+
+    def _make_way(self, *, frees: bool) -> UnavailableError | None:
+        """Bring everything that is spooled into the store; return why that cannot be, if its disk is full and what is
+        to be done makes room."""
+        try:
+            self._spool.make_way()
+        except UnavailableError as error:
+            if not frees or (not isinstance(error, DiskFullError) and not isinstance(error.__cause__, DiskFullError)):
+                raise
+            return error
+        return None
 
     # --- where a task is -----------------------------------------------------------------------------------
 
@@ -185,7 +203,7 @@ class Overlay:
         self, checkpoints: Sequence[tuple[str, str]], actor: Actor, *, all_or_none: bool = False, **limits: Any
     ) -> list[str]:
         if all_or_none:
-            self._spool.make_way()
+            self._make_way(frees=True)
         return self.backend.purge(checkpoints, actor, all_or_none=all_or_none, **limits)
 
     def checkpoints(

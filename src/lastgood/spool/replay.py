@@ -6,6 +6,7 @@ here. What cannot continue its parent's branch begins a branch. What cannot come
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
@@ -21,6 +22,7 @@ from lastgood.errors import (
     CheckpointError,
     ConflictError,
     ContentGoneError,
+    DiskFullError,
     IntegrityError,
     InvalidError,
     LostCommitsError,
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from lastgood.engine.engine import Engine
 
 REMOVED_AT_ONCE = 64
+RESERVE_BYTES = 256 << 10
+"""Room on the disk of the store that a replay leaves, and as much as the database's log has: what frees more of it, a
+deletion, needs some itself, and the log can only be emptied into the database."""
 
 
 class Diverged(NamedTuple):
@@ -70,6 +75,7 @@ class Replay:
         self._backend = backend
         self._blobs = FileBlobs(backend, engine.objects, engine.blob_id)
         self._alert = engine.alert
+        self._file = engine.location.catalog
         self._stopped = stopped
         self._done: list[int] = []
         self._stored = 0
@@ -101,6 +107,17 @@ class Replay:
         left = self._entries.figures()[0]
         return Replayed(self._stored, tuple(self._diverged), tuple(self._aside), left)
 
+    def _require_room(self) -> None:
+        """DiskFullError when bringing another one would leave no room to delete anything."""
+        if self._file is None:
+            return
+        try:
+            found, log = os.statvfs(self._file.parent), self._file.with_name(f"{self._file.name}-wal").stat().st_size
+        except OSError:  # who writes there is told what is wrong
+            return
+        if found.f_frsize * found.f_bavail < max(RESERVE_BYTES, log):
+            raise DiskFullError("the disk of the store is full", hint="free some space, or delete checkpoints")
+
     def _remove(self) -> None:
         numbers, self._done = self._done, []
         self._entries.remove(numbers)
@@ -121,6 +138,7 @@ class Replay:
         except IntegrityError as error:
             self._set_aside(waiting, str(error), error)
             return
+        self._require_room()
         parent = self._parent(waiting, entry.body)
         if isinstance(parent, str):
             self._set_aside(waiting, parent)

@@ -83,6 +83,7 @@ class Spool:
         self._has_room = False
         self._next_look = 0.0
         self.closed = False
+        self.needs_disk = False
         self.clock: Callable[[], float] = time.monotonic
         self.pause: Callable[[float], None] = time.sleep
 
@@ -167,7 +168,11 @@ class Spool:
 
     def takes(self, error: UnavailableError) -> bool:
         """Return whether a save that failed with this error may be spooled."""
-        return not self.closed and not isinstance(error, NestedWriteError)
+        if self.closed or isinstance(error, NestedWriteError):
+            return False
+        if self.needs_disk:
+            self.entries.create()
+        return self.entries.durable or not self.needs_disk
 
     def wants_files_of(self, draft: Draft, error: UnavailableError) -> bool:
         """Return whether it may be spooled, once its files are captured without the store."""

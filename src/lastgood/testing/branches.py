@@ -65,7 +65,7 @@ class BranchesConformance(CatalogCase):
         assert self.listed(self.whole()) == [after.id, apart.id, first.id]
         assert self.task().active_branch_id == first.placement.branch_id
         branch = self.branch("apart")
-        assert (branch.name, branch.origin_id) == ("main 2", None)
+        assert (branch.name, branch.origin_id) == ("main-2", None)
         self.catalog.require_ready()
 
     def test_the_name_of_a_branch_is_used_once_in_a_task_and_gets_a_number_when_it_may(self) -> None:
@@ -75,7 +75,7 @@ class BranchesConformance(CatalogCase):
         for _ in range(3):
             self.save(parent=first, new=NewBranch(new_id(), "again", active=False, may_rename=True))
         self.save("other", self.save("other").stored, new=NewBranch(new_id(), "again"))
-        assert [branch.name for branch in self.catalog.branches(self.task())] == ["main", "again", "again 2", "again 3"]
+        assert [branch.name for branch in self.catalog.branches(self.task())] == ["main", "again", "again-2", "again-3"]
         assert [branch.name for branch in self.catalog.branches(self.task("other"))] == ["main", "again"]
 
     def test_a_task_cannot_take_the_id_of_a_branch(self) -> None:

@@ -22,8 +22,8 @@ from lastgood.catalog.values import (
 )
 from lastgood.errors import CheckpointError
 from lastgood.model.checkpoint import Attestation, Record, encode_record
-from lastgood.model.identity import digest, new_id
-from lastgood.model.task import BranchInfo, Journal, OpenStep, Process, Request, RequestKind, TaskInfo
+from lastgood.model.identity import digest, digest_text, new_id
+from lastgood.model.task import BranchInfo, FolderId, Journal, OpenStep, Process, Request, RequestKind, TaskInfo
 
 ADA, BEN = "ada", "ben"
 ACTOR = Actor(ADA, "correlation-1")
@@ -127,7 +127,7 @@ class CatalogCase:
             task_id=task_id,
             name="work",
             type="step",
-            began_at=1 + len(self.catalog.open_steps(None)),
+            began_at_us=1 + len(self.catalog.open_steps(None)),
             began_by=owner,
             process=SOMEBODY,
             **fields,
@@ -155,7 +155,7 @@ class CatalogCase:
         return position.task
 
     def post(self, branch_id: str, kind: RequestKind = "pause", id: str | None = None, **data: Any) -> Request:
-        wanted = Request(id=id or new_id(), branch_id=branch_id, kind=kind, data=data, at=7, actor=ADA)
+        wanted = Request(id=id or new_id(), branch_id=branch_id, kind=kind, data=data, at_us=7, actor=ADA)
         return self.catalog.post_request(ADA, wanted, ACTOR)
 
     def whole(self, task_id: str = "task") -> HistoryRange:
@@ -198,15 +198,19 @@ def pack(name: str, *contents: bytes) -> NewPack:
     return NewPack(pack_name(name), 90, blobs)
 
 
+def folder(path: str, inode: str = "") -> FolderId:
+    """Return a folder by its path, with a number of its own."""
+    return FolderId(path, inode or digest_text(digest(path.encode())), "9", "this boot")
+
+
 def journal(chosen: StoredCheckpoint, before: StoredCheckpoint, began_at: int = 0) -> Journal:
     return Journal(
         id=new_id(),
-        host="host",
         owner=ADA,
         task_id="task",
-        began_at=began_at,
+        began_at_us=began_at,
         process=SOMEBODY,
         chosen=chosen.id,
         before=before.id,
-        paths=("/srv/app",),
+        folders=(folder("/srv/app"),),
     )

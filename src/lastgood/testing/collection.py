@@ -219,7 +219,7 @@ class CollectionConformance(CatalogCase):
     def test_deleted_ones_are_told_with_their_owner_by_when_they_were_deleted_last(self) -> None:
         one, two, three, _ = self.chain(4)
         self.attest("deleted", one, two, three)
-        first = max(said.at for said, _ in self.catalog.attestations(ADA, one.id))
+        first = max(said.at_us for said, _ in self.catalog.attestations(ADA, one.id))
         self.attest("undeleted", one, two)
         self.purge(three)
         while now() <= first:
@@ -237,15 +237,17 @@ class CollectionConformance(CatalogCase):
         assert self.catalog.purge([*mine, (BEN, theirs[0].id), (ADA, one.id)], ACTOR) == [one.id, theirs[0].id]
         assert [held.stored.id for held in self.catalog.held()] == [two.id, head.id, theirs[1].id]
 
-    def test_who_was_undeleted_or_tagged_meanwhile_is_spared_on_request(self) -> None:
+    def test_who_was_undeleted_or_tagged_meanwhile_or_is_a_head_is_spared_on_request(self) -> None:
         one, two, three, _ = self.chain(4)
+        side = self.fork(one, "side")
         self.attest("deleted", one, two)
         self.attest("undeleted", one)
         self.attest("tag", three, name="green")
         wanted = [(ADA, each.id) for each in (one, two, three)]
         assert self.catalog.purge(wanted, ACTOR, deleted_before=now()) == [two.id]
-        assert self.catalog.purge(wanted, ACTOR, spare_tagged=True) == [one.id]
+        assert self.catalog.purge([*wanted, (ADA, side.id)], ACTOR, spare_needed=True) == [one.id]
         assert self._is_whole(three)
+        assert self._is_whole(side)
 
     def test_who_is_needed_by_a_restore_under_way_is_spared(self) -> None:
         one, two, three, _ = self.chain(4)

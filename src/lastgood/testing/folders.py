@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from lastgood.catalog.values import FILES, Binding, NewPack, PackedBlob, PackRange
 from lastgood.errors import ConflictError, IntegrityError, NotFoundError
 from lastgood.model.identity import digest, digest_text
-from lastgood.testing.case import ADA, CatalogCase, inline, journal, refused
+from lastgood.testing.case import ACTOR, ADA, CatalogCase, folder, inline, journal, refused
 
-HERE = Binding("host", ["/srv/app", "/srv/infra"])
+HERE = Binding([folder("/srv/app"), folder("/srv/infra")])
 
 
 class FoldersConformance(CatalogCase):
@@ -60,17 +62,40 @@ class FoldersConformance(CatalogCase):
         assert caught[0].details["branch_id"] == other.placement.branch_id
         self.save(parent=other, binding=HERE)
         self.save(parent=first)
+        assert self.catalog.folders_of(ADA, other.placement.branch_id) == sorted(HERE.folders, key=lambda one: one.path)
+        assert self.catalog.folders_of(ADA, first.placement.branch_id) == []
+        assert self.catalog.folders_of("bob", other.placement.branch_id) == []
 
-    def test_a_folder_can_be_given_to_a_branch_and_shared_with_other_tasks_and_hosts(self) -> None:
+    def test_a_folder_is_given_to_a_branch_by_the_move_to_it_which_ends_the_journal(self) -> None:
         first = self.save(binding=HERE).stored
         self.save("another", binding=HERE)
         self.fork(first, "other")
-        self.catalog.bind(ADA, "other", HERE)
-        assert self._bound("/srv/app") == "other"
+        self.catalog.begin_journal(begun := journal(first, first))
         with refused(NotFoundError):
-            self.catalog.bind(ADA, "no such branch", HERE)
-        assert self.catalog.bound(ADA, "task", "elsewhere", "/srv/app") is None
-        assert self.catalog.bound(ADA, "third", "host", "/srv/app") is None
+            self.catalog.move(ADA, "no such branch", "switch", ACTOR, binding=HERE, journal=begun.id)
+        assert self.catalog.journals() == [begun]
+        for _ in range(2):  # also when it is the active one already
+            self.catalog.move(ADA, "other", "switch", ACTOR, binding=HERE, journal=begun.id)
+            assert self._bound("/srv/app") == self._bound("/srv/infra") == "other"
+            assert self.catalog.journals() == []
+        assert self.catalog.bound(ADA, "third", folder("/srv/app")) is None
+
+    def test_a_folder_is_known_by_its_inode_and_device_and_after_a_start_of_the_system_by_its_path(self) -> None:
+        """W2: another container has it at another path; the number of its device may change."""
+        here = folder("/srv/app")
+        branch = self.save(binding=Binding([here])).stored.placement.branch_id
+        change = msgspec.structs.replace
+        later = change(here, boot="next boot", device="8")
+        for same in (here, change(here, path="/mnt"), later):
+            assert self.catalog.bound(ADA, "task", same) == branch
+            assert same.is_same(here)
+            assert here.is_same(same)
+        unlike = change(here, inode="other"), change(here, device="8"), change(later, path="/mnt")
+        for other in (*unlike, change(here, boot="", path="/mnt")):
+            assert self.catalog.bound(ADA, "task", other) is None
+            assert not other.is_same(here)
+        self.catalog.move(ADA, branch, "switch", ACTOR, binding=Binding([later]))
+        assert self.catalog.bound(ADA, "task", change(later, path="/mnt")) == branch
 
     # --- restores under way --------------------------------------------------------------------------------------
 
@@ -79,11 +104,10 @@ class FoldersConformance(CatalogCase):
         one, two = journal(first, first, 1), journal(first, first, 2)
         for begun in (two, one):
             self.catalog.begin_journal(begun)
-        assert self.catalog.journals("host") == [one, two]
-        assert self.catalog.journals("elsewhere") == []
+        assert self.catalog.journals() == [one, two]
         self.save(parent=first, journal=one.id)
         self.catalog.end_journal(two.id)
-        assert self.catalog.journals("host") == []
+        assert self.catalog.journals() == []
 
     def test_a_restore_of_files_alone_can_be_undone_and_redone_until_the_user_saves(self) -> None:
         before = self.save().stored
@@ -116,4 +140,4 @@ class FoldersConformance(CatalogCase):
         assert seen == [made[2].id, made[1].id, made[2].id, made[3].id]
 
     def _bound(self, path: str) -> str | None:
-        return self.catalog.bound(ADA, "task", "host", path)
+        return self.catalog.bound(ADA, "task", folder(path))

@@ -155,7 +155,7 @@ class RecordsConformance(CatalogCase):
             (2, "verification", ADA, {"verified": True}),
         ]
         assert all(attestation.digest(stored.checksum) == kept for attestation, kept in found)
-        assert (stored.verified, stored.verified_at) == (True, found[1][0].at)
+        assert (stored.verified, stored.verified_at) == (True, found[1][0].at_us)
         later = self.save(parent=stored, attestations=said[::-1]).stored
         assert not later.verified
         assert self.listed(self.along(stored.placement.branch_id), verified=True) == [stored.id]
@@ -226,7 +226,7 @@ class RecordsConformance(CatalogCase):
         ]
         assert all(attestation.digest(first.checksum) == kept for attestation, kept in found)
         stored = self.stored(first)
-        assert (stored.verified, stored.verified_at) == (True, said.at)
+        assert (stored.verified, stored.verified_at) == (True, said.at_us)
         events = self.catalog.events(self.task())
         assert [event.kind for event in events] == ["created", "verified", "tagged"]
         assert events[1].data == {"verified": True}

@@ -6,7 +6,7 @@ from lastgood.catalog.upkeep import STORE, Corrections, NameFix, NameRow, Tombst
 from lastgood.catalog.values import FILES, Binding, Blob, NewBranch, NewPack, NewSlice, PackedBlob, PackRange
 from lastgood.errors import ConflictError
 from lastgood.model.identity import digest, new_id
-from lastgood.testing.case import ACTOR, ADA, CatalogCase, inline, pack, pack_name, refused
+from lastgood.testing.case import ACTOR, ADA, CatalogCase, folder, inline, pack, pack_name, refused
 
 
 class AuditConformance(CatalogCase):
@@ -57,17 +57,17 @@ class AuditConformance(CatalogCase):
             assert list(audit.tags()) == [NameRow(number[0], "green", *number)]
             assert list(audit.events()) == [(number[0], 2)]
         (held, kept) = self.catalog.attestations(ADA, first.id)[0]
-        assert (said.digest, said.at, said.actor) == (kept, held.at, held.actor)
+        assert (said.digest, said.at, said.actor) == (kept, held.at_us, held.actor)
 
     def test_an_audit_tells_moves_folders_and_steps(self) -> None:
-        first = self.save(binding=Binding("host", ["/srv"])).stored
+        first = self.save(binding=Binding([folder("/srv")])).stored
         second = self.save(parent=first, files_move=True).stored
         self.save(parent=first, new=NewBranch(new_id(), "new"))
         self.catalog.begin_step(self.step(id="s"), Blob(b"", 4, 0, b"snap"))
         with self.catalog.audit() as audit:
             main, new = audit.branches()
             files, switch = audit.moves()
-            (folder,) = audit.workspaces()
+            (bound,) = audit.workspaces()
             (open_step,) = audit.steps()
             assert list(audit.journals()) == []
         task = first.task_number
@@ -79,7 +79,7 @@ class AuditConformance(CatalogCase):
             new.number,
             None,
         )
-        assert (folder.task, folder.host, folder.path, folder.branch) == (task, "host", "/srv", main.number)
+        assert (bound.task, bound.folder, bound.branch) == (task, folder("/srv"), main.number)
         assert (open_step.id, open_step.snapshot, open_step.size) == ("s", b"snap", 4)
         assert second.placement.sequence == 2
 

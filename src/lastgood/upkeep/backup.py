@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,8 +21,9 @@ from lastgood.objects.contract import ObjectStore
 from lastgood.objects.local import LocalObjects
 from lastgood.objects.verified import VerifiedObjects
 from lastgood.upkeep.check import check_store
+from lastgood.upkeep.collect import lease_collector
 
-ATTEMPTS = 5
+FREE_ATTEMPTS = 2
 CHUNK = 8 << 20
 Progress = Callable[[str, int, int], None]
 
@@ -34,7 +36,7 @@ class BackedUp(NamedTuple):
     size: int
 
 
-def back_up(engine: Engine, to: str | os.PathLike[str], progress: Progress | None = None) -> BackedUp:
+def back_up(engine: Engine, user: str, to: str | os.PathLike[str], progress: Progress | None = None) -> BackedUp:
     """Copy the store to the folder `to`; see `Store.backup`."""
     destination = Path(to).absolute()
     if os.path.lexists(destination):
@@ -44,7 +46,7 @@ def back_up(engine: Engine, to: str | os.PathLike[str], progress: Progress | Non
     partial = destination.with_name(f".{destination.name}.{new_id()}.partial")
     try:
         make_folder(partial)
-        made = _copy(engine, locate(partial), progress or (lambda *_: None))
+        made = _copy(engine, user, locate(partial), progress or (lambda *_: None))
         partial.rename(destination)
         _sync(destination.parent)
     except OSError as error:
@@ -62,33 +64,42 @@ def back_up(engine: Engine, to: str | os.PathLike[str], progress: Progress | Non
     return made._replace(path=destination)
 
 
-def _copy(engine: Engine, place: Location, progress: Progress) -> BackedUp:
-    """Copy the catalog and its packs; begin with the catalog again when a pack was collected meanwhile."""
+def _copy(engine: Engine, user: str, place: Location, progress: Progress) -> BackedUp:
+    """Copy the catalog and its packs; begin again when a pack was collected meanwhile. The last time nothing can be:
+    this process has the lease for collecting."""
+    for _ in range(FREE_ATTEMPTS):
+        with suppress(NotFoundError):
+            return _copy_once(engine, place, progress)
+    with lease_collector(engine, user, wait=True):
+        try:
+            return _copy_once(engine, place, progress)
+        except NotFoundError as error:
+            raise _damaged("a pack is missing") from error
+
+
+def _copy_once(engine: Engine, place: Location, progress: Progress) -> BackedUp:
+    """Copy the catalog and its packs, and check the copy; NotFoundError when a pack is gone by then."""
     assert place.catalog is not None
     assert place.objects is not None
     copied = VerifiedObjects(LocalObjects(place.objects))
-    for _ in range(ATTEMPTS):
-        for end in ("", "-wal", "-shm", "-lock"):
-            place.catalog.with_name(place.catalog.name + end).unlink(missing_ok=True)
-        engine.catalog.back_up(place.catalog)
-        catalog = open_catalog(place.catalog)
-        try:
-            names = [pack.name for pack in catalog.packs()]
-            for number, name in enumerate(names):
-                progress("copy", number, len(names))
-                _copy_pack(engine, name, copied)
-            report = check_store(
-                catalog, copied, engine.blob_id, read_data=True, progress=lambda done, of: progress("verify", done, of)
-            )
-            if not report.ok:
-                raise _damaged(report.findings[0].sentence)
-            size = catalog.disk_use().size + sum(pack.size for pack in copied.list("packs/"))
-            return BackedUp(place.catalog.parent, report.looked_at.checkpoints, size)
-        except NotFoundError:
-            continue
-        finally:
-            catalog.close()
-    raise UnavailableError("the store changed too often while it was copied", hint="try again")
+    for end in ("", "-wal", "-shm", "-lock"):
+        place.catalog.with_name(place.catalog.name + end).unlink(missing_ok=True)
+    engine.catalog.back_up(place.catalog)
+    catalog = open_catalog(place.catalog)
+    try:
+        names = [pack.name for pack in catalog.packs()]
+        for number, name in enumerate(names):
+            progress("copy", number, len(names))
+            _copy_pack(engine, name, copied)
+        report = check_store(
+            catalog, copied, engine.blob_id, read_data=True, progress=lambda done, of: progress("verify", done, of)
+        )
+        if not report.ok:
+            raise _damaged(report.findings[0].sentence)
+        size = catalog.disk_use().size + sum(pack.size for pack in copied.list("packs/"))
+        return BackedUp(place.catalog.parent, report.looked_at.checkpoints, size)
+    finally:
+        catalog.close()
 
 
 def _copy_pack(engine: Engine, name: str, copied: ObjectStore) -> None:
@@ -109,7 +120,7 @@ def _copy_pack(engine: Engine, name: str, copied: ObjectStore) -> None:
 def _damaged(what: str) -> IntegrityError:
     return IntegrityError(
         f"the store is damaged, and so would be its backup: {what}",
-        hint="`lastgood check --read-data` lists what is damaged, `lastgood repair` mends what it can",
+        hint="store.check(read_data=True) lists what is damaged, store.repair() mends what it can",
     )
 
 

@@ -111,6 +111,7 @@ def examine(
         inventory = read_inventory(audit, blob_id, counts, read_data)
         packs, readable = ([], []) if objects is None else check_packs(objects, inventory, counts)
         content.check(inventory, audit, objects)
+        findings += [checkpoint_finding(snapshot, known, "tree", how, "files") for known, how in content.miscounted]
         if audit.unreadable:
             findings.append(database_finding(f"rows of {', '.join(audit.unreadable)} cannot be read"))
     if objects is not None and read_data:  # objects never change: the snapshot is not held while they are read

@@ -13,6 +13,8 @@ from lastgood.codec.join import Reference, is_plain
 from lastgood.codec.pack import HEAD_SIZE, HEADER_SIZE, PackEntry, is_head, is_header, read_index, unpack
 from lastgood.engine.walk import TREE, Walk, companion_references, state_references, tree_references
 from lastgood.errors import CheckpointError, IntegrityError, NotFoundError
+from lastgood.model import tree
+from lastgood.model.checkpoint import FileRoot
 from lastgood.model.identity import BlobId
 from lastgood.objects.contract import ObjectStore
 from lastgood.upkeep.damage import Inventory
@@ -37,12 +39,16 @@ class CheckpointContent:
         self._blob_id = blob_id
         self.damaged_states: list[tuple[KnownCheckpoint, str]] = []
         """Checkpoints whose state does not begin as it should, and how."""
+        self.miscounted: list[tuple[KnownCheckpoint, str]] = []
+        """Checkpoints whose directories hold another number of files than their records say, and how."""
         self._references: defaultdict[int, dict[Reference, None]] = defaultdict(dict)
+        self._roots: list[tuple[KnownCheckpoint, FileRoot]] = []
 
     def add(self, known: KnownCheckpoint, row: CheckpointRow) -> None:
         if known.record is None:
             return
         self._references[FILES] |= dict.fromkeys(tree_references(known.record))
+        self._roots += [(known, root) for root in known.record.files or ()]
         self._references[row.task] |= dict.fromkeys(reference for _, reference in companion_references(known.record))
         try:
             self._references[row.task] |= dict.fromkeys(state_references(self._blob_id, known.record, state_root(row)))
@@ -61,11 +67,45 @@ class CheckpointContent:
                 inventory.note_damage(key, "tree", f"is no {what}: {error}")
 
         walk = Walk(inventory.reader(audit, objects), note_malformed, changes_only=True)
+        walk.summaries = {}
         for partition in sorted(self._references, key=lambda number: (number == FILES, number)):
             references = self._references[partition]
             inventory.require(partition, (one[1:] for one in references if is_plain(one)), audit)
             for visit in walk.follow(partition, references):
                 inventory.require(partition, (one[1:] for one in visit.below if is_plain(one)), audit)
+        for key in tree.find_misfits(walk.summaries):
+            note_malformed(FILES, TREE + key, IntegrityError("its parts do not follow each other"))
+        totals = _Totals(walk.summaries)
+        for known, root in self._roots:
+            total = totals.count(root.tree)
+            if total is not None and (total != root.file_count or total > tree.MAX_ENTRIES):
+                how = f"its record says {root.file_count:,} files, and its directories lead to {total:,}"
+                self.miscounted.append((known, how))
+
+
+class _Totals:
+    """How many files lie in directories and all below them; each is counted once, however often it is led to."""
+
+    def __init__(self, summaries: dict[bytes, tree.TreeSummary]) -> None:
+        self._summaries = summaries
+        self._totals: dict[bytes, int | None] = {}
+
+    def count(self, tree: bytes) -> int | None:
+        """Return how many there are; None where something below is missing or damaged."""
+        waiting = [tree]
+        while waiting:
+            key = waiting[-1]
+            summary = self._summaries.get(key)
+            below = summary.trees if summary is not None else ()
+            unknown = [each for each in below if each not in self._totals] if key not in self._totals else []
+            if unknown:
+                waiting += unknown
+                continue
+            waiting.pop()
+            if key not in self._totals:
+                parts = [summary.files if summary is not None else None, *(self._totals[each] for each in below)]
+                self._totals[key] = None if None in parts else sum(part for part in parts if part is not None)
+        return self._totals[tree]
 
 
 # --- packs by their indexes ---------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def collect(
     is worth rewriting it."""
     if type(grace) not in (int, float) or not 0 <= grace <= MAX_SECONDS:
         raise InvalidError("grace is not a number of seconds from 0", field="grace")
-    with nullcontext(0) if dry_run else _lease_collector(engine, user, wait=wait) as lease:  # a dry run only reads
+    with nullcontext(0) if dry_run else lease_collector(engine, user, wait=wait) as lease:  # a dry run only reads
         if lease is None:
             return Collected(was_busy=True)
         kept = grace if keep_deleted is None else keep_deleted
@@ -139,7 +139,7 @@ class _Run(msgspec.Struct):
 
     def _doomed(self, limit: int) -> list[tuple[str, str]]:
         """List deleted checkpoints whose grace period is over, except those that a restore under way may go back to."""
-        journals = self.engine.catalog.journals(this_process().host)
+        journals = self.engine.catalog.journals()
         spared = {checkpoint_id for journal in journals for checkpoint_id in (journal.before, journal.chosen)}
         deleted = self.engine.catalog.deleted_before(limit)
         return [(owner, checkpoint_id) for owner, checkpoint_id in deleted if checkpoint_id not in spared]
@@ -158,7 +158,7 @@ class _Run(msgspec.Struct):
         except IntegrityError as error:
             raise IntegrityError(
                 f"nothing was collected, because it is not known what is needed: {error}",
-                hint="`lastgood check` names all damage; `lastgood repair` mends what can be",
+                hint="store.check() names all damage; store.repair() mends what can be",
                 **error.details,
             ) from error
 
@@ -291,7 +291,7 @@ _collecting: set[str] = set()
 
 
 @contextmanager
-def _lease_collector(engine: Engine, user: str, *, wait: bool) -> Iterator[int | None]:
+def lease_collector(engine: Engine, user: str, *, wait: bool) -> Iterator[int | None]:
     """Hold the store's lease for collecting while the block runs, and give its token; None: another process has it."""
     executor = new_id()
     _collecting.add(executor)

@@ -323,12 +323,10 @@ class _Tracer:
         found: dict[Cause, _Paths] = {}
         for name, child in self._below.get(reference, ()):
             for cause, paths in self._found[child].items():
-                if not name:  # a part of the same file or value
-                    found[cause] = paths
-                    continue
                 first, total = found.get(cause, _Paths((), 0))
-                new = tuple(name + path for path in paths.first)
-                found[cause] = _Paths((*first, *new)[:MAX_PARTS], total + paths.total)
+                again = not name and b"" in first and b"" in paths.first  # a part of the same file, value or folder
+                new = tuple(name + path for path in paths.first if path or not again)
+                found[cause] = _Paths((*first, *new)[:MAX_PARTS], total + paths.total - again)
         return found
 
 

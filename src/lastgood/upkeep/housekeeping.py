@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lastgood.engine.engine import HOUSEKEEPING_INTERVAL, Engine
 from lastgood.errors import CheckpointError
+from lastgood.local.paths import open_private
 
 MANY_BYTES = 64 << 20
 GROWTH = 1.5
@@ -57,6 +58,8 @@ class Housekeeping:
         engine = self._engine
         try:
             size, most = engine.size(), engine.options.max_bytes
+            if most is None:
+                most = engine.catalog.info().max_bytes
             if most is not None and size > most:
                 limit(engine, self._user, most, wait=False, progress=self._stop_if_closed)
             elif size > max(LEAST_BYTES, GROWTH * self._last_size()):
@@ -82,8 +85,8 @@ class Housekeeping:
             return 0
 
     def _remember(self, size: int) -> None:
-        with suppress(OSError):
-            self._note().write_text(str(size))
+        with suppress(OSError), open(self._note(), "w", opener=open_private) as file:
+            file.write(str(size))
 
     def _note(self) -> Path:
         return self._engine.local.path() / "collected"

@@ -104,6 +104,28 @@ class Graph:
             found[node] = total
         return found
 
+    def reaches_without(self, others: Iterable[int], least: int) -> Callable[[int], bool]:
+        """Return whether a node reaches more bytes than `least` that none of `others` does, as a function."""
+        reached = bytearray(len(self.below))
+        waiting = list(others)
+        while waiting:
+            node = waiting.pop()
+            if not reached[node]:
+                reached[node] = 1
+                waiting += self.below[node]
+
+        def reaches(start: int) -> bool:
+            total, seen, waiting = 0, set[int](), [start]
+            while waiting and total <= least:
+                node = waiting.pop()
+                if not reached[node] and node not in seen:
+                    seen.add(node)
+                    total += self.stored[node]
+                    waiting += self.below[node]
+            return total > least
+
+        return reaches
+
     def exclusive(self, nodes: Sequence[int]) -> dict[int, int]:
         """Count the bytes that each of `nodes` reaches and no other of them does. Follows every edge twice at most."""
         nobody, several = -1, -2

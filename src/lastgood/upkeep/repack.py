@@ -50,7 +50,7 @@ def _rewrite(engine: Engine, group: Mapping[str, Sequence[IndexedBlob]]) -> tupl
                 for entry, stored in _read(engine.blobs.blob_id, objects, name, blobs):
                     draft.copy(entry.blob_id, entry.size, entry.encoding, stored)
             except (IntegrityError, LookupError):
-                message = f"the pack {name} is damaged and was not rewritten; `lastgood check` tells more"
+                message = f"the pack {name} is damaged and was not rewritten; store.check() tells more"
                 engine.alert(message, code="pack_damaged")
             else:
                 emptied.append(name)

@@ -18,6 +18,7 @@ from lastgood.local.location import Location
 from lastgood.model.checkpoint import Placement
 from lastgood.model.identity import DIGEST_SIZE
 from lastgood.observe.log import log_action
+from lastgood.observe.log import report as tell
 from lastgood.upkeep.check import Examination, check_store, examine, report
 from lastgood.upkeep.check_catalog import (
     lost_moves,
@@ -34,15 +35,19 @@ from lastgood.upkeep.snapshot import CatalogSnapshot, Derived, KnownCheckpoint, 
 UNKNOWN = bytes(DIGEST_SIZE)
 
 
+def _tell(done: int, of: int) -> None:
+    tell("bytes read", done, of)
+
+
 def repair_store(engine: Engine, user: str, *, accept_loss: bool = False) -> RepairReport:
     """Repair a store; see `Store.repair`."""
     catalog, objects = engine.catalog, engine.objects
-    found = examine(catalog, objects, engine.blob_id, read_data=True)
+    found = examine(catalog, objects, engine.blob_id, read_data=True, progress=_tell)
     before = report(catalog, objects, found, "data")
     if found.lost and not accept_loss:
         raise LostCommitsError(
             f"{found.lost} acknowledged commit(s) are gone from the store; nothing was repaired",
-            hint="bring it back from a copy, or say that they may be given up: accept_loss=True, --accept-loss",
+            hint="bring it back from a copy, or say that they may be given up: accept_loss=True",
             lost=found.lost,
         )
     _require_objects(engine.location, found)
@@ -55,7 +60,7 @@ def repair_store(engine: Engine, user: str, *, accept_loss: bool = False) -> Rep
         with catalog.exclusive():
             quarantine.copy_catalog()
             catalog.rebuild()
-        found = examine(catalog, objects, engine.blob_id, read_data=True)
+        found = examine(catalog, objects, engine.blob_id, read_data=True, progress=_tell)
     restored: set[Key] = set()
     # What a directory held comes to light when it is back: so once more, as long as something is found.
     while True:
@@ -163,7 +168,7 @@ def plan_corrections(snapshot: CatalogSnapshot, derived: Derived) -> dict[str, A
         "tasks": list(_tasks(snapshot, derived)),
         "active": list(_active(snapshot)),
         "moves": [(move.task, move.number) for move in lost_moves(snapshot)],
-        "workspaces": [(row.task, row.host, row.path) for row in lost_workspaces(snapshot)],
+        "workspaces": [(row.task, row.inode, row.device, row.path) for row in lost_workspaces(snapshot)],
         "steps": [(step.owner, step.id) for step in unreadable_steps(snapshot)],
         "journals": [journal.id for journal in unreadable_journals(snapshot)],
         "keys": fixes("key"),

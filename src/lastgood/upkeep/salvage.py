@@ -20,8 +20,8 @@ from lastgood.engine.blobs import BlobReader
 from lastgood.engine.engine import Engine
 from lastgood.engine.gather import PackDraft, discard, disk_error
 from lastgood.errors import CheckpointError, UnavailableError
-from lastgood.local.location import Location, make_folder
-from lastgood.local.process import this_process
+from lastgood.local.location import Location, make_private
+from lastgood.local.paths import open_private
 from lastgood.model.identity import BlobId, new_id
 from lastgood.objects.contract import ObjectStore
 from lastgood.upkeep.check import Examination
@@ -80,8 +80,7 @@ class BlobSearch:
         with self._engine.catalog.audit() as audit:
             find_in_catalog(audit, self._inventory, self.lost(), self._take)
         left = {digest for partition, digest in self.lost() if partition == FILES}
-        here = (row.path for row in self._snapshot.workspaces if row.host == this_process().host)
-        for path in dict.fromkeys(here) if left else ():
+        for path in dict.fromkeys(row.path for row in self._snapshot.workspaces) if left else ():
             find_in_folder(path, [str(own) for own in self._engine.local.own_paths()], left, self._take, self._blob_id)
             left -= {digest for partition, digest in self.found if partition == FILES}
         if self._draft is not None and objects is not None:
@@ -214,12 +213,15 @@ def find_in_folder(path: str, own: Sequence[str], wanted: set[bytes], take: Take
     try:
         (root,) = open_roots(path, store=list(own))
         # A file that this process has open is not looked at: closing it would drop the locks on it.
-        read_files = partial(read_jobs, root.path, sink=sink, is_open=descriptors.is_open_elsewhere)
-        capture(root, Rules.of(root), StatIndex(), sink, leave=own, read_files=read_files)
+        is_open, close = descriptors.find_elsewhere(), descriptors.close
+        read_files = partial(read_jobs, root.path, sink=sink, is_open=is_open, close=close)
+        capture(root, Rules.of(root, secrets=True), StatIndex(), sink, leave=own, read_files=read_files)
     except (CheckpointError, OSError):
         if sink.failure is not None:
             raise sink.failure from None
         # Else the folder is gone, or cannot be read: then it has nothing to give.
+    finally:
+        descriptors.close_parked()
 
 
 class _Sink:
@@ -300,7 +302,7 @@ class Quarantine:
         with _worded_errors():
             self._make(place.parent)
         try:
-            with place.open("xb") as file:
+            with open(place, "xb", opener=open_private) as file:
                 for chunk in _chunks(objects, name):
                     file.write(chunk)
                 file.flush()
@@ -315,7 +317,7 @@ class Quarantine:
         assert self._folder is not None
         for step in (self._folder.parent, self._folder, *reversed(folder.parents), folder):
             if step.is_relative_to(self._folder.parent):
-                make_folder(step)
+                make_private(step)
                 _sync(step.parent)
         return folder
 

@@ -209,7 +209,7 @@ def _marks(known: KnownCheckpoint, said: list[Attestation]) -> CheckpointMarks:
     deletion = next((one.kind for one in reversed(said) if one.kind in ("deleted", "undeleted")), None)
     verification = next((one for one in reversed(said) if one.kind == "verification"), None)
     verified = int(verification is not None and bool(verification.data.get("verified")))
-    at = None if verification is None else verification.at
+    at = None if verification is None else verification.at_us
     return CheckpointMarks(type_, DELETED if deletion == "deleted" else 0, verified, at)
 
 

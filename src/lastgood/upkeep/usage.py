@@ -4,6 +4,7 @@ low: the oldest checkpoints that are not protected go, as few as it takes."""
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import islice
@@ -12,18 +13,21 @@ from typing import NamedTuple
 import msgspec
 
 from lastgood.catalog.contract import Catalog
-from lastgood.catalog.values import MAX_PAGE, HistoryRange
+from lastgood.catalog.values import MAX_PAGE, HistoryRange, StoredCheckpoint
 from lastgood.engine.blobs import FileBlobs
 from lastgood.engine.engine import Engine, acting
 from lastgood.engine.load import attest, find_line
 from lastgood.errors import ConflictError
-from lastgood.local.process import this_process
 from lastgood.model.identity import check_number, moment
-from lastgood.upkeep.collect import GRACE_SECONDS, Progress, collect
+from lastgood.model.task import TaskInfo
+from lastgood.upkeep.collect import MAX_SECONDS, Progress, collect
 from lastgood.upkeep.reach import CheckpointNode, StoreGraph, all_pages
 
 ROUNDS = 6
 TRIES = 20
+STAYING = (
+    "heads of branches, what only other branches have, tagged ones, the last verified, and what would free nothing"
+)
 WASTE = 0.02
 TOMBSTONE = 512
 """Bytes that a purged checkpoint leaves in the database, about: its tombstone and its place in the log."""
@@ -190,34 +194,39 @@ def limit(
     *,
     dry_run: bool = False,
     wait: bool = True,
+    planned: Limited | None = None,
     progress: Progress | None = None,
 ) -> Limited:
     """Bring a store below a limit as `Store.limit` does. Without `wait` nothing is done while another collects."""
     check_number("max_bytes", max_bytes)
     before = size = engine.size()
     gone: list[Evicted] = []
+    chosen: list[Evicted] = []
     kept = 0
+    spare = int(WASTE * max_bytes)  # what packs may waste afterwards
     if dry_run:
         needed = _needed_bytes(engine, size)
-        garbage, gone, kept = _plan(engine, needed - max_bytes)
+        garbage, gone, kept = _plan(engine, needed - max_bytes + spare if needed > max_bytes else 0)
         size = max(0, needed - garbage - sum(each.frees for each in gone))
-    for _ in range(0 if dry_run else ROUNDS):  # what becomes free on disk is known only afterwards
-        found = collect(engine, user, grace=0, keep_deleted=GRACE_SECONDS, waste=WASTE, wait=wait, progress=progress)
+    for again in range(0 if dry_run else ROUNDS):  # what becomes free on disk is known only afterwards
+        # Deleted ones are planned like all others: nothing is purged that a dry run does not list.
+        found = collect(engine, user, grace=0, keep_deleted=MAX_SECONDS, waste=WASTE, wait=wait, progress=progress)
         size = engine.size()
         needed = _needed_bytes(engine, size)
-        if found.was_busy or needed <= max_bytes:
+        if found.was_busy or needed <= max_bytes or (planned is not None and again):
             break
-        _, planned, kept = _plan(engine, needed - max_bytes)
-        evicted = _purge(engine.catalog, user, planned)
+        _, chosen, kept = _plan(engine, needed - max_bytes + spare)
+        evicted = _purge(engine, user, chosen if planned is None else planned.checkpoints)
         gone += evicted
         if not evicted:
             break
     reason = ""
     if size > max_bytes:
         reason = "the disk did not give back all that is free; the next run tries again"
-        if kept:
-            protected = "heads of active branches, tagged ones, the last verified, and those that would free nothing"
-            reason = f"{kept} checkpoint(s) stay: {protected}"
+        if planned is not None and {each.id for each in chosen} - {each.id for each in planned.checkpoints}:
+            reason = "more would have to go, which was not listed: list again"
+        elif kept:
+            reason = f"{kept} checkpoint(s) stay: {STAYING}"
         if not dry_run:
             message = f"the store takes {size:,} bytes, more than the {max_bytes:,} allowed: {reason}"
             engine.alert(message, code="quota_exceeded")
@@ -239,51 +248,88 @@ def _needed_bytes(engine: Engine, size: int) -> int:
 
 
 def _plan(engine: Engine, too_much: int) -> tuple[int, list[Evicted], int]:
-    """Choose checkpoints so that so many bytes become free: deleted ones first, then the oldest. Return the bytes that
-    are garbage already, the checkpoints that go, and how many stay."""
+    """Choose checkpoints so that so many bytes become free: deleted ones first, then the oldest, as few as it takes,
+    and with them all that hold the same content. Return the bytes that are garbage already, the checkpoints that go,
+    and how many stay."""
     found = StoreGraph(engine.catalog, engine.blobs)
-    spared = _protected(engine.catalog)
-    others = [one for one in found.checkpoints if one.stored.id not in spared and one.created_at is not None]
+    protected = _Protected(engine.catalog)
+    others = [one for one in found.checkpoints if one.created_at is not None and not protected.has(one.stored)]
     others.sort(key=lambda one: (not one.stored.deleted, one.created_at or 0))
     nodes = [one.node for one in others]
-    protected = {one.node for one in found.checkpoints} - set(nodes)
+    staying = list({one.node for one in found.checkpoints} - set(nodes))
     # What is free when one is gone and all that come before it in `others` are, too.
-    frees = found.added([*protected, *reversed(nodes)])
+    frees = found.added([*staying, *reversed(nodes)])
     garbage = sum(found.stored) - sum(frees.values())
-    left, evicted = too_much - garbage, []
-    for one in others:
-        if left <= 0:
-            break
-        net = frees[one.node] - TOMBSTONE
-        if net > 0:  # history that frees nothing stays
-            stored, at = one.stored, moment(one.created_at or 0)
-            evicted.append(
-                Evicted(stored.id, stored.task_id, stored.owner, stored.placement.sequence, at, frees[one.node])
-            )
-            left -= net
+    left, count = too_much - garbage, 0
+    while left > 0 and count < len(others):
+        left -= max(0, frees[nodes[count]] - TOMBSTONE)
+        count += 1
+    # History that holds nothing of what becomes free stays.
+    holds = found.reaches_without([*staying, *nodes[count:]], TOMBSTONE)
+    evicted = [_evicted(one, frees[one.node]) for one in others[:count] if holds(one.node)]
     return garbage, evicted, len(found.checkpoints) - len(evicted)
 
 
-def _protected(catalog: Catalog) -> set[str]:
-    """Return the ids of what never goes: heads of active branches, tagged ones, the last verified, and what restores
-    under way go back to."""
-    spared = {each for journal in catalog.journals(this_process().host) for each in (journal.before, journal.chosen)}
-    for task in all_pages(lambda after=None: catalog.tasks(None, after, MAX_PAGE), lambda last: last.number):
-        active = catalog.branch(task.owner, task.active_branch_id)
-        if active is not None and active.head is not None:
-            spared.add(active.head.id)
-        spared.update(head.id for head in catalog.tags(task).values())
-        for line in (HistoryRange(task), HistoryRange(task, active)):
-            spared.update(one.id for one in catalog.checkpoints(line, limit=1, verified=True))
+def _evicted(one: CheckpointNode, frees: int) -> Evicted:
+    stored = one.stored
+    at = moment(one.created_at or 0)
+    return Evicted(stored.id, stored.task_id, stored.owner, stored.placement.sequence, at, frees)
+
+
+class _Protected:
+    """What never goes by itself: what `_spared` names, what only branches have that are not active, and what restores
+    under way go to or back to."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        journals = catalog.journals()
+        self._spared = {each for journal in journals for each in (journal.before, journal.chosen)}
+        self._lines: dict[int, dict[str, int]] = {}
+        for task in all_pages(lambda after=None: catalog.tasks(None, after, MAX_PAGE), lambda last: last.number):
+            self._spared |= _spared(catalog, task)
+            self._lines[task.number] = _active_line(catalog, task)
+
+    def has(self, stored: StoredCheckpoint) -> bool:
+        if stored.deleted:
+            return stored.id in self._spared
+        line = self._lines.get(stored.task_number, {})
+        return stored.id in self._spared or stored.placement.sequence > line.get(stored.placement.branch_id, 0)
+
+
+def _spared(catalog: Catalog, task: TaskInfo) -> set[str]:
+    """Return the ids of a task's checkpoints that never go by themselves: heads of branches, tagged ones, the last
+    verified (A14), and what a session is asked to restore."""
+    spared = {head.id for head in catalog.tags(task).values()}
+    for branch in catalog.branches(task):
+        if branch.head is not None and not branch.deleted:
+            spared.add(branch.head.id)
+            requests = catalog.requests(task.owner, branch_id=branch.id)
+            spared.update(str(one.data.get("checkpoint")) for one in requests if one.kind == "restore")
+    for line in (HistoryRange(task), HistoryRange(task, catalog.branch(task.owner, task.active_branch_id))):
+        spared.update(one.id for one in catalog.checkpoints(line, limit=1, verified=True))
     return spared
 
 
-def _purge(catalog: Catalog, user: str, evicted: list[Evicted]) -> list[Evicted]:
+def _active_line(catalog: Catalog, task: TaskInfo) -> dict[str, int]:
+    """Return up to which sequence each branch belongs to the history of the active one, by id; others are not in it."""
+    branches = {branch.id: branch for branch in catalog.branches(task, deleted=True)}
+    line: dict[str, int] = {}
+    branch, newest = branches.get(task.active_branch_id), task.last_sequence
+    while branch is not None:
+        line[branch.id] = newest
+        origin = catalog.checkpoint(task.owner, branch.origin_id) if branch.origin_id else None
+        branch = branches.get(origin.placement.branch_id) if origin else None
+        newest = origin.placement.sequence if origin else 0
+    return line
+
+
+def _purge(engine: Engine, user: str, evicted: Sequence[Evicted]) -> list[Evicted]:
     """Purge checkpoints; return those that were: one that was tagged meanwhile, or became a head, stays."""
-    gone: set[str] = set()
+    protected, gone = _Protected(engine.catalog), set[str]()
     for start in range(0, len(evicted), 100):
         some = [(each.owner, each.id) for each in evicted[start : start + 100]]
-        gone.update(catalog.purge(some, acting(user), spare_tagged=True))
+        there = [engine.catalog.checkpoint(*each) for each in some]
+        some = [(one.owner, one.id) for one in there if one is not None and not protected.has(one)]
+        gone.update(engine.catalog.purge(some, acting(user), spare_needed=True))
     return [each for each in evicted if each.id in gone]
 
 
@@ -309,16 +355,20 @@ def _try_to_delete_old(engine: Engine, user: str, owner: str, task_id: str, keep
 
 
 def select_old(catalog: Catalog, line: HistoryRange, keep_count: int) -> list[str]:
-    """List all but the newest `keep_count`, without the active head, tagged ones and the last verified (A14)."""
+    """List all but the newest `keep_count`, without those that are spared, and of a task without what only branches
+    have that are not active."""
     check_number("keep_count", keep_count)
-    active = catalog.branch(line.task.owner, line.task.active_branch_id)
-    spared = {active.head.id} if active and active.head else set()
-    for branch in (active, line.branch):
-        if branch is not None:
-            verified = catalog.checkpoints(HistoryRange(line.task, branch), limit=1, verified=True)
-            spared.update(one.id for one in verified)
+    spared = _spared(catalog, line.task)
+    if line.branch is not None:
+        spared.update(one.id for one in catalog.checkpoints(line, limit=1, verified=True))
+    active = _active_line(catalog, line.task)
     rows = all_pages(
         lambda before=None: catalog.checkpoints(line, before=before, limit=MAX_PAGE),
         lambda last: last.placement.sequence,
     )
-    return [row.id for row in islice(rows, keep_count, None) if not row.tags and row.id not in spared]
+    return [
+        row.id
+        for row in islice(rows, keep_count, None)
+        if row.id not in spared
+        and (line.branch is not None or row.placement.sequence <= active.get(row.placement.branch_id, 0))
+    ]

@@ -15,7 +15,8 @@ from lastgood.views.document import compose
 from lastgood.views.records import PlacedCheckpoint, find_place, find_task, place_of
 
 if TYPE_CHECKING:
-    from lastgood import BranchInfo, Store
+    from lastgood import Store
+    from lastgood.types import BranchInfo
 
 NEWEST = 3  # of each line, that are never folded
 SHORTEST_FOLD = 3

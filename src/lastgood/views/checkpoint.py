@@ -14,7 +14,8 @@ from lastgood.views.records import PlacedCheckpoint, find_task, place_at, resolv
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from lastgood import Checkpoint, Evidence, FileChange, Store, TaskInfo
+    from lastgood import Checkpoint, Evidence, Store
+    from lastgood.types import FileChange, TaskInfo
 
 VerificationState = Literal["verified", "failed", "unverified", "damaged"]
 ExaminedResult = Literal["verified", "unverified", "failed", "damaged", "intact"]
@@ -23,7 +24,8 @@ ExaminedResult = Literal["verified", "unverified", "failed", "damaged", "intact"
 class CheckpointView(View, frozen=True, kw_only=True):
     """A checkpoint. Where `integrity_ok` is false only id, task, branch, sequence and checksum mean anything.
 
-    `state` is the iteration's. `can_restore`: by what is recorded a restore would not be refused.
+    `state` is the iteration's. `inherited_from`: the checkpoint with the same state and files whose evidence
+    `verification` is about. `can_restore`: by what is recorded a restore would not be refused.
     """
 
     id: str
@@ -52,6 +54,7 @@ class CheckpointView(View, frozen=True, kw_only=True):
     metadata: dict[str, Any]
     verified: bool
     verification: VerificationState
+    inherited_from: str | None
     last_verified_at: datetime | None
     checksum: str
     integrity_ok: bool
@@ -70,6 +73,7 @@ class Examined(msgspec.Struct, frozen=True):
     result: ExaminedResult
     problems: list[str] = []
     evidence: list[Evidence] = []
+    inherited_from: str | None = None
 
 
 def view_checkpoint(checkpoint: Checkpoint) -> CheckpointView:
@@ -80,9 +84,8 @@ def view_checkpoint(checkpoint: Checkpoint) -> CheckpointView:
         "run_control_state": checkpoint.control_state,
         "description": checkpoint.message,
         "has_user_guidance": checkpoint.has_guidance,
-        "total_size": sum(root.total_size for root in checkpoint.record.files or ()),
         "verification": result,
-        "can_restore": checkpoint.status == "stored" and result not in ("failed", "damaged"),
+        "inherited_from": inherited_from(checkpoint),
     }
     names = [name for name in CheckpointView.__struct_fields__ if name not in derived]
     return CheckpointView(**derived, **{name: getattr(checkpoint, name) for name in names})
@@ -115,14 +118,26 @@ def changes_since_parent(store: Store, checkpoint: Checkpoint, owner: str | None
 
 
 def verification(checkpoint: Checkpoint) -> VerificationState:
-    """Return what is recorded. Without evidence, or with evidence that cannot be checked now: unverified."""
+    """Return what is recorded, of itself or of the checkpoint that it inherits from. Without evidence, or with evidence
+    that cannot be checked now: unverified."""
     if not checkpoint.integrity_ok:
         return "damaged"
     if checkpoint.verified:
         return "verified"
-    if checkpoint.last_verified_at is None:
+    if checkpoint.damage:
+        return "damaged"
+    if (judge := checkpoint.judge()) is not None:
+        result = verification(judge)
+        return "unverified" if result == "damaged" else result
+    if checkpoint.last_verified_at is None or not checkpoint.has_evidence:
         return "unverified"
     return "unverified" if checkpoint.evidence_pack.is_undecided else "failed"
+
+
+def inherited_from(checkpoint: Checkpoint) -> str | None:
+    """Return the id of the checkpoint whose evidence speaks for this one; None: none does, or its own."""
+    judge = checkpoint.judge()
+    return None if judge is None else judge.id
 
 
 def examine_one(store: Store, name: str, task_id: str, owner: str | None, *, bytes_only: bool) -> Examined:
@@ -177,13 +192,14 @@ def _tasks(store: Store, owner: str | None) -> Iterator[TaskInfo]:
 
 def _examine(store: Store, place: PlacedCheckpoint, bytes_only: bool) -> Examined:
     evidence: list[Evidence] = []
+    inherited: str | None = None
     result: ExaminedResult = "intact"
     try:
         if bytes_only or place.checkpoint is None:  # of a purged one only its tombstone is left
             problems = store.check_checkpoint(place.id, owner=place.owner, evidence=False).problems
         else:
             checked = store.check_checkpoint(place.id, owner=place.owner)
-            problems, evidence = checked.problems, checked.pack.evidence_list
+            problems, evidence, inherited = checked.problems, checked.pack.evidence_list, checked.inherited_from
             neither = not evidence or checked.pack.is_undecided
             result = "verified" if checked.verified else "unverified" if neither else "failed"
     except LostCommitsError:
@@ -191,4 +207,4 @@ def _examine(store: Store, place: PlacedCheckpoint, bytes_only: bool) -> Examine
     except (IntegrityError, InvalidError) as error:
         problems = [str(error)]
     result = "damaged" if problems else result
-    return Examined(place.id, place.task_id, place.sequence, result, problems, evidence)
+    return Examined(place.id, place.task_id, place.sequence, result, problems, evidence, inherited)

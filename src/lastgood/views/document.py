@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from lastgood.errors import InvalidError
-from lastgood.model.identity import is_text, moment
+from lastgood.model.identity import is_text, moment, without_unit
 
 APPEND_LIST, REDACTED = "$appendList", "$redacted"
 
@@ -34,7 +34,7 @@ SHAPES = {
     "FileRoot": "name partial file_count total_size git_head",
     "OpenStep": "id task_id branch_id name type began_at began_by",
     "RepairReport": "ok accepted mended lost quarantine check",
-    "Restored": "checkpoint_id new_checkpoint_id branch_id restored deleted",
+    "Restored": "checkpoint_id new_checkpoint_id branch_id restored added deleted missing",
     "SpoolFigures": "depth bytes max_bytes oldest aside away durable folder left",
     "TaskInfo": "number id owner checkpoints active_branch_id created_at",
     "Usage": "disk_bytes catalog_bytes free_bytes packs pack_bytes stored_bytes unreferenced_bytes stray_bytes "
@@ -84,6 +84,7 @@ def _fields(kind: Any) -> tuple[tuple[str, str], ...]:
     names: Iterable[str] = getattr(kind, "__struct_fields__", getattr(kind, "_fields", ()))
     if kind.__name__ in SHAPES and kind.__module__.startswith("lastgood."):
         names = SHAPES[kind.__name__].split()
+    names = map(without_unit, names)
     return tuple((name, _camel(key or name)) for name, _, key in (word.partition(":") for word in names))
 
 

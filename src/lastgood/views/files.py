@@ -11,8 +11,9 @@ from lastgood.errors import NotFoundError
 from lastgood.views.document import compose, tagged
 
 if TYPE_CHECKING:
-    from lastgood import Checkpoint, FileChange, FileInfo, FilesDiff, Store, Task
+    from lastgood import Checkpoint, Store, Task
     from lastgood.compare.state import StateChange
+    from lastgood.types import FileChange, FileInfo, FilesDiff
 
 
 class Compared(msgspec.Struct, frozen=True):

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from lastgood.views.checkpoint import VerificationState, verification
 from lastgood.views.document import compose
 from lastgood.views.records import find_place
 
 if TYPE_CHECKING:
-    from lastgood import Entry, Store
+    from lastgood import Checkpoint, Store
+    from lastgood.types import Entry
 
 PAGE = 1000
 
@@ -34,10 +34,10 @@ class TaskNames:
         found = find_place(self._store, self._owner, checkpoint_id)
         return found.sequence if found else None
 
-    def verification(self, checkpoint_id: str | None) -> VerificationState | None:
-        """Return what is recorded of a checkpoint; None once it is gone."""
+    def checkpoint(self, checkpoint_id: str | None) -> Checkpoint | None:
+        """Return a checkpoint; None once it is gone."""
         found = find_place(self._store, self._owner, checkpoint_id)
-        return None if found is None or found.checkpoint is None else verification(found.checkpoint)
+        return None if found is None else found.checkpoint
 
     @cached_property
     def _deleted(self) -> dict[str, str]:

@@ -14,9 +14,10 @@ from lastgood.engine.load import find_line, wrap
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lastgood import Checkpoint, Lease, Request, Store, TaskInfo, Verification
+    from lastgood import Checkpoint, Store
     from lastgood.catalog.values import StoredCheckpoint
     from lastgood.engine.engine import Engine
+    from lastgood.types import Lease, Request, TaskInfo, Verification
 
 
 def engine_of(store: Store) -> Engine:
@@ -45,9 +46,9 @@ def find_place(store: Store, owner: str | None, checkpoint_id: str | None) -> Pl
 
 def resolve_place(store: Store, owner: str | None, name: str, task_id: str) -> PlacedCheckpoint:
     """Return a checkpoint by any name people use, also a purged or a damaged one. Raises NotFoundError."""
-    from lastgood.engine.load import resolve
+    from lastgood.engine.recovery import resolve_name
 
-    found = find_place(store, owner, resolve(store._engine.catalog, owner or store.user, name, task_id))
+    found = find_place(store, owner, resolve_name(store._engine, store.user, owner or store.user, name, task_id))
     assert found is not None, "it was found by its name"
     return found
 
@@ -105,17 +106,17 @@ def find_last_good(
     task_id: str,
     owner: str | None,
     *,
-    verified: bool,
+    any: bool,
     type: str | None,
-    on_refused: Callable[[Verification], None],
+    on_passed: Callable[[Verification], None],
 ) -> Checkpoint | None:
-    """Find as `Store.last_good` does; `on_refused` gets each that this process is not allowed to check."""
+    """Find as `Store.last_good` does; `on_passed` gets each that was checked and is passed over."""
     from lastgood.engine.recovery import find_last_good
     from lastgood.model.identity import check_type
 
     kind = None if type is None else check_type("checkpoint_type", type)
     line = find_line(store._engine.catalog, owner or store.user, task_id, active=True)
-    return find_last_good(store._engine, store.user, line, verified=verified, type=kind, on_refused=on_refused)
+    return find_last_good(store._engine, store.user, line, any=any, type=kind, on_passed=on_passed)
 
 
 def find_head_id(store: Store, owner: str | None, task_id: str) -> str | None:

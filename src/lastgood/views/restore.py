@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lastgood.errors import CheckpointError
-from lastgood.views.checkpoint import view_checkpoint
+from lastgood.model.checkpoint import VALUES, Skipped
+from lastgood.views.checkpoint import verification, view_checkpoint
 from lastgood.views.document import View, compose
 from lastgood.views.files import changes_between, view_failed
 
 if TYPE_CHECKING:
-    from lastgood import Checkpoint, FileChange, FilesPlan, Restored, Store, Task
+    from lastgood import Checkpoint, Store, Task
+    from lastgood.engine.branch import What
+    from lastgood.types import FileChange, FilesPlan, Restored
 
 
 class PlanView(View, frozen=True, kw_only=True):
@@ -24,6 +27,7 @@ class PlanView(View, frozen=True, kw_only=True):
     changed: Sequence[str] = ()
     deleted: Sequence[str] = ()
     announced: Sequence[str] = ()
+    missing: Sequence[Skipped] = ()
     size: int = 0
     state_changes: int = 0
 
@@ -48,28 +52,51 @@ def view_plan(plan: FilesPlan | None, checkpoint_id: str, state_changes: int) ->
     """Return what a restore would do as JSON shows it; without a plan no files are touched."""
     if plan is None:
         return PlanView(checkpoint_id=checkpoint_id, state_changes=state_changes)
-    from lastgood.engine.restore_files import in_the_way, shown
-    from lastgood.files.plan import Enter, PutFile
-
-    hidden = in_the_way(plan)
-    added: list[str] = []
-    changed: list[str] = []
-    for root, steps in plan.roots:
-        for step in steps.steps:
-            if isinstance(step, PutFile):
-                is_there = step.old is not None or step.path in hidden.get(root.name, ())
-                (changed if is_there else added).append(shown(root, step.path))
-            elif isinstance(step, Enter) and step.what in ("make", "alter"):
-                (added if step.what == "make" else changed).append(shown(root, step.path))
+    added = plan.added
     return PlanView(
         checkpoint_id=checkpoint_id,
         added=added,
-        changed=changed,
+        changed=without(plan.restored, added),
         deleted=list(plan.deleted),
         announced=list(plan.announced),
+        missing=plan.missing(),
         size=plan.size,
         state_changes=state_changes,
     )
+
+
+def without(paths: Sequence[str], others: Sequence[str]) -> list[str]:
+    """Return the paths that are not among the others, in their order."""
+    left_out = set(others)
+    return [path for path in paths if path not in left_out]
+
+
+def has_same_content(chosen: Checkpoint, head: Checkpoint, what: What) -> bool:
+    """Return whether restoring that part of `chosen` leaves the task as `head` has it, and as good; the disk is not
+    looked at."""
+    standing = verification(chosen)
+    if standing != verification(head) or (standing != "verified" and (chosen.has_evidence or chosen.judge())):
+        return False
+    ours, theirs = ([(root.name, root.tree, root.partial) for root in one.record.files or ()] for one in (chosen, head))
+    same_files = what == "state" or chosen.record.files is None or ours == theirs
+    names = () if what == "files" else (*VALUES, "control_state")
+    return same_files and all(getattr(chosen.record, name) == getattr(head.record, name) for name in names)
+
+
+def view_unchanged(chosen: Checkpoint, head: Checkpoint, branch: str, missing: tuple[Skipped, ...]) -> dict[str, Any]:
+    """Return as JSON shows it that a restore was not needed: the task is at `head` as before."""
+    from lastgood.engine.branch import Restored
+
+    nothing = Restored(chosen.id, head, head, missing=missing)
+    return compose(view_restore(nothing, branch, None, []), new_checkpoint_id=None)
+
+
+def has_workspace(task: Task) -> bool:
+    """Return whether files go where the task goes; the folder that is known to have them is looked for."""
+    from lastgood.engine.restore import find_workspace
+
+    find_workspace(task._handle)
+    return task._handle.workspace is not None
 
 
 def deleted_paths(changes: list[FileChange]) -> list[str]:

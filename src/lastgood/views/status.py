@@ -13,21 +13,34 @@ import msgspec
 
 from lastgood.errors import CheckpointError
 from lastgood.local.process import is_alive
-from lastgood.model.identity import moment
-from lastgood.views.checkpoint import CheckpointView, view_checkpoint
+from lastgood.views.checkpoint import CheckpointView, verification, view_checkpoint
 from lastgood.views.document import View, compose
 from lastgood.views.records import engine_of, find_lease, find_task, list_requests
 
 if TYPE_CHECKING:
-    from lastgood import Checkpoint, Lease, OpenStep, Progress, Recovery, Request, SpoolFigures, Store
+    from lastgood import Checkpoint, Store
     from lastgood.spool.entries import Waiting
+    from lastgood.types import Lease, OpenStep, Progress, Recovery, Request, SpoolFigures
 
 ProcessState = Literal["running", "gone", "unknown"]
 PROCESS: dict[bool | None, ProcessState] = {True: "running", False: "gone", None: "unknown"}
 """Whether a process is there; of another host's it cannot be said here."""
 
 BY_OTHERS = frozenset(
-    ("paused", "resumed", "stopped", "cancelled", "guided", "edited", "answered", "rounds_added", "restored", "manual")
+    (
+        "paused",
+        "resumed",
+        "stopped",
+        "cancelled",
+        "guided",
+        "edited",
+        "answered",
+        "rounds_added",
+        "restored",
+        "manual",
+        "before_step",
+        "automatic",
+    )
 )
 """Types of checkpoints that others make of work: they may say nothing of its progress."""
 MOST_PASSED = 50
@@ -74,6 +87,7 @@ class StatusView(View, frozen=True, kw_only=True):
     checkpoints: int = 0
     head: CheckpointView | None = None
     last_good: str | None = None
+    last_good_verified: bool = False
     steps: Sequence[dict[str, Any]] = ()
     run_control_state: str | None = None
     worker: WorkerView | None = None
@@ -104,6 +118,7 @@ def add_recovery(status: StatusView, store: Store, owner: str | None, found: Rec
     known: dict[str, Any] = {
         "head": view_checkpoint(found.head) if found.head else None,
         "last_good": found.last_good.id if found.last_good else None,
+        "last_good_verified": found.last_good is not None and verification(found.last_good) == "verified",
         "advice": list(found.advice),
     }
     if found.away is None:
@@ -111,7 +126,7 @@ def add_recovery(status: StatusView, store: Store, owner: str | None, found: Rec
         known |= {
             "format": info.format,
             "store_id": info.id,
-            "created_at": moment(info.created_at),
+            "created_at": info.created_at,
             "size": store.size(),
             "steps": [view_step(step) for step in (*found.interrupted, *found.running)],
         }
@@ -174,8 +189,8 @@ def _view_worker(lease: Lease) -> WorkerView:
         host=lease.process.host,
         pid=lease.process.pid,
         process=PROCESS[is_alive(lease.process)],
-        since=moment(lease.acquired_at),
-        lease_until=moment(lease.expires_at),
+        since=lease.acquired_at,
+        lease_until=lease.expires_at,
         lease_live=lease.is_live,
     )
 
@@ -194,9 +209,12 @@ def _find_progress(store: Store, owner: str | None, head: Checkpoint) -> Progres
         if checkpoint.type not in BY_OTHERS or checkpoint.parent_id is None:
             return None
         try:
-            checkpoint = store.get_checkpoint(checkpoint.parent_id, owner=owner)
+            parent = store.get_checkpoint(checkpoint.parent_id, owner=owner)
         except CheckpointError:
             return None
+        if parent is None:
+            return None
+        checkpoint = parent
     return None
 
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from lastgood.engine.load import load_checkpoint
 from lastgood.errors import CheckpointError, InvalidError
 from lastgood.views.document import compose
 from lastgood.views.files import holds_whole_folders
 from lastgood.views.records import engine_of
 
 if TYPE_CHECKING:
-    from lastgood import BranchInfo, Checkpoint, FileChange, Recovery, Skipped, Store
+    from pathlib import Path
+
+    from lastgood import Checkpoint, Store, Task
     from lastgood.engine.workspace import Folders, Workspace
     from lastgood.model.task import Journal
+    from lastgood.types import BranchInfo, FileChange, Recovery, Skipped
 
 
 class WorkspaceFound(msgspec.Struct, frozen=True):
@@ -81,8 +86,7 @@ def why_no_workspace(store: Store, folder: str) -> str | None:
 
 def _compare(store: Store, workspace: Workspace, found: Recovery) -> WorkspaceFound:
     head, owner = found.head, found.owner
-    paths = {root.path for root in workspace.roots}
-    interrupted = [journal for journal in found.restores if paths.issuperset(journal.paths)]
+    interrupted = [journal for journal in found.restores if workspace.has_all(journal.folders)]
     bound = workspace.bound(owner, head.task_id) if head else [None] * len(workspace.roots)
     names = {one.id: one for one in store.branches(found.task_id, owner=owner)} if head else {}
     branches = [names.get(one or "") for one in bound]
@@ -90,7 +94,7 @@ def _compare(store: Store, workspace: Workspace, found: Recovery) -> WorkspaceFo
     if head is None or not head.integrity_ok:
         return WorkspaceFound(places, interrupted=interrupted)
     other = next((one for one in branches if one and one.head and one.id != head.branch_id), None)
-    since = store.get_checkpoint(other.head.id, owner=owner) if other and other.head else head
+    since = load_checkpoint(engine_of(store), owner, other.head.id) if other and other.head else head
     if interrupted or since.record.files is None or not holds_whole_folders(since):
         return WorkspaceFound(places, interrupted=interrupted, is_elsewhere=other is not None)
     from lastgood.engine.difference import FilesDiff
@@ -99,3 +103,21 @@ def _compare(store: Store, workspace: Workspace, found: Recovery) -> WorkspaceFo
     changes = FilesDiff(since.record.files, present.roots, blobs.read_with(present.gathered)).changes
     blobs.drop(present.gathered)
     return WorkspaceFound(places, since, changes, skipped=present.skipped, is_elsewhere=other is not None)
+
+
+def save_changed(task: Task) -> Checkpoint | None:
+    """Save the files of a task on top of its head, if they are not the head's; None: they are."""
+    from lastgood.engine.save import save_drifted
+
+    task.refresh()
+    return save_drifted(task._handle, "automatic", "")
+
+
+def watcher_file(store: Store, folders: Folders) -> Path:
+    """Return the file that is locked by whoever watches these folders."""
+    from hashlib import sha256
+
+    roots = "\0".join(sorted(root.path for root in open_workspace(store, folders).roots))
+    folder = engine_of(store).local.path()
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder / f"watch-{sha256(os.fsencode(roots)).hexdigest()[:32]}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lastgood.engine.commit import KEPT
-from lastgood.engine.save import advance, make_draft, save
+from lastgood.engine.save import advance, make_draft, place_in_work, save
 from lastgood.errors import CheckpointError, ConflictError, InvalidError
 from lastgood.work.clock import Clock, check_seconds
 
@@ -152,7 +152,8 @@ class Saver:
         return saved
 
     def _fields(self, fields: dict[str, Any]) -> dict[str, Any]:
+        place = place_in_work(self._handle.head)
         if self._about is None:
-            return fields
+            return {**place, **fields}
         about = self._about()
-        return {**about, **fields, "metadata": {**about.get("metadata", {}), **(fields.get("metadata") or {})}}
+        return {**place, **about, **fields, "metadata": {**about.get("metadata", {}), **(fields.get("metadata") or {})}}

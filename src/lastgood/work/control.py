@@ -9,11 +9,12 @@ import msgspec
 
 from lastgood.catalog.values import FulfilledRequest
 from lastgood.engine.engine import acting
+from lastgood.engine.load import logged, no_such_task
 from lastgood.engine.restore import restore
 from lastgood.errors import ConflictError, EvidenceError, IntegrityError, InvalidError, LeaseError, NotFoundError
 from lastgood.local.process import is_alive
 from lastgood.model.checkpoint import check_metadata, describe
-from lastgood.model.identity import check_name, check_number, check_text, new_id, now
+from lastgood.model.identity import check_flag, check_name, check_number, check_text, new_id, now
 from lastgood.model.task import Lease, Request, RequestKind
 from lastgood.observe.log import current_correlation
 from lastgood.work.inbox import STANDING_IN, stand_in
@@ -21,6 +22,7 @@ from lastgood.work.requests import (
     NEEDS_PROGRAM,
     check_allowed,
     check_answer,
+    correlation_of,
     end_request,
     find_artifact,
     find_question,
@@ -136,11 +138,14 @@ class Control:
         what: What = "both",
         *,
         verify: bool = True,
+        skip_damaged: bool = False,
         message: str = "",
         id: str | None = None,
     ) -> RequestResult:
         """Restore a checkpoint: the session does it at its next boundary; without one it is done at once."""
-        wanted = {"what": what, "verify": verify, "message": message}
+        masked = self._handle.engine.options.redaction.text(check_text("message", message))
+        wanted = {"what": what, "verify": verify, "message": masked}
+        wanted |= {"skip_damaged": True} if check_flag("skip_damaged", skip_damaged) else {}
         if (earlier := self._find_earlier(id, "restore", wanted)) is not None:
             return earlier
         chosen = self._handle.find(checkpoint) if isinstance(checkpoint, str) else checkpoint
@@ -149,7 +154,9 @@ class Control:
     def withdraw(self, request_id: str) -> None:
         """Withdraw a request. ConflictError when it has ended already."""
         ended = FulfilledRequest(check_name("request id", request_id), {"reason": f"withdrawn by {self._handle.user}"})
-        end_request(self._handle, ended, "refused")
+        handle = self._handle
+        with logged(handle.engine, handle.user, handle.owner, handle.id, "withdraw", request=request_id):
+            end_request(handle, ended, "refused")
 
     def requests(self) -> list[Request]:
         """Return the open requests, oldest first."""
@@ -180,11 +187,12 @@ class Control:
             branch_id=head.branch_id or "",
             kind=kind,
             data=data,
-            at=now(),
+            at_us=now(),
             actor=handle.user,
             correlation_id=current_correlation(),
         )
-        posted = handle.catalog.post_request(handle.owner, request, acting(handle.user))
+        with logged(handle.engine, handle.user, handle.owner, request.branch_id, kind, request=request.id):
+            posted = handle.catalog.post_request(handle.owner, request, acting(handle.user))
         return self._follow_up(posted, alive=alive and self.lease is not None)  # it may have ended meanwhile
 
     def _follow_up(self, request: Request, *, alive: bool) -> RequestResult:
@@ -202,15 +210,10 @@ class Control:
             stand_in(self._handle, request)
             return
         data = request.data
+        how = {"verify": data["verify"], "message": data["message"], "request": request.id}
         try:
-            restore(
-                self._given,
-                data["checkpoint"],
-                data["what"],
-                verify=data["verify"],
-                message=data["message"],
-                request=request.id,
-            )
+            with correlation_of(request):
+                restore(self._given, data["checkpoint"], data["what"], **how)
         except LeaseError:
             raise
         except (InvalidError, NotFoundError, ConflictError, IntegrityError, EvidenceError) as error:
@@ -227,7 +230,7 @@ class Control:
     def _refreshed(self) -> Checkpoint:
         head = self._handle.refresh()
         if head is None:
-            raise NotFoundError(f"there is no task {self._handle.id!r}", hint="`lastgood tasks` lists them")
+            raise no_such_task(self._handle.engine.catalog, self._handle.owner, self._handle.id)
         return head
 
 
@@ -239,5 +242,5 @@ def _describe(request: Request, *, alive: bool) -> RequestResult:
     elif alive:
         note = "it is done when the work comes to its next boundary"
     else:
-        note = "nobody is running the work: it is done when someone does (`lastgood run`)"
+        note = "nobody is running the work: it is done when someone does"
     return RequestResult(note, request, fulfilled=request.status == "fulfilled", alive=alive)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lastgood.catalog.values import FulfilledRequest
 from lastgood.engine.commit import KEPT
 from lastgood.engine.restore import restore
-from lastgood.engine.save import advance, make_draft
+from lastgood.engine.save import advance, make_draft, place_in_work
 from lastgood.errors import IntegrityError, InvalidError, LeaseError, UnavailableError
 from lastgood.work.lease import HeldLease, name_executor
 from lastgood.work.requests import NEEDS_PROGRAM, ControlledWork, end_request, find_answer, fulfil, open_requests
@@ -91,7 +91,7 @@ class Inbox:
 
     def _mark(self, type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> None:
         """Save the present as a checkpoint that fulfils the request."""
-        saved = self._saver.save(type, fulfils=(FulfilledRequest(request.id, outcome or {}),), **fields)
+        saved = self._saver.save(type, fulfils=(FulfilledRequest(request.id, outcome or {}, request.kind),), **fields)
         self._fulfilled.add(request.id)
         if type == "answered":
             self._answer = str(fields["decisions"][-1]["answer"])
@@ -104,6 +104,7 @@ class Inbox:
         if what != "files" and self._load is None and present is not KEPT:
             raise InvalidError("this program cannot take another state", hint="it gives `state` alone, and no `load`")
         how = {"verify": data.get("verify", True), "message": data.get("message", "")}
+        how["skip_damaged"] = data.get("skip_damaged", False)
         if present is not KEPT:
             how["present"] = present
         result = restore(self._handle, data["checkpoint"], what, request=request.id, **how)
@@ -142,8 +143,9 @@ def stand_in(handle: Handle, request: Request) -> None:
     """
 
     def mark(type: str, request: Request, *, outcome: dict[str, Any] | None = None, **fields: Any) -> None:
-        fulfils = (FulfilledRequest(request.id, outcome or {}),)
-        advance(handle, make_draft(KEPT, type=type, fulfils=fulfils, **fields), capture=False)
+        fulfils = (FulfilledRequest(request.id, outcome or {}, request.kind),)
+        about = {**place_in_work(handle.head), "type": type, "fulfils": fulfils, **fields}
+        advance(handle, make_draft(KEPT, **about), capture=False)
 
     executor = name_executor() + STANDING_IN
     lease = HeldLease(handle.engine, handle.user, handle.owner, executor, STAND_IN_SECONDS)

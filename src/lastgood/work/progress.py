@@ -9,7 +9,7 @@ import msgspec
 
 from lastgood.engine.load import load_checkpoint, wrap_intact
 from lastgood.errors import NotFoundError
-from lastgood.model.identity import new_id, now
+from lastgood.model.identity import Moment, new_id, now, without_unit
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
@@ -38,7 +38,7 @@ class StageFailure(msgspec.Struct, frozen=True):
     at: int
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=without_unit):
     """The progress of one pipeline on one branch. `last` is the index of the last completed stage (-1: none),
     `durations` are seconds, one for each completed stage. `attempts` and `spent`: how often the next stage was begun,
     and how many of its retries are used up. `undoing`: the stage that a rollback leads to, while it is under way. `run`
@@ -60,8 +60,10 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rolled_back: bool = False
     finished: int | None = None
     executor: str = ""
-    at: int = 0
+    at_us: int = 0
     version: int = 0
+
+    at = Moment()
 
     @property
     def next(self) -> str | None:
@@ -130,7 +132,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def cleared(self, rounds: int, *, rolled_back: bool = False) -> Progress:
         """Return what is left of the record when the run is over."""
-        return Progress(pipeline=self.pipeline, run=self.run, finished=rounds, rolled_back=rolled_back, at=now())
+        return Progress(pipeline=self.pipeline, run=self.run, finished=rounds, rolled_back=rolled_back, at_us=now())
 
     def as_metadata(self) -> dict[str, Any]:
         """Return the record; its plan is stored without the completed stages, which stand in it already."""
@@ -138,7 +140,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return {FIELD: msgspec.json.decode(msgspec.json.encode(kept))}  # with lists where it has tuples
 
     def _changed(self, **changes: Any) -> Progress:
-        return msgspec.structs.replace(self, at=now(), **changes)
+        return msgspec.structs.replace(self, at_us=now(), **changes)
 
 
 class ProgressEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,7 +165,7 @@ def broken_rule(
         return "checkpoints were purged, and the record may have been among them"
     if progress.pipeline != pipeline:
         return f"it is the progress of another pipeline, {progress.pipeline!r}"
-    if ttl is not None and at - progress.at > ttl * SECOND:
+    if ttl is not None and at - progress.at_us > ttl * SECOND:
         return f"it is older than {ttl:g} seconds"
     if progress.finished is not None:
         return None

@@ -6,7 +6,10 @@ A request is fulfilled in the very commit that does what it asks, or ended with 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import msgspec
 
 from lastgood.catalog.values import FulfilledRequest
 from lastgood.codec.encode import encode
@@ -23,7 +26,8 @@ from lastgood.errors import (
     UnstorableError,
 )
 from lastgood.model.checkpoint import describe
-from lastgood.model.identity import check_name, check_text, digest
+from lastgood.model.identity import Moment, check_name, check_text, digest
+from lastgood.observe.log import correlation
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
@@ -71,6 +75,8 @@ _ADVICE = {
     "completed": "it is done: add rounds, or run it again with restart",
     "failed": "retry it, or go back to a good checkpoint",
 }
+MESSAGE_CHARACTERS = 2000
+"""So much of what was said stands in the message of the checkpoint; all of it is in its guidance or decisions."""
 NEEDS_PROGRAM = ("resume", "retry", "rounds")
 """Kinds that only a program can fulfil: such a request waits until the work is run."""
 
@@ -130,8 +136,18 @@ def fulfil(work: ControlledWork, request: Request) -> None:
     """Do what is requested, or refuse it with the reason; leave it open when that has to wait for an answer.
 
     Raises what is wrong with the work, not with the request: LeaseError, ConflictError, UnstorableError,
-    UnavailableError. Then the request is as it was.
+    UnavailableError. Then the request is as it was. All of it belongs to the correlation of whoever asked.
     """
+    with correlation_of(request):
+        _fulfil(work, request)
+
+
+def correlation_of(request: Request) -> AbstractContextManager[object]:
+    """Return the correlation in which a request was made; without one, that of the caller goes on."""
+    return nullcontext() if request.correlation_id is None else correlation(request.correlation_id)
+
+
+def _fulfil(work: ControlledWork, request: Request) -> None:
     try:
         if check_allowed(request.kind, _state(work)) == "already":
             _refuse_earlier(work, request, _RULES[request.kind].opposite, "the contrary was wanted since")
@@ -191,8 +207,11 @@ def _refuse_earlier(work: ControlledWork, request: Request, kinds: Sequence[str]
 def _add_guidance(work: ControlledWork, request: Request) -> None:
     """Add guidance or rounds."""
     name = "text" if request.kind == "guide" else "rounds"
-    entry = {"id": request.id, name: request.data[name], "by": request.actor, "at": request.at}
-    work.mark(_RULES[request.kind].type, request, guidance=[*_companions(work, "guidance"), entry])
+    said = request.data[name]
+    entry = {"id": request.id, name: said, "by": request.actor, "at": request.at_us}
+    message = said if request.kind == "guide" else f"{said} more round{'' if said == 1 else 's'}"
+    guidance = [*_companions(work, "guidance"), entry]
+    work.mark(_RULES[request.kind].type, request, guidance=guidance, message=message[:MESSAGE_CHARACTERS])
 
 
 def _edit(work: ControlledWork, request: Request) -> None:
@@ -203,7 +222,8 @@ def _edit(work: ControlledWork, request: Request) -> None:
     version = next_version(artifact)
     edited = {"content": request.data["content"], "version": version, "edited_by": request.actor}
     artifacts[artifacts.index(artifact)] = {**artifact, **edited}
-    work.mark("edited", request, outcome={"version": version}, artifacts=artifacts)
+    about = {"message": request.data["artifact"], "artifacts": artifacts}
+    work.mark("edited", request, outcome={"version": version}, **about)
 
 
 def _answer(work: ControlledWork, request: Request) -> None:
@@ -211,7 +231,7 @@ def _answer(work: ControlledWork, request: Request) -> None:
     if question is None:
         raise ControlError("nothing is asked", hint="it was answered already, or the work went on")
     if request.data.get("question") not in (None, question["id"]):
-        raise ControlError("that question is not open any more", hint="look what is asked now: `lastgood status`")
+        raise ControlError("that question is not open any more", hint="look what is asked now: task.control.question")
     answer = request.data["answer"]
     check_answer(question, answer)
     decision = {
@@ -219,10 +239,11 @@ def _answer(work: ControlledWork, request: Request) -> None:
         "question": question["text"],
         "answer": answer,
         "by": request.actor,
-        "at": request.at,
+        "at": request.at_us,
     }
     decisions = [*_companions(work, "decisions"), decision]
-    work.mark("answered", request, control_state="running", decisions=decisions)
+    message = f"{question['text']} {answer}"[:MESSAGE_CHARACTERS]
+    work.mark("answered", request, control_state="running", decisions=decisions, message=message)
 
 
 def _restore(work: ControlledWork, request: Request) -> None:
@@ -293,6 +314,40 @@ def find_answer(handle: Handle) -> Checkpoint | None:
     return found if found is not None and found.type == "answered" else None
 
 
+class Guidance(msgspec.Struct, frozen=True):
+    """What a person told the work."""
+
+    id: str
+    text: str
+    by: str
+    at_us: int
+
+    at = Moment()
+
+
+def guidance_of(checkpoint: Checkpoint | None) -> list[Guidance]:
+    """Return the guidance in a checkpoint, oldest first, without what is of another shape."""
+    given = [] if checkpoint is None else checkpoint.guidance
+    found = [one for one in given if isinstance(one, dict) and "text" in one]
+    return [Guidance(str(one.get("id")), str(one["text"]), str(one.get("by", "")), _time(one)) for one in found]
+
+
+def _time(entry: dict[str, Any]) -> int:
+    value = entry.get("at")
+    return value if isinstance(value, int) and 0 <= value < 1 << 56 else 0
+
+
+def last_of_program(handle: Handle) -> Checkpoint | None:
+    """Return the newest checkpoint that the program made itself; None where there is none, or it was purged."""
+    found = handle.head
+    while found is not None and (found.type in _WITHOUT_PROGRAM or found.type in ("started", "completed", "failed")):
+        try:
+            found = None if found.parent_id is None else load_checkpoint(handle.engine, handle.owner, found.parent_id)
+        except NotFoundError:
+            return None
+    return found
+
+
 def check_answer(question: Mapping[str, Any], answer: object) -> None:
     """Raise InvalidError when the answer is not one of the choices."""
     choices = question.get("choices")
@@ -305,7 +360,7 @@ def find_artifact(artifacts: Sequence[Any], wanted: str) -> dict[str, Any]:
     for artifact in artifacts:
         if isinstance(artifact, dict) and wanted in (artifact.get("id"), artifact.get("name")):
             return artifact
-    raise NotFoundError(f"there is no artifact {wanted!r}", hint="`lastgood show` lists them")
+    raise NotFoundError(f"there is no artifact {wanted!r}", hint="task.head.artifacts lists them")
 
 
 def content_digest(artifact: Mapping[str, Any]) -> str:

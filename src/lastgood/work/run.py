@@ -184,7 +184,7 @@ class PipelineRun:
     def _fresh(self, executor: str) -> Progress:
         plan = self._plan
         return Progress(
-            pipeline=plan.name, run=new_id(), plan=plan.names, rounds=plan.rounds, executor=executor, at=now()
+            pipeline=plan.name, run=new_id(), plan=plan.names, rounds=plan.rounds, executor=executor, at_us=now()
         )
 
     # --- going on ------------------------------------------------------------------------------------------

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from lastgood.catalog.values import FulfilledRequest
+from lastgood.engine.load import BRIEFLY, log_on
 from lastgood.engine.restore import bring_files
 from lastgood.errors import (
     CheckpointError,
@@ -24,7 +25,15 @@ from lastgood.work.autosave import Autosave, AutosaveTimer, Saver
 from lastgood.work.clock import POLL_SECONDS, Clock, ExitSignals, Scheduler, check_seconds
 from lastgood.work.inbox import Inbox, Stopped, close_requests
 from lastgood.work.lease import LEASE_SECONDS, RENEWALS, HeldLease, name_executor
-from lastgood.work.requests import count_rounds, find_question, make_question
+from lastgood.work.requests import (
+    Guidance,
+    correlation_of,
+    count_rounds,
+    find_question,
+    guidance_of,
+    last_of_program,
+    make_question,
+)
 
 if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
@@ -34,6 +43,9 @@ DEADLINE_SECONDS = 10.0
 ENDED = ("completed", "failed", "stopped")
 _RESTARTED_BY = {"stopped": ("resume", "retry"), "failed": ("resume", "retry"), "completed": ("rounds",)}
 """Requests that let work go on which has ended."""
+
+_NO_PLACE: dict[str, Any] = {"step_id": "initial", "iteration": 0, "iteration_state": None, "work_item_id": None}
+"""Where a save of the program is in the work, unless it says so."""
 
 current: ContextVar[Session | None] = ContextVar("lastgood_session", default=None)
 
@@ -64,20 +76,19 @@ class Session:
         signals: bool = True,
         deadline: float = DEADLINE_SECONDS,
         clock: Clock | None = None,
+        reopen: bool = False,
     ) -> None:
-        """`task` is the `lastgood.Task` of the handle. `state` returns the program's state, `load` puts another in its
-        place; both are called in boundaries, in the thread that is there. With `anytime` the state may be read from
-        another thread at any moment: then it is saved in time also when there is no boundary for long. `executor` names
-        this instance of the program, `lease` is how many seconds others wait before they take over from it when it is
-        silent. `restart` begins work again that is completed or stopped. With `signals`, SIGTERM and SIGINT let the
-        work come to its next boundary, for at most `deadline` seconds. `about` returns fields for every checkpoint of
-        the session; `beat` is called so many seconds apart in a thread of the session, and must not raise.
+        """See `Task.session`. `task` is the `lastgood.Task` of the handle. `about` returns fields for every checkpoint
+        of the session; `beat` is called so many seconds apart in a thread of the session, and must not raise.
+        Completed work goes on only if `reopen`.
         """
         self._task = task
         self._handle = handle
         self._load = load
         self._beat = beat
         self._restart = restart
+        self._reopen = reopen
+        self._seen: set[str] = set()
         self._anytime = anytime
         self._clock = clock or Clock()
         self._saver = Saver(handle, AutosaveTimer(autosave or Autosave(), self._clock), state, about)
@@ -117,6 +128,17 @@ class Session:
         """All guidance that people gave, oldest first."""
         return [] if self._handle.head is None else self._handle.head.guidance
 
+    def new_guidance(self) -> list[Guidance]:
+        """Return the guidance that was not seen yet, oldest first. What was in the last checkpoint of the program,
+        before this session, counts as seen."""
+        new = [one for one in guidance_of(self._handle.head) if one.id not in self._seen]
+        self._seen.update(one.id for one in new)
+        return new
+
+    def message(self, text: str) -> Checkpoint:
+        """Save at a message of the user, with the message and the files: a checkpoint of the type `user_message`."""
+        return self.save(type="user_message", message=text)
+
     @property
     def decisions(self) -> list[Any]:
         return [] if self._handle.head is None else self._handle.head.decisions
@@ -155,7 +177,8 @@ class Session:
     def save(self, /, *, message: str = "", type: str = "step", **fields: Any) -> Checkpoint:
         """Save the present as a checkpoint, now. Takes the fields of `Task.save`."""
         self._require_own()
-        return self._saver.save(type, message=message, **fields)
+        with BRIEFLY:
+            return self._saver.save(type, **{**_NO_PLACE, **fields, "message": message})
 
     def wait(self, seconds: float) -> None:
         """Let time pass; requests are fulfilled meanwhile. Raises as `boundary` does."""
@@ -196,7 +219,11 @@ class Session:
     def before_risky(self, name: str) -> Iterator[Checkpoint]:
         """Save before something that may go wrong: `with session.before_risky("deploy"): …`, or as a decorator. Gives
         the checkpoint to restore."""
-        yield self.save(type="before_risky", message=name)
+        self._require_own()
+        yield self._saver.save("before_risky", message=name)
+
+    def __repr__(self) -> str:
+        return f"<Session of {self.executor!r} on {self._handle.id!r}, {self.control_state}>"
 
     # --- beginning and ending ------------------------------------------------------------------------------
 
@@ -205,7 +232,8 @@ class Session:
             raise ConflictError("this session was begun already", hint="make a new one: task.session(…)")
         self._pid = os.getpid()
         try:
-            self._acquire_lease()
+            with BRIEFLY:
+                self._acquire_lease()
             self._renewing.every(self._lease.seconds / RENEWALS, self._lease.renew)
             self._scheduler.every(1.0, self._save_by_itself)
             if self._beat is not None:
@@ -219,6 +247,7 @@ class Session:
             self._close()
             raise
         self._token = current.set(self)
+        self._log("session_begun")
         return self
 
     def __exit__(
@@ -231,6 +260,7 @@ class Session:
                 with suppress(ValueError):  # it is left in another context than it was entered in
                     current.reset(self._token)
             self._close()
+            self._log("session_ended")
             self._is_over = True
             if os.getpid() == self._pid:
                 if self._lease.lost is None and self.control_state in ENDED:
@@ -255,17 +285,23 @@ class Session:
         assert head is not None
         state = head.control_state
         restarting = [request for request in self._inbox.read() if request.kind in _RESTARTED_BY.get(state, ())]
-        if state in ("stopped", "completed") and not restarting and not self._restart:
-            how = "retry it (`lastgood retry`)" if state == "stopped" else "add rounds (`lastgood rounds`)"
+        needs_restart = state == "stopped" or (state == "completed" and not self._reopen)
+        if needs_restart and not restarting and not self._restart:
+            how = "task.control.retry()" if state == "stopped" else "task.control.add_rounds(1)"
             raise ControlError(
                 f"this work is {state}", hint=f"{how}, or begin the session with restart=True", state=state
             )
+        if head.has_guidance:
+            self._seen = {one.id for one in guidance_of(last_of_program(self._handle))}
         bring_files(self._handle)
         if self._load is not None:
             self._load(head.state)
         if state in ("idle", "stopped", "failed", "completed"):
-            fulfils = tuple(FulfilledRequest(one.id, {}) for one in restarting if one.kind in ("resume", "retry"))
-            self._saver.record("started", fulfils=fulfils, control_state="running")
+            fulfils = tuple(
+                FulfilledRequest(one.id, {}, one.kind) for one in restarting if one.kind in ("resume", "retry")
+            )
+            with correlation_of(restarting[0]) if fulfils else nullcontext():
+                self._saver.record("started", fulfils=fulfils, control_state="running")
         self._saver.note_saves()
 
     def _end(self, error: BaseException | None) -> None:
@@ -287,6 +323,11 @@ class Session:
                 self._saver.record("failed", control_state="failed", metadata={"error": reason})
             except CheckpointError as failure:
                 self._handle.alert("it could not be recorded that the work failed", failure, code="session")
+
+    def _log(self, action: str) -> None:
+        handle = self._handle
+        id_ = handle.branch_id or handle.task_id
+        log_on(handle.engine, handle.user, handle.owner, id_, action, executor=self.executor)
 
     def _complete(self) -> None:
         self._stop_waiting()

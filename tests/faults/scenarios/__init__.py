@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from tests.faults.scenarios import (
+    backup,
     branches,
     collection,
+    databases,
     deletion,
+    host,
     migration,
     other_process,
     pipeline,
@@ -23,9 +26,12 @@ SCENARIOS = {
     **save.SCENARIOS,
     **steps.SCENARIOS,
     **restore.SCENARIOS,
+    **databases.SCENARIOS,
     **branches.SCENARIOS,
+    **host.SCENARIOS,
     **deletion.SCENARIOS,
     **collection.SCENARIOS,
+    **backup.SCENARIOS,
     **migration.SCENARIOS,
     **repair.SCENARIOS,
     **other_process.SCENARIOS,

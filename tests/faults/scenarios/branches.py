@@ -55,7 +55,7 @@ def _make_side(worker: Worker) -> None:
 def _fork(worker: Worker) -> None:
     _make_side(worker)
     side = next(branch.id for branch in worker.task.branches() if branch.name == "side")
-    worker.save(worker.store.task(side), some_state(6), "on the side", files=False)
+    worker.save(worker.store.task(side), some_state(6), "on the side", files="save 1")
 
 
 def _prepare_switch(worker: Worker) -> None:

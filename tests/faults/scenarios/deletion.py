@@ -36,7 +36,7 @@ def _make_branch(worker: Worker) -> None:
     task = worker.task
     side = task.fork(worker.kept("save 1"), name="side")
     for number in range(2):
-        worker.save(side, some_state(10 + number), f"side {number}", files=False)
+        worker.save(side, some_state(10 + number), f"side {number}", files="save 1")
     worker.ledger.expect("branch side", [True])
 
 

@@ -39,7 +39,7 @@ def _take_down(worker: Worker) -> None:
 
 
 def _acknowledge(worker: Worker, store: lastgood.Store, id_: str, it: ExpectedCheckpoint, place: Path) -> None:
-    checkpoint = store.get_checkpoint(id_, owner=it.owner)
+    checkpoint = store.find_checkpoint(id_, owner=it.owner)
     assert fingerprint(checkpoint.state) == it.state
     files = None
     if it.files is not None:

@@ -56,7 +56,7 @@ class _Program:
         worker.ledger.expect(f"state {STEERED}", states)
 
     def session(self, **deeds: Callable[[], object]) -> lastgood.Session:
-        how: dict[str, Any] = {"signals": False, "lease": LONG, "clock": _People(self.task, deeds)}
+        how: dict[str, Any] = {"signals": False, "lease": LONG, "_clock": _People(self.task, deeds)}
         return self.task.session(state=lambda: self.memory, load=self._load, **how)
 
     def _load(self, state: Any) -> None:

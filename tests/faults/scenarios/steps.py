@@ -51,14 +51,13 @@ def _step_that_fails(worker: Worker) -> None:
 
     def fail() -> _Failed:
         """What did not work besides is noted with what went wrong first."""
-        try:
-            with task.step("mishap", on_error="restore"):
-                raise _MishapError("as planned")
-        except _MishapError as error:
-            return _Failed([("mishap", note) for note in getattr(error, "__notes__", ())])
+        error = _MishapError("as planned")
+        step.__exit__(_MishapError, error, None)
+        return _Failed([("mishap", note) for note in getattr(error, "__notes__", ())])
 
-    _break_files(worker)
     worker.ledger.expect("step mishap", [False, True])
+    step = task.step("mishap", on_error="restore").begin()
+    _break_files(worker)
     worker.move("mishap", fail, to=before, present=task.state)
     worker.ledger.expect("step mishap", [False])
     worker.save(task, _later(task.state), "after the mishap")

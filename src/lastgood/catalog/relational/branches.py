@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from lastgood.catalog.relational import connection as shapes
-from lastgood.catalog.relational.connection import Connection, Queries, Row, decoded, shaped
+from lastgood.catalog.relational.connection import Connection, Queries, decoded, shaped
 from lastgood.catalog.relational.records import (
     log,
     read_branch,
@@ -17,11 +18,11 @@ from lastgood.catalog.relational.records import (
     require_branch,
     require_task,
 )
-from lastgood.catalog.relational.sessions import carry_lease, check_lease, require_living_branch
+from lastgood.catalog.relational.sessions import carry_lease, check_holder, check_lease
 from lastgood.catalog.values import Actor, Binding, Position, StoredCheckpoint
 from lastgood.errors import ConflictError
 from lastgood.model.checkpoint import Head
-from lastgood.model.task import Journal, TaskInfo, decode_journal, encode_journal
+from lastgood.model.task import FolderId, Journal, TaskInfo, decode_journal, encode_journal
 
 SQL = Queries("branches")
 
@@ -50,14 +51,19 @@ def move(
     *,
     expects: str | None = None,
     lease: int | None = None,
+    binding: Binding | None = None,
+    journal: str | None = None,
 ) -> Position:
     connection.lock_task(owner, id)
     chosen = require_branch(connection, owner, id) if way == "switch" else None
     task = require_task(connection, owner, chosen.task_id if chosen else id)
     active = expect_active(connection, task, expects)
     branch, files = chosen.number if chosen else active, None
+    if journal is not None:
+        connection.run(SQL.end_journal, id=journal)
     if way == "switch":
         if branch == active:
+            _bind_all(connection, task, branch, binding)
             return _position(connection, owner, task.id)
         _living_version(connection, branch)
         record_move(connection, task, branch)
@@ -74,6 +80,7 @@ def move(
         if lease is not None:
             carry_lease(connection, lease, active, branch)
     connection.run(SQL.activate, task=task.number, branch=branch)
+    _bind_all(connection, task, branch, binding)
     log(connection, task.number, branch, files, _LOGGED[way], actor, {"from": task.active_branch_id})
     return _position(connection, owner, task.id, files)
 
@@ -152,7 +159,7 @@ def _living_version(connection: Connection, branch: int) -> int:
     version: int | None = connection.value(SQL.living_version, branch=branch)
     if version is None:
         raise ConflictError(
-            "the branch to go to, or its newest checkpoint, was deleted", hint="`lastgood branch` lists what is left"
+            "the branch to go to, or its newest checkpoint, was deleted", hint="task.branches() lists what is left"
         )
     return version
 
@@ -168,33 +175,47 @@ def _position(connection: Connection, owner: str, task_id: str, files: int | Non
 # --- folders ------------------------------------------------------------------------------------------------------
 
 
-def read_bound(connection: Connection, owner: str, task_id: str, host: str, path: str) -> str | None:
-    bound: str | None = connection.value(SQL.bound_branch, owner=owner, task_id=task_id, host=host, path=path)
-    return bound
+def read_bound(connection: Connection, owner: str, task_id: str, folder: FolderId) -> str | None:
+    row = connection.one(SQL.binding, owner=owner, task_id=task_id, **msgspec.structs.asdict(folder))
+    return None if row is None else row[1]
 
 
-def bind(connection: Connection, owner: str, branch_id: str, binding: Binding) -> None:
-    branch, task = require_living_branch(connection, owner, branch_id)
-    connection.run_many(
-        SQL.bind,
-        ({"task": task, "host": binding.host, "path": path, "branch": branch} for path in binding.paths),
-    )
+def read_folders_of(connection: Connection, owner: str, branch_id: str) -> list[FolderId]:
+    return [FolderId(*row) for row in connection.all(SQL.folders_of, owner=owner, branch_id=branch_id)]
 
 
-def begin_journal(connection: Connection, journal: Journal) -> None:
+def bind(connection: Connection, task: int, branch: int, folder: FolderId) -> None:
+    """Note that the files in a folder are those of that branch from now on."""
+    about = msgspec.structs.asdict(folder)
+    connection.run(SQL.unbind, task=task, **about)
+    connection.run(SQL.bind, task=task, branch=branch, **about)
+
+
+def _bind_all(connection: Connection, task: TaskInfo, branch: int, binding: Binding | None) -> None:
+    for folder in binding.folders if binding is not None else ():
+        bind(connection, task.number, branch, folder)
+
+
+def begin_journal(
+    connection: Connection, journal: Journal, branches: Sequence[str] = (), lease: int | None = None
+) -> None:
+    for branch_id in branches:
+        holder = connection.one(SQL.holder_by_id, owner=journal.owner, id=branch_id)
+        if holder is not None and holder[0] != lease:
+            check_holder(connection, holder, None)
     connection.run(
         SQL.insert_journal,
         id=journal.id,
-        host=journal.host,
         owner=journal.owner,
         task_id=journal.task_id,
-        began_at=journal.began_at,
+        began_at=journal.began_at_us,
         journal=encode_journal(journal),
     )
 
 
-def read_journals(connection: Connection, host: str) -> list[Journal]:
-    return _journals(connection.all(SQL.journals_of_host, host=host))
+def read_journals(connection: Connection) -> list[Journal]:
+    found = shaped(connection.all(SQL.journals), shapes.JOURNAL)
+    return [decoded(decode_journal, data, f"the restore {id_!r}") for data, id_ in found]
 
 
 def end_journal(connection: Connection, journal_id: str) -> None:
@@ -202,10 +223,5 @@ def end_journal(connection: Connection, journal_id: str) -> None:
 
 
 def read_needed(connection: Connection) -> set[tuple[str, str]]:
-    """Return owner and id of the checkpoints that restores under way go to, or back to, on any host."""
-    found = _journals(connection.all(SQL.all_journals))
-    return {(journal.owner, each) for journal in found for each in (journal.before, journal.chosen)}
-
-
-def _journals(found: list[Row]) -> list[Journal]:
-    return [decoded(decode_journal, data, f"the restore {id_!r}") for data, id_ in shaped(found, shapes.JOURNAL)]
+    """Return owner and id of the checkpoints that restores under way go to, or back to."""
+    return {(each.owner, needed) for each in read_journals(connection) for needed in (each.before, each.chosen)}

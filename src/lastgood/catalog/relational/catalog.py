@@ -36,6 +36,7 @@ class RelationalCatalog(Catalog):
     """What transactions there are; a database adds how one is opened, and what only it can do."""
 
     info = _read(records.read_info)
+    keep_below = _write(records.keep_below)
     commit = _write(commit.commit)
     tasks = _read(records.read_tasks)
     position = _read(records.read_position)
@@ -72,7 +73,7 @@ class RelationalCatalog(Catalog):
     end_request = _write(sessions.end_request)
 
     bound = _read(branches.read_bound)
-    bind = _write(branches.bind)
+    folders_of = _read(branches.read_folders_of)
     begin_journal = _write(branches.begin_journal)
     journals = _read(branches.read_journals)
     end_journal = _write(branches.end_journal)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from lastgood.catalog.relational.branches import SQL as BRANCHES
-from lastgood.catalog.relational.branches import active_head, expect_active, moved, record_move
+from lastgood.catalog.relational.branches import active_head, bind, expect_active, moved, record_move
 from lastgood.catalog.relational.collection import SQL as COLLECTION
 from lastgood.catalog.relational.connection import (
     MAX_SEQUENCE,
@@ -133,9 +133,9 @@ def _read(connection: Connection, commit: Commit) -> Found:
     for one in commit.fulfilled:
         reads[f"request {one.id}"] = (SQL.is_request_open, {"owner": owner, "id": one.id})
     if commit.binding is not None:
-        for path in commit.binding.paths:
-            about = {"owner": owner, "task_id": record.task_id, "host": commit.binding.host, "path": path}
-            reads[f"folder {path}"] = (BRANCHES.binding, about)
+        for folder in commit.binding.folders:
+            about = {"owner": owner, "task_id": record.task_id, **msgspec.structs.asdict(folder)}
+            reads[f"folder {folder.path}"] = (BRANCHES.binding, about)
     for pack in commit.packs:
         reads[f"pack {pack.name}"] = (SQL.is_pack_expected, {"name": pack.name})
     if commit.base not in (None, record.parent_id):
@@ -221,7 +221,7 @@ def _check(connection: Connection, commit: Commit, line: _Line, found: Found) ->
     if line.last_sequence >= MAX_SEQUENCE or line.last_event + len(commit.notes) >= MAX_SEQUENCE:
         raise InvalidError("this task is full: it has 2^32 checkpoints or events", hint="begin a new task")
     if commit.binding is not None and not commit.binding.takes_over:
-        _check_folders(commit.binding.paths, line, found)
+        _check_folders([folder.path for folder in commit.binding.folders], line, found)
     for pack in commit.packs:
         if not found[f"pack {pack.name}"]:
             raise _gone("a pack that this checkpoint brings was taken for one that nobody will commit")
@@ -237,7 +237,8 @@ def _check_folders(paths: Sequence[str], line: _Line, found: Found) -> None:
             if branch != line.branch and not is_deleted:
                 raise FolderTakenError(
                     f"the files in {path} are those of the branch {name!r} now",
-                    hint="go on with the handle that restored them, or open the task again",
+                    hint="go on with the handle that restored them, or go to that branch and leave them as they are: "
+                    f"store.task(…, workspace=False).switch({branch_id!r})",
                     branch_id=branch_id,
                 )
 
@@ -301,8 +302,11 @@ def _make_branch(connection: Connection, commit: Commit, new: NewBranch) -> _Lin
 
 
 def _free_name(connection: Connection, task: TaskInfo, new: NewBranch) -> str:
-    for number in itertools.count(2):
-        name = new.name if number == 2 else f"{new.name} {number - 1}"
+    base, _, digits = new.name.rpartition("-")
+    is_numbered = bool(base) and digits.isascii() and digits.isdecimal() and len(digits) < 10
+    base, first = (base, int(digits)) if is_numbered else (new.name, 1)
+    for number in itertools.count(first):
+        name = new.name if number == first else f"{base}-{number}"
         if not connection.value(SQL.is_name_taken, task=task.number, name=name):
             return name
         if not new.may_rename:
@@ -360,7 +364,7 @@ def _place(commit: Commit, line: _Line, attested: list[Attestation]) -> StoredCh
         placement=placement,
         placement_digest=placement.digest(commit.checksum),
         verified=verification is not None and bool(verification.data.get("verified")),
-        verified_at=verification.at if verification else None,
+        verified_at=verification.at_us if verification else None,
         deleted=False,
         tags=(),
     )
@@ -434,9 +438,9 @@ def _write_checkpoint(connection: Connection, commit: Commit, line: _Line, store
 def _write_files(connection: Connection, commit: Commit, line: _Line, found: Found) -> None:
     """Bring new content of files, and bind the folders that it comes from."""
     if commit.binding is not None:
-        for path in commit.binding.paths:
-            if all(branch != line.branch for branch, *_ in found[f"folder {path}"]):
-                connection.run(BRANCHES.bind, task=line.task, host=commit.binding.host, path=path, branch=line.branch)
+        for folder in commit.binding.folders:
+            if all(branch != line.branch for branch, *_ in found[f"folder {folder.path}"]):
+                bind(connection, line.task, line.branch, folder)
     for pack in commit.packs:
         connection.run(COLLECTION.withdraw, name=pack.name)
         connection.run(COLLECTION.insert_pack, name=pack.name, size=pack.size, now=connection.now())

@@ -142,5 +142,5 @@ def decoded(decode: Callable[[bytes], T], data: bytes, what: str) -> T:
 def misplaced() -> IntegrityError:
     return IntegrityError(
         "the store's database is damaged here; what it says cannot be trusted",
-        hint="other checkpoints may be whole: `lastgood verify --all` says which",
+        hint="other checkpoints may be whole: store.check(read_data=True) says which",
     )

@@ -103,7 +103,7 @@ def append(
     connection.run(SQL.insert_attestation, **attestation_values(number, checksum, attestation))
     if kind == "verification":
         verified = int(bool(data.get("verified")))
-        connection.run(SQL.set_verified, number=number, verified=verified, at=attestation.at)
+        connection.run(SQL.set_verified, number=number, verified=verified, at=attestation.at_us)
     return attestation
 
 
@@ -113,7 +113,7 @@ def attestation_values(number: int, checksum: bytes, said: Attestation) -> dict[
         "checkpoint": number,
         "number": said.number,
         "kind": said.kind,
-        "at": said.at,
+        "at": said.at_us,
         "actor": said.actor,
         "data": encode_plain(said.data),
         "digest": said.digest(checksum),
@@ -124,7 +124,9 @@ def _read_subject(connection: Connection, owner: str, checkpoint_id: str) -> Sub
     connection.lock_task(owner, checkpoint_id)
     row = connection.one(SQL.subject, id=checkpoint_id, owner=owner)
     if row is None:
-        raise NotFoundError(f"there is no checkpoint {checkpoint_id!r}", hint="`lastgood log` lists them")
+        raise NotFoundError(
+            f"there is no checkpoint {checkpoint_id!r}", hint="store.list_checkpoints(task_id) lists them"
+        )
     return Subject(*row)
 
 
@@ -142,9 +144,7 @@ def _move_tag(connection: Connection, subject: Subject, data: dict[str, Any], ac
     other = connection.value(RECORDS.tagged, task=subject.task, name=name)
     if other is not None:
         if not data.get("move"):
-            raise ConflictError(
-                f"another checkpoint is tagged {name!r}", hint="move the tag on purpose (move=True, --move)"
-            )
+            raise ConflictError(f"another checkpoint is tagged {name!r}", hint="move the tag on purpose (move=True)")
         append(connection, other, connection.value(SQL.checksum_of, number=other), "untag", {"name": name}, actor)
     connection.run(SQL.put_tag, task=subject.task, name=name, number=subject.number)
 
@@ -179,7 +179,7 @@ def _purge_one(connection: Connection, owner: str, checkpoint_id: str, actor: Ac
     if (owner, checkpoint_id) in read_needed(connection):
         raise ConflictError(
             "a restore of files that is under way, or was interrupted, may go back to this checkpoint",
-            hint="open the task with that workspace, which takes it back; `lastgood status` tells of it",
+            hint="open the task with that workspace, which takes it back; task.recovery() tells of it",
         )
     if subject.deleted == 0:
         _hide(connection, subject, PURGED)
@@ -199,12 +199,12 @@ def purge(
     actor: Actor,
     *,
     all_or_none: bool = False,
-    spare_tagged: bool = False,
+    spare_needed: bool = False,
     deleted_before: int | None = None,
 ) -> list[str]:
     purged = []
     for owner, id_ in checkpoints:
-        if spare_tagged and connection.value(SQL.is_tagged, id=id_, owner=owner) is not None:
+        if spare_needed and connection.value(SQL.is_needed, id=id_, owner=owner) is not None:
             continue
         if deleted_before is not None:
             due = connection.value(SQL.was_deleted_before, id=id_, owner=owner, before=deleted_before)
@@ -227,7 +227,7 @@ def read_deleted(connection: Connection, at: int) -> list[tuple[str, str]]:
 def _keep_creation(connection: Connection, subject: Subject) -> None:
     """Write into the log when and by whom it was made, and no more: the row that tells that is about to go."""
     event = read_creation(connection, subject.number)
-    actor, made = Actor(event.actor, event.correlation_id), (event.sequence, event.at)
+    actor, made = Actor(event.actor, event.correlation_id), (event.sequence, event.at_us)
     about = {"type": event.data["type"]} if "type" in event.data else {}
     log(connection, subject.task, subject.branch, subject.number, event.kind, actor, about, made)
 

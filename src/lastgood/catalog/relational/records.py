@@ -46,7 +46,13 @@ def read_info(connection: Connection) -> StoreInfo:
     number, format_ = connection.one(SQL.newest_migration) or (0, "")
     if not {"store_id", "created_at", "blob_id"} <= facts.keys():
         raise misplaced()
-    return StoreInfo(facts["store_id"], facts["created_at"], format_, facts["blob_id"], number)
+    most = facts.get("max_bytes")
+    most = most if type(most) is int and most >= 0 else None
+    return StoreInfo(facts["store_id"], facts["created_at"], format_, facts["blob_id"], number, most)
+
+
+def keep_below(connection: Connection, max_bytes: int) -> None:
+    connection.run(SQL.set_fact, key="max_bytes", value=max_bytes)
 
 
 # --- tasks and branches -------------------------------------------------------------------------------------------
@@ -60,7 +66,7 @@ def read_task(connection: Connection, owner: str, task_id: str) -> TaskInfo | No
 def require_task(connection: Connection, owner: str, task_id: str) -> TaskInfo:
     task = read_task(connection, owner, task_id)
     if task is None:
-        raise NotFoundError(f"there is no task {task_id!r}", hint="`lastgood tasks` lists them")
+        raise NotFoundError(f"there is no task {task_id!r}", hint="store.tasks() lists them")
     return task
 
 
@@ -77,7 +83,7 @@ def read_branch(connection: Connection, owner: str, branch_id: str) -> BranchInf
 def require_branch(connection: Connection, owner: str, branch_id: str) -> BranchInfo:
     branch = read_branch(connection, owner, branch_id)
     if branch is None:
-        raise NotFoundError(f"there is no branch {branch_id!r}", hint="`lastgood branch` lists them")
+        raise NotFoundError(f"there is no branch {branch_id!r}", hint="task.branches() lists them")
     return branch
 
 
@@ -95,7 +101,7 @@ def read_position(connection: Connection, owner: str, id: str) -> Position | Non
     head = read_checkpoint(connection, owner, branch.head.id) if branch and branch.head else None
     if branch is None or found is None or head is None:
         raise IntegrityError(
-            f"{id!r} has lost its head", hint="its checkpoints may be whole: `lastgood log` lists them"
+            f"{id!r} has lost its head", hint="its checkpoints may be whole: store.list_checkpoints(task_id) lists them"
         )
     return Position(found, branch, head, by_branch=task is None)
 
@@ -273,7 +279,9 @@ def _pack_range(pack: str, position: int | None, length: int | None) -> PackRang
 def read_attestations(connection: Connection, owner: str, checkpoint_id: str) -> list[tuple[Attestation, bytes]]:
     number = connection.value(SQL.checkpoint_number, id=checkpoint_id, owner=owner)
     if number is None:
-        raise NotFoundError(f"there is no checkpoint {checkpoint_id!r}", hint="`lastgood log` lists them")
+        raise NotFoundError(
+            f"there is no checkpoint {checkpoint_id!r}", hint="store.list_checkpoints(task_id) lists them"
+        )
     return attestations_of(connection, number)
 
 

@@ -115,7 +115,7 @@ def _held(lease: Lease) -> LeaseError:
         return LeaseError(f"{lease.executor} is at it already", hint="wait until it has ended", lease=lease)
     return LeaseError(
         f"{lease.executor} is working on this branch",
-        hint="let it end, ask it to pause or stop (`lastgood stop`), or fork the branch",
+        hint="let it end, ask it to pause or stop (task.control.stop()), or fork the branch",
         lease=lease,
     )
 
@@ -147,8 +147,8 @@ def _lease(connection: Connection, found: list[Row]) -> Lease | None:
         name=name or "",
         process=decoded(_process.decode, process, f"who works on the branch {branch_id!r}"),
         executor=executor,
-        acquired_at=acquired_at,
-        expires_at=expires_at,
+        acquired_at_us=acquired_at,
+        expires_at_us=expires_at,
         is_live=expires_at > connection.now(),
     )
 
@@ -158,11 +158,15 @@ def require_living_branch(connection: Connection, owner: str, branch_id: str) ->
     connection.lock_task(owner, branch_id)
     row = connection.one(SQL.living_branch, owner=owner, id=branch_id)
     if row is None:
-        raise NotFoundError(f"there is no branch {branch_id!r}", hint="`lastgood branch` lists them")
+        raise NotFoundError(f"there is no branch {branch_id!r}", hint="task.branches() lists them")
     return row[0], row[1]
 
 
 # --- requests -----------------------------------------------------------------------------------------------------
+
+
+_SAID = ("text", "answer", "artifact", "rounds", "checkpoint", "what")
+"""What the log says of a request beside its kind. New content of artifacts is in the request and in the checkpoint."""
 
 
 def post_request(connection: Connection, owner: str, request: Request, actor: Actor) -> Request:
@@ -177,12 +181,13 @@ def post_request(connection: Connection, owner: str, request: Request, actor: Ac
         owner=owner,
         id=request.id,
         kind=request.kind,
-        at=request.at,
+        at=request.at_us,
         actor=request.actor,
         correlation_id=request.correlation_id,
         data=encode_plain(request.data),
     )
-    log(connection, task, branch, None, "requested", actor, {"request": request.id, "kind": request.kind})
+    said = {name: request.data[name] for name in _SAID if name in request.data}
+    log(connection, task, branch, None, "requested", actor, {"request": request.id, "kind": request.kind, **said})
     return request
 
 
@@ -227,7 +232,7 @@ def _requests(found: list[Row]) -> list[Request]:
 
 
 def _request(row: Row) -> Request:
-    names = ("id", "branch_id", "kind", "data", "at", "actor", "correlation_id", "status", "ended_at", "outcome")
+    names = ("id", "branch_id", "kind", "data", "at_us", "actor", "correlation_id", "status", "ended_at_us", "outcome")
     found = dict(zip(names, row, strict=True))
     plain = {name: decode_plain(found[name] or _EMPTY) for name in ("data", "outcome")}
     try:
@@ -247,7 +252,7 @@ def begin_step(connection: Connection, step: OpenStep, snapshot: Blob | None = N
         owner=step.owner,
         id=step.id,
         task_id=step.task_id,
-        began_at=step.began_at,
+        began_at=step.began_at_us,
         step=encode_step(step),
         size=snapshot.size if snapshot else None,
         encoding=snapshot.encoding if snapshot else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import apsw
@@ -11,7 +12,7 @@ import msgspec
 
 from lastgood.catalog.relational.connection import MAX_SEQUENCE, SHIFT, Row
 from lastgood.catalog.relational.records import read_blobs
-from lastgood.catalog.sqlite.connection import SQLiteConnection, translate
+from lastgood.catalog.sqlite.connection import SQLiteConnection, ends_within_page, translate
 from lastgood.catalog.upkeep import (
     AttestationRow,
     Audit,
@@ -80,6 +81,9 @@ class SQLiteAudit(Audit):
             found = self._connection.execute(f"PRAGMA integrity_check({MAX_PROBLEMS})").fetchall()
         except apsw.Error as error:
             return [str(translate(error))]
+        pages = self._connection.execute("PRAGMA page_count").get
+        if found == [("ok",)] and ends_within_page(Path(self._connection.filename), pages):
+            return ["its last page is cut off"]
         return [] if found == [("ok",)] else [line for (text,) in found for line in str(text).splitlines()]
 
     def tasks(self) -> Iterator[TaskRow]:
@@ -116,7 +120,8 @@ class SQLiteAudit(Audit):
         return map(_move, self._read_through("moves", sql, _MOVE))
 
     def workspaces(self) -> Iterator[WorkspaceRow]:
-        return self._read_through("workspaces", "SELECT task, host, path, branch FROM workspaces", WorkspaceRow)
+        sql = "SELECT task, path, inode, device, boot, branch FROM workspaces"
+        return self._read_through("workspaces", sql, WorkspaceRow)
 
     def journals(self) -> Iterator[JournalRow]:
         return self._read_through("journals", "SELECT id, owner, task_id, journal FROM journals", JournalRow)

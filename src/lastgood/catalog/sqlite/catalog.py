@@ -22,10 +22,10 @@ class SQLiteCatalog(RelationalCatalog):
 
     shared = False
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, *, read_only: bool = False) -> None:
         self.durable = path is not None
         self.address = None if path is None else str(path)
-        self._database = MemoryDatabase() if path is None else FileDatabase(path)
+        self._database = MemoryDatabase() if path is None else FileDatabase(path, read_only=read_only)
 
     def _read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return self._database.read(work, *args, **kwargs)

@@ -26,9 +26,10 @@ from lastgood.errors import (
     IntegrityError,
     UnavailableError,
 )
+from lastgood.local.location import APPLICATION_ID
+from lastgood.local.paths import open_private
 from lastgood.model.identity import now
 
-APPLICATION_ID = 0x6C676F64
 PAGE_SIZE = 4096
 _LOG_HEAD, _FRAME_HEAD = 32, 24
 RESERVE_BYTES = 8  # where the checksum VFS keeps each page's checksum
@@ -98,15 +99,19 @@ class SQLiteConnection:
         return found
 
 
-def open_connection(path: Path) -> apsw.Connection:
-    """A connection to an existing catalog, with durability and page checksums asserted."""
+def open_connection(path: Path, *, read_only: bool = False) -> apsw.Connection:
+    """A connection to an existing catalog, with durability and page checksums asserted. One that is `read_only` writes
+    nothing and waits for nobody."""
     _load_checksum_vfs()
     _require_files(path)
     with translated_errors():
-        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=_VFS)
+        flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE
+        connection = apsw.Connection(str(path), flags=flags, vfs=_VFS)
         _configure(connection)
+        if read_only:
+            connection.set_busy_timeout(0)
         if connection.pragma("application_id") != APPLICATION_ID:
-            raise FormatError(f"{path.name} is not a lastgood store", hint="give another path, or `lastgood init` one")
+            raise FormatError(f"{path.name} is not a lastgood store", hint="give another path")
         _require("journal_mode", connection.pragma("journal_mode"), "wal")
         if connection.reserve_bytes() != RESERVE_BYTES:
             raise IntegrityError(
@@ -116,17 +121,19 @@ def open_connection(path: Path) -> apsw.Connection:
     return connection
 
 
-def ends_within_page(path: Path) -> bool:
+def ends_within_page(path: Path, pages: int | None = None) -> bool:
     """Return whether the file is cut off in a page that is not in the log either: its rest would be read as zeros.
 
     A short page has no checksum that SQLite could compare. One that was being written when its process ended is in
-    the log, and is read from there.
+    the log, and is read from there. `pages`: how many the database has, if that is known; what is beyond is not read.
     """
     try:
         whole, rest = divmod(path.stat().st_size, PAGE_SIZE)
     except OSError:  # it went away since it was opened, which the next read reports
         return False
-    return bool(rest) and whole + 1 not in _logged_pages(path.with_name(path.name + "-wal"))
+    if not rest or (pages is not None and whole >= pages):
+        return False
+    return whole + 1 not in _logged_pages(path.with_name(path.name + "-wal"))
 
 
 def _logged_pages(log: Path) -> set[int]:
@@ -142,7 +149,7 @@ def _logged_pages(log: Path) -> set[int]:
 def create_connection(path: Path) -> apsw.Connection:
     """A connection to a new, empty database file with everything that cannot be changed later."""
     _load_checksum_vfs()
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    os.close(open_private(path, os.O_CREAT | os.O_EXCL | os.O_RDWR))
     with translated_errors():
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=_VFS)
         connection.reserve_bytes(reserve=RESERVE_BYTES)
@@ -282,7 +289,7 @@ def translate(error: apsw.Error) -> CheckpointError:
     if isinstance(error, apsw.CorruptError) or getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_DATA:
         return IntegrityError(
             "the store's database is damaged here; what it says cannot be trusted",
-            hint="other checkpoints may be whole: `lastgood verify --all` says which",
+            hint="other checkpoints may be whole: store.check(read_data=True) says which",
         )
     if isinstance(error, apsw.CantOpenError | apsw.PermissionsError | apsw.ReadOnlyError):
         return UnavailableError(

@@ -61,10 +61,11 @@ _orphans: list[SQLiteConnection] = []
 class FileDatabase:
     """A catalog file, shared by the processes of one host."""
 
-    def __init__(self, path: Path, *, known: Sequence[Migration] | None = None) -> None:
+    def __init__(self, path: Path, *, known: Sequence[Migration] | None = None, read_only: bool = False) -> None:
         self._clock = now
         self._path = path
-        self._queue = Queue(path.with_name(path.name + "-lock"))
+        self._read_only = read_only
+        self._queue = Queue(path.with_name(path.name + "-lock"), read_only=read_only)
         self._group = Group(self._queue.turn, self._commit)
         self._local = threading.local()
         self._generation = 0
@@ -94,7 +95,7 @@ class FileDatabase:
         witness = self._queue.witness()
         try:
             connection.execute("BEGIN")
-            self._require_whole()
+            self._require_whole(connection)
             self._compare(connection.execute(_LAST_COMMIT).get, witness)
             return work(connection, *args, **kwargs)
         except apsw.Error as error:
@@ -235,7 +236,7 @@ class FileDatabase:
 
     def _begin(self, connection: SQLiteConnection, durable: bool) -> int | None:
         connection.execute("BEGIN IMMEDIATE")
-        self._require_whole()
+        self._require_whole(connection)
         number = counted(connection.execute(_NEXT_COMMIT).get) if durable else None
         last = connection.execute(_LAST_COMMIT).get if number is None else number - 1
         self._compare(last, self._queue.witness())
@@ -332,7 +333,7 @@ class FileDatabase:
         if getattr(local, "owner", None) != owner or old is None or old.raw.in_transaction:
             if old is not None and local.owner[0] != owner[0]:
                 _orphans.append(old)
-            local.connection = SQLiteConnection(open_connection(self._path), self._clock)
+            local.connection = SQLiteConnection(open_connection(self._path, read_only=self._read_only), self._clock)
             local.is_cut = ends_within_page(self._path)
             local.log_pages = [0]  # not `local` itself, which would keep the connection open
             local.connection.raw.set_wal_hook(partial(_note_pages, local.log_pages))
@@ -354,11 +355,14 @@ class FileDatabase:
                 hint=f"bring it back from a copy; or, to begin anew, remove {self._path.name}-wal, -shm and -lock",
             )
 
-    def _require_whole(self) -> None:
-        if self._local.is_cut:
+    def _require_whole(self, connection: SQLiteConnection) -> None:
+        if not self._local.is_cut:
+            return
+        self._local.is_cut = ends_within_page(self._path, connection.value("PRAGMA page_count"))
+        if self._local.is_cut:  # it may have been repaired meanwhile
             raise IntegrityError(
                 "the store's database is cut off in the middle of a page",
-                hint="bring it back from a copy, or `lastgood repair` it",
+                hint="bring it back from a copy, or store.repair() it",
             )
 
     @staticmethod
@@ -366,7 +370,7 @@ class FileDatabase:
         if counted(last) < (witness or 0):
             raise LostCommitsError(
                 f"{(witness or 0) - last} acknowledged commit(s) are gone from the store",
-                hint="its write-ahead log is damaged; bring it back from a copy, or `lastgood repair --accept-loss`",
+                hint="its write-ahead log is damaged; bring it back from a copy, or store.repair(accept_loss=True)",
                 lost=(witness or 0) - last,
             )
 

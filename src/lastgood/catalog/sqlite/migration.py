@@ -16,6 +16,7 @@ import apsw
 from lastgood.catalog.relational.connection import misplaced
 from lastgood.catalog.sqlite.connection import create_connection, translated_errors
 from lastgood.errors import CheckpointError, DiskFullError, FormatVersionError, UnavailableError
+from lastgood.local.paths import open_private
 from lastgood.model.identity import ALGORITHM, new_id, now
 
 MAJOR = 2
@@ -117,7 +118,7 @@ def create_database(
         _sync(fresh)
         _sync_way_to(path.parent)
         # SQLite makes the log with the first commit, and does not say if its name could not be made durable.
-        os.close(os.open(path.with_name(path.name + "-wal"), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        os.close(open_private(path.with_name(path.name + "-wal"), os.O_CREAT | os.O_WRONLY))
         give_name(fresh, path)
         _sync(path.parent)
     finally:

@@ -15,6 +15,7 @@ from weakref import ReferenceType, ref
 from zlib import crc32
 
 from lastgood.errors import UnavailableError
+from lastgood.local.paths import open_private
 from lastgood.local.process import move_off_standard_streams, renew_after_fork
 
 _WITNESS = struct.Struct("<4sQB11xI")
@@ -33,10 +34,10 @@ class Queue:
     an interrupt can keep nobody waiting: leaving the block is one call of C, and a file that is lost is closed.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self._path = path
         self._doubted = False
-        self._is_read_only = False
+        self._is_read_only = read_only
         self._fd = self._open()
         self._forget_turns()
         renew_after_fork(self)
@@ -160,8 +161,10 @@ class Queue:
                 self._forking.pop(thread, None)  # an interrupt kept it from saying that it is over
 
     def _open(self) -> int:
+        if self._is_read_only:
+            return move_off_standard_streams(os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
         try:
-            descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            descriptor = open_private(self._path, os.O_CREAT | os.O_RDWR)
         except OSError as error:
             if error.errno not in _READ_ONLY or not self._path.exists():
                 raise

@@ -15,10 +15,10 @@ from lastgood.catalog.relational.connection import Connection, Queries, Row, key
 from lastgood.catalog.relational.deletion import PURGED, append
 from lastgood.catalog.relational.records import STORE, log
 from lastgood.catalog.sqlite.audit import SQLiteAudit
-from lastgood.catalog.sqlite.connection import APPLICATION_ID
 from lastgood.catalog.sqlite.migration import migrations
 from lastgood.catalog.upkeep import Corrections, NameFix
 from lastgood.catalog.values import FILES, Actor
+from lastgood.local.location import APPLICATION_ID
 from lastgood.model.identity import ALGORITHM, new_id, now
 
 SQL = Queries("repair")
@@ -52,7 +52,7 @@ def _correct_rows(connection: Connection, corrections: Corrections) -> None:
     _correct_names(connection, SQL.put_key, SQL.remove_key, corrections.keys)
     _correct_names(connection, SQL.put_tag, SQL.remove_tag, corrections.tags)
     run(SQL.remove_move, "task number", corrections.moves)
-    run(SQL.remove_workspace, "task host path", corrections.workspaces)
+    run(SQL.remove_workspace, "task inode device path", corrections.workspaces)
     run(SQL.remove_step, "owner id", corrections.steps)
     run(SQL.remove_journal, "id", ((id_,) for id_ in corrections.journals))
 

@@ -46,28 +46,34 @@ SELECT (task << 32) + head FROM branches WHERE branch = :branch
 -- name: checkpoint_id
 SELECT id FROM checkpoints WHERE number = :number
 
--- name: bound_branch
-SELECT b.id FROM workspaces w JOIN tasks t USING (task) JOIN branches b USING (branch)
-WHERE t.owner = :owner AND t.id = :task_id AND w.host = :host AND w.path = :path
-
+-- Which folder is which: `FolderId.is_same`.
 -- name: binding
 SELECT w.branch, b.id, b.name, b.deleted FROM workspaces w JOIN tasks t USING (task) JOIN branches b USING (branch)
-WHERE t.owner = :owner AND t.id = :task_id AND w.host = :host AND w.path = :path
+WHERE t.owner = :owner AND t.id = :task_id AND w.inode = :inode
+AND CASE WHEN w.boot = :boot AND w.boot != '' THEN w.device = :device ELSE w.path = :path END
+
+-- name: folders_of
+SELECT w.path, w.inode, w.device, w.boot FROM workspaces w JOIN tasks t USING (task) JOIN branches b USING (branch)
+WHERE t.owner = :owner AND b.id = :branch_id ORDER BY w.path, w.inode, w.device
+
+-- name: unbind
+DELETE FROM workspaces WHERE task = :task AND inode = :inode
+AND CASE WHEN boot = :boot AND boot != '' THEN device = :device ELSE path = :path END
 
 -- name: bind
-INSERT INTO workspaces (task, host, path, branch) VALUES (:task, :host, :path, :branch)
-ON CONFLICT (task, host, path) DO UPDATE SET branch = excluded.branch
-WHERE workspaces.branch != excluded.branch
+INSERT INTO workspaces (task, inode, device, path, boot, branch)
+VALUES (:task, :inode, :device, :path, :boot, :branch)
 
 -- name: insert_journal
-INSERT INTO journals (id, host, owner, task_id, began_at, journal)
-VALUES (:id, :host, :owner, :task_id, :began_at, :journal)
+INSERT INTO journals (id, owner, task_id, began_at, journal)
+VALUES (:id, :owner, :task_id, :began_at, :journal)
 
--- name: journals_of_host
-SELECT journal, id FROM journals WHERE host = :host ORDER BY began_at, id
-
--- name: all_journals
-SELECT journal, id FROM journals
+-- name: journals
+SELECT journal, id FROM journals ORDER BY began_at, id
 
 -- name: end_journal
 DELETE FROM journals WHERE id = :id
+
+-- name: holder_by_id
+SELECT token, expires_at FROM leases
+WHERE branch = (SELECT branch FROM branches WHERE owner = :owner AND id = :id)

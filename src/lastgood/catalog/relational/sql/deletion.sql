@@ -58,8 +58,10 @@ DELETE FROM attestations WHERE checkpoint = :number
 UPDATE checkpoints SET record = NULL, root_size = NULL, encoding = NULL, root = NULL,
                        deleted = :deleted, verified = 0, verified_at = NULL WHERE number = :number
 
--- name: is_tagged
-SELECT 1 FROM tags t JOIN checkpoints c USING (number) WHERE c.id = :id AND c.owner = :owner LIMIT 1
+-- name: is_needed
+SELECT 1 FROM checkpoints c JOIN branches b USING (branch) WHERE c.id = :id AND c.owner = :owner
+  AND (b.deleted = 0 AND b.head = (c.number & 4294967295)
+       OR EXISTS (SELECT 1 FROM tags t WHERE t.number = c.number))
 
 -- name: was_deleted_before
 SELECT 1 FROM checkpoints c JOIN attestations a ON a.checkpoint = c.number

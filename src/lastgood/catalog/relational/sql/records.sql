@@ -3,6 +3,9 @@
 -- name: facts
 SELECT key, value FROM meta
 
+-- name: set_fact
+INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value
+
 -- name: newest_migration
 SELECT number, format FROM migrations ORDER BY number DESC LIMIT 1
 

@@ -42,7 +42,7 @@ DELETE FROM tags WHERE task = :task AND name = :name
 DELETE FROM moves WHERE task = :task AND number = :number
 
 -- name: remove_workspace
-DELETE FROM workspaces WHERE task = :task AND host = :host AND path = :path
+DELETE FROM workspaces WHERE task = :task AND inode = :inode AND device = :device AND path = :path
 
 -- name: remove_step
 DELETE FROM steps WHERE owner = :owner AND id = :id

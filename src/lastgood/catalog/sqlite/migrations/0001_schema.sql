@@ -178,15 +178,16 @@ CREATE TABLE moves (                                -- of a task's active branch
 
 CREATE TABLE workspaces (                           -- which branch's files lie in a folder
   task   INTEGER NOT NULL,
-  host   TEXT NOT NULL,
+  inode  TEXT NOT NULL,
+  device TEXT NOT NULL,
   path   TEXT NOT NULL,
+  boot   TEXT NOT NULL,                             -- of the system, when it was bound; '': not known
   branch INTEGER NOT NULL,                          -- branches.branch
-  PRIMARY KEY (task, host, path)
+  PRIMARY KEY (task, inode, device, path)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE journals (                             -- restores of files that were begun and not ended
   id       TEXT PRIMARY KEY,
-  host     TEXT NOT NULL,
   owner    TEXT NOT NULL,
   task_id  TEXT NOT NULL,
   began_at INTEGER NOT NULL,

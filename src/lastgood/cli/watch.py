@@ -1,0 +1,101 @@
+"""`lastgood watch`"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from lastgood.cli.input import span
+from lastgood.cli.invocation import Invocation, subcommand, workspace_options
+from lastgood.cli.output import counted, json_text, printable, say
+from lastgood.cli.summary import place_text
+from lastgood.errors import BusyError, CheckpointError, InvalidError
+from lastgood.local.paths import open_private
+from lastgood.views.checkpoint import view_checkpoint
+from lastgood.views.workspace import save_changed, watcher_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lastgood import Task
+
+
+@subcommand
+@click.option("--save", is_flag=True, help="Save a checkpoint when files have changed.")
+@click.option("--every", default="30s", show_default=True, callback=span, metavar="SPAN", help="At most so often.")
+@workspace_options
+def watch(call: Invocation, save: bool, every: float) -> None:
+    """Watch the workspace until Ctrl-C or SIGTERM, and save what has changed, of the type `automatic`.
+
+    What changed last is saved before it ends. While the store is away, checkpoints are spooled.
+    """
+    if not save or every <= 0:
+        raise click.UsageError("watch takes --save, and --every a span of time above 0")
+    folders = call.folders()
+    if folders is None:
+        raise InvalidError("there is no workspace to watch", hint="give --workspace DIR, or `lastgood init` the folder")
+    with call.open_to_work() as store, _alone(watcher_file(store, folders)), _until_stopped() as stopped:
+        task = store.task(call.task_id(), workspace=folders, watch=True, owner=call.owner)
+        say(call, f"watching {task.task_id}; Ctrl-C ends it")
+        failed = _save(call, task, "")
+        while not stopped.wait(every):
+            failed = _save(call, task, failed)
+        if sys.stderr.isatty():
+            say(call, "")  # the terminal has shown ^C
+        _save(call, task, failed)
+
+
+def _save(call: Invocation, task: Task, failed: str) -> str:
+    """Save if something has changed. What goes wrong is said once, and returned: it may be better next time."""
+    try:
+        saved = save_changed(task)
+    except CheckpointError as error:
+        if str(error) != failed:
+            say(call, f"not saved: {error}")
+        return str(error)
+    if saved is not None and call.json:
+        click.echo(json_text({"checkpoint": view_checkpoint(saved)}))
+    elif saved is not None:
+        how = "spooled" if saved.status == "spooled" else f"saved {place_text(saved)}"
+        click.echo(f"{how} of {printable(saved.task_id)} with {counted(saved.file_count, 'file')}")
+    return ""
+
+
+@contextmanager
+def _alone(file: Path) -> Iterator[None]:
+    """Hold the lock of who watches a folder; BusyError, with the process, when another has it."""
+    descriptor = open_private(file, os.O_CREAT | os.O_RDWR)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            pid = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
+            raise BusyError(
+                f"process {pid or 'unknown'} watches this folder already", hint="let it, or end it first"
+            ) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _until_stopped() -> Iterator[threading.Event]:
+    """Yield what is set by Ctrl-C, SIGTERM and SIGHUP, so that no save is interrupted."""
+    stopped = threading.Event()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, lambda *_: stopped.set()) for number in numbers}
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
