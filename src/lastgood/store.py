@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, cast
 
 from lastgood.catalog.values import StoreInfo
 from lastgood.engine.checkpoint import Checkpoint, Rows
-from lastgood.engine.engine import Engine, acting, interrupted_restores, retry_without_dead_lease
+from lastgood.engine.engine import Engine, acting, pending_restores, retry_without_dead_lease
 from lastgood.engine.load import (
     attest,
     find_line,
@@ -543,7 +543,7 @@ class Store:
 
     def _recover_files(self, task: Task) -> None:
         """Finish or take back the restores of files that were interrupted in the task's workspace."""
-        if interrupted_restores(self._engine, task.task_id, task.owner):
+        if pending_restores(self._engine, task.task_id, task.owner):
             from lastgood.engine.restore_files import FilesRestore
 
             FilesRestore(task._handle).recover()

@@ -201,7 +201,7 @@ def _go_on(place: Place, *, files_alone: bool) -> lastgood.Task:
     """Open the workspace as anybody would, and find all as it should be."""
     task = place.open()
     assert task.recovery().restores == ()
-    assert place.store._engine.catalog.journals() == []
+    assert not [each for each in place.store._engine.catalog.journals() if each.made is None]
     assert task.head is not None
     assert task._handle.require_workspace().bound("ada", "t") == [task.branch_id]
     assert files_alone or task.state == {"is": place.text()}

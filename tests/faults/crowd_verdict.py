@@ -37,7 +37,7 @@ def _examine(sandbox: CrowdSandbox, store: lastgood.Store, accounts: Mapping[str
     for name, account in accounts.items():
         yield from _read_all(store, name, account, sandbox.folder / "copy")
         store.task(f"{name} files", workspace=sandbox.work(name))
-    if journals := store._engine.catalog.journals():
+    if journals := [each for each in store._engine.catalog.journals() if each.made is None]:
         yield f"{len(journals)} interrupted restore(s) are not taken back by opening the workspace"
     everybody = _join(accounts)
     for info in store.tasks(limit=PAGE):

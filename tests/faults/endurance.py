@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -37,6 +38,9 @@ def run_long(folder: str, store: str, saves: int, seed: int) -> list[str]:
     blobs.SMALL_BLOBS = blobs.TREES = 8  # caches are full from the beginning
     with open_store(sandbox) as opened:
         opened._engine.verifier().verify_evidence(_SOME)  # what is opened once stays open
+        other = threading.Thread(target=opened.tasks)  # and SQLite keeps its file open for the next thread
+        other.start()
+        other.join()
         writer = Writer(sandbox, "old", seed, opened)
         writer.work(saves // 3, _MIX)
         opened.collect(grace=0)
@@ -47,6 +51,8 @@ def run_long(folder: str, store: str, saves: int, seed: int) -> list[str]:
 
 
 def _look() -> _Held:
+    for thread in [each for each in threading.enumerate() if each.name == "lastgood sync"]:
+        thread.join()
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     descriptors = len(list(Path("/proc/self/fd").iterdir()))

@@ -97,8 +97,8 @@ BUGS = (
         (
             Change(
                 "engine/restore_files.py",
-                "            self._handle.refresh()\n            self._take_back(journal)\n",
-                "",
+                "            if journal.made is None:\n                self._take_back(journal)\n",
+                "            if journal.made is None:\n                pass\n",
             ),
         ),
     ),
@@ -285,13 +285,22 @@ BUGS = (
         (Change("catalog/sqlite/connection.py", "{FULL if synced else NORMAL}", "{NORMAL}"),),
     ),
     Bug(
-        "restored files are not synced",
+        "a journal ends before its files are durable",
         "power",
         "restore whole",
         (
-            Change("files/apply.py", "            if sync:\n                _confirm(os.fsync, descriptor)\n", ""),
-            Change("files/apply.py", "                _confirm(_sync_all, descriptor)\n", "                pass\n"),
+            Change(
+                "engine/durability.py",
+                "if all(sync(root.path, plan, lambda: not self._is_closed.is_set()) for root, plan in plans):",
+                "if plans:",
+            ),
         ),
+    ),
+    Bug(
+        "restored files that power loss took are not put again",
+        "power",
+        "restore whole, synced later",
+        (Change("engine/restore_files.py", "self._finish(journal, self.insist(look_and_put))", "pass"),),
     ),
     Bug(
         "a save is acknowledged before its commit is durable",

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tests.faults.campaign import Trial
 from tests.faults.pool import Outcome, WorkerPool
@@ -51,9 +51,10 @@ class PreparedScenario(NamedTuple):
         self.sandbox.reset("crashed")
         return self.call("worker:recover", fault=fault)._replace(met=self.calls() >= fault.at)
 
-    def verify(self) -> list[str]:
-        """Return what is wrong with the store as it is now, a sentence each."""
-        outcome = self.call("verifier:verify")
+    def verify(self, after: Literal["", "restarted", "laid out"] = "") -> list[str]:
+        """Return what is wrong with the store as it is now, a sentence each. The system was "restarted", or files were
+        "laid out" as they may be after that: then none is younger than it looks."""
+        outcome = self.call("verifier:verify", after=after)
         return outcome.given if outcome.ended == "done" else [f"the verifier {outcome.ended}: {outcome.error[-2000:]}"]
 
     def calls(self) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePath
 from typing import NamedTuple
 
+from tests.faults.shim import JOURNAL_ENDS
 from tests.faults.trace import Call, Op
 
 _PASSING = ("-shm", "-lock")
@@ -130,8 +131,7 @@ def _walk(calls: Iterable[Call]) -> Iterator[tuple[Call, Unsynced]]:
 
 def files_are_synced_before_they_get_their_name(calls: Iterable[Call], place: Place) -> Iterator[str]:
     for call, unsynced in _walk(calls):
-        matters = place.is_kept(call.other) or place.is_file_of_work(call.other)
-        if call.op in (Op.RENAME, Op.LINK) and matters and call.inode in unsynced.files:
+        if call.op in (Op.RENAME, Op.LINK) and place.is_kept(call.other) and call.inode in unsynced.files:
             yield f"{call} names a file that was not synced since {unsynced.files[call.inode]}"
 
 
@@ -192,13 +192,12 @@ def packs_go_after_the_transaction_that_forgot_them(calls: Iterable[Call], place
 
 
 def restored_files_are_durable_before_the_journal_ends(calls: Iterable[Call], place: Place) -> Iterator[str]:
-    told: set[Call] = set()
     for call, unsynced in _walk(calls):
-        if call.op == Op.WRITE and place.is_log(call.path):
-            for change in [change for names in unsynced.names.values() for change in names.values()]:
-                if change.pid == call.pid and place.is_file_of_work(change.path) and change not in told:
-                    told.add(change)
-                    yield f"a transaction begins with {call}, and the folder was not synced after {change}"
+        if call.op == Op.MARK and call.path == JOURNAL_ENDS:
+            named = [change for names in unsynced.names.values() for change in names.values()]
+            for change in [*named, *unsynced.files.values()]:
+                if change.pid == call.pid and place.is_file_of_work(change.path):
+                    yield f"a journal ends after call {call.number}, and nothing was synced after {change}"
 
 
 Rule = Callable[[Iterable[Call], Place], Iterator[str]]

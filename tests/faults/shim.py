@@ -47,6 +47,8 @@ class Fault(NamedTuple):
 UNDISTURBED = Fault()
 OWN_WORK, OWN_WORK_DONE = "own work", "own work done"
 """Marks around what a program does by itself."""
+JOURNAL_ENDS = "journal ends"
+"""A mark ahead of the transaction that ends the journal of a restore."""
 
 
 class Arming(NamedTuple):

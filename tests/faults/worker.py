@@ -22,7 +22,7 @@ import lastgood
 from lastgood import CheckpointError, UnavailableError
 from lastgood.catalog.sqlite import database
 from lastgood.catalog.sqlite.migration import MAJOR, Migration, migrations
-from lastgood.files import roots
+from lastgood.local import process
 
 USER = "worker"
 ROUNDS = 8
@@ -251,14 +251,31 @@ def open_store(sandbox: Sandbox, *, spools: bool = True) -> lastgood.Store:
     if sandbox.migration.exists():
         made_up = Migration(len(KNOWN) + 1, "made_up", f"{MAJOR}.{len(KNOWN)}", sandbox.migration.read_text())
         setattr(database, "migrations", lambda: (*KNOWN, made_up))  # noqa: B010  # for the rest of this process
-    return lastgood.open(sandbox.store, user=USER, base_path=sandbox.work, collect="never", on_failure="raise")
+    return _in_order(
+        lastgood.open(sandbox.store, user=USER, base_path=sandbox.work, collect="never", on_failure="raise")
+    )
+
+
+def _in_order(store: lastgood.Store) -> lastgood.Store:
+    """Have it make restored files durable before a restore returns, so that each run makes the same calls, and mark
+    where a journal ends."""
+    sync, catalog = store._engine.file_sync, store._engine.catalog
+    end_journal = catalog.end_journal
+
+    def end(journal_id: str) -> None:
+        shim.mark(shim.JOURNAL_ENDS)
+        end_journal(journal_id)
+
+    sync.start = sync.work
+    catalog.end_journal = end  # type: ignore[method-assign]
+    return store
 
 
 def _open_with_spool(sandbox: Sandbox) -> lastgood.Store:
     """Open the store with its spool. Nothing is replayed in the background: only by opening, or by hand."""
     store = lastgood.open(sandbox.store, user=USER, base_path=sandbox.work, collect="never", spool=sandbox.spool)
     ask_nobody(store)
-    return store
+    return _in_order(store)
 
 
 def write_files(folder: Path, names: Iterable[str], seed: int, size: int = 3000) -> None:
@@ -337,7 +354,14 @@ def change_host(sandbox: Sandbox) -> None:
         for module, ask, answer in ((socket, "gethostname", name), (os, "uname", named)):
             setattr(module, ask, lambda answer=answer: answer)  # for the rest of this process
         if name == RESTARTED:
-            setattr(roots, "boot_id", lambda: "another start")  # noqa: B010
+            restart(sandbox)
+
+
+def restart(sandbox: Sandbox) -> None:
+    """Have this process run after another start of the system."""
+    (boot := sandbox.folder / "boot").write_text("another start")
+    setattr(process, "BOOT_FILE", boot)  # noqa: B010  # for the rest of this process
+    process.boot_id.cache_clear()
 
 
 def recover(folder: str, disk: str, fault: list[Any]) -> None:

@@ -598,7 +598,7 @@ def _count_calls(before: Callable[[str, tuple[Any, ...]], None], replace: Callab
 
     for name in CALLS:
         wrap(os, name)
-    for name in ("rename_exclusively", "exchange", "_sync_all"):
+    for name in ("rename_exclusively", "exchange"):
         wrap(apply_module, name)
 
 

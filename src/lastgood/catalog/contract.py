@@ -24,6 +24,7 @@ from lastgood.catalog.values import (
     MAX_PAGE,
     Actor,
     AnnouncedPack,
+    AppliedRestore,
     Binding,
     Blob,
     CheckpointRoot,
@@ -188,13 +189,13 @@ class Branches(Protocol):
         expects: str | None = None,
         lease: int | None = None,
         binding: Binding | None = None,
-        journal: str | None = None,
+        applied: AppliedRestore | None = None,
     ) -> Position:
         """Make another branch the task's active one. `expects` as in NewBranch, `lease` as in Commit. LeaseError while
         another process works on the branch that is left, or on the other.
 
-        The files in the folders of `binding` are those of that branch from then on, and the `journal` ends: all at
-        once.
+        The files in the folders of `binding` are those of that branch from then on, and the restore that brought them
+        is `applied`: all at once.
 
         `switch`: to the branch `id`; logs `switched`. `undo`: take back the last move of the task `id`, or of its
         files, that was not taken back; logs `undone`; ConflictError when there is none, or the branch to go back to is
@@ -305,8 +306,9 @@ class Folders(Protocol):
 
     @abstractmethod
     def begin_journal(self, journal: Journal, branches: Sequence[str] = (), lease: int | None = None) -> None:
-        """Durable when it returns: a restore of files begins. LeaseError, and none does, while another process than the
-        one with that `lease` works on one of these branches."""
+        """Durable when it returns: a restore of files begins; what is known of one that has begun is replaced.
+        LeaseError, and none does, while another process than the one with that `lease` works on one of these
+        branches."""
 
     @abstractmethod
     def journals(self) -> list[Journal]:

@@ -181,6 +181,15 @@ class NewEvent(NamedTuple):
     data: dict[str, Any]
 
 
+class AppliedRestore(NamedTuple):
+    """A restore whose files were all in place at `at`, by the clock of their host; `made` has them."""
+
+    journal: str
+    at: int
+    made: str = ""
+    """Of a commit: the checkpoint that it makes."""
+
+
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """One checkpoint and all that must become visible with it.
 
@@ -197,7 +206,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
     `file_blobs` and `packs` bring content of files, which is the store's; `relies_on` names what it needs of it beyond
     that and what its parent has, or the checkpoint `base`, which must not be purged. `binding`: the folders that were
-    captured. `journal`: the restore of files that ends with this commit. `files_move`: files alone were restored; the
+    captured. `journal`: a restore of files that is given up with this commit, unless it was applied. `applied`: one
+    whose files are in place; it ends when they are durable. `files_move`: files alone were restored; the
     parent has them as they were, and undo goes back to those (on the active branch: else the task has not moved).
     `keeps_redo`: it was not the user who saved, so what was undone can still be redone.
 
@@ -228,6 +238,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     base: str | None = None
     binding: Binding | None = None
     journal: str | None = None
+    applied: AppliedRestore | None = None
     files_move: bool = False
     keeps_redo: bool = False
     lease: int | None = None

@@ -10,6 +10,7 @@ import msgspec
 
 from lastgood.catalog.values import (
     Actor,
+    AppliedRestore,
     Blob,
     Commit,
     Committed,
@@ -73,7 +74,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """What a caller wants saved, checked field by field; nothing is stored if any is refused.
 
     `state` and `files`: KEPT are the parent's; `files` are else those that were captured. `proof` is its
-    evidence. `step` is the open step that this ends, `journal` the restore of files; `notes` come into the log with it.
+    evidence. `step` is the open step that this ends; `notes` come into the log with it. `journal`, `applied`,
     `files_move`, `keeps_redo`, `fulfils` and `begins` as in Commit. `began` is when, by the monotonic clock.
 
     `own_id`, for a checkpoint that is not given one, and `created_at` stay the same however often it is tried, and
@@ -83,6 +84,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     state: Any
     files: CapturedFiles | _Kept = KEPT
     journal: str | None = None
+    applied: AppliedRestore | None = None
     files_move: bool = False
     keeps_redo: bool = False
     fulfils: tuple[FulfilledRequest, ...] = ()
@@ -208,6 +210,7 @@ def write_checkpoint(
         step=draft.step,
         notes=(*draft.notes, *_fulfilments(ground, draft, record)),
         journal=draft.journal,
+        applied=draft.applied,
         files_move=draft.files_move,
         keeps_redo=draft.keeps_redo,
         lease=ground.lease,

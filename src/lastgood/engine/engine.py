@@ -15,8 +15,8 @@ from lastgood.engine.cache import CheckpointCache
 from lastgood.engine.options import Options
 from lastgood.errors import LeaseError, UnavailableError
 from lastgood.local.location import LocalFolder, Location
-from lastgood.local.process import is_alive, renew_after_fork
-from lastgood.model.identity import SHA256
+from lastgood.local.process import boot_id, is_alive, renew_after_fork
+from lastgood.model.identity import SHA256, now
 from lastgood.observe.alerts import Alarms
 from lastgood.observe.log import current_correlation
 from lastgood.observe.meter import Meter
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lastgood.engine.blobs import FileBlobs
     from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.commit import Draft, Ground, Splitters
+    from lastgood.engine.durability import FileSync
     from lastgood.evidence.verifier import EvidenceVerifier
     from lastgood.model.checkpoint import Record
     from lastgood.model.task import Journal
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+SYNC_MICROSECONDS = 60_000_000
+"""After so long the system has written restored files by itself, as a rule: making sure of that costs little then."""
 HOUSEKEEPING_INTERVAL = 256
 """Of a task's checkpoints, each so many: the save that makes it asks the housekeeper, in whichever process."""
 
@@ -138,6 +141,13 @@ class Engine:
 
         return FileBlobs(self.catalog, self.objects, self.blob_id)
 
+    @cached_property
+    def file_sync(self) -> FileSync:
+        """What makes restored files durable."""
+        from lastgood.engine.durability import FileSync
+
+        return FileSync(self)
+
     def verifier(self) -> EvidenceVerifier:
         """Return the one verifier of this store's evidence: it keeps hashes and a helper process."""
         with self._verifier_lock:
@@ -175,6 +185,8 @@ class Engine:
     def close(self) -> None:
         if self.housekeeper is not None:
             self.housekeeper.close()
+        if "file_sync" in self.__dict__:
+            self.file_sync.close()
         if self.spool is not None:
             self.spool.close()
         with self._verifier_lock:
@@ -227,9 +239,18 @@ def release_dead_lease(catalog: Catalog, error: LeaseError) -> None:
 
 
 def interrupted_restores(engine: Engine, task_id: str, owner: str) -> list[Journal]:
-    """Return the restores of a task's files that were begun and that nobody works on any more. The locks of the
-    folders tell that: they are held by a process, whatever it and its host are called, and by no dead one."""
+    """Return the restores of a task's files that were begun and that nobody works on any more, and those whose files
+    may be lost since the system has started anew."""
+    return [each for each in pending_restores(engine, task_id, owner) if each.made is None or not each.is_of(boot_id())]
+
+
+def pending_restores(engine: Engine, task_id: str, owner: str) -> list[Journal]:
+    """Return the restores of a task's files that are interrupted, or whose files are in place and should be durable by
+    now. The locks of the folders tell who works on one: they are held by a process, whatever it and its host are
+    called, and by no dead one."""
     mine = [each for each in engine.catalog.journals() if (each.task_id, each.owner) == (task_id, owner)]
+    boot, since = boot_id() if mine else "", now() - SYNC_MICROSECONDS
+    mine = [each for each in mine if (each.applied_at_us or 0) < since or not each.is_of(boot)]
     if not mine:
         return []
     from lastgood.files.roots import is_held

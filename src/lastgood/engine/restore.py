@@ -20,7 +20,7 @@ from lastgood.engine.branch import (
 )
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, NOT_GIVEN, Draft
-from lastgood.engine.engine import acting, interrupted_restores, retry_without_dead_lease
+from lastgood.engine.engine import acting, pending_restores, retry_without_dead_lease
 from lastgood.engine.handle import Handle
 from lastgood.engine.load import find_stored, logged, wrap_intact
 from lastgood.engine.save import begin_branch, is_unchanged, place_in_work, save_draft
@@ -76,7 +76,7 @@ def find_workspace(handle: Handle) -> None:
 
     if (folders := find_known(handle.engine, handle.owner, handle.head)) is not None:
         handle.open_workspace(folders)
-        if interrupted_restores(handle.engine, handle.task_id, handle.owner):
+        if pending_restores(handle.engine, handle.task_id, handle.owner):
             from lastgood.engine.restore_files import FilesRestore
 
             FilesRestore(handle).recover()

@@ -1,6 +1,7 @@
 """Restoring files: planned, the present saved, journalled, applied, recorded; interrupted restores are taken back.
 
-Everything happens under the workspace's lock. A journal ends with the checkpoint of what is really on disk.
+Everything happens under the workspace's lock. With the checkpoint of what is really on disk a journal is applied; it
+ends when that is durable, which nobody waits for.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from lastgood.catalog.values import NewEvent, Position
+from lastgood.catalog.values import AppliedRestore, NewEvent, Position
 from lastgood.engine.blobs import FileBlobs, Gathered
 from lastgood.engine.branch import (
     Restored,
@@ -26,7 +27,7 @@ from lastgood.engine.branch import (
 )
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.commit import KEPT, NOT_GIVEN, Draft
-from lastgood.engine.engine import Engine, interrupted_restores, release_dead_lease
+from lastgood.engine.engine import Engine, pending_restores, release_dead_lease
 from lastgood.engine.gather import CapturedFiles
 from lastgood.engine.handle import Handle
 from lastgood.engine.load import find_stored, load_checkpoint, require_files
@@ -42,6 +43,7 @@ from lastgood.errors import (
     InvalidError,
     LeaseError,
     LostCommitsError,
+    NotFoundError,
     UnavailableError,
 )
 from lastgood.files.apply import Applied, apply
@@ -49,8 +51,9 @@ from lastgood.files.folders import remove_temporary
 from lastgood.files.plan import Enter, PutFile, Remove, RestorePlan, make_plan
 from lastgood.files.roots import Root, identify
 from lastgood.files.scan import Changed
+from lastgood.files.sync import sync
 from lastgood.local.paths import join, split
-from lastgood.local.process import this_process
+from lastgood.local.process import boot_id, this_process
 from lastgood.model.checkpoint import Skipped
 from lastgood.model.identity import new_id, now
 from lastgood.model.task import Journal
@@ -119,6 +122,15 @@ class FilesPlan(NamedTuple):
         first = ("secret", "repository")
         return tuple(sorted(gone, key=lambda one: (one.reason == "ignored", one.reason not in first)))
 
+    def without_later(self, stamp: int) -> FilesPlan:
+        """Return the same plan without what was changed after `stamp`, in nanoseconds."""
+        return self._replace(
+            roots=tuple(
+                RootPlan(root, plan.without([path for path in plan.paths() if _changed_at(root, path) > stamp]))
+                for root, plan in self.roots
+            )
+        )
+
     def touches(self) -> dict[str, Changed]:
         """Return the folders in which something may change by it, by root."""
         return {root.root.name: Changed(root.plan.touches_folders(), set()) for root in self.roots}
@@ -165,6 +177,14 @@ def plan_files(
             plan = plan.without(lost.keys())
         plans.append(RootPlan(root, plan))
     return FilesPlan(tuple(plans), tuple(damaged))
+
+
+def _changed_at(root: Root, path: bytes) -> int:
+    """Return the ctime of what lies there; 0 if there is nothing."""
+    try:
+        return os.lstat(os.path.join(os.fsencode(root.path), path)).st_ctime_ns  # noqa: PTH118
+    except OSError:
+        return 0
 
 
 def _select(paths: Sequence[str] | None, root: str) -> Selection | None:
@@ -257,11 +277,12 @@ class FilesRestore:
         before, added = handle.require_head(), plan.added
         with naming_damage(handle, chosen), self._journalled(plan, chosen, before) as journal:
             applied = self._apply(plan)
+            done = self._note_applied(journal, plan)
             after = self._look_again(present, plan)
             if what == "files":
-                made = self._append(chosen, after, journal, message, request)
+                made = self._append(chosen, after, done, message, request)
             else:
-                made = self._branch(chosen, after, journal, message, request)
+                made = self._branch(chosen, after, done, message, request)
         if request is not None:  # whoever asked for it does not get the result
             self._warn_of_missing(plan)
         restored = tuple(shown(root, path) for root, done in applied for path in done.restored)
@@ -331,7 +352,7 @@ class FilesRestore:
         before = handle.require_head()
         with naming_damage(handle, destination), self._journalled(plan, destination, before, enters=True) as journal:
             applied = self._apply(plan)
-            position = go(binding=binding, journal=journal.id)
+            position = go(binding=binding, applied=self._note_applied(journal, plan, destination.id))
         self._warn_of_missing(plan)
         failed = _failures(applied, lacking=True)
         if position.files is None and not failed:
@@ -370,23 +391,68 @@ class FilesRestore:
         return go()
 
     def recover(self) -> None:
-        """Take back what a process that is gone had begun here, or this one could not end."""
-        for journal in interrupted_restores(self._engine, self._handle.task_id, self._handle.owner):
+        """Take back what a process that is gone had begun here, or this one could not end. What was in place, and may
+        be lost by now, is put there again. The last one first: it has seen, and saved, what the others left."""
+        for journal in reversed(pending_restores(self._engine, self._handle.task_id, self._handle.owner)):
             if self._workspace.has_all(journal.folders):
                 with suppress(FolderBusyError), self.locked(seconds=0):  # then somebody else is at it
                     self._recover(journal)
 
     def _recover(self, journal: Journal) -> None:
-        if not self._is_open(journal):
+        journals = {each.id: each for each in self._engine.catalog.journals()}
+        if journals.get(journal.id) != journal:  # somebody else was at it
             return
+        said = f"a restore of {journal.task_id!r} had been interrupted; it is taken back now"
         try:
             self._handle.refresh()
-            self._take_back(journal)
-            told = f"a restore of {journal.task_id!r} had been interrupted; it is taken back now"
-            self._engine.alert(told, journal.task_id, code="restore_interrupted", severity="warning")
-        except UnavailableError as error:
-            self._workspace.unfinished.append(journal.id)
+            if journal.made is None:
+                self._take_back(journal)
+            elif journal.is_of(boot_id()):
+                if not journal.doubted:
+                    self._sync_applied(journal)
+                return
+            else:
+                said = f"the system stopped before restored files of {journal.task_id!r} were on disk; they are now"
+                self._put_again(journal, load_checkpoint(self._engine, self._handle.owner, journal.made))
+            for each in journals.values():
+                if each.began_at_us < journal.began_at_us and journal.is_about(each.folders):
+                    self._engine.catalog.end_journal(each.id)
+            self._engine.alert(said, journal.task_id, code="restore_interrupted", severity="warning")
+        except CheckpointError as error:
+            if journal.made is None and not isinstance(error, UnavailableError):
+                raise
+            if journal.made is None:
+                self._workspace.unfinished.append(journal.id)
             self._tell_unfinished(journal, error)
+
+    def _sync_applied(self, journal: Journal) -> None:
+        """Make sure that restored files are durable, and end their journal."""
+        self._engine.file_sync.work(journal, self._plan_sync(journal))
+
+    def _plan_sync(self, journal: Journal) -> list[tuple[Root, RestorePlan]]:
+        """Return what a restore did, from the checkpoints before and after it."""
+        engine, trees = self._engine, []
+        for id_ in (journal.made or "", journal.before):
+            with suppress(NotFoundError):  # it was purged: then everything may have been written
+                held = load_checkpoint(engine, self._handle.owner, id_).record.files or ()
+                trees.append({root.name: root.tree for root in held if not root.partial})
+        read = engine.blobs.read_with(Gathered())
+        there, was = [*trees, {}, {}][:2]
+        return [(root, make_plan(there.get(root.name), was.get(root.name), read)) for root in self._workspace.roots]
+
+    def _put_again(self, journal: Journal, made: Checkpoint) -> None:
+        """Put the files of `made` back where others are that are older than the restore, or none."""
+
+        def look_and_put() -> FilesPlan:
+            present, whole = self._look(made, None)
+            plan = whole.without_later(1000 * (journal.applied_at_us or 0))
+            if any(root.plan.steps for root in plan.roots):
+                self._keep(present._replace(binding=None), NOT_GIVEN, "as the system left it when it stopped")
+            return plan
+
+        self._workspace.forget()
+        self._sweep()
+        self._finish(journal, self.insist(look_and_put))
 
     def _look_and_keep(
         self,
@@ -414,14 +480,14 @@ class FilesRestore:
             save_draft(handle, kept, policy="raise")
 
     def _append(
-        self, chosen: Checkpoint, after: CapturedFiles, journal: Journal, message: str, request: str | None
+        self, chosen: Checkpoint, after: CapturedFiles, applied: AppliedRestore, message: str, request: str | None
     ) -> Checkpoint:
         handle = self._handle
         branch_id = handle.require_head().branch_id or ""
         draft = Draft(
             state=KEPT,
             files=after,
-            journal=journal.id,
+            applied=applied,
             files_move=True,
             type="restored",
             lineage="restored",
@@ -433,13 +499,13 @@ class FilesRestore:
         return save_draft(handle, draft, policy="raise")
 
     def _branch(
-        self, chosen: Checkpoint, after: CapturedFiles, journal: Journal, message: str, request: str | None
+        self, chosen: Checkpoint, after: CapturedFiles, applied: AppliedRestore, message: str, request: str | None
     ) -> Checkpoint:
         handle = self._handle
         left = handle.require_head().branch_id or ""
         expects = handle.expected()
         new = plan_branch(self._engine, chosen, handle.owner, active=handle.is_active, expects=expects)
-        about = {"message": message, "control_state": handle.steered_state(), "files": after, "journal": journal.id}
+        about = {"message": message, "control_state": handle.steered_state(), "files": after, "applied": applied}
         draft = draft_restored(chosen, new, left, "restore", what="both", fulfils=fulfilments(request, new.id), **about)
         return begin_branch(handle, chosen, new, draft, follow=True)
 
@@ -451,6 +517,14 @@ class FilesRestore:
         content = self._engine.blobs.stream_ahead(files)
         return apply(root.path, plan, content, on_done=_Reporting(plan).done, recall=self._workspace.recall(root))
 
+    def _note_applied(self, journal: Journal, plan: FilesPlan, made: str = "") -> AppliedRestore:
+        """Return when all was in place. What no capture finds again, because a rule leaves it out now, is durable."""
+        done = AppliedRestore(journal.id, now(), made)
+        for root in plan.roots:
+            if any(isinstance(step, PutFile) and step.hidden for step in root.plan.steps):
+                sync(root.root.path, root.plan)
+        return done
+
     @contextmanager
     def _journalled(
         self,
@@ -459,7 +533,8 @@ class FilesRestore:
         before: Checkpoint,
         enters: bool = False,
     ) -> Iterator[Journal]:
-        """Keep a journal while the block runs, whose last commit ends it; what fails before that is taken back at once.
+        """Keep a journal while the block runs, whose last commit applies it; what fails before that is taken back at
+        once.
 
         LeaseError, and nothing is done, while a session works on the branch, or on that of `chosen` if it is entered.
         Until then it is noted as unfinished: an interrupt can come at any point, also while it is being taken back.
@@ -477,7 +552,7 @@ class FilesRestore:
             yield journal
         except BaseException as error:
             try:
-                if self._is_open(journal):
+                if any(each.id == journal.id and each.made is None for each in self._engine.catalog.journals()):
                     self._take_back(journal)
             except CheckpointError as failure:  # the first error is what the caller must hear
                 error.add_note(f"lastgood: {self._tell_unfinished(journal, failure)}")
@@ -485,19 +560,22 @@ class FilesRestore:
                 self._workspace.settle(journal.id)
             raise
         self._workspace.settle(journal.id)
+        self._engine.file_sync.start(journal, [(root.root, root.plan) for root in plan.roots])
 
-    def _is_open(self, journal: Journal) -> bool:
-        """Return whether nothing has been committed that ends it."""
-        return any(each.id == journal.id for each in self._engine.catalog.journals())
-
-    def _take_back(self, journal: Journal) -> None:
-        """Put the folders back to what they were when the restore began, after keeping what lies there now."""
+    def _sweep(self) -> None:
+        """Remove the temporary files of a restore that was cut short."""
         for root in self._workspace.roots:
             try:
                 remove_temporary(root.path)
             except OSError as error:
                 told = f"what a restore left in the workspace cannot be removed: {error.strerror}"
                 raise UnavailableError(told, hint="look at the disk and the folder's rights") from error
+
+    def _take_back(self, journal: Journal) -> None:
+        """Put the folders back to what they were when the restore began, after keeping what lies there now."""
+        self._sweep()
+        if not journal.is_of(boot_id()):
+            self._workspace.forget()  # files may be older, or half written, and look as they were
         before = load_checkpoint(self._engine, self._handle.owner, journal.before)
 
         def look_and_keep() -> FilesPlan:
@@ -515,13 +593,15 @@ class FilesRestore:
                 f"{len(failed)} file(s) could not be put back, the first is {failed[0][0]}: {failed[0][1]}",
                 hint="look at the disk and the folder, then open the task with its workspace again",
             )
+        for root in plan.roots:
+            sync(root.root.path, root.plan)
         self._engine.catalog.end_journal(journal.id)
 
     def _settle(self) -> None:
         """Take back first what this handle could not take back before."""
         unfinished = self._workspace.unfinished
         for journal in self._engine.catalog.journals() if unfinished else ():
-            if journal.id in unfinished:
+            if journal.id in unfinished and journal.made is None:
                 self._take_back(journal)
         unfinished.clear()
 

@@ -1,10 +1,10 @@
 """Applying a restore plan: by directory descriptors, never through a symbolic link, never over what was not captured.
 
 Two walks over the plan's steps. The first writes every new file under a temporary name beside its place, and nothing
-that is there changes; then all of it is made durable at once. The second removes and renames. So a full disk or a
-damaged blob is met while everything still is as it was, and whenever a process is killed or the power fails, each
-path holds what it held before, nothing, or what it shall hold: applying the same plan again finishes it, and applying
-the plan of the way back undoes it. When `apply` returns, all of it is durable.
+that is there changes. The second removes and renames. So a full disk or a damaged blob is met while everything still is
+as it was, and whenever a process is killed, each path holds what it held before, nothing, or what it shall hold:
+applying the same plan again finishes it, and applying the plan of the way back undoes it. Nothing waits for the disk:
+until `sync` has, power loss can leave older or half-written content at each path.
 """
 
 from __future__ import annotations
@@ -67,10 +67,6 @@ class Applied(NamedTuple):
 
 FULL = "the disk is full"
 
-_FEW = 16
-"""Up to so many files and folders are synced one by one (4 ms each; syncfs took 15 ms for 100), so that a small restore
-does not wait for everything that others have written to the same file system."""
-
 _ZEROS = bytes(64 << 10)
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -89,10 +85,10 @@ def apply(
     nothing more is written.
 
     `on_done` is called after each path that was dealt with. `copying`: nobody relies on the outcome after a crash, so
-    new files are written in their places and nothing is synced.
+    new files are written in their places.
 
-    Raises IntegrityError when content is not what its file says, UnavailableError when the folder cannot be opened or
-    the disk does not confirm; temporary files are gone then.
+    Raises IntegrityError when content is not what its file says, UnavailableError when the folder cannot be opened;
+    temporary files are gone then.
     """
     try:
         root = open_folder(None, root_path)
@@ -129,7 +125,6 @@ class _Run:
         self._recall = recall
         self._copying = copying
         self._stack = [root]
-        self._devices = {root.id[0]: os.dup(root.fd)}
         self._names = (b".lastgood-%s-%x.tmp" % (os.urandom(8).hex().encode(), number) for number in count(1))
         self._staged: dict[int, bytes] = {}
         self._made: set[bytes] = set()
@@ -139,9 +134,6 @@ class _Run:
         self._failed: dict[bytes, str] = {}
         self._lacking: dict[bytes, str] = {}
         self._kept: set[bytes] = set()
-        synced = [step for step in plan.steps if isinstance(step, PutFile | Enter)]
-        few = len(synced) <= _FEW and all(_brings_content(step) for step in synced)
-        self._one_by_one = few and not copying
 
     def carry_out(self) -> None:
         if not self._steps:
@@ -153,14 +145,11 @@ class _Run:
             self._fail_from(self._at, FULL)
         finally:
             self._discard()
-        self._sync()
 
     def close(self) -> None:
         descriptors.close_parked()
         while self._stack:
             self._stack.pop().close()
-        while self._devices:
-            os.close(self._devices.popitem()[1])
 
     def report(self) -> Applied:
         gone = self._failed.keys() | self._kept
@@ -177,17 +166,16 @@ class _Run:
     # The first walk.
 
     def _stage(self, first: int, folder: OpenFolder) -> None:
-        """Write the files that come in this folder under temporary names, and make the folders for them; durable
-        afterwards. What cannot be written is left to `_place`."""
+        """Write the files that come in this folder under temporary names, and make the folders for them. What cannot be
+        written is left to `_place`."""
         with closing(self._walk(first, folder, self._enter_staging)) as walk:
             for index, step, inside in walk:
                 if isinstance(step, PutFile) and isinstance(step.new, File):
                     with suppress(Refused), _translated():
                         if self._needs_content(step, step.new, inside):
                             name = step.name if self._copying and step.old is None else next(self._names)
-                            self._write(index, step.new, inside, name, sync=self._one_by_one)
+                            self._write(index, step.new, inside, name)
                             self._staged[index] = name
-        self._sync()
         self._made.clear()
 
     def _enter_staging(self, step: Enter, parent: OpenFolder) -> OpenFolder | None:
@@ -209,7 +197,7 @@ class _Run:
             return self._is_other(step, new, found, folder)
         return step.old is not None
 
-    def _write(self, index: int, file: File, folder: OpenFolder, name: bytes, *, sync: bool) -> None:
+    def _write(self, index: int, file: File, folder: OpenFolder, name: bytes) -> None:
         """Write the content, checked, into a new file of that name."""
         descriptor = os.open(name, _CREATE, 0o600, dir_fd=folder.fd)
         try:
@@ -230,8 +218,6 @@ class _Run:
                 os.ftruncate(descriptor, size)  # which a hole at its end does not
             if lacking := give_attributes(descriptor, attributes_of(file), file.mode, folder.fd):
                 self._lacking[self._steps[index].path] = lacking
-            if sync:
-                _confirm(os.fsync, descriptor)
         except BaseException:
             os.unlink(name, dir_fd=folder.fd)
             raise
@@ -301,8 +287,6 @@ class _Run:
             else:
                 self._on_done(step.path)
             self._at += 1
-        if self._one_by_one:
-            _confirm(os.fsync, self._stack[0].fd)
 
     def _take(self, step: Step) -> None:
         match step:
@@ -332,8 +316,6 @@ class _Run:
                 return
             raise Refused(_in_the_way(parent.look(step.name))) from error
         self._stack.append(folder)
-        if folder.id[0] not in self._devices:
-            self._devices[folder.id[0]] = os.dup(folder.fd)
         if step.late:
             self._stage(self._at, folder)
 
@@ -343,8 +325,6 @@ class _Run:
             if step.remove and self._remove_folder(step, folder, self._stack[-1]):
                 return
             folder.settle(step.mode)
-            if self._one_by_one:
-                _confirm(os.fsync, folder.fd)
         finally:
             folder.close()
 
@@ -417,7 +397,7 @@ class _Run:
             self._staged[self._at] = name
         elif self._at not in self._staged:
             name = next(self._names)
-            self._write(self._at, step.new, folder, name, sync=True)
+            self._write(self._at, step.new, folder, name)
             self._staged[self._at] = name
         name = self._staged[self._at]
         if found is None:
@@ -534,11 +514,6 @@ class _Run:
             if not isinstance(step, Leave) and not (isinstance(step, Enter) and step.what == "pass"):
                 self._failed.setdefault(step.path, reason)
 
-    def _sync(self) -> None:
-        if not self._one_by_one and not self._copying:
-            for descriptor in self._devices.values():
-                _confirm(_sync_all, descriptor)
-
 
 def _write_sparsely(descriptor: int, part: bytes) -> None:
     """Write on, with holes for zeros: what was sparse must not fill the disk."""
@@ -562,35 +537,9 @@ def _find_ends(steps: tuple[Step, ...]) -> dict[int, int]:
     return ends
 
 
-def _brings_content(step: PutFile | Enter) -> bool:
-    """Return whether there is something to sync besides another mode, for which no descriptor is at hand."""
-    return isinstance(step, Enter) or not (isinstance(step.new, File) and isinstance(step.old, File) and not step.size)
-
-
 def _untouched(found: os.stat_result) -> tuple[int, ...]:
     """Return what a rename leaves as it is, and a write does not."""
     return found.st_mode, found.st_size, found.st_mtime_ns, found.st_ino, found.st_dev
-
-
-def _sync_all(descriptor: int) -> None:
-    """Make everything on this file system durable."""
-    import ctypes
-
-    library = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(library, "syncfs"):
-        os.sync()
-    elif library.syncfs(descriptor) != 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-
-
-def _confirm(sync: Callable[[int], None], descriptor: int) -> None:
-    try:
-        sync(descriptor)
-    except OSError as error:
-        raise UnavailableError(
-            f"the disk did not confirm what was restored: {_say(error)}",
-            hint="look after the disk, then restore again",
-        ) from error
 
 
 @contextmanager

@@ -114,15 +114,19 @@ class RestorePlan(NamedTuple):
         folders = {step.path for step in self.steps if isinstance(step, Enter)}
         return folders | {step.path.rpartition(b"/")[0] for step in self.steps}
 
+    def paths(self) -> list[bytes]:
+        """Return where files and links come, or go from."""
+        return [step.path for step in self.steps if isinstance(step, PutFile | Remove)]
+
     def contents(self) -> dict[bytes, File]:
         """Return the files that are put, by path."""
         return {step.path: step.new for step in self.steps if isinstance(step, PutFile) and isinstance(step.new, File)}
 
     def without(self, paths: Collection[bytes]) -> RestorePlan:
-        """Return the same plan without the files at these paths, which stay as they are."""
+        """Return the same plan without what comes to these paths, or goes from them: they stay as they are."""
         if not paths:
             return self
-        steps = [step for step in self.steps if not isinstance(step, PutFile) or step.path not in paths]
+        steps = [step for step in self.steps if not isinstance(step, PutFile | Remove) or step.path not in paths]
         return _describe(steps, self.left)
 
 

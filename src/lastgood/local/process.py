@@ -84,11 +84,14 @@ def is_alive(process: Process) -> bool | None:
     return started is None or (started != ENDED and process.started in (0, started))
 
 
+BOOT_FILE = Path("/proc/sys/kernel/random/boot_id")
+
+
 @cache
 def boot_id() -> str:
     """Return what the system is known by from one start to the next, in all containers; "" where it is not told."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        return BOOT_FILE.read_text("ascii").strip()
     except (OSError, UnicodeError):
         return ""
 

@@ -3,6 +3,7 @@ on it: open steps, leases, requests, and restores of files that can be interrupt
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Literal
 
@@ -192,7 +193,8 @@ class Journal(msgspec.Struct, frozen=True, kw_only=True, rename=without_unit):
     """A record of a restore of files: those of `chosen` come into these folders; `before` has them as they were.
 
     It is what taking the restore back needs after it was interrupted. Whether somebody works on it is told by the locks
-    of the folders: who holds them, and finds it, finds it interrupted.
+    of the folders: who holds them, and finds it, finds it interrupted. From `applied_at` on the files are in place, and
+    `made` has them; then it is there until they are durable.
     """
 
     id: str
@@ -203,8 +205,24 @@ class Journal(msgspec.Struct, frozen=True, kw_only=True, rename=without_unit):
     chosen: str
     before: str
     folders: tuple[FolderId, ...]
+    doubted: bool = False
+    """Whether the disk failed to confirm the files: whether they are durable shows when the system has started anew."""
+    made: str | None = None
+    applied_at_us: int | None = None
 
     began_at = Moment()
+
+    def is_of(self, boot: str) -> bool:
+        """Return whether the system has run since then without a stop."""
+        return bool(boot) and all(folder.boot == boot for folder in self.folders)
+
+    def is_about(self, folders: Iterable[FolderId]) -> bool:
+        """Return whether these are all among its folders."""
+        return all(any(folder.is_same(one) for one in self.folders) for folder in folders)
+
+    def needs(self) -> tuple[str, ...]:
+        """Return the checkpoints that it needs to end."""
+        return (self.before, self.chosen) if self.made is None else (self.made,)
 
 
 decode_step = msgspec.msgpack.Decoder(OpenStep).decode

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from lastgood.catalog.values import FILES, Binding, NewPack, PackedBlob, PackRange
+from lastgood.catalog.values import FILES, AppliedRestore, Binding, NewPack, PackedBlob, PackRange
 from lastgood.errors import ConflictError, IntegrityError, NotFoundError
 from lastgood.model.identity import digest, digest_text
 from lastgood.testing.case import ACTOR, ADA, CatalogCase, folder, inline, journal, refused
@@ -66,18 +66,19 @@ class FoldersConformance(CatalogCase):
         assert self.catalog.folders_of(ADA, first.placement.branch_id) == []
         assert self.catalog.folders_of("bob", other.placement.branch_id) == []
 
-    def test_a_folder_is_given_to_a_branch_by_the_move_to_it_which_ends_the_journal(self) -> None:
+    def test_a_folder_is_given_to_a_branch_by_the_move_to_it_which_applies_the_journal(self) -> None:
         first = self.save(binding=HERE).stored
         self.save("another", binding=HERE)
         self.fork(first, "other")
         self.catalog.begin_journal(begun := journal(first, first))
         with refused(NotFoundError):
-            self.catalog.move(ADA, "no such branch", "switch", ACTOR, binding=HERE, journal=begun.id)
+            self.catalog.move(ADA, "no such branch", "switch", ACTOR, applied=AppliedRestore(begun.id, 7, first.id))
         assert self.catalog.journals() == [begun]
-        for _ in range(2):  # also when it is the active one already
-            self.catalog.move(ADA, "other", "switch", ACTOR, binding=HERE, journal=begun.id)
+        for at in (8, 9):  # also when it is the active one already
+            applied = AppliedRestore(begun.id, at, first.id)
+            self.catalog.move(ADA, "other", "switch", ACTOR, binding=HERE, applied=applied)
             assert self._bound("/srv/app") == self._bound("/srv/infra") == "other"
-            assert self.catalog.journals() == []
+            assert self.catalog.journals() == [msgspec.structs.replace(begun, made=first.id, applied_at_us=at)]
         assert self.catalog.bound(ADA, "third", folder("/srv/app")) is None
 
     def test_a_folder_is_known_by_its_inode_and_device_and_after_a_start_of_the_system_by_its_path(self) -> None:
@@ -101,12 +102,18 @@ class FoldersConformance(CatalogCase):
 
     def test_a_journal_is_there_until_it_ends(self) -> None:
         first = self.save().stored
-        one, two = journal(first, first, 1), journal(first, first, 2)
-        for begun in (two, one):
+        one, two, three = (journal(first, first, number) for number in (1, 2, 3))
+        for begun in (two, one, three):
             self.catalog.begin_journal(begun)
-        assert self.catalog.journals() == [one, two]
-        self.save(parent=first, journal=one.id)
-        self.catalog.end_journal(two.id)
+        assert self.catalog.journals() == [one, two, three]
+        second = self.save(parent=first, journal=one.id, applied=AppliedRestore(three.id, 5)).stored
+        applied = msgspec.structs.replace(three, made=second.id, applied_at_us=5)
+        assert self.catalog.journals() == [two, applied]
+        self.save(parent=second, journal=three.id)  # what was applied is not given up
+        self.catalog.begin_journal(msgspec.structs.replace(three, doubted=True))
+        assert self.catalog.journals() == [two, msgspec.structs.replace(applied, doubted=True)]
+        for begun in (two, three):
+            self.catalog.end_journal(begun.id)
         assert self.catalog.journals() == []
 
     def test_a_restore_of_files_alone_can_be_undone_and_redone_until_the_user_saves(self) -> None:

@@ -140,7 +140,7 @@ class _Run(msgspec.Struct):
     def _doomed(self, limit: int) -> list[tuple[str, str]]:
         """List deleted checkpoints whose grace period is over, except those that a restore under way may go back to."""
         journals = self.engine.catalog.journals()
-        spared = {checkpoint_id for journal in journals for checkpoint_id in (journal.before, journal.chosen)}
+        spared = {checkpoint_id for journal in journals for checkpoint_id in journal.needs()}
         deleted = self.engine.catalog.deleted_before(limit)
         return [(owner, checkpoint_id) for owner, checkpoint_id in deleted if checkpoint_id not in spared]
 

@@ -282,7 +282,7 @@ class _Protected:
 
     def __init__(self, catalog: Catalog) -> None:
         journals = catalog.journals()
-        self._spared = {each for journal in journals for each in (journal.before, journal.chosen)}
+        self._spared = {each for journal in journals for each in journal.needs()}
         self._lines: dict[int, dict[str, int]] = {}
         for task in all_pages(lambda after=None: catalog.tasks(None, after, MAX_PAGE), lambda last: last.number):
             self._spared |= _spared(catalog, task)

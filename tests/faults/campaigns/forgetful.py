@@ -46,7 +46,7 @@ def _syncs(calls: Iterable[Call]) -> Iterator[int]:
 def _cut_power(prepared: PreparedScenario, name: str, outcome: Outcome, *others: Outcome) -> Iterator[Trial]:
     ended = [f"the worker {one.ended}: {one.error}" for one in (outcome, *others) if one.ended != "done"]
     _lose_what_was_not_synced(prepared)
-    yield from tried(name, outcome, ended + prepared.verify())
+    yield from tried(name, outcome, ended + prepared.verify("laid out"))
 
 
 def _lose_what_was_not_synced(prepared: PreparedScenario) -> None:

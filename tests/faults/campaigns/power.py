@@ -36,7 +36,9 @@ def run(scenario: str, plan: Plan) -> Iterator[Trial]:
                 volume.cut_power()
             volume.come_back()
             when = f"before call {fault.at}" if fault.at else "at the end"
-            yield from tried(f"{scenario}, power cut {when}", outcome, _surprise(outcome) + prepared.verify())
+            yield from tried(
+                f"{scenario}, power cut {when}", outcome, _surprise(outcome) + prepared.verify("restarted")
+            )
 
 
 def _surprise(outcome: Outcome) -> list[str]:

@@ -28,7 +28,7 @@ from tests.faults.disk_model import (
 )
 from tests.faults.prepared_scenario import PreparedScenario, open_scenario
 from tests.faults.scenarios import SCENARIOS
-from tests.faults.shim import OWN_WORK, OWN_WORK_DONE, no_compiler
+from tests.faults.shim import JOURNAL_ENDS, OWN_WORK, OWN_WORK_DONE, no_compiler
 from tests.faults.trace import Call, Op, read_trace
 
 PARTS = tuple(name for name, scenario in SCENARIOS.items() if scenario.beside is None)
@@ -64,7 +64,7 @@ def run(scenario: str, plan: Plan) -> Iterator[Trial]:
         for point in _points(prepared, calls, len(ledger), plan.seed):
             if (point.call, point.how) in chosen:
                 _lay_out(prepared, point, ledger)
-                yield Trial(f"{scenario}, {point.how} before call {point.call}", prepared.verify())
+                yield Trial(f"{scenario}, {point.how} before call {point.call}", prepared.verify("laid out"))
 
 
 def _differences(prepared: PreparedScenario, calls: list[Call]) -> list[str]:
@@ -102,7 +102,7 @@ def _points(prepared: PreparedScenario, calls: list[Call], lines: int, seed: int
 
 def _is_line(call: Call) -> bool:
     """Whether it stands for a line of the ledger."""
-    return call.op == Op.MARK and call.path not in (OWN_WORK, OWN_WORK_DONE)
+    return call.op == Op.MARK and call.path not in (OWN_WORK, OWN_WORK_DONE, JOURNAL_ENDS)
 
 
 def _states(disk: Disk, dice: random.Random) -> Iterator[tuple[str, Surviving]]:

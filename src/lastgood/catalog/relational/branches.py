@@ -19,7 +19,7 @@ from lastgood.catalog.relational.records import (
     require_task,
 )
 from lastgood.catalog.relational.sessions import carry_lease, check_holder, check_lease
-from lastgood.catalog.values import Actor, Binding, Position, StoredCheckpoint
+from lastgood.catalog.values import Actor, AppliedRestore, Binding, Position, StoredCheckpoint
 from lastgood.errors import ConflictError
 from lastgood.model.checkpoint import Head
 from lastgood.model.task import FolderId, Journal, TaskInfo, decode_journal, encode_journal
@@ -52,15 +52,15 @@ def move(
     expects: str | None = None,
     lease: int | None = None,
     binding: Binding | None = None,
-    journal: str | None = None,
+    applied: AppliedRestore | None = None,
 ) -> Position:
     connection.lock_task(owner, id)
     chosen = require_branch(connection, owner, id) if way == "switch" else None
     task = require_task(connection, owner, chosen.task_id if chosen else id)
     active = expect_active(connection, task, expects)
     branch, files = chosen.number if chosen else active, None
-    if journal is not None:
-        connection.run(SQL.end_journal, id=journal)
+    if applied is not None:
+        connection.run(SQL.apply_journal, id=applied.journal, made=applied.made, at=applied.at)
     if way == "switch":
         if branch == active:
             _bind_all(connection, task, branch, binding)
@@ -215,7 +215,10 @@ def begin_journal(
 
 def read_journals(connection: Connection) -> list[Journal]:
     found = shaped(connection.all(SQL.journals), shapes.JOURNAL)
-    return [decoded(decode_journal, data, f"the restore {id_!r}") for data, id_ in found]
+    return [
+        msgspec.structs.replace(decoded(decode_journal, data, f"the restore {id_!r}"), made=made, applied_at_us=at)
+        for data, id_, made, at in found
+    ]
 
 
 def end_journal(connection: Connection, journal_id: str) -> None:
@@ -224,4 +227,4 @@ def end_journal(connection: Connection, journal_id: str) -> None:
 
 def read_needed(connection: Connection) -> set[tuple[str, str]]:
     """Return owner and id of the checkpoints that restores under way go to, or back to."""
-    return {(each.owner, needed) for each in read_journals(connection) for needed in (each.before, each.chosen)}
+    return {(each.owner, needed) for each in read_journals(connection) for needed in each.needs()}

@@ -98,7 +98,9 @@ def commit(connection: Connection, commit: Commit, actor: Actor) -> Committed:
     if commit.step is not None:
         connection.run(SESSIONS.end_step, owner=commit.owner, id=commit.step)
     if commit.journal is not None:
-        connection.run(BRANCHES.end_journal, id=commit.journal)
+        connection.run(BRANCHES.give_up_journal, id=commit.journal)
+    if (applied := commit.applied) is not None:
+        connection.run(BRANCHES.apply_journal, id=applied.journal, made=commit.record.id, at=applied.at)
     _write_notes(connection, commit, line, actor)
     _write_checkpoint(connection, commit, line, stored)
     _write_files(connection, commit, line, found)

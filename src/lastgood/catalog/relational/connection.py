@@ -111,7 +111,7 @@ SLICE = _rows(bytes, int, int, _BYTES, bytes, int, int)
 ROOT = _rows(_NUMBER, _NUMBER, _BYTES)
 NUMBERED_ROOT = _rows(int, int, int, bytes)
 STEP = _rows(bytes, str)
-JOURNAL = _rows(bytes, str)
+JOURNAL = _rows(bytes, str, _TEXT, _NUMBER)
 LEASE = _rows(int, _TEXT, _TEXT, bytes, str, int, int)
 REQUEST = _rows(str, str, str, bytes, int, str, _TEXT, str, _NUMBER, _BYTES)
 

@@ -67,9 +67,16 @@ VALUES (:task, :inode, :device, :path, :boot, :branch)
 -- name: insert_journal
 INSERT INTO journals (id, owner, task_id, began_at, journal)
 VALUES (:id, :owner, :task_id, :began_at, :journal)
+ON CONFLICT (id) DO UPDATE SET journal = excluded.journal
 
 -- name: journals
-SELECT journal, id FROM journals ORDER BY began_at, id
+SELECT journal, id, made, applied_at FROM journals ORDER BY began_at, id
+
+-- name: apply_journal
+UPDATE journals SET made = :made, applied_at = :at WHERE id = :id
+
+-- name: give_up_journal
+DELETE FROM journals WHERE id = :id AND made IS NULL
 
 -- name: end_journal
 DELETE FROM journals WHERE id = :id

@@ -187,11 +187,13 @@ CREATE TABLE workspaces (                           -- which branch's files lie 
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE journals (                             -- restores of files that were begun and not ended
-  id       TEXT PRIMARY KEY,
-  owner    TEXT NOT NULL,
-  task_id  TEXT NOT NULL,
-  began_at INTEGER NOT NULL,
-  journal  BLOB NOT NULL                            -- what else is known of it
+  id         TEXT PRIMARY KEY,
+  owner      TEXT NOT NULL,
+  task_id    TEXT NOT NULL,
+  began_at   INTEGER NOT NULL,
+  journal    BLOB NOT NULL,                         -- what else is known of it
+  made       TEXT,                                  -- the checkpoint that has the restored files; NULL: none yet
+  applied_at INTEGER                                -- when all of them were in place
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE leases (                               -- which process works on a branch, or does what one process does at a time

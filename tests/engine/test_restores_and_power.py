@@ -1,0 +1,261 @@
+"""Restored files on their way to the disk: nobody waits for them, and power loss before that is made good (A16)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import lastgood
+from lastgood.engine import engine, restore_files
+from lastgood.engine.restore_files import FilesRestore
+from lastgood.files import sync as sync_module
+from lastgood.files.roots import Root
+from lastgood.local import process
+from lastgood.model.task import Journal
+
+pytestmark = pytest.mark.once
+
+
+class Place:
+    """A store and a workspace with three files, and what becomes of them when the system stops."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.alerts: list[lastgood.Alert] = []
+        self.work = folder / "work"
+        self.work.mkdir()
+        self.store = self.open()
+        self.task = self.store.task("t", workspace=self.work)
+        self.old = self.save("old", "a", "b", "c")
+        self.new = self.save("new", "a", "b", "d")
+
+    def open(self) -> lastgood.Store:
+        store = lastgood.open(self.folder / "store", user="ada", collect="never", on_alert=self.alerts.append)
+        store._engine.file_sync.start = lambda journal, plans: None  # the system stops before it is done
+        return store
+
+    def save(self, text: str, *names: str) -> lastgood.Checkpoint:
+        for file in self.work.iterdir():
+            file.unlink()
+        for name in names:
+            (self.work / name).write_text(text)
+        return self.task.save({"is": text})
+
+    def journals(self) -> list[Journal]:
+        return self.store._engine.catalog.journals()
+
+    def open_again(self) -> lastgood.Task:
+        self.store.close()
+        self.store = self.open()
+        return self.store.task("t", workspace=self.work)
+
+    def found(self) -> dict[str, str]:
+        return {file.name: file.read_text() for file in self.work.iterdir()}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path)
+    yield made
+    made.store.close()
+
+
+def _path_of(descriptor: int) -> str:
+    return str(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+
+OLD = dict.fromkeys("abc", "old")
+
+
+def _restart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "boot").write_text("another start")
+    monkeypatch.setattr(process, "BOOT_FILE", tmp_path / "boot")
+    process.boot_id.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def _forget_boot() -> Iterator[None]:
+    yield
+    process.boot_id.cache_clear()
+
+
+def test_a_restore_returns_before_its_files_are_durable_and_the_journal_stays(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise 1 is about checkpoints; that files are restored is acknowledged while a journal can make it good."""
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(_path_of(descriptor)))
+    result = place.task.restore(place.old)
+    assert not [path for path in synced if path.startswith(str(place.work))]
+    (journal,) = place.journals()
+    assert (journal.made, journal.before) == (result.checkpoint.id, place.new.id)
+    assert place.found() == OLD
+    sync = place.store._engine.file_sync
+    sync.work(journal, FilesRestore(place.task._handle)._plan_sync(journal))
+    assert {Path(path).name for path in synced} >= {"a", "b", "c", "work"}
+    assert place.journals() == []
+
+
+def test_in_the_background_they_are_made_durable_and_the_journal_ends(place: Place) -> None:
+    sync = place.store._engine.file_sync
+    sync.start = sync._start
+    place.task.restore(place.old)
+    for thread in sync._threads:
+        thread.join()
+    assert place.journals() == []
+
+
+def test_what_power_loss_took_is_put_there_again(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Half written, as it was before, and gone; what it was is kept."""
+    place.task.restore(place.old)
+    (place.work / "a").write_text("")
+    (place.work / "b").write_text("new")
+    (place.work / "c").unlink()
+    (place.work / "d").write_text("new")
+    _restart(monkeypatch, tmp_path)
+    monkeypatch.setattr(restore_files, "_changed_at", lambda root, path: 0)
+    task = place.open_again()
+    assert place.found() == OLD
+    assert place.journals() == []
+    assert task.state == {"is": "old"}
+    assert place.alerts[-1].code == "restore_interrupted"
+    left = next(one for one in place.store.list_checkpoints("t") if one.message.startswith("as the system left it"))
+    assert place.store.read_file(left.id, "b") == b"new"
+    assert place.store.read_file(left.id, "a") == b""
+
+
+def test_what_was_changed_after_the_restore_stays(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A file that was written later has a later ctime, whatever is lost of the others."""
+    place.task.restore(place.old)
+    (place.work / "a").write_text("edited after the restore")
+    (place.work / "e").write_text("made after the restore")
+    _restart(monkeypatch, tmp_path)
+    place.open_again()
+    assert place.found() == {**OLD, "a": "edited after the restore", "e": "made after the restore"}
+    assert place.journals() == []
+
+
+def test_of_several_restores_the_last_one_counts(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    place.task.restore(place.old)
+    place.task.undo()
+    assert len(place.journals()) == 2
+    (place.work / "a").write_text("")
+    for name in "bc":
+        (place.work / name).write_text("old")
+    (place.work / "d").unlink()
+    _restart(monkeypatch, tmp_path)
+    stopped, changed_at = time.time_ns(), restore_files._changed_at
+    while not (tmp_path / "probe").exists() or (tmp_path / "probe").stat().st_ctime_ns <= stopped:
+        (tmp_path / "probe").write_text("until the clock that stamps files has gone on")
+
+    def find_change(root: Root, path: bytes) -> int:
+        """Return 0 for what lay there when the system stopped."""
+        found = changed_at(root, path)
+        return found if found > stopped else 0
+
+    monkeypatch.setattr(restore_files, "_changed_at", find_change)
+    place.open_again()
+    assert place.found() == dict.fromkeys("abd", "new")
+    assert place.journals() == []
+
+
+def test_as_long_as_the_system_runs_nothing_is_put_back(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was killed takes nothing from the system's memory."""
+    place.task.restore(place.old)
+    (place.work / "a").unlink()
+    task = place.open_again()
+    assert len(place.journals()) == 1, "it was restored a moment ago: the system has not written it yet"
+    assert task.recovery().restores == ()
+    monkeypatch.setattr(engine, "SYNC_MICROSECONDS", 0)
+    assert place.store.recovery("t").restores == ()
+    place.open_again()
+    assert place.journals() == []
+    assert place.found() == {"b": "old", "c": "old"}
+
+
+def test_what_is_taken_back_is_durable_before_its_journal_ends(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    catalog = place.store._engine.catalog
+    end_journal = catalog.end_journal
+
+    def end(journal_id: str) -> None:
+        assert {Path(path).name for path in synced} >= {"a", "b", "work"}
+        end_journal(journal_id)
+
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(_path_of(descriptor)))
+    monkeypatch.setattr(catalog, "end_journal", end)
+    monkeypatch.setattr(FilesRestore, "_look_again", lambda *_: _fail())
+    with pytest.raises(RuntimeError):
+        place.task.restore(place.old)
+    assert place.found() == dict.fromkeys("abd", "new")
+    assert place.journals() == []
+
+
+def _fail() -> None:
+    raise RuntimeError("in the middle of a restore")
+
+
+def test_a_sync_that_failed_is_not_tried_again_and_power_loss_is_made_good_all_the_same(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The system takes what it could not write for written: a second sync would succeed."""
+    sync = place.store._engine.file_sync
+    sync.start = sync.work
+
+    def fail(descriptor: int) -> None:
+        if str(place.work) in _path_of(descriptor):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "fsync", fail)
+        place.task.restore(place.old)
+    assert [journal.doubted for journal in place.journals()] == [True]
+    assert place.alerts[-1].code == "restore_incomplete"
+    monkeypatch.setattr(engine, "SYNC_MICROSECONDS", 0)
+    place.open_again()
+    assert len(place.journals()) == 1
+    (place.work / "a").write_text("")
+    _restart(monkeypatch, tmp_path)
+    monkeypatch.setattr(restore_files, "_changed_at", lambda root, path: 0)
+    place.open_again()
+    assert place.found() == OLD
+    assert place.journals() == []
+
+
+def test_what_no_capture_finds_again_is_durable_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is ignored since, so it is in no checkpoint of what was in place."""
+    (place.work / ".lastgoodignore").write_text("a\n")
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(_path_of(descriptor)))
+    place.task.restore(place.old, "files", paths=["a"])
+    assert str(place.work / "a") in synced
+
+
+def test_what_lay_there_before_can_be_purged_meanwhile(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = place.task.restore(place.old)
+    assert result.before is not None
+    assert place.journals()[0].needs() == (result.checkpoint.id,)
+    monkeypatch.setattr(engine, "SYNC_MICROSECONDS", 0)
+    place.open_again()
+    assert place.journals() == []
+
+
+def test_many_files_and_unreadable_ones_are_synced_with_their_file_system(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole: list[int] = []
+    monkeypatch.setattr(sync_module, "_sync_all", whole.append)
+    sync = place.store._engine.file_sync
+    sync.start = sync.work
+    place.task.restore(place.old)
+    assert not whole
+    monkeypatch.setattr(sync_module, "MANY", 1)
+    place.task.undo()
+    assert len(whole) == 1
