@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import pytest
 from click.testing import CliRunner, Result
 
+from lastgood.cli import background
 from lastgood.cli.app import app
 
 
@@ -38,7 +39,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def run(folder: Path) -> Run:
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """What commands that run in this process would leave to another: its function, and what that is given."""
+    found: list[tuple[str, ...]] = []
+    monkeypatch.setattr(background, "_start", lambda *what: found.append(what))
+    return found
+
+
+@pytest.fixture
+def run(folder: Path, started: list[tuple[str, ...]]) -> Run:
     """Run a command in this process; its exit code must be `code`."""
 
     def run(*arguments: str, input: str | bytes | None = None, code: int = 0) -> Result:

@@ -187,7 +187,7 @@ def test_damage_in_a_checkpoints_own_row_is_named_with_that_checkpoint(store: Pa
         ("UPDATE moves SET from_branch = 999 WHERE number = 1 AND task = " + WORK, "move", "work 1"),
         ("UPDATE workspaces SET branch = 999 WHERE task = " + WORK, "workspace", None),
         ("UPDATE steps SET step = x'c1'", "step", None),
-        ("INSERT INTO journals VALUES ('j', 'ada', 'work', 1, x'c1')", "journal", "j"),
+        ("INSERT INTO journals VALUES ('j', 'ada', 'work', 1, x'c1', NULL, NULL)", "journal", "j"),
     ],
 )  # fmt: skip
 def test_books_that_disagree_are_named_and_no_checkpoint_is_the_worse_for_it(

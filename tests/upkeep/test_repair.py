@@ -99,7 +99,7 @@ WORK = "(SELECT task FROM tasks WHERE id = 'work' AND owner = 'ada')"
         f"UPDATE moves SET from_branch = 999 WHERE task = {WORK}",
         "UPDATE workspaces SET branch = 999",
         "UPDATE steps SET step = x'c1'",
-        "INSERT INTO journals VALUES ('j', 'ada', 'work', 1, x'c1')",
+        "INSERT INTO journals VALUES ('j', 'ada', 'work', 1, x'c1', NULL, NULL)",
     ],
 )
 def test_books_are_rebuilt_from_records_and_attestations(store: Path, sql: str) -> None:

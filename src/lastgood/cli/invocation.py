@@ -273,6 +273,13 @@ def open_quietly(target: str | Path | None, user: str | None = None, **options: 
         from lastgood.cli.background import start_apart
 
         engine.housekeeper.start = start_apart  # a command ends before the work is done
+
+    def sync_apart(*restored: Any) -> None:
+        from lastgood.cli import background
+
+        background.sync_apart(engine, acting, *restored)
+
+    engine.sync_apart = sync_apart
     return Store(engine, acting)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from lastgood.engine.commit import Draft, Ground, Splitters
     from lastgood.engine.durability import FileSync
     from lastgood.evidence.verifier import EvidenceVerifier
+    from lastgood.files.plan import RestorePlan
+    from lastgood.files.roots import Root
     from lastgood.model.checkpoint import Record
     from lastgood.model.task import Journal
     from lastgood.objects.contract import ObjectStore
@@ -117,6 +119,8 @@ class Engine:
         """Steps that failed while the store was away, by id: their owner, and why. The next step to begin ends them."""
         self.spool: SpoolPort | None = None
         self.housekeeper: Housekeeper | None = None
+        self.sync_apart: Callable[[Journal, Sequence[tuple[Root, RestorePlan]]], None] | None = None
+        """Makes restored files durable, where this process ends too soon for that."""
         self._verifier: EvidenceVerifier | None = None
         self._opened: WeakSet[Closable] = WeakSet()
         self.renew_locks()

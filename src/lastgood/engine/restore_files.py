@@ -409,7 +409,7 @@ class FilesRestore:
                 self._take_back(journal)
             elif journal.is_of(boot_id()):
                 if not journal.doubted:
-                    self._sync_applied(journal)
+                    self.sync_applied(journal)
                 return
             else:
                 said = f"the system stopped before restored files of {journal.task_id!r} were on disk; they are now"
@@ -425,7 +425,7 @@ class FilesRestore:
                 self._workspace.unfinished.append(journal.id)
             self._tell_unfinished(journal, error)
 
-    def _sync_applied(self, journal: Journal) -> None:
+    def sync_applied(self, journal: Journal) -> None:
         """Make sure that restored files are durable, and end their journal."""
         self._engine.file_sync.work(journal, self._plan_sync(journal))
 
@@ -560,7 +560,8 @@ class FilesRestore:
                 self._workspace.settle(journal.id)
             raise
         self._workspace.settle(journal.id)
-        self._engine.file_sync.start(journal, [(root.root, root.plan) for root in plan.roots])
+        make_durable = self._engine.sync_apart or self._engine.file_sync.start
+        make_durable(journal, [(root.root, root.plan) for root in plan.roots])
 
     def _sweep(self) -> None:
         """Remove the temporary files of a restore that was cut short."""

@@ -48,6 +48,7 @@ def _sync_each(walk: FolderWalk, plan: RestorePlan, go_on: Callable[[], bool]) -
         folder, name = split(path)
         with _passing_over_gone():
             descriptor = open_file(walk.folder(folder), name)
+            descriptors.adopt(descriptor)  # a capture meanwhile need not read the file in another process
             found = os.fstat(descriptor)
             try:
                 if stat.S_ISREG(found.st_mode):
