@@ -13,7 +13,8 @@ import pytest
 import lastgood
 from lastgood.engine import engine, restore_files
 from lastgood.engine.restore_files import FilesRestore
-from lastgood.files import sync as sync_module
+from lastgood.engine.workspace import Workspace
+from lastgood.files import folders
 from lastgood.files.roots import Root
 from lastgood.local import process
 from lastgood.model.task import Journal
@@ -35,9 +36,7 @@ class Place:
         self.new = self.save("new", "a", "b", "d")
 
     def open(self) -> lastgood.Store:
-        store = lastgood.open(self.folder / "store", user="ada", collect="never", on_alert=self.alerts.append)
-        store._engine.file_sync.start = lambda journal, plans: None  # the system stops before it is done
-        return store
+        return lastgood.open(self.folder / "store", user="ada", collect="never", on_alert=self.alerts.append)
 
     def save(self, text: str, *names: str) -> lastgood.Checkpoint:
         for file in self.work.iterdir():
@@ -58,8 +57,12 @@ class Place:
         return {file.name: file.read_text() for file in self.work.iterdir()}
 
 
+MAKE_DURABLE = Workspace.make_durable
+
+
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    monkeypatch.setattr(Workspace, "make_durable", lambda *_: None)  # the system stops before it has begun
     made = Place(tmp_path)
     yield made
     made.store.close()
@@ -95,17 +98,17 @@ def test_a_restore_returns_before_its_files_are_durable_and_the_journal_stays(
     (journal,) = place.journals()
     assert (journal.made, journal.before) == (result.checkpoint.id, place.new.id)
     assert place.found() == OLD
-    sync = place.store._engine.file_sync
-    sync.work(journal, FilesRestore(place.task._handle)._plan_sync(journal))
+    place.task._handle.require_workspace().sync(journal, FilesRestore(place.task._handle)._plan_sync(journal))
     assert {Path(path).name for path in synced} >= {"a", "b", "c", "work"}
     assert place.journals() == []
 
 
-def test_in_the_background_they_are_made_durable_and_the_journal_ends(place: Place) -> None:
-    sync = place.store._engine.file_sync
-    sync.start = sync._start
+def test_in_the_background_they_are_made_durable_and_the_journal_ends(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Workspace, "make_durable", MAKE_DURABLE)
     place.task.restore(place.old)
-    for thread in sync._threads:
+    for thread in place.task._handle.require_workspace()._syncing:
         thread.join()
     assert place.journals() == []
 
@@ -206,8 +209,7 @@ def test_a_sync_that_failed_is_not_tried_again_and_power_loss_is_made_good_all_t
     place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The system takes what it could not write for written: a second sync would succeed."""
-    sync = place.store._engine.file_sync
-    sync.start = sync.work
+    monkeypatch.setattr(Workspace, "make_durable", Workspace.sync)
 
     def fail(descriptor: int) -> None:
         if str(place.work) in _path_of(descriptor):
@@ -251,11 +253,10 @@ def test_many_files_and_unreadable_ones_are_synced_with_their_file_system(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole: list[int] = []
-    monkeypatch.setattr(sync_module, "_sync_all", whole.append)
-    sync = place.store._engine.file_sync
-    sync.start = sync.work
+    monkeypatch.setattr(folders, "_sync_all", whole.append)
+    monkeypatch.setattr(Workspace, "make_durable", Workspace.sync)
     place.task.restore(place.old)
     assert not whole
-    monkeypatch.setattr(sync_module, "MANY", 1)
+    monkeypatch.setattr(folders, "MANY", 1)
     place.task.undo()
     assert len(whole) == 1

@@ -290,8 +290,8 @@ BUGS = (
         "restore whole",
         (
             Change(
-                "engine/durability.py",
-                "if all(sync(root.path, plan, lambda: not self._is_closed.is_set()) for root, plan in plans):",
+                "engine/workspace.py",
+                "if all(sync(root.path, plan, lambda: not self._is_closed) for root, plan in plans):",
                 "if plans:",
             ),
         ),

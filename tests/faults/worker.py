@@ -22,6 +22,7 @@ import lastgood
 from lastgood import CheckpointError, UnavailableError
 from lastgood.catalog.sqlite import database
 from lastgood.catalog.sqlite.migration import MAJOR, Migration, migrations
+from lastgood.engine import workspace
 from lastgood.local import process
 
 USER = "worker"
@@ -30,6 +31,7 @@ ROUNDS = 8
 KNOWN = migrations()
 RENAMED, RESTARTED = "another name", "another name after a restart"
 """Hosts that a scenario may be followed by."""
+MAKE_DURABLE = workspace.Workspace.make_durable
 LEFT_OUT = ".left"
 """The end of names of files that the rules of a workspace leave out."""
 
@@ -259,15 +261,16 @@ def open_store(sandbox: Sandbox, *, spools: bool = True) -> lastgood.Store:
 def _in_order(store: lastgood.Store) -> lastgood.Store:
     """Have it make restored files durable before a restore returns, so that each run makes the same calls, and mark
     where a journal ends."""
-    sync, catalog = store._engine.file_sync, store._engine.catalog
+    catalog = store._engine.catalog
     end_journal = catalog.end_journal
 
     def end(journal_id: str) -> None:
         shim.mark(shim.JOURNAL_ENDS)
         end_journal(journal_id)
 
-    sync.start = sync.work
-    catalog.end_journal = end  # type: ignore[method-assign]
+    setattr(catalog, "end_journal", end)  # noqa: B010
+    if workspace.Workspace.make_durable is MAKE_DURABLE:  # for the rest of this process
+        setattr(workspace.Workspace, "make_durable", workspace.Workspace.sync)  # noqa: B010
     return store
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lastgood.engine.engine import Engine
-    from lastgood.files.plan import RestorePlan
     from lastgood.files.roots import Root
     from lastgood.model.task import Journal
 
@@ -23,9 +22,9 @@ def start_apart(engine: Engine, user: str) -> None:
     _start("collect_apart", str(engine.location.catalog), user, "" if max_bytes is None else str(max_bytes))
 
 
-def sync_apart(engine: Engine, user: str, journal: Journal, plans: Sequence[tuple[Root, RestorePlan]]) -> None:
+def sync_apart(engine: Engine, user: str, journal: Journal, roots: Sequence[Root]) -> None:
     """Start a process that makes restored files durable, and ends their journal."""
-    folders = json.dumps({root.name: root.path for root, _ in plans})
+    folders = json.dumps({root.name: root.path for root in roots})
     _start("sync_files", str(engine.location.catalog), user, journal.owner, journal.task_id, journal.id, folders)
 
 

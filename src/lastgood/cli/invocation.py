@@ -4,7 +4,7 @@ it prints."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,9 @@ from lastgood.observe.log import listening
 if TYPE_CHECKING:
     from lastgood import Store, Task
     from lastgood.engine.options import Options
+    from lastgood.files.roots import Root
     from lastgood.local.location import Location
+    from lastgood.model.task import Journal
 
 
 MAIN = "main"
@@ -274,10 +276,10 @@ def open_quietly(target: str | Path | None, user: str | None = None, **options: 
 
         engine.housekeeper.start = start_apart  # a command ends before the work is done
 
-    def sync_apart(*restored: Any) -> None:
-        from lastgood.cli import background
+    def sync_apart(journal: Journal, roots: Sequence[Root]) -> None:
+        from lastgood.cli.background import sync_apart
 
-        background.sync_apart(engine, acting, *restored)
+        sync_apart(engine, acting, journal, roots)
 
     engine.sync_apart = sync_apart
     return Store(engine, acting)

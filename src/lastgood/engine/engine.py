@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from lastgood.engine.blobs import FileBlobs
     from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.commit import Draft, Ground, Splitters
-    from lastgood.engine.durability import FileSync
     from lastgood.evidence.verifier import EvidenceVerifier
-    from lastgood.files.plan import RestorePlan
     from lastgood.files.roots import Root
     from lastgood.model.checkpoint import Record
     from lastgood.model.task import Journal
@@ -119,8 +117,8 @@ class Engine:
         """Steps that failed while the store was away, by id: their owner, and why. The next step to begin ends them."""
         self.spool: SpoolPort | None = None
         self.housekeeper: Housekeeper | None = None
-        self.sync_apart: Callable[[Journal, Sequence[tuple[Root, RestorePlan]]], None] | None = None
-        """Makes restored files durable, where this process ends too soon for that."""
+        self.sync_apart: Callable[[Journal, Sequence[Root]], None] | None = None
+        """Makes restored files durable where this process ends too soon for that."""
         self._verifier: EvidenceVerifier | None = None
         self._opened: WeakSet[Closable] = WeakSet()
         self.renew_locks()
@@ -144,13 +142,6 @@ class Engine:
         from lastgood.engine.blobs import FileBlobs
 
         return FileBlobs(self.catalog, self.objects, self.blob_id)
-
-    @cached_property
-    def file_sync(self) -> FileSync:
-        """What makes restored files durable."""
-        from lastgood.engine.durability import FileSync
-
-        return FileSync(self)
 
     def verifier(self) -> EvidenceVerifier:
         """Return the one verifier of this store's evidence: it keeps hashes and a helper process."""
@@ -189,8 +180,6 @@ class Engine:
     def close(self) -> None:
         if self.housekeeper is not None:
             self.housekeeper.close()
-        if "file_sync" in self.__dict__:
-            self.file_sync.close()
         if self.spool is not None:
             self.spool.close()
         with self._verifier_lock:

@@ -47,11 +47,10 @@ from lastgood.errors import (
     UnavailableError,
 )
 from lastgood.files.apply import Applied, apply
-from lastgood.files.folders import remove_temporary
+from lastgood.files.folders import remove_temporary, sync
 from lastgood.files.plan import Enter, PutFile, Remove, RestorePlan, make_plan
 from lastgood.files.roots import Root, identify
 from lastgood.files.scan import Changed
-from lastgood.files.sync import sync
 from lastgood.local.paths import join, split
 from lastgood.local.process import boot_id, this_process
 from lastgood.model.checkpoint import Skipped
@@ -427,7 +426,7 @@ class FilesRestore:
 
     def sync_applied(self, journal: Journal) -> None:
         """Make sure that restored files are durable, and end their journal."""
-        self._engine.file_sync.work(journal, self._plan_sync(journal))
+        self._workspace.sync(journal, self._plan_sync(journal))
 
     def _plan_sync(self, journal: Journal) -> list[tuple[Root, RestorePlan]]:
         """Return what a restore did, from the checkpoints before and after it."""
@@ -560,8 +559,7 @@ class FilesRestore:
                 self._workspace.settle(journal.id)
             raise
         self._workspace.settle(journal.id)
-        make_durable = self._engine.sync_apart or self._engine.file_sync.start
-        make_durable(journal, [(root.root, root.plan) for root in plan.roots])
+        self._workspace.make_durable(journal, plan.roots)
 
     def _sweep(self) -> None:
         """Remove the temporary files of a restore that was cut short."""

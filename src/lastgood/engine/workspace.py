@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
+
+import msgspec
 
 from lastgood.catalog.values import Binding
 from lastgood.engine.blobs import FileBlobs, Gathered
@@ -18,6 +21,7 @@ from lastgood.engine.gather import Batch, CapturedFiles
 from lastgood.engine.readers import CaptureReader
 from lastgood.errors import BusyError, CheckpointError, DiskFullError, InvalidError, UnavailableError
 from lastgood.files.capture import Captured, capture
+from lastgood.files.folders import sync
 from lastgood.files.index import StatIndex
 from lastgood.files.read import LeftOut, is_same
 from lastgood.files.roots import Root, git_head, identify, locked, open_roots
@@ -25,10 +29,11 @@ from lastgood.files.rules import Rules
 from lastgood.local.location import make_private
 from lastgood.local.paths import Signature, signature, split
 from lastgood.model.checkpoint import FileRoot, Skipped
-from lastgood.model.task import FolderId
+from lastgood.model.task import FolderId, Journal
 from lastgood.model.tree import Entry, File, Folder, decode_chunks, is_sidecar
 
 if TYPE_CHECKING:
+    from lastgood.files.plan import RestorePlan
     from lastgood.files.scan import Changed
     from lastgood.files.watch import Watcher
 
@@ -39,6 +44,9 @@ _UNWATCHED = (
     "the workspace cannot be watched, so each save looks at all of its files; "
     "it takes Linux and enough of fs.inotify.max_user_watches and max_user_instances"
 )
+
+
+CLOSE_SECONDS = 2.0
 
 
 class Workspace:
@@ -57,6 +65,9 @@ class Workspace:
         self.unfinished: list[str] = []
         """Journals of restores that could not be taken back: the next save of these folders ends them."""
         self._indexes = {root: StatIndex(self._index_file(root), root.path, self._store_id) for root in self.roots}
+        self._is_closed = False
+        self._syncing: list[threading.Thread] = []
+        """What makes restored files durable."""
         self._watchers: dict[Root, Watcher] = {}
         if watch:
             from lastgood.files.watch import Watcher
@@ -74,8 +85,34 @@ class Workspace:
         with suppress(ValueError):
             self.unfinished.remove(journal or "")
 
+    def make_durable(self, journal: Journal, plans: Sequence[tuple[Root, RestorePlan]]) -> None:
+        """Begin to make durable what these plans did, and return at once; the journal ends then."""
+        if self._engine.sync_apart is not None:
+            self._engine.sync_apart(journal, [root for root, _ in plans])
+            return
+        thread = threading.Thread(target=self.sync, args=(journal, plans), name="lastgood sync", daemon=True)
+        self._syncing = [each for each in self._syncing if each.is_alive()] + [thread]
+        thread.start()
+
+    def sync(self, journal: Journal, plans: Sequence[tuple[Root, RestorePlan]]) -> None:
+        """Make durable what these plans did, and end the journal. A failure of the disk is an alert."""
+        catalog = self._engine.catalog
+        try:
+            if all(sync(root.path, plan, lambda: not self._is_closed) for root, plan in plans):
+                with suppress(CheckpointError):  # whoever opens the workspace next ends it
+                    catalog.end_journal(journal.id)
+        except UnavailableError as error:
+            with suppress(CheckpointError):  # then the disk that fails is the store's, too
+                catalog.begin_journal(msgspec.structs.replace(journal, doubted=True, made=None, applied_at_us=None))
+            self._engine.alert(str(error), journal.task_id, error, code="restore_incomplete")
+
     def close(self) -> None:
-        """Stop watching; captures scan everything."""
+        """Stop watching: captures scan everything. What is not durable yet is left to the system, and to whoever opens
+        the folders next."""
+        self._is_closed = True
+        for thread in self._syncing:
+            with suppress(RuntimeError):  # an interrupt kept it from starting
+                thread.join(CLOSE_SECONDS)
         watchers, self._watchers = self._watchers, {}
         if watchers:
             # Not to be had: a capture is at work, and its watchers end with it. The index is a cache.

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from tests.faults.scenarios.branches import SCENARIOS as BRANCHES
 from tests.faults.scenarios.restore import SCENARIOS as RESTORES
-from tests.faults.scenarios.scenario import Scenario
+from tests.faults.scenarios.scenario import Scenario, tune
 from tests.faults.worker import RENAMED, RESTARTED, Worker
+
+from lastgood.engine import workspace
 
 
 def _followed_by(host: str, scenario: Scenario) -> Scenario:
@@ -21,7 +23,7 @@ def _synced_later(scenario: Scenario) -> Scenario:
     """Leave it to the system when restored files come to the disk: their journals stay."""
 
     def run(worker: Worker) -> None:
-        worker.store._engine.file_sync.start = lambda journal, plans: None
+        tune(workspace.Workspace, make_durable=lambda *_: None)
         scenario.run(worker)
 
     return scenario._replace(run=run)
