@@ -21,7 +21,6 @@ from lastgood.engine.gather import Batch, CapturedFiles
 from lastgood.engine.readers import CaptureReader
 from lastgood.errors import BusyError, CheckpointError, DiskFullError, InvalidError, UnavailableError
 from lastgood.files.capture import Captured, capture
-from lastgood.files.folders import sync
 from lastgood.files.index import StatIndex
 from lastgood.files.read import LeftOut, is_same
 from lastgood.files.roots import Root, git_head, identify, locked, open_roots
@@ -96,6 +95,8 @@ class Workspace:
 
     def sync(self, journal: Journal, plans: Sequence[tuple[Root, RestorePlan]]) -> None:
         """Make durable what these plans did, and end the journal. A failure of the disk is an alert."""
+        from lastgood.files.folders import sync
+
         catalog = self._engine.catalog
         try:
             if all(sync(root.path, plan, lambda: not self._is_closed) for root, plan in plans):
