@@ -245,7 +245,7 @@ def test_lost_commits_are_refused_until_the_loss_is_accepted(run: Run, data: Run
     (three / ".lastgood" / "catalog.sqlite-shm").unlink()
     assert "lastgood repair --accept-loss" in run("log", code=5).stderr
     assert run("verify", "--all", code=5).stdout == ""
-    assert data("repair", "--accept-loss")["accepted"] > 0
+    assert data("repair", "--accept-loss", "--yes")["accepted"] > 0
     assert data("log")["total"] < 3
 
 

@@ -13,7 +13,7 @@ from tests.support.outages import gone, open_store
 import lastgood
 from lastgood import ConflictError, IntegrityError, InvalidError, Store, UnavailableError
 from lastgood.upkeep import backup
-from lastgood.upkeep.collect import collect
+from lastgood.upkeep.collect import Collected, collect
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_a_backup_comes_to_an_end_beside_one_who_collects_all_the_time(
 ) -> None:
     """B6: found by the fault harness on a busy machine, where every pack was rewritten before it was copied."""
     work, copy_pack = tmp_path / "work", backup._copy_pack
-    task, collected = store.task("files", workspace=work), []
+    task, collected = store.task("files", workspace=work), list[Collected]()
 
     def save_and_collect_first(*about: object) -> None:
         (work / "large").write_bytes(os.urandom(2 << 20))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from lastgood.cli.failure import in_commands
+from lastgood.cli.failure import confirm, in_commands
 from lastgood.cli.input import choose
 from lastgood.cli.invocation import Invocation, subcommand, task_argument, workspace_options
 from lastgood.cli.output import (
@@ -236,7 +236,8 @@ def tasks(call: Invocation, limit: int, after: int | None) -> None:
 @subcommand
 @task_argument()
 @click.option("--abandon", metavar="ID", help="Give this step up; an id, or its beginning.")
-def steps(call: Invocation, abandon: str | None) -> None:
+@click.option("--yes", is_flag=True, help="Do not ask whether to abandon one that is running.")
+def steps(call: Invocation, abandon: str | None, yes: bool) -> None:
     """List the task's steps that were begun and not ended: who began them, when, and whether that process is there."""
     with call.open() as store:
         task_id = store.task(call.task_id(), owner=call.owner).task_id
@@ -251,10 +252,11 @@ def steps(call: Invocation, abandon: str | None) -> None:
                 say(call, f"no step of {task_id} is open")
             return
         step = choose(found, abandon, "step")
+        if is_alive(step.process):
+            told = f"process {step.process.pid} is running it, and what it commits will be refused"
+            confirm(call, f"abandon {printable(step.name)}; {told}", "steps --abandon of a running step", yes)
         store.abandon_step(step.id, owner=call.owner)
-    print_result(call, {"abandoned": view_step(step)}, [f"gave up {printable(step.name)} ({step.id})"])
-    if is_alive(step.process):
-        say(call, f"note: process {step.process.pid} is still at it; what it commits will be refused")
+    print_result(call, {"abandoned": view_step(step)}, [f"abandoned {printable(step.name)} ({step.id})"])
 
 
 def _row(step: OpenStep) -> list[str]:
