@@ -260,7 +260,7 @@ def test_files_alone_are_restored_by_path_and_the_state_stays(run: Run, data: Ru
     assert (said["branch"], json.loads(run("show", "--state").stdout)) == ("main", {"n": 2})
     assert run("undo").stdout.splitlines()[2:] == ["- src/b.py"]
     assert tree(work) == SECOND
-    assert "nothing that these paths name differs from @1" in run("restore", "@1", "--path", "typo").stdout
+    assert "nothing that these paths name differs from @2" in run("restore", "@2", "--path", "c.txt").stdout
     assert run("restore", "@1", "--what", "files").stdout.startswith("restored the files of @1 as @5, on main\n")
     assert tree(work) == FIRST
 
@@ -534,7 +534,7 @@ def test_ls_lists_a_folder_or_all_below(run: Run, data: Run, work: Path) -> None
     assert long[2].split() == ["-rw-------", "4", "a.txt"]
     assert long[5].split() == ["lrwxrwxrwx", "-", "link", "->", "a.txt"]
     assert next(one for one in data("ls")["files"] if one["path"] == "a.txt")["mode"] == "0600"
-    assert "`lastgood ls` shows" in run("ls", "HEAD:nothing", code=3).stderr
+    assert "`lastgood ls` lists" in run("ls", "HEAD:nothing", code=3).stderr
     run("--task", "bare", "save", "--set", "n=1", "--no-files")
     assert "holds no files" in run("--task", "bare", "ls", code=3).stderr
 
@@ -665,6 +665,53 @@ def test_paths_begin_at_the_current_folder(run: Run, data: Run, work: Path, monk
     assert (work / "a.txt").read_text() == "changed\n"
     assert run("restore", "@1", "..", "--dry-run").stdout == "~ a.txt\n"
     assert "~ a.txt" in run("restore", "@1", "../a.txt", "b.py").stdout
+
+
+MISTYPED = {
+    "restore": ["restore", "@1", "src/d.py"],
+    "restore, beside a right one": ["restore", "@1", "a.txt", "src/d.py"],
+    "restore --path": ["restore", "@1", "--path", "src/d.py"],
+    "restore --dry-run": ["restore", "@1", "src/d.py", "--dry-run"],
+    "restore --to": ["restore", "@1", "src/d.py", "--to", "copy"],
+    "diff": ["diff", "@1", "--", "src/d.py"],
+    "diff of two": ["diff", "@2", "@1", "--", "src/d.py"],
+    "cat": ["cat", "@1", "src/d.py"],
+    "cat with a colon": ["cat", "@1:src/d.py"],
+    "ls": ["ls", "@1", "src/d.py"],
+}
+
+
+@pytest.mark.parametrize("command", MISTYPED)
+def test_a_mistyped_path_is_refused_with_what_may_be_meant_and_changes_nothing(
+    run: Run, data: Run, work: Path, command: str
+) -> None:
+    before = tree(work), data("log")["total"]
+    error = run(*MISTYPED[command], code=3).stderr
+    assert error.startswith("error: there is no 'src/d.py' in @")
+    assert error.endswith("hint: did you mean src/b.py?\n")
+    assert (tree(work), data("log")["total"]) == before
+    assert not (work / "copy").exists()
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("b.py", "src/b.py"), ("srv", "src"), ("src/B.PY", "src/b.py")])
+def test_a_path_of_another_folder_or_case_is_found_by_its_name(run: Run, work: Path, typed: str, meant: str) -> None:
+    assert run("restore", "@1", typed, code=3).stderr.endswith(f"hint: did you mean {meant}?\n")
+
+
+def test_where_nothing_is_like_it_the_command_that_lists_paths_is_named(run: Run, work: Path) -> None:
+    assert run("restore", "@1", "**/*.rs", code=3).stderr == (
+        "error: there is no '**/*.rs' in @1, nor among the files on disk that are captured\n"
+        "hint: `lastgood ls` lists what there is\n"
+    )
+
+
+def test_a_path_that_only_the_disk_has_is_no_mistake(run: Run, work: Path) -> None:
+    (work / "new.txt").write_text("new\n")
+    assert run("diff", "--stat", "--", "new.txt").stdout == "new.txt +1 -0 (added)\n"
+    assert "- new.txt\n" in run("restore", "@1", "new.txt").stdout
+    assert "did you mean new.txt?" in run("diff", "@4", "@3", "--", "mew.txt", code=3).stderr
+    (work / "newer.txt").write_text("newer\n")
+    assert "did you mean newer.txt?" in run("diff", "--", "never.txt", code=3).stderr
 
 
 def test_a_folder_with_the_characters_of_a_pattern_is_found_from_within(

@@ -32,7 +32,7 @@ from lastgood.errors import CheckpointError, InvalidError, LeaseError
 from lastgood.views.branch import find_branch
 from lastgood.views.checkpoint import view_checkpoint
 from lastgood.views.document import compose
-from lastgood.views.files import changes_between, view_failed
+from lastgood.views.files import changes_between, require_paths, view_failed
 from lastgood.views.restore import (
     deleted_paths,
     find_announced,
@@ -41,6 +41,7 @@ from lastgood.views.restore import (
     has_same_content,
     has_workspace,
     newest_sequence,
+    plan_restore,
     view_plan,
     view_restore,
     view_unchanged,
@@ -207,7 +208,7 @@ def _restore(
             _take_lease_away(call, store, task, worker)
         left = task.head
         chosen, has_files = task.find(checkpoint), what != "state" and has_workspace(task)
-        missing = None if left is None else _find_only_missing(task, chosen, left, what, paths, has_files=has_files)
+        missing = None if left is None else _find_only_missing(store, task, chosen, left, what, paths, has_files)
         if left is not None and missing is not None:
             view = view_unchanged(chosen, left, _branch_name(store, task, left), missing)
             same = "nothing that these paths name differs from" if paths else "everything is already as in"
@@ -251,14 +252,14 @@ def _finds(call: Invocation, catalog: Path | None) -> bool:
 
 
 def _find_only_missing(
-    task: Task, chosen: Checkpoint, head: Checkpoint, what: What, paths: tuple[str, ...], *, has_files: bool
+    store: Store, task: Task, chosen: Checkpoint, head: Checkpoint, what: What, paths: tuple[str, ...], has_files: bool
 ) -> tuple[Skipped, ...] | None:
     """Return what a restore cannot bring back, where it would change nothing at all; None: it would change some."""
     if not paths and not has_same_content(chosen, head, what):
         return None
     if what == "state" or chosen.record.files is None or not has_files:
         return None if paths else ()
-    plan = task.plan(chosen, paths=list(paths) or None)
+    plan = plan_restore(store, task, chosen, paths)
     return None if plan.restored or plan.deleted else plan.missing()
 
 
@@ -297,7 +298,7 @@ def _show_plan(call: Invocation, checkpoint: str, what: What, paths: tuple[str, 
         task = call.work_on(store)
         if what == "files" or (what == "both" and chosen.record.files is not None and has_workspace(task)):
             with counting(call, "looking"):
-                plan = task.plan(chosen, paths=list(paths) or None)
+                plan = plan_restore(store, task, chosen, paths)
         changes = 0 if what == "files" else _state_changes(store, call, chosen)
         view = view_plan(plan, chosen.id, changes)
     shown = (view.added, view.changed, view.deleted)
@@ -332,6 +333,7 @@ def _copy(call: Invocation, checkpoint: str, to: str, paths: tuple[str, ...]) ->
     with call.open_to_work() as store:
         task = store.task(call.task_id(), owner=call.owner)
         chosen = task.find(checkpoint)
+        require_paths(store, chosen, paths)
         with counting(call, "copying"):
             copied = task.copy_files(chosen, to, paths=list(paths) or None)
     view = compose(checkpoint_id=chosen.id, to=os.path.abspath(to), copied=copied)  # noqa: PTH100

@@ -10,7 +10,7 @@ from lastgood.errors import CheckpointError
 from lastgood.model.checkpoint import VALUES, Skipped
 from lastgood.views.checkpoint import verification, view_checkpoint
 from lastgood.views.document import View, compose
-from lastgood.views.files import changes_between, view_failed
+from lastgood.views.files import ON_DISK, changes_between, require_paths, view_failed
 
 if TYPE_CHECKING:
     from lastgood import Checkpoint, Store, Task
@@ -63,6 +63,12 @@ def view_plan(plan: FilesPlan | None, checkpoint_id: str, state_changes: int) ->
         size=plan.size,
         state_changes=state_changes,
     )
+
+
+def plan_restore(store: Store, task: Task, chosen: Checkpoint, paths: Sequence[str]) -> FilesPlan:
+    """Plan what restoring files would do; of `paths` alone if there are any, each of which must name something."""
+    require_paths(store, chosen, paths, lambda: task.plan(chosen).deleted, ON_DISK)
+    return task.plan(chosen, paths=list(paths) or None)
 
 
 def without(paths: Sequence[str], others: Sequence[str]) -> list[str]:
