@@ -667,6 +667,45 @@ def test_paths_begin_at_the_current_folder(run: Run, data: Run, work: Path, monk
     assert "~ a.txt" in run("restore", "@1", "../a.txt", "b.py").stdout
 
 
+@pytest.mark.parametrize(("name", "meant"), [("HEAD", "@2"), ("HEAD~1", "@1")])
+def test_restoring_one_file_of_head_does_not_change_what_head_means_for_the_next(
+    run: Run, work: Path, name: str, meant: str
+) -> None:
+    (work / "a.txt").write_text("ruined\n")
+    (work / "c.txt").write_text("ruined, too\n")
+    run("restore", name, "a.txt")
+    assert "c.txt\n" in run("restore", name, "c.txt", "--dry-run").stdout
+    second = run("restore", name, "c.txt")
+    assert second.stdout.startswith(f"restored the files of {meant} as @5, on main\n")
+    assert f"HEAD was made by a restore; without restores {name} is {meant}\n" in second.stderr
+    assert {**tree(work), **FIRST} == ({**SECOND, **FIRST} if name == "HEAD" else FIRST)
+    assert (work / "a.txt").read_text() == (SECOND if name == "HEAD" else FIRST)["a.txt"]
+
+
+def test_what_only_restores_made_can_still_be_named_from_head(run: Run, work: Path) -> None:
+    (work / "a.txt").write_text("ruined\n")
+    run("restore", "HEAD", "a.txt")
+    assert run("restore", "HEAD~3", "a.txt").stdout.startswith("restored the files of @1 as @5, on main\n")
+
+
+def test_after_an_undo_head_means_what_it_meant_before(run: Run, work: Path) -> None:
+    (work / "a.txt").write_text("ruined\n")
+    for _ in range(2):
+        assert run("restore", "HEAD").stdout.startswith("restored @2 as ")
+        assert tree(work) == SECOND
+        run("undo")
+        assert (work / "a.txt").read_text() == "ruined\n"
+
+
+def test_what_was_restored_on_purpose_is_head_once_it_is_changed_again(run: Run, work: Path) -> None:
+    run("restore", "@1", "a.txt")
+    (work / "a.txt").write_text("ruined\n")
+    again = run("restore", "HEAD", "a.txt")
+    assert (work / "a.txt").read_text() == "one\n"
+    assert "without restores HEAD is @2: `lastgood restore @2`\n" in again.stderr
+    assert run("log", "-n", "1").stdout.endswith("restored  files of an earlier checkpoint\n")
+
+
 MISTYPED = {
     "restore": ["restore", "@1", "src/d.py"],
     "restore, beside a right one": ["restore", "@1", "a.txt", "src/d.py"],

@@ -37,6 +37,7 @@ from lastgood.views.restore import (
     deleted_paths,
     find_announced,
     find_failed,
+    find_saved,
     find_saved_first,
     has_same_content,
     has_workspace,
@@ -206,9 +207,8 @@ def _restore(
             return
         if worker is not None:
             _take_lease_away(call, store, task, worker)
-        left = task.head
-        chosen, has_files = task.find(checkpoint), what != "state" and has_workspace(task)
-        missing = None if left is None else _find_only_missing(store, task, chosen, left, what, paths, has_files)
+        left, saved = task.head, find_saved(store, task, checkpoint)
+        chosen, missing = _choose(store, task, checkpoint, saved, what, paths)
         if left is not None and missing is not None:
             view = view_unchanged(chosen, left, _branch_name(store, task, left), missing)
             same = "nothing that these paths name differs from" if paths else "everything is already as in"
@@ -231,6 +231,9 @@ def _restore(
     if saved_first is not None:
         say(call, f"Unsaved changes were saved first, as @{saved_first.sequence}")
     _note_missing_files(call, chosen, what)
+    if saved is not None:
+        more = "" if chosen.id == saved.id else f": `lastgood restore {place_text(saved)}`"
+        say(call, f"HEAD was made by a restore; without restores {checkpoint} is {place_text(saved)}{more}")
     _warn(call, announced, "were written")
     say_failed(call, restored.failed)
     if _finds(call, catalog):
@@ -251,13 +254,26 @@ def _finds(call: Invocation, catalog: Path | None) -> bool:
         return False
 
 
+def _choose(
+    store: Store, task: Task, name: str, saved: Checkpoint | None, what: What, paths: tuple[str, ...]
+) -> tuple[Checkpoint, tuple[Skipped, ...] | None]:
+    """Return the checkpoint to restore, and what `_find_only_missing` finds. HEAD that a restore made itself, and that
+    would change nothing, stands for the newest that was saved: `restore HEAD a` does not change what `restore HEAD b`
+    means."""
+    chosen = task.find(name)
+    missing = _find_only_missing(store, task, chosen, what, paths)
+    if missing is not None and saved is not None and _find_only_missing(store, task, saved, what, paths) is None:
+        return saved, None
+    return chosen, missing
+
+
 def _find_only_missing(
-    store: Store, task: Task, chosen: Checkpoint, head: Checkpoint, what: What, paths: tuple[str, ...], has_files: bool
+    store: Store, task: Task, chosen: Checkpoint, what: What, paths: tuple[str, ...]
 ) -> tuple[Skipped, ...] | None:
     """Return what a restore cannot bring back, where it would change nothing at all; None: it would change some."""
-    if not paths and not has_same_content(chosen, head, what):
+    if task.head is None or (not paths and not has_same_content(chosen, task.head, what)):
         return None
-    if what == "state" or chosen.record.files is None or not has_files:
+    if what == "state" or chosen.record.files is None or not has_workspace(task):
         return None if paths else ()
     plan = plan_restore(store, task, chosen, paths)
     return None if plan.restored or plan.deleted else plan.missing()
@@ -293,9 +309,9 @@ def _take_lease_away(call: Invocation, store: Store, task: Task, worker: Lease) 
 
 def _show_plan(call: Invocation, checkpoint: str, what: What, paths: tuple[str, ...]) -> None:
     with call.open_to_work() as store:
-        chosen = store.find_checkpoint(checkpoint, call.task_id(), owner=call.owner)
         plan = None
         task = call.work_on(store)
+        chosen, _ = _choose(store, task, checkpoint, find_saved(store, task, checkpoint), what, paths)
         if what == "files" or (what == "both" and chosen.record.files is not None and has_workspace(task)):
             with counting(call, "looking"):
                 plan = plan_restore(store, task, chosen, paths)
