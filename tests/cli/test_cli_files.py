@@ -59,7 +59,7 @@ def test_save_captures_the_workspace_and_says_what_was_left_out(run: Run, data: 
     (work / ".env").write_text("TOKEN=1")
     result = run("save", "--set", "n=3")
     assert result.stdout.endswith("of work with 3 files (56 bytes)\n")
-    assert result.stderr.startswith("left out: .env (secret)\nto keep it: ")
+    assert result.stderr.startswith("left out: .env (secret)\nto keep .env: ")
     said = data("save", "--set", "n=4")
     assert said["skipped"] == [{"path": ".env", "reason": "secret"}]
     assert said["checkpoint"]["fileCount"] == 3
@@ -772,7 +772,7 @@ def test_restore_ends_with_what_was_left_out_and_is_gone(run: Run, folder: Path)
     (folder / "lib" / ".git").mkdir(parents=True)
     (folder / "a.txt").write_text("one")
     first = run("init", "--task", "work")
-    hint = "to keep it: the line !/.env in .lastgoodignore, or once: lastgood save --files .env"
+    hint = "to keep .env: the line !/.env in .lastgoodignore, or once: lastgood save --files .env"
     assert first.stderr.count(hint) == 1
     (folder / ".env").unlink()
     (folder / "lib" / ".git").rmdir()
@@ -785,6 +785,33 @@ def test_restore_ends_with_what_was_left_out_and_is_gone(run: Run, folder: Path)
         {"path": ".env", "reason": "secret"},
         {"path": "lib/.git", "reason": "repository"},
     ]
+
+
+def test_secrets_that_ignore_rules_name_are_told_once_and_again_when_they_are_gone(
+    run: Run, data: Run, folder: Path
+) -> None:
+    """They are left out without a word by each later save: else every .env in a .gitignore were noise."""
+    (folder / ".gitignore").write_text(".env\n*.key\nbuild\n")
+    for name in (".env", "keys/server.key", "build/out.o", "a.txt"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(name)
+    both = ".env (ignored; it looks like a secret)"
+    keys = "keys/server.key (ignored; it looks like a secret)"
+    first = run("init", "--task", "work").stderr.splitlines()
+    assert first[:2] == [f"left out: {both}", f"left out: {keys}"]
+    assert first[2].startswith("to keep .env: ")
+    assert "build" not in "".join(first)
+    (folder / "a.txt").write_text("two")
+    assert run("save").stderr == ""
+    assert "left out" not in run("status").stdout
+    assert f"left out     {both}\n{'':<13}{keys}\nadvice " in run("status", "-v").stdout
+    (folder / ".env").unlink()
+    shutil.rmtree(folder / "build")
+    assert run("restore", "@1").stderr.splitlines()[-2:] == ["  .env (ignored)", "  build (ignored)"]
+    assert keys in run("save", "--task", "other").stderr
+    assert keys in run("run-step", "build", "--task", "another", "--", "true").stderr
+    assert data("save", "--task", "third")["skipped"] == [{"path": "keys/server.key", "reason": keys[17:-1]}]
+    assert data("save", "--task", "third", "--always")["skipped"] == []
 
 
 def test_a_secret_is_kept_as_the_hint_says(run: Run, folder: Path) -> None:

@@ -29,6 +29,7 @@ from lastgood.cli.output import (
 )
 from lastgood.cli.summary import line, place_text
 from lastgood.errors import CheckpointError, InvalidError, LeaseError
+from lastgood.secrets.filenames import is_secret_path
 from lastgood.views.branch import find_branch
 from lastgood.views.checkpoint import view_checkpoint
 from lastgood.views.document import compose
@@ -361,7 +362,9 @@ def _say_missing(call: Invocation, missing: Sequence[Skipped]) -> None:
     """Say what the checkpoint never had, and the disk has not any more."""
     if missing:
         say(call, "warning: gone from disk, and not in the checkpoint, which left them out:")
-        for text in few([f"  {path_text(one.path)} ({one.reason})" for one in missing]):
+        ignored = [one.reason == "ignored" and not is_secret_path(os.fsencode(one.path)) for one in missing]
+        first = sorted(zip(ignored, missing, strict=True), key=lambda one: one[0])
+        for text in few([f"  {path_text(one.path)} ({one.reason})" for _, one in first]):
             say(call, text)
 
 

@@ -239,7 +239,7 @@ def run_step(
                 say(call, f"interrupted; {call.interrupted}")
                 context.exit(stop.code)
             raise
-        _print_result(call, saved, code)
+        _print_result(call, saved, step.before, code)
     context.exit(code)
 
 
@@ -282,11 +282,12 @@ def _ends_with_us() -> Callable[[], None] | None:
     return bind
 
 
-def _print_result(call: Invocation, saved: Checkpoint, code: int) -> None:
+def _print_result(call: Invocation, saved: Checkpoint, before: Checkpoint | None, code: int) -> None:
     """Print on stderr: stdout is the command's own. With --json it is the other way round."""
     evidence = saved.evidence_pack.evidence_list
+    skipped = list(dict.fromkeys((*saved.skipped, *(before.skipped if before else ()))))
     if call.json:
-        about = {"checkpoint": view_checkpoint(saved), "exitCode": code, "evidence": evidence, "skipped": saved.skipped}
+        about = {"checkpoint": view_checkpoint(saved), "exitCode": code, "evidence": evidence, "skipped": skipped}
         click.echo(json_text(about))
         return
     word = "verified" if saved.verified else "NOT verified"
@@ -294,7 +295,7 @@ def _print_result(call: Invocation, saved: Checkpoint, code: int) -> None:
     say(call, f"saved {short_id(saved.id)} {place} of {saved.task_id}: {word}")
     for one in evidence:
         say(call, f"  {evidence_text(one)}")
-    say_skipped(call, saved.skipped)
+    say_skipped(call, skipped)
 
 
 def _from_base(call: Invocation, file: str) -> str:

@@ -18,6 +18,7 @@ from lastgood.cli.output import (
     few,
     field_lines,
     fitted,
+    left_out,
     local_time,
     print_result,
     printable,
@@ -42,8 +43,9 @@ if TYPE_CHECKING:
 
 @subcommand
 @task_argument()
+@click.option("--verbose", "-v", is_flag=True, help="With files that a save leaves out.")
 @workspace_options
-def status(call: Invocation) -> None:
+def status(call: Invocation, verbose: bool) -> None:
     """Show where the store is, where the task stands, what was interrupted, and what to do.
 
     With a workspace: which branch's files lie there, and what changed in them since the last checkpoint.
@@ -69,11 +71,11 @@ def status(call: Invocation) -> None:
             view = msgspec.structs.replace(view, spool=figures)
             if found.away is None:
                 view = add_work(view, store, call.owner, found.head) if found.head is not None else view
-                here = _compare_files(call, store, found)
+                here = _compare_files(call, store, found, verbose)
             if here is not None:
                 view = msgspec.structs.replace(view, workspace=here.view(), advice=[*view.advice, *here.advice()])
     view = msgspec.structs.replace(view, advice=[in_commands(sentence) for sentence in view.advice])
-    print_result(call, view, _lines(call, view, found, here, waiting))
+    print_result(call, view, _lines(call, view, found, here, waiting, verbose=verbose))
 
 
 @subcommand
@@ -121,7 +123,7 @@ def spool_text(store: Store, checkpoint: Checkpoint) -> str | None:
     return None if checkpoint.sequence is not None else figures_text(store.spool_figures())
 
 
-def _compare_files(call: Invocation, store: Store, found: Recovery) -> WorkspaceFound | None:
+def _compare_files(call: Invocation, store: Store, found: Recovery, verbose: bool) -> WorkspaceFound | None:
     from lastgood.errors import CheckpointError
     from lastgood.views.workspace import WorkspaceFound, compare_workspace
 
@@ -132,11 +134,17 @@ def _compare_files(call: Invocation, store: Store, found: Recovery) -> Workspace
     if folders is None:
         return None
     with counting(call, "looking at files"):
-        return compare_workspace(store, folders, found)
+        return compare_workspace(store, folders, found, verbose=verbose)
 
 
 def _lines(
-    call: Invocation, view: StatusView, found: Recovery | None, here: WorkspaceFound | None, waiting: str | None
+    call: Invocation,
+    view: StatusView,
+    found: Recovery | None,
+    here: WorkspaceFound | None,
+    waiting: str | None,
+    *,
+    verbose: bool,
 ) -> list[str]:
     fields: list[tuple[str, Any]] = [("store", view.store), ("found by", view.found_by)]
     if found is None:
@@ -156,7 +164,7 @@ def _lines(
     fields += _work_fields(view) if view.run_control_state is not None else []
     fields += [("open step", f"{step['name']} (its process: {step['process']})") for step in view.steps]
     fields += [("spool", waiting)] if waiting else []
-    fields += _workspace_fields(here) if here else []
+    fields += _workspace_fields(here, verbose) if here else []
     fields += [("advice", sentence) for sentence in view.advice]
     return field_lines(fields)
 
@@ -197,7 +205,7 @@ def _progress_text(progress: ProgressView) -> str:
     return text + (f"; round {progress.round} of {progress.rounds}" if progress.rounds != 1 else "")
 
 
-def _workspace_fields(here: WorkspaceFound) -> Iterator[tuple[str, str]]:
+def _workspace_fields(here: WorkspaceFound, verbose: bool) -> Iterator[tuple[str, str]]:
     for name, path, branch in here.folders:
         yield "files", f"{name + ': ' if name else ''}{path}{f' (of {branch.name})' if branch else ''}"
     if here.problem:
@@ -208,6 +216,9 @@ def _workspace_fields(here: WorkspaceFound) -> Iterator[tuple[str, str]]:
         yield "changed" if not index else "", text
     for index, text in enumerate(few([text for one in here.skipped if (text := rules_text(one))])):
         yield "ignore rules" if not index else "", text
+    skipped = [left_out(one).removeprefix("left out: ") for one in here.skipped if verbose and not rules_text(one)]
+    for index, text in enumerate(few(skipped)):
+        yield "left out" if not index else "", text
 
 
 @subcommand
