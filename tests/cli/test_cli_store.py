@@ -224,7 +224,7 @@ def test_init_makes_no_store_in_the_place_of_one_that_checkpoints_wait_for(run: 
         task = store.task("work")
         (three / ".lastgood").rename(three / "moved")
         assert task.save({"n": 4}).status == "spooled"
-    assert run("init", code=6).stderr.startswith("error: the store is away: the store is not there\n")
+    assert run("init", code=6).stderr.startswith("error: the store is not there\n")
     assert not (three / ".lastgood").exists()
 
 

@@ -100,17 +100,17 @@ def spool(call: Invocation, replay: bool) -> None:
     for left in figures.left:
         say(call, f"a spool was put out of the way: {printable(left)}")
     if figures.away is not None:
-        say(call, f"the store is away: {figures.away}")
+        say(call, figures.away)
     elif not rows:
         say(call, "nothing is queued")
 
 
 def figures_text(figures: SpoolFigures) -> str | None:
     """Return what waits for the store in words; None when nothing does."""
-    parts = [] if figures.away is None else [f"the store is away ({figures.away})"]
+    parts = [] if figures.away is None else [figures.away]
     if figures.depth:
         since = "" if figures.oldest is None else f" since {local_time(figures.oldest)}"
-        waiting = f"{counted(figures.depth, 'checkpoint')} wait{'s' if figures.depth == 1 else ''} for it{since}"
+        waiting = f"{counted(figures.depth, 'checkpoint')} wait{'s' if figures.depth == 1 else ''} for the store{since}"
         parts.append(f"{waiting}, {size_text(figures.bytes)}")
     if figures.aside:
         parts.append(f"{counted(figures.aside, 'checkpoint')} set aside")
