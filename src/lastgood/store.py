@@ -370,11 +370,12 @@ class Store:
         """List the branches of a task, oldest first; deleted ones, too, while others descend from them."""
         return Rows(self._engine.catalog.branches(find_line(self._engine.catalog, self._owner(owner), task_id).task))
 
-    def delete_branch(self, branch_id: str, *, owner: str | None = None) -> int:
-        """Delete a branch and what only it has; how many checkpoints. Tagged ones stay. Refuses the active branch."""
+    def delete_branch(self, branch_id: str, *, dry_run: bool = False, owner: str | None = None) -> int:
+        """Delete a branch and what only it has; how many checkpoints. Tagged ones stay. Refuses the active branch. With
+        `dry_run` nothing changes."""
         from lastgood.engine.branch import delete_branch
 
-        return delete_branch(self._engine, self.user, self._owner(owner), branch_id)
+        return delete_branch(self._engine, self.user, self._owner(owner), branch_id, dry_run=dry_run)
 
     def open_steps(self, task_id: str | None = None, *, owner: str | None = None) -> list[OpenStep]:
         """Steps that were begun and not ended, oldest first; also those whose process is gone."""

@@ -526,12 +526,13 @@ class Task:
 
         return Rows(list_branches(self._handle))
 
-    def delete_branch(self, branch: str) -> int:
-        """Delete a branch, by its name or its id, and what only it has; how many checkpoints. Not the active one."""
+    def delete_branch(self, branch: str, *, dry_run: bool = False) -> int:
+        """Delete a branch, by its name or its id, and what only it has; how many checkpoints. Not the active one. With
+        `dry_run` nothing changes."""
         from lastgood.engine.branch import delete_branch, find_branch
 
         handle = self._handle
-        return delete_branch(handle.engine, handle.user, self.owner, find_branch(handle, branch).id)
+        return delete_branch(handle.engine, handle.user, self.owner, find_branch(handle, branch).id, dry_run=dry_run)
 
     def roll_back(self, checkpoint: Checkpoint) -> Restored:
         """Restore the state for a one-shot caller: evidence is demanded, and the head may be any."""

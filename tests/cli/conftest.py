@@ -22,7 +22,7 @@ from lastgood.cli.app import app
 
 
 class Run(Protocol):
-    def __call__(self, *arguments: str, input: str | bytes | None = None, code: int = 0) -> Result: ...
+    def __call__(self, *arguments: str, input: str | bytes | None = None, code: int | None = 0) -> Result: ...
 
 
 @pytest.fixture
@@ -48,13 +48,13 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 
 @pytest.fixture
 def run(folder: Path, started: list[tuple[str, ...]]) -> Run:
-    """Run a command in this process; its exit code must be `code`."""
+    """Run a command in this process; its exit code must be `code`, unless that is None."""
 
-    def run(*arguments: str, input: str | bytes | None = None, code: int = 0) -> Result:
+    def run(*arguments: str, input: str | bytes | None = None, code: int | None = 0) -> Result:
         result = CliRunner().invoke(app, arguments, input=input)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
-        assert result.exit_code == code, (result.stdout, result.stderr)
+        assert code in (None, result.exit_code), (result.stdout, result.stderr)
         return result
 
     return run

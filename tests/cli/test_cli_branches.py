@@ -112,7 +112,7 @@ def test_a_branch_is_deleted_with_what_only_it_has_and_never_the_active_one(run:
     branch = data("fork", "@1", "--name", "b")["branchId"]
     run("save", "--set", "x=1", "--task", branch)
     assert "the active branch" in run("branch", "--delete", "main", code=4).stderr
-    assert data("branch", "--delete", "b") == {"deleted": "b", "checkpoints": 2}
+    assert data("branch", "--delete", "b", "--yes") == {"deleted": "b", "checkpoints": 2}
     assert [one["name"] for one in data("branch")["branches"]] == ["main"]
     assert data("log")["total"] == 3
     run("branch", "--delete", "b", code=3)

@@ -44,7 +44,7 @@ def packs(folder: Path) -> list[Path]:
 
 def test_a_store_without_garbage_is_left_as_it_is(run: Run, data: Run, three: Path) -> None:
     assert data("collect") == NOTHING
-    assert run("collect", "--grace", "0").stdout == "nothing to remove\n"
+    assert run("collect", "--grace", "0", "--yes").stdout == "nothing to remove\n"
 
 
 def test_what_was_just_deleted_is_kept(run: Run, data: Run, three_with_files: Path) -> None:
@@ -61,13 +61,13 @@ def test_what_was_just_deleted_is_kept(run: Run, data: Run, three_with_files: Pa
 def test_with_no_grace_it_goes_at_once_and_the_room_with_it(run: Run, data: Run, three_with_files: Path) -> None:
     """B6: the rest is whole."""
     before = data("du")["diskBytes"]
-    lines = run("collect", "--grace", "0").stdout.splitlines()
+    lines = run("collect", "--grace", "0", "--yes").stdout.splitlines()
     assert lines[0] == "purged 1 deleted checkpoint"
     assert [line.split()[0] for line in lines[1:]] == ["removed", "rewrote", "freed"]
     assert lines[-1].endswith(" KiB")
     assert data("du")["diskBytes"] < before - 290_000
     assert data("check", "--read-data")["ok"]
-    assert data("collect", "--grace", "0") == NOTHING  # there is an end to it
+    assert data("collect", "--grace", "0", "--yes") == NOTHING  # there is an end to it
     run("rm", "@4", "--undo", code=3)
 
 
@@ -76,7 +76,7 @@ def test_a_dry_run_tells_the_same_and_changes_nothing(run: Run, data: Run, three
     foretold = data("collect", "--grace", "0", "--dry-run")
     assert run("collect", "--grace", "0", "--dry-run").stdout.startswith("would purge 1 deleted checkpoint\n")
     assert data("du")["diskBytes"] == before
-    done = data("collect", "--grace", "0")
+    done = data("collect", "--grace", "0", "--yes")
     assert foretold["dryRun"]
     for key in ("purged", "removed", "condemned", "deleted"):
         assert foretold[key] == done[key]
@@ -95,7 +95,7 @@ def test_what_nothing_needs_waits_and_is_told_until_when(run: Run, data: Run, th
     assert nothing == "nothing to remove"
     assert waiting.startswith(f"not needed any more: {said['condemned']} blobs (")
     assert waiting.endswith(" removes them")
-    assert data("collect", "--grace", "0")["removed"] == said["condemned"]
+    assert data("collect", "--grace", "0", "--yes")["removed"] == said["condemned"]
 
 
 def test_packs_that_nothing_lies_in_and_those_of_nobody_are_told(run: Run, three_with_files: Path) -> None:
@@ -104,7 +104,7 @@ def test_packs_that_nothing_lies_in_and_those_of_nobody_are_told(run: Run, three
         assert objects is not None
         objects.put("packs/aa/left-over", [b"x" * 3000])
         store.delete_task("work")
-    lines = run("collect", "--grace", "0").stdout.splitlines()
+    lines = run("collect", "--grace", "0", "--yes").stdout.splitlines()
     assert "removed 1 empty pack" in lines
     assert "removed 1 pack that belonged to no checkpoint" in lines
     assert not packs(three_with_files)
@@ -138,7 +138,7 @@ def test_damage_that_hides_what_others_need_stops_it(run: Run, three_with_files:
             lambda connection: connection.execute("UPDATE checkpoints SET record = zeroblob(9) WHERE number & 1")
         )
     before = packs(three_with_files)
-    assert "is damaged" in run("collect", "--grace", "0", code=5).stderr
+    assert "is damaged" in run("collect", "--grace", "0", "--yes", code=5).stderr
     assert packs(three_with_files) == before != []
 
 

@@ -118,7 +118,7 @@ def keys_of(value: Any) -> set[str]:
         ["status"], ["spool"], ["spool", "--replay"], ["repair", "--accept-loss"],
         ["completion", "zsh"], ["history"],
         ["run-step", "s", "--", "true"], ["last-good"], ["restore", "@1"], ["undo"], ["branch"],
-        ["fork", "--name", "side"], ["branch", "--switch", "main"], ["branch", "--delete", "other"], ["steps"],
+        ["fork", "--name", "side"], ["branch", "--switch", "main"], ["branch", "--delete", "other", "--yes"], ["steps"],
         ["diff", "@4", "--files"], ["diff", "@1", "HEAD"], ["ls", "-R"], ["cat", "HEAD:file"], ["redo"],
         ["du"], ["du", "work"], ["du", "--checkpoints"], ["collect"], ["collect", "--grace", "0", "--dry-run"],
         ["limit", "1G"], ["limit", "200k", "--dry-run"],

@@ -276,7 +276,7 @@ def test_history_tells_all_that_happened_in_one_order(run: Run, data: Run, repor
     run("fork", "@1", "--name", "b")
     run("branch", "--switch", "b")
     run("branch", "--switch", "main")
-    run("branch", "--delete", "b")
+    run("branch", "--delete", "b", "--yes")
     run("rm", "@1")
     entries = data("history", "-n", "100")["entries"]
     assert [one["sequence"] for one in entries] == list(range(len(entries), 0, -1))

@@ -59,7 +59,7 @@ def test_save_captures_the_workspace_and_says_what_was_left_out(run: Run, data: 
     (work / ".env").write_text("TOKEN=1")
     result = run("save", "--set", "n=3")
     assert result.stdout.endswith("of work with 3 files (56 bytes)\n")
-    assert result.stderr.startswith("left out: .env (secret)\nto keep it: ")
+    assert result.stderr.startswith("left out: .env (secret)\nto keep .env: ")
     said = data("save", "--set", "n=4")
     assert said["skipped"] == [{"path": ".env", "reason": "secret"}]
     assert said["checkpoint"]["fileCount"] == 3
@@ -260,7 +260,7 @@ def test_files_alone_are_restored_by_path_and_the_state_stays(run: Run, data: Ru
     assert (said["branch"], json.loads(run("show", "--state").stdout)) == ("main", {"n": 2})
     assert run("undo").stdout.splitlines()[2:] == ["- src/b.py"]
     assert tree(work) == SECOND
-    assert "nothing that these paths name differs from @1" in run("restore", "@1", "--path", "typo").stdout
+    assert "nothing that these paths name differs from @2" in run("restore", "@2", "--path", "c.txt").stdout
     assert run("restore", "@1", "--what", "files").stdout.startswith("restored the files of @1 as @5, on main\n")
     assert tree(work) == FIRST
 
@@ -534,7 +534,7 @@ def test_ls_lists_a_folder_or_all_below(run: Run, data: Run, work: Path) -> None
     assert long[2].split() == ["-rw-------", "4", "a.txt"]
     assert long[5].split() == ["lrwxrwxrwx", "-", "link", "->", "a.txt"]
     assert next(one for one in data("ls")["files"] if one["path"] == "a.txt")["mode"] == "0600"
-    assert "`lastgood ls` shows" in run("ls", "HEAD:nothing", code=3).stderr
+    assert "`lastgood ls` lists" in run("ls", "HEAD:nothing", code=3).stderr
     run("--task", "bare", "save", "--set", "n=1", "--no-files")
     assert "holds no files" in run("--task", "bare", "ls", code=3).stderr
 
@@ -667,6 +667,92 @@ def test_paths_begin_at_the_current_folder(run: Run, data: Run, work: Path, monk
     assert "~ a.txt" in run("restore", "@1", "../a.txt", "b.py").stdout
 
 
+@pytest.mark.parametrize(("name", "meant"), [("HEAD", "@2"), ("HEAD~1", "@1")])
+def test_restoring_one_file_of_head_does_not_change_what_head_means_for_the_next(
+    run: Run, work: Path, name: str, meant: str
+) -> None:
+    (work / "a.txt").write_text("ruined\n")
+    (work / "c.txt").write_text("ruined, too\n")
+    run("restore", name, "a.txt")
+    assert "c.txt\n" in run("restore", name, "c.txt", "--dry-run").stdout
+    second = run("restore", name, "c.txt")
+    assert second.stdout.startswith(f"restored the files of {meant} as @5, on main\n")
+    assert f"HEAD was made by a restore; without restores {name} is {meant}\n" in second.stderr
+    assert {**tree(work), **FIRST} == ({**SECOND, **FIRST} if name == "HEAD" else FIRST)
+    assert (work / "a.txt").read_text() == (SECOND if name == "HEAD" else FIRST)["a.txt"]
+
+
+def test_what_only_restores_made_can_still_be_named_from_head(run: Run, work: Path) -> None:
+    (work / "a.txt").write_text("ruined\n")
+    run("restore", "HEAD", "a.txt")
+    assert run("restore", "HEAD~3", "a.txt").stdout.startswith("restored the files of @1 as @5, on main\n")
+
+
+def test_after_an_undo_head_means_what_it_meant_before(run: Run, work: Path) -> None:
+    (work / "a.txt").write_text("ruined\n")
+    for _ in range(2):
+        assert run("restore", "HEAD").stdout.startswith("restored @2 as ")
+        assert tree(work) == SECOND
+        run("undo")
+        assert (work / "a.txt").read_text() == "ruined\n"
+
+
+def test_what_was_restored_on_purpose_is_head_once_it_is_changed_again(run: Run, work: Path) -> None:
+    run("restore", "@1", "a.txt")
+    (work / "a.txt").write_text("ruined\n")
+    again = run("restore", "HEAD", "a.txt")
+    assert (work / "a.txt").read_text() == "one\n"
+    assert "without restores HEAD is @2: `lastgood restore @2`\n" in again.stderr
+    assert run("log", "-n", "1").stdout.endswith("restored  files of an earlier checkpoint\n")
+
+
+MISTYPED = {
+    "restore": ["restore", "@1", "src/d.py"],
+    "restore, beside a right one": ["restore", "@1", "a.txt", "src/d.py"],
+    "restore --path": ["restore", "@1", "--path", "src/d.py"],
+    "restore --dry-run": ["restore", "@1", "src/d.py", "--dry-run"],
+    "restore --to": ["restore", "@1", "src/d.py", "--to", "copy"],
+    "diff": ["diff", "@1", "--", "src/d.py"],
+    "diff of two": ["diff", "@2", "@1", "--", "src/d.py"],
+    "cat": ["cat", "@1", "src/d.py"],
+    "cat with a colon": ["cat", "@1:src/d.py"],
+    "ls": ["ls", "@1", "src/d.py"],
+}
+
+
+@pytest.mark.parametrize("command", MISTYPED)
+def test_a_mistyped_path_is_refused_with_what_may_be_meant_and_changes_nothing(
+    run: Run, data: Run, work: Path, command: str
+) -> None:
+    before = tree(work), data("log")["total"]
+    error = run(*MISTYPED[command], code=3).stderr
+    assert error.startswith("error: there is no 'src/d.py' in @")
+    assert error.endswith("hint: did you mean src/b.py?\n")
+    assert (tree(work), data("log")["total"]) == before
+    assert not (work / "copy").exists()
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("b.py", "src/b.py"), ("srv", "src"), ("src/B.PY", "src/b.py")])
+def test_a_path_of_another_folder_or_case_is_found_by_its_name(run: Run, work: Path, typed: str, meant: str) -> None:
+    assert run("restore", "@1", typed, code=3).stderr.endswith(f"hint: did you mean {meant}?\n")
+
+
+def test_where_nothing_is_like_it_the_command_that_lists_paths_is_named(run: Run, work: Path) -> None:
+    assert run("restore", "@1", "**/*.rs", code=3).stderr == (
+        "error: there is no '**/*.rs' in @1, nor among the files on disk that are captured\n"
+        "hint: `lastgood ls` lists what there is\n"
+    )
+
+
+def test_a_path_that_only_the_disk_has_is_no_mistake(run: Run, work: Path) -> None:
+    (work / "new.txt").write_text("new\n")
+    assert run("diff", "--stat", "--", "new.txt").stdout == "new.txt +1 -0 (added)\n"
+    assert "- new.txt\n" in run("restore", "@1", "new.txt").stdout
+    assert "did you mean new.txt?" in run("diff", "@4", "@3", "--", "mew.txt", code=3).stderr
+    (work / "newer.txt").write_text("newer\n")
+    assert "did you mean newer.txt?" in run("diff", "--", "never.txt", code=3).stderr
+
+
 def test_a_folder_with_the_characters_of_a_pattern_is_found_from_within(
     run: Run, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -686,7 +772,7 @@ def test_restore_ends_with_what_was_left_out_and_is_gone(run: Run, folder: Path)
     (folder / "lib" / ".git").mkdir(parents=True)
     (folder / "a.txt").write_text("one")
     first = run("init", "--task", "work")
-    hint = "to keep it: the line !/.env in .lastgoodignore, or once: lastgood save --files .env"
+    hint = "to keep .env: the line !/.env in .lastgoodignore, or once: lastgood save --files .env"
     assert first.stderr.count(hint) == 1
     (folder / ".env").unlink()
     (folder / "lib" / ".git").rmdir()
@@ -699,6 +785,33 @@ def test_restore_ends_with_what_was_left_out_and_is_gone(run: Run, folder: Path)
         {"path": ".env", "reason": "secret"},
         {"path": "lib/.git", "reason": "repository"},
     ]
+
+
+def test_secrets_that_ignore_rules_name_are_told_once_and_again_when_they_are_gone(
+    run: Run, data: Run, folder: Path
+) -> None:
+    """They are left out without a word by each later save: else every .env in a .gitignore were noise."""
+    (folder / ".gitignore").write_text(".env\n*.key\nbuild\n")
+    for name in (".env", "keys/server.key", "build/out.o", "a.txt"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(name)
+    both = ".env (ignored; it looks like a secret)"
+    keys = "keys/server.key (ignored; it looks like a secret)"
+    first = run("init", "--task", "work").stderr.splitlines()
+    assert first[:2] == [f"left out: {both}", f"left out: {keys}"]
+    assert first[2].startswith("to keep .env: ")
+    assert "build" not in "".join(first)
+    (folder / "a.txt").write_text("two")
+    assert run("save").stderr == ""
+    assert "left out" not in run("status").stdout
+    assert f"left out     {both}\n{'':<13}{keys}\nadvice " in run("status", "-v").stdout
+    (folder / ".env").unlink()
+    shutil.rmtree(folder / "build")
+    assert run("restore", "@1").stderr.splitlines()[-2:] == ["  .env (ignored)", "  build (ignored)"]
+    assert keys in run("save", "--task", "other").stderr
+    assert keys in run("run-step", "build", "--task", "another", "--", "true").stderr
+    assert data("save", "--task", "third")["skipped"] == [{"path": "keys/server.key", "reason": keys[17:-1]}]
+    assert data("save", "--task", "third", "--always")["skipped"] == []
 
 
 def test_a_secret_is_kept_as_the_hint_says(run: Run, folder: Path) -> None:

@@ -197,7 +197,7 @@ def test_on_a_terminal_purge_asks(run: Run, data: Run, three: Path, monkeypatch:
     answers = iter([False, True])
     monkeypatch.setattr(click, "confirm", lambda *_, **__: next(answers))
     monkeypatch.setattr(failure, "can_ask", lambda: True)
-    assert "nothing was removed" in run("rm", "--purge", "@1", code=1).stderr
+    assert "nothing was changed" in run("rm", "--purge", "@1", code=1).stderr
     assert data("log")["total"] == 3
     run("rm", "--purge", "@1")
     assert data("log")["total"] == 2

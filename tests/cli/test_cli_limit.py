@@ -68,7 +68,7 @@ def test_on_a_terminal_it_tells_first_and_asks(run: Run, data: Run, large: Path,
     refused = run("limit", "1M", code=1)
     assert "work @2" in refused.stderr
     assert "would purge " in refused.stderr
-    assert "nothing was removed" in refused.stderr
+    assert "nothing was changed" in refused.stderr
     assert refused.stdout == ""
     assert remaining(data) == list(range(1, 9))
     done = run("limit", "1M")

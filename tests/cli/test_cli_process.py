@@ -113,9 +113,9 @@ def test_a_failed_save_is_said_once(run: Run, three: Path, monkeypatch: pytest.M
         raise UnavailableError("the disk reported an error", hint="look at it")
 
     monkeypatch.setattr(SQLiteCatalog, "commit", refuse)
-    assert "the store is away" in run("save", "--set", "n=1").stdout
+    assert "the disk reported an error" in run("save", "--set", "n=1").stdout
     assert run("spool", "--replay", code=6).stderr.count("the disk reported an error") == 1
-    assert "1 checkpoint waits for it" in run("status").stdout
+    assert "1 checkpoint waits for the store" in run("status").stdout
     monkeypatch.undo()
 
 

@@ -278,10 +278,10 @@ def test_work_that_ends_while_the_store_is_away_says_that_it_is_spooled(process:
     (jobs / "leaving.py").write_text(LEAVING)
     done = process("run", "leaving:pipeline")
     assert (done.returncode, done.stdout) == (0, "work: completed, spooled\n")
-    assert "alert: the store is away: " in done.stderr
+    assert "alert: the store is not there; until " in done.stderr
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("it is not in the store yet: the store is away (")
-    assert " checkpoints wait for it since " in last
+    assert last.startswith("it is not in the store yet: the store is not there; ")
+    assert " checkpoints wait for the store since " in last
 
 
 SECRETIVE = """

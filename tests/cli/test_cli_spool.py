@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from tests.cli.conftest import Run
 from tests.support.disks import small_disk
+
+import lastgood
+from lastgood.catalog.sqlite import connection
 
 
 @pytest.fixture
@@ -32,7 +37,7 @@ def test_what_waits_is_listed_and_brought_when_the_store_is_back(
     listed = data("spool")
     assert (listed["depth"], listed["away"]) == (1, "the store is not there")
     assert [each["taskId"] for each in listed["checkpoints"]] == ["work"]
-    assert run("spool", "--replay", code=6).stderr.startswith("error: the store is away")
+    assert run("spool", "--replay", code=6).stderr.startswith("error: the store is not there\n")
     assert "spooled" in run("save", "--state", "-", input='{"n": 5}').stdout
     away.rename(three / ".lastgood")
     replayed = data("spool", "--replay")
@@ -46,8 +51,8 @@ def test_status_says_that_the_store_is_away_and_what_waits(run: Run, data: Calla
     """A16"""
     found = data("status")
     assert (found["exists"], found["spool"]["depth"], found["head"]["status"]) == (False, 1, "spooled")
-    assert found["advice"][0].startswith("the store is away")
-    assert "1 checkpoint waits for it" in run("status").stdout
+    assert found["advice"][0].startswith("the store is not there: ")
+    assert "1 checkpoint waits for the store" in run("status").stdout
     assert run("log", code=6).stdout == ""
     assert not (away.parent / ".lastgood").exists()
 
@@ -67,6 +72,62 @@ def test_the_config_says_where_they_wait(run: Run, data: Callable[..., Any], thr
     (three / "elsewhere").rename(three / ".lastgood")
     assert data("spool", "--replay")["depth"] == 0
     assert [each["description"] for each in data("log")["checkpoints"]] == [f"number {one}" for one in (4, 3, 2, 1)]
+
+
+def fill(disk: Path) -> None:
+    """Leave no room, not even in blocks that files have already."""
+    with (disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):
+        while filler.write(bytes(4096)):
+            pass
+
+
+CAUSES: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "full": ("the disk is full", fill),
+    "read-only": (
+        "the store can only be read here",
+        lambda disk: subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True),
+    ),
+    "not there": ("the store is not there", lambda disk: (disk / "store").rename(disk / "elsewhere")),
+    "locked": ("the store is locked by another program", lambda disk: None),
+}
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_each_message_names_the_true_cause(
+    run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: str
+) -> None:
+    """A full disk had been called a store that is away."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(connection, "BUSY_MS", 10)
+    told, bring_about = CAUSES[cause]
+    with ExitStack() as stack:
+        disk = stack.enter_context(small_disk(tmp_path / "disk", "4m"))
+        (folder / "lastgood.toml").write_text(f'store = "{disk}/store"\n')
+        run("trust")
+        run("init")
+        run("save", "--set", "n=1")
+        if cause == "locked":
+            other = stack.enter_context(closing(apsw.Connection(str(disk / "store" / "catalog.sqlite"))))
+            other.execute("BEGIN IMMEDIATE")
+        if cause == "not there":  # then a command saves only where something waits already
+            with lastgood.open() as store:
+                task = store.task("work")
+                bring_about(disk)
+                task.save({"n": 2})
+        else:
+            bring_about(disk)
+        said = {
+            "save": run("save", "--state", "-", input='{"n": 3}').stdout,
+            "save of nothing": run("save", "--state", "-", input='{"n": 3}').stdout,
+            "run-step": run("run-step", "s", "--", "true").stderr,
+            "spool": run("spool").stderr,
+            "status": run("status").stdout,
+            "show": run("show").stdout,
+            "replay": run("spool", "--replay", code=6).stderr,
+        }
+        assert {name for name, text in said.items() if told not in text} == {"save of nothing"}
+        assert said["save of nothing"].startswith("nothing has changed since ")
+        assert [name for name, text in said.items() if "away" in text] == []
 
 
 @pytest.fixture
@@ -129,16 +190,16 @@ def test_that_the_store_is_away_is_said_once(
     process: Callable[..., subprocess.CompletedProcess[str]], away: Path, words: list[str]
 ) -> None:
     done = process(*words)
-    assert "until it is back" not in done.stderr
-    assert done.stderr.count("the store is away") <= 1
+    assert "until the store takes" not in done.stderr
+    assert done.stderr.count("the store is not there") <= 1
 
 
 def test_what_is_spooled_is_shown_as_not_in_the_store_yet(run: Run, away: Path) -> None:
     shown = run("show").stdout
     assert "sequence     none yet: it is spooled, and not in the store\n" in shown
-    assert "spool        the store is away (the store is not there); 1 checkpoint waits for it since " in shown
+    assert "spool        the store is not there; 1 checkpoint waits for the store since " in shown
     told = run("status").stdout
-    assert "advice       the store is away: the store is not there\n" in told
+    assert "advice       the store is not there: what is saved meanwhile is spooled\n" in told
 
 
 def test_asking_for_it_again_adds_no_words(three: Path, away: Path) -> None:
@@ -149,11 +210,11 @@ def test_asking_for_it_again_adds_no_words(three: Path, away: Path) -> None:
         spool = store._spool()
         assert spool is not None
         for _ in range(2):
-            with pytest.raises(UnavailableError, match=r"(?m)^the store is away: the store is not there$") as raised:
+            with pytest.raises(UnavailableError, match=r"(?m)^the store is not there$") as raised:
                 store.replay()
             spool.breaker.open(raised.value)
         assert store.spool_figures().away == "the store is not there"
-        with pytest.raises(UnavailableError, match=r"(?m)^the store is away: the store is not there$"):
+        with pytest.raises(UnavailableError, match=r"(?m)^the store is not there$"):
             spool.require_here()
 
 

@@ -191,7 +191,7 @@ def test_an_open_step_is_listed_with_who_began_it_and_whether_that_process_is_th
         assert (listed["id"], listed["name"], listed["beganBy"]) == (step.id, "edit", store.user)
         assert (listed["process"], listed["pid"]) == ("running", os.getpid())
         assert f"running ({os.getpid()} on " in run("steps").stdout
-        assert "is still at it" in run("steps", "--abandon", step.id).stderr
+        assert run("steps", "--abandon", step.id, "--yes").stdout == f"abandoned edit ({step.id})\n"
         with pytest.raises(lastgood.ConflictError):
             step.commit()
 

@@ -50,7 +50,7 @@ def test_a_limit_is_kept_by_the_store_not_by_a_file(run: Run, data: Run, folder:
     run("limit", "10G", "--dry-run", "--keep")
     with lastgood.open() as store:
         assert store.info().max_bytes is None
-    run("limit", "10G", "--keep")
+    run("limit", "10G", "--keep", "--yes")
     with lastgood.open() as store:
         assert store.info().max_bytes == 10 << 30
     (folder / "lastgood.toml").write_text("max_bytes = 1\n")

@@ -196,7 +196,10 @@ def test_keep_the_store_small(terminal: Terminal, shop: Path) -> None:
     terminal.run("lastgood du")
     terminal.run("lastgood du shop")
     terminal.run("lastgood rm @2")
-    terminal.run("lastgood collect --grace 0")
+    terminal.type("lastgood collect --grace 0\n")
+    terminal.wait_for("[y/N]: ")
+    terminal.type("y\n")
+    assert terminal.end() == 0
     terminal.run("lastgood limit 100M --yes")
     assert sum(path.stat().st_size for path in (shop / ".lastgood").rglob("*") if path.is_file()) < 3_000_000
 

@@ -53,7 +53,7 @@ def test_a_store_whose_folder_is_gone_spools_and_is_told_of_it_in_order(
     assert {checkpoint.status for checkpoint in saved} == {"spooled"}
     assert {checkpoint.sequence for checkpoint in saved} == {None}
     assert [alert.message for alert in alerts] == [
-        "the store is away: the store's lock file cannot be used; until it is back checkpoints are kept in the spool"
+        "the store is not there; until the store takes them checkpoints are kept in the spool"
     ]
     assert store.replay().stored == 19
     assert numbers(store) == list(range(20))
@@ -223,7 +223,7 @@ def test_without_a_folder_the_spool_is_in_memory_and_says_so(tmp_path: Path, ale
         with gone(tmp_path / "store"):
             task.save({"n": 2})
             store.close()
-    assert alerts[-1].message == "1 checkpoint(s) were in memory alone and are gone: the store is away"
+    assert alerts[-1].message == "1 checkpoint(s) were in memory alone and are gone: the store is not there"
 
 
 def test_where_no_folder_can_be_made_the_spool_is_in_memory_too(tmp_path: Path, alerts: list[Alert]) -> None:
@@ -302,9 +302,9 @@ def test_another_process_goes_on_from_the_spooled_head(store: lastgood.Store, tm
             second = other.task("t")
             assert second.state == {"n": 1, "large": LARGE}
             assert second.save({"n": 2}).status == "spooled"
-            with pytest.raises(UnavailableError, match="away"):
+            with pytest.raises(UnavailableError, match="the store is not there"):
                 other.task("never seen")
-            with pytest.raises(UnavailableError, match="away"):
+            with pytest.raises(UnavailableError, match="the store is not there"):
                 other.list_checkpoints("t")
             with pytest.raises(ConflictError) as conflict:
                 task.save({"n": 99})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import random
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import lastgood
-from lastgood.cli.background import start_apart
+from lastgood.cli import background
 from lastgood.engine import save
 from lastgood.errors import InvalidError
 from lastgood.upkeep import housekeeping
@@ -313,22 +313,15 @@ def test_a_grace_period_must_be_one(store: lastgood.Store, grace: object) -> Non
         store.collect(grace=grace)  # type: ignore[arg-type]
 
 
-class Awaited(subprocess.Popen[bytes]):
-    """A process whose end whoever starts it waits for."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.wait()
-
-
 def test_a_command_leaves_the_work_to_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subprocess, "Popen", Awaited)
+    start = background._start
+    monkeypatch.setattr(background, "_start", lambda *what: os.waitpid(start(*what) or 0, 0))
     with lastgood.open(tmp_path / "store", collect="never") as store:
         Work(store, tmp_path / "work").save(20)
         size = store.size()
     with lastgood.open(tmp_path / "store", max_bytes=size // 2) as store:
         assert store._engine.housekeeper is not None
-        store._engine.housekeeper.start = start_apart
+        store._engine.housekeeper.start = background.start_apart
         store._engine.housekeeper.note(256, 0)
         assert store.size() <= size // 2
         assert store.check(read_data=True).ok

@@ -322,8 +322,9 @@ class Deletion(Protocol):
     """The end of checkpoints, branches and tasks."""
 
     @abstractmethod
-    def delete_branch(self, owner: str, branch_id: str, actor: Actor) -> int:
-        """Mark a branch and what only it has as deleted; how many checkpoints. Its name is free again.
+    def delete_branch(self, owner: str, branch_id: str, actor: Actor, *, dry_run: bool = False) -> int:
+        """Mark a branch and what only it has as deleted; how many checkpoints. Its name is free again. With `dry_run`
+        nothing changes.
 
         What others descend from stays, and so do tagged checkpoints. Refuses the active branch, and one that a process
         works on.

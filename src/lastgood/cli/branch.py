@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from lastgood.cli.completion import complete_branches, complete_checkpoints
+from lastgood.cli.failure import confirm
 from lastgood.cli.invocation import Invocation, subcommand, task_argument, workspace_options
 from lastgood.cli.output import counted, json_text, print_result, printable, say, shortened, styled, terminal_width
 from lastgood.cli.restore import move
@@ -37,9 +38,10 @@ WIDEST_GRAPH = 8  # to which the rows are aligned; deeper ones are shifted
 @click.option(
     "--delete", metavar="NAME", help="Delete this branch and what only it has.", shell_complete=complete_branches
 )
+@click.option("--yes", is_flag=True, help="Do not ask before --delete.")
 @click.option("--limit", "-n", type=click.IntRange(min=1), default=20, show_default=True, help="How many are drawn.")
 @workspace_options
-def branch(call: Invocation, switch: str | None, delete: str | None, limit: int) -> None:
+def branch(call: Invocation, switch: str | None, delete: str | None, yes: bool, limit: int) -> None:
     """Draw the tree of the task's branches and their checkpoints, newest at the top, the active one leftmost.
 
     Of each checkpoint: whether its evidence held (v verified, x not, ? there is none), its age, type, tags and
@@ -50,19 +52,20 @@ def branch(call: Invocation, switch: str | None, delete: str | None, limit: int)
     if switch is not None:
         move(call, "switched", lambda task: task.switch(switch))
     elif delete is not None:
-        _delete(call, delete)
+        _delete(call, delete, yes)
     else:
         with call.open() as store:
             show_tree(call, store, limit)
 
 
-def _delete(call: Invocation, name: str) -> None:
+def _delete(call: Invocation, name: str, yes: bool) -> None:
     with call.open_to_work() as store:
         task = store.task(call.task_id(), owner=call.owner)
+        going = counted(task.delete_branch(name, dry_run=True), "checkpoint")
+        confirm(call, f"delete the branch {printable(name)} with {going} that only it has", "branch --delete", yes)
         count = task.delete_branch(name)
-    print_result(
-        call, {"deleted": name, "checkpoints": count}, [f"deleted {printable(name)} with {count} checkpoint(s)"]
-    )
+    said = f"deleted {printable(name)} with {counted(count, 'checkpoint')}"
+    print_result(call, {"deleted": name, "checkpoints": count}, [said])
 
 
 def show_tree(call: Invocation, store: Store, limit: int) -> None:

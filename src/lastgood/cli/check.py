@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lastgood.cli.completion import complete_checkpoints
+from lastgood.cli.failure import confirm
 from lastgood.cli.invocation import Invocation, subcommand, task_argument
 from lastgood.cli.output import (
     counted,
@@ -25,7 +26,7 @@ from lastgood.cli.output import (
     styled,
 )
 from lastgood.cli.summary import evidence_text, line, place_text
-from lastgood.errors import EvidenceError, IntegrityError, NotFoundError
+from lastgood.errors import EvidenceError, IntegrityError, LostCommitsError, NotFoundError
 from lastgood.opening import check_at
 from lastgood.upkeep.report import CheckReport, Finding, RepairReport, TaskHealth, Use
 from lastgood.views.checkpoint import (
@@ -62,13 +63,23 @@ def check(call: Invocation, read_data: bool) -> None:
 
 @subcommand
 @click.option("--accept-loss", is_flag=True, help="Go on without the acknowledged commits that are gone.")
-def repair(call: Invocation, accept_loss: bool) -> None:
+@click.option("--yes", is_flag=True, help="Do not ask before --accept-loss.")
+def repair(call: Invocation, accept_loss: bool, yes: bool) -> None:
     """Repair damaged data from intact copies: the index of blobs from packs, counters and names from records, damaged
     content from wherever it still is. Nothing is invented, and a copy of all that is changed is kept. What nobody has
     is told.
     """
-    with call.open_to_work() as store, counting(call, "repairing"):
-        report = store.repair(accept_loss=accept_loss)
+    with call.open_to_work() as store:
+        try:
+            with counting(call, "repairing"):
+                report = store.repair()
+        except LostCommitsError as error:
+            if not accept_loss:
+                raise
+            gone = counted(error.details["lost"], "acknowledged commit")
+            confirm(call, f"go on for good without {gone} that the store has lost", "repair --accept-loss", yes)
+            with counting(call, "repairing"):
+                report = store.repair(accept_loss=True)
     print_result(call, report, _repair_lines(report))
     if not report.ok:
         click.get_current_context().exit(IntegrityError.exit_code)

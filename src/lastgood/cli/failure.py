@@ -95,13 +95,13 @@ def in_commands(text: str) -> str:
 
 
 def confirm(call: Format, what: str, named: str, yes: bool) -> None:
-    """Ask whether to do `what`; `named` is what was typed to get here. A no ends the command."""
+    """Ask whether to do `what`, which cannot be undone; `named` was typed to get here. A no ends the command."""
     if yes:
         return
     if not can_ask():
         raise InvalidError(f"{named} cannot be undone, and there is no terminal to ask on", hint="add --yes")
     if not click.confirm(f"{what}?", err=True):
-        say(call, "nothing was removed")
+        say(call, "nothing was changed")
         click.get_current_context().exit(FAILED)
 
 

@@ -94,7 +94,11 @@ def _message(checkpoint: Checkpoint, places: dict[str, str]) -> str:
     if not checkpoint.integrity_ok:
         return "(damaged)"
     text, origin = tagged_message(checkpoint), places.get(checkpoint.parent_id or "")
-    return f"from {origin}" if not text and origin and checkpoint.type in ("restored", "forked") else text
+    if text or checkpoint.type not in ("restored", "forked"):
+        return text
+    if checkpoint.type == "restored" and (checkpoint.version or 1) > 1:
+        return "files of an earlier checkpoint"
+    return f"from {origin}" if origin else ""
 
 
 def _cells(checkpoint: Checkpoint, names: dict[str, str], now: datetime, verbose: bool) -> list[str]:

@@ -215,9 +215,9 @@ def say_skipped(call: Format, skipped: Sequence[Skipped]) -> None:
     """Print what was not captured."""
     for line in few([left_out(one) for one in skipped]):
         say(call, line)
-    secret = next((path_text(one.path.rpartition(":")[2]) for one in skipped if one.reason == "secret"), None)
+    secret = next((path_text(one.path.rpartition(":")[2]) for one in skipped if one.reason.endswith("secret")), None)
     if secret is not None:
-        say(call, f"to keep it: the line !/{secret} in .lastgoodignore, or once: lastgood save --files {secret}")
+        say(call, f"to keep {secret}: the line !/{secret} in .lastgoodignore, or once: lastgood save --files {secret}")
 
 
 def left_out(skipped: Skipped) -> str:

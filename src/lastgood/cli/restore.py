@@ -29,18 +29,21 @@ from lastgood.cli.output import (
 )
 from lastgood.cli.summary import line, place_text
 from lastgood.errors import CheckpointError, InvalidError, LeaseError
+from lastgood.secrets.filenames import is_secret_path
 from lastgood.views.branch import find_branch
 from lastgood.views.checkpoint import view_checkpoint
 from lastgood.views.document import compose
-from lastgood.views.files import changes_between, view_failed
+from lastgood.views.files import changes_between, require_paths, view_failed
 from lastgood.views.restore import (
     deleted_paths,
     find_announced,
     find_failed,
+    find_saved,
     find_saved_first,
     has_same_content,
     has_workspace,
     newest_sequence,
+    plan_restore,
     view_plan,
     view_restore,
     view_unchanged,
@@ -205,9 +208,8 @@ def _restore(
             return
         if worker is not None:
             _take_lease_away(call, store, task, worker)
-        left = task.head
-        chosen, has_files = task.find(checkpoint), what != "state" and has_workspace(task)
-        missing = None if left is None else _find_only_missing(task, chosen, left, what, paths, has_files=has_files)
+        left, saved = task.head, find_saved(store, task, checkpoint)
+        chosen, missing = _choose(store, task, checkpoint, saved, what, paths)
         if left is not None and missing is not None:
             view = view_unchanged(chosen, left, _branch_name(store, task, left), missing)
             same = "nothing that these paths name differs from" if paths else "everything is already as in"
@@ -230,6 +232,9 @@ def _restore(
     if saved_first is not None:
         say(call, f"Unsaved changes were saved first, as @{saved_first.sequence}")
     _note_missing_files(call, chosen, what)
+    if saved is not None:
+        more = "" if chosen.id == saved.id else f": `lastgood restore {place_text(saved)}`"
+        say(call, f"HEAD was made by a restore; without restores {checkpoint} is {place_text(saved)}{more}")
     _warn(call, announced, "were written")
     say_failed(call, restored.failed)
     if _finds(call, catalog):
@@ -250,15 +255,28 @@ def _finds(call: Invocation, catalog: Path | None) -> bool:
         return False
 
 
+def _choose(
+    store: Store, task: Task, name: str, saved: Checkpoint | None, what: What, paths: tuple[str, ...]
+) -> tuple[Checkpoint, tuple[Skipped, ...] | None]:
+    """Return the checkpoint to restore, and what `_find_only_missing` finds. HEAD that a restore made itself, and that
+    would change nothing, stands for the newest that was saved: `restore HEAD a` does not change what `restore HEAD b`
+    means."""
+    chosen = task.find(name)
+    missing = _find_only_missing(store, task, chosen, what, paths)
+    if missing is not None and saved is not None and _find_only_missing(store, task, saved, what, paths) is None:
+        return saved, None
+    return chosen, missing
+
+
 def _find_only_missing(
-    task: Task, chosen: Checkpoint, head: Checkpoint, what: What, paths: tuple[str, ...], *, has_files: bool
+    store: Store, task: Task, chosen: Checkpoint, what: What, paths: tuple[str, ...]
 ) -> tuple[Skipped, ...] | None:
     """Return what a restore cannot bring back, where it would change nothing at all; None: it would change some."""
-    if not paths and not has_same_content(chosen, head, what):
+    if task.head is None or (not paths and not has_same_content(chosen, task.head, what)):
         return None
-    if what == "state" or chosen.record.files is None or not has_files:
+    if what == "state" or chosen.record.files is None or not has_workspace(task):
         return None if paths else ()
-    plan = task.plan(chosen, paths=list(paths) or None)
+    plan = plan_restore(store, task, chosen, paths)
     return None if plan.restored or plan.deleted else plan.missing()
 
 
@@ -292,12 +310,12 @@ def _take_lease_away(call: Invocation, store: Store, task: Task, worker: Lease) 
 
 def _show_plan(call: Invocation, checkpoint: str, what: What, paths: tuple[str, ...]) -> None:
     with call.open_to_work() as store:
-        chosen = store.find_checkpoint(checkpoint, call.task_id(), owner=call.owner)
         plan = None
         task = call.work_on(store)
+        chosen, _ = _choose(store, task, checkpoint, find_saved(store, task, checkpoint), what, paths)
         if what == "files" or (what == "both" and chosen.record.files is not None and has_workspace(task)):
             with counting(call, "looking"):
-                plan = task.plan(chosen, paths=list(paths) or None)
+                plan = plan_restore(store, task, chosen, paths)
         changes = 0 if what == "files" else _state_changes(store, call, chosen)
         view = view_plan(plan, chosen.id, changes)
     shown = (view.added, view.changed, view.deleted)
@@ -332,6 +350,7 @@ def _copy(call: Invocation, checkpoint: str, to: str, paths: tuple[str, ...]) ->
     with call.open_to_work() as store:
         task = store.task(call.task_id(), owner=call.owner)
         chosen = task.find(checkpoint)
+        require_paths(store, chosen, paths)
         with counting(call, "copying"):
             copied = task.copy_files(chosen, to, paths=list(paths) or None)
     view = compose(checkpoint_id=chosen.id, to=os.path.abspath(to), copied=copied)  # noqa: PTH100
@@ -343,7 +362,9 @@ def _say_missing(call: Invocation, missing: Sequence[Skipped]) -> None:
     """Say what the checkpoint never had, and the disk has not any more."""
     if missing:
         say(call, "warning: gone from disk, and not in the checkpoint, which left them out:")
-        for text in few([f"  {path_text(one.path)} ({one.reason})" for one in missing]):
+        ignored = [one.reason == "ignored" and not is_secret_path(os.fsencode(one.path)) for one in missing]
+        first = sorted(zip(ignored, missing, strict=True), key=lambda one: one[0])
+        for text in few([f"  {path_text(one.path)} ({one.reason})" for _, one in first]):
             say(call, text)
 
 

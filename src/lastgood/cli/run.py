@@ -38,7 +38,7 @@ from lastgood.views.checkpoint import CheckpointView, view_checkpoint
 from lastgood.views.document import compose
 
 if TYPE_CHECKING:
-    from lastgood import Checkpoint, Pipeline, Step, Task
+    from lastgood import Checkpoint, Pipeline, Step, Store, Task
     from lastgood.types import Outcome, Redaction
 
 
@@ -239,7 +239,7 @@ def run_step(
                 say(call, f"interrupted; {call.interrupted}")
                 context.exit(stop.code)
             raise
-        _print_result(call, saved, code)
+        _print_result(call, store, saved, step.before, code)
     context.exit(code)
 
 
@@ -282,19 +282,21 @@ def _ends_with_us() -> Callable[[], None] | None:
     return bind
 
 
-def _print_result(call: Invocation, saved: Checkpoint, code: int) -> None:
+def _print_result(call: Invocation, store: Store, saved: Checkpoint, before: Checkpoint | None, code: int) -> None:
     """Print on stderr: stdout is the command's own. With --json it is the other way round."""
     evidence = saved.evidence_pack.evidence_list
+    skipped = list(dict.fromkeys((*saved.skipped, *(before.skipped if before else ()))))
     if call.json:
-        about = {"checkpoint": view_checkpoint(saved), "exitCode": code, "evidence": evidence, "skipped": saved.skipped}
+        about = {"checkpoint": view_checkpoint(saved), "exitCode": code, "evidence": evidence, "skipped": skipped}
         click.echo(json_text(about))
         return
     word = "verified" if saved.verified else "NOT verified"
-    place = "(spooled: the store is away)" if saved.sequence is None else f"@{saved.sequence}"
-    say(call, f"saved {short_id(saved.id)} {place} of {saved.task_id}: {word}")
+    waiting = spool_text(store, saved)
+    place = f"spooled {short_id(saved.id)}" if waiting else f"saved {short_id(saved.id)} @{saved.sequence}"
+    say(call, f"{place} of {saved.task_id}: {word}" + (f"; {waiting}" if waiting else ""))
     for one in evidence:
         say(call, f"  {evidence_text(one)}")
-    say_skipped(call, saved.skipped)
+    say_skipped(call, skipped)
 
 
 def _from_base(call: Invocation, file: str) -> str:

@@ -23,7 +23,7 @@ from lastgood.cli.output import (
 from lastgood.errors import ConflictError, InvalidError, NotFoundError
 
 if TYPE_CHECKING:
-    from lastgood import Checkpoint, Task
+    from lastgood import Checkpoint, Store, Task
 
 TRIES = 50
 """How often a save is retried because others were faster; each time one of them has succeeded."""
@@ -97,11 +97,12 @@ def save(
             about = {"checkpoint": view_checkpoint(saved), "saved": is_new, "skipped": saved.skipped if is_new else ()}
             click.echo(json_text(about))
             return
+        sentence = _sentence(store, saved)
     if not is_new:
         since = saved.status if saved.sequence is None else f"@{saved.sequence}"
         click.echo(f"nothing has changed since {since}: nothing was saved (--always saves anyway)")
         return
-    click.echo(_sentence(saved))
+    click.echo(sentence)
     say_skipped(call, saved.skipped)
     if saved.state_size > call.options().warn_state_bytes:
         say(call, f"note: the state takes {size_text(saved.state_size)}; keep large content in files")
@@ -169,10 +170,12 @@ def _changed(state: Any, changes: dict[str, Any]) -> Any:
     return {**state, **changes}
 
 
-def _sentence(saved: Checkpoint) -> str:
+def _sentence(store: Store, saved: Checkpoint) -> str:
     roots = saved.record.files or ()
     size = size_text(sum(root.total_size for root in roots))
     files = f" with {counted(saved.file_count, 'file')} ({size})" if roots else ""
     if saved.status == "spooled":
-        return f"spooled {short_id(saved.id)} of {printable(saved.task_id)}{files}: the store is away"
+        from lastgood.cli.status import spool_text
+
+        return f"spooled {short_id(saved.id)} of {printable(saved.task_id)}{files}: {spool_text(store, saved)}"
     return f"saved {short_id(saved.id)} @{saved.sequence} of {printable(saved.task_id)}{files}"

@@ -29,7 +29,7 @@ from lastgood.cli.summary import companion_lines, evidence_lines, place_text
 from lastgood.errors import InvalidError
 from lastgood.views.checkpoint import changes_since_parent, verification, view_detail
 from lastgood.views.document import tagged
-from lastgood.views.files import list_files, view_file
+from lastgood.views.files import list_files, require_paths, view_file
 
 if TYPE_CHECKING:
     from lastgood import Checkpoint
@@ -94,6 +94,7 @@ def cat(call: Invocation, file: str, path: str | None) -> None:
     name, path = split_name(call, file, path)
     with call.open() as store:
         checkpoint = store.find_checkpoint(name, call.task_id(), owner=call.owner)
+        require_paths(store, checkpoint, [path])
         if call.json:
             content = b"".join(store.stream_file(checkpoint.id, path, owner=call.owner))
             click.echo(json_text({"checkpointId": checkpoint.id, "path": path, "content": tagged(content)}))

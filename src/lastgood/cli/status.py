@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from lastgood.cli.failure import in_commands
+from lastgood.cli.failure import confirm, in_commands
 from lastgood.cli.input import choose
 from lastgood.cli.invocation import Invocation, subcommand, task_argument, workspace_options
 from lastgood.cli.output import (
@@ -18,6 +18,7 @@ from lastgood.cli.output import (
     few,
     field_lines,
     fitted,
+    left_out,
     local_time,
     print_result,
     printable,
@@ -42,8 +43,9 @@ if TYPE_CHECKING:
 
 @subcommand
 @task_argument()
+@click.option("--verbose", "-v", is_flag=True, help="With files that a save leaves out.")
 @workspace_options
-def status(call: Invocation) -> None:
+def status(call: Invocation, verbose: bool) -> None:
     """Show where the store is, where the task stands, what was interrupted, and what to do.
 
     With a workspace: which branch's files lie there, and what changed in them since the last checkpoint.
@@ -69,11 +71,11 @@ def status(call: Invocation) -> None:
             view = msgspec.structs.replace(view, spool=figures)
             if found.away is None:
                 view = add_work(view, store, call.owner, found.head) if found.head is not None else view
-                here = _compare_files(call, store, found)
+                here = _compare_files(call, store, found, verbose)
             if here is not None:
                 view = msgspec.structs.replace(view, workspace=here.view(), advice=[*view.advice, *here.advice()])
     view = msgspec.structs.replace(view, advice=[in_commands(sentence) for sentence in view.advice])
-    print_result(call, view, _lines(call, view, found, here, waiting))
+    print_result(call, view, _lines(call, view, found, here, waiting, verbose=verbose))
 
 
 @subcommand
@@ -98,17 +100,17 @@ def spool(call: Invocation, replay: bool) -> None:
     for left in figures.left:
         say(call, f"a spool was put out of the way: {printable(left)}")
     if figures.away is not None:
-        say(call, f"the store is away: {figures.away}")
+        say(call, figures.away)
     elif not rows:
         say(call, "nothing is queued")
 
 
 def figures_text(figures: SpoolFigures) -> str | None:
     """Return what waits for the store in words; None when nothing does."""
-    parts = [] if figures.away is None else [f"the store is away ({figures.away})"]
+    parts = [] if figures.away is None else [figures.away]
     if figures.depth:
         since = "" if figures.oldest is None else f" since {local_time(figures.oldest)}"
-        waiting = f"{counted(figures.depth, 'checkpoint')} wait{'s' if figures.depth == 1 else ''} for it{since}"
+        waiting = f"{counted(figures.depth, 'checkpoint')} wait{'s' if figures.depth == 1 else ''} for the store{since}"
         parts.append(f"{waiting}, {size_text(figures.bytes)}")
     if figures.aside:
         parts.append(f"{counted(figures.aside, 'checkpoint')} set aside")
@@ -121,7 +123,7 @@ def spool_text(store: Store, checkpoint: Checkpoint) -> str | None:
     return None if checkpoint.sequence is not None else figures_text(store.spool_figures())
 
 
-def _compare_files(call: Invocation, store: Store, found: Recovery) -> WorkspaceFound | None:
+def _compare_files(call: Invocation, store: Store, found: Recovery, verbose: bool) -> WorkspaceFound | None:
     from lastgood.errors import CheckpointError
     from lastgood.views.workspace import WorkspaceFound, compare_workspace
 
@@ -132,11 +134,17 @@ def _compare_files(call: Invocation, store: Store, found: Recovery) -> Workspace
     if folders is None:
         return None
     with counting(call, "looking at files"):
-        return compare_workspace(store, folders, found)
+        return compare_workspace(store, folders, found, verbose=verbose)
 
 
 def _lines(
-    call: Invocation, view: StatusView, found: Recovery | None, here: WorkspaceFound | None, waiting: str | None
+    call: Invocation,
+    view: StatusView,
+    found: Recovery | None,
+    here: WorkspaceFound | None,
+    waiting: str | None,
+    *,
+    verbose: bool,
 ) -> list[str]:
     fields: list[tuple[str, Any]] = [("store", view.store), ("found by", view.found_by)]
     if found is None:
@@ -156,7 +164,7 @@ def _lines(
     fields += _work_fields(view) if view.run_control_state is not None else []
     fields += [("open step", f"{step['name']} (its process: {step['process']})") for step in view.steps]
     fields += [("spool", waiting)] if waiting else []
-    fields += _workspace_fields(here) if here else []
+    fields += _workspace_fields(here, verbose) if here else []
     fields += [("advice", sentence) for sentence in view.advice]
     return field_lines(fields)
 
@@ -197,7 +205,7 @@ def _progress_text(progress: ProgressView) -> str:
     return text + (f"; round {progress.round} of {progress.rounds}" if progress.rounds != 1 else "")
 
 
-def _workspace_fields(here: WorkspaceFound) -> Iterator[tuple[str, str]]:
+def _workspace_fields(here: WorkspaceFound, verbose: bool) -> Iterator[tuple[str, str]]:
     for name, path, branch in here.folders:
         yield "files", f"{name + ': ' if name else ''}{path}{f' (of {branch.name})' if branch else ''}"
     if here.problem:
@@ -208,6 +216,9 @@ def _workspace_fields(here: WorkspaceFound) -> Iterator[tuple[str, str]]:
         yield "changed" if not index else "", text
     for index, text in enumerate(few([text for one in here.skipped if (text := rules_text(one))])):
         yield "ignore rules" if not index else "", text
+    skipped = [left_out(one).removeprefix("left out: ") for one in here.skipped if verbose and not rules_text(one)]
+    for index, text in enumerate(few(skipped)):
+        yield "left out" if not index else "", text
 
 
 @subcommand
@@ -236,7 +247,8 @@ def tasks(call: Invocation, limit: int, after: int | None) -> None:
 @subcommand
 @task_argument()
 @click.option("--abandon", metavar="ID", help="Give this step up; an id, or its beginning.")
-def steps(call: Invocation, abandon: str | None) -> None:
+@click.option("--yes", is_flag=True, help="Do not ask whether to abandon one that is running.")
+def steps(call: Invocation, abandon: str | None, yes: bool) -> None:
     """List the task's steps that were begun and not ended: who began them, when, and whether that process is there."""
     with call.open() as store:
         task_id = store.task(call.task_id(), owner=call.owner).task_id
@@ -251,10 +263,11 @@ def steps(call: Invocation, abandon: str | None) -> None:
                 say(call, f"no step of {task_id} is open")
             return
         step = choose(found, abandon, "step")
+        if is_alive(step.process):
+            told = f"process {step.process.pid} is running it, and what it commits will be refused"
+            confirm(call, f"abandon {printable(step.name)}; {told}", "steps --abandon of a running step", yes)
         store.abandon_step(step.id, owner=call.owner)
-    print_result(call, {"abandoned": view_step(step)}, [f"gave up {printable(step.name)} ({step.id})"])
-    if is_alive(step.process):
-        say(call, f"note: process {step.process.pid} is still at it; what it commits will be refused")
+    print_result(call, {"abandoned": view_step(step)}, [f"abandoned {printable(step.name)} ({step.id})"])
 
 
 def _row(step: OpenStep) -> list[str]:

@@ -9,7 +9,7 @@ import click
 from lastgood.cli.completion import complete_checkpoints, complete_tags, complete_tasks
 from lastgood.cli.failure import confirm
 from lastgood.cli.invocation import Invocation, subcommand
-from lastgood.cli.output import print_result, printable, say, short_id, table
+from lastgood.cli.output import counted, print_result, printable, say, short_id, table
 from lastgood.errors import NotFoundError
 from lastgood.model.identity import check_tag
 from lastgood.views.records import PlacedCheckpoint, find_task, resolve_place
@@ -76,7 +76,7 @@ def rm(call: Invocation, names: tuple[str, ...], purge: bool, undo: bool, whole_
             return
         chosen = _chosen(call, store, names)
         if purge:
-            confirm(call, f"remove {len(chosen)} checkpoint(s) for good", "--purge", yes)
+            confirm(call, f"remove {counted(len(chosen), 'checkpoint')} for good", "rm --purge", yes)
         how = "purged" if purge else "undeleted" if undo else "deleted"
         removed = [_remove(store, place, how) for place in chosen]
     lines = [f"{how} @{one['sequence']} {short_id(one['id'])}" for one in removed if one["changed"]]
@@ -108,8 +108,8 @@ def _remove(store: Store, place: PlacedCheckpoint, how: str) -> dict[str, Any]:
 
 
 def _remove_task(call: Invocation, store: Store, task_id: str, yes: bool) -> None:
-    count = find_task(store, call.owner, task_id).checkpoints
-    confirm(call, f"remove the task {printable(task_id)} and its {count} checkpoint(s) for good", "--whole-task", yes)
+    going = counted(find_task(store, call.owner, task_id).checkpoints, "checkpoint")
+    confirm(call, f"remove the task {printable(task_id)} and its {going} for good", "rm --whole-task", yes)
     removed = store.delete_task(task_id, owner=call.owner)
     view = {"taskId": task_id, "checkpoints": removed}
-    print_result(call, view, [f"removed {printable(task_id)} with {removed} checkpoint(s)"])
+    print_result(call, view, [f"removed {printable(task_id)} with {counted(removed, 'checkpoint')}"])

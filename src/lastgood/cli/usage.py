@@ -65,14 +65,20 @@ def du(call: Invocation, checkpoints: bool) -> None:
     help="How long to keep what is deleted or not needed any more: 30m, 1h (default), 2d; 0 is safe, too.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and change nothing.")
-def collect(call: Invocation, grace: float, dry_run: bool) -> None:
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def collect(call: Invocation, grace: float, dry_run: bool, yes: bool) -> None:
     """Collect garbage (gc): remove what no checkpoint needs any more, and give the room back. Others may save.
 
-    Checkpoints that were deleted longer than SPAN ago are purged; `rm --undo` does not bring these back. Content that
-    nobody needs is removed by a run at least SPAN after the one that first found it so.
+    Checkpoints that were deleted longer than SPAN ago are purged; `rm --undo` does not bring these back. It asks before
+    it purges what was deleted within the last hour. Content that nothing needs is removed by a run at least SPAN after
+    the one that first found it so.
     """
-    with call.open() as store, counting(call, "collecting") as stage:
-        collected = store.collect(grace=grace, dry_run=dry_run, progress=stage)
+    with call.open() as store:
+        if not dry_run and (early := count_deleted(store, grace) - count_deleted(store, GRACE_SECONDS)) > 0:
+            what = f"purge {counted(early, 'checkpoint')} for good that {'was' if early == 1 else 'were'} deleted"
+            confirm(call, f"{what} within the last hour", "collect --grace", yes)
+        with counting(call, "collecting") as stage:
+            collected = store.collect(grace=grace, dry_run=dry_run, progress=stage)
         deleted = count_deleted(store) - (collected.purged if dry_run else 0)
     until = datetime.now(UTC) + timedelta(seconds=grace) if collected.condemned else None
     view = compose(collected, deleted=deleted, waits_until=until)
@@ -92,7 +98,7 @@ def limit(call: Invocation, max_bytes: int, dry_run: bool, keep: bool, yes: bool
     """
     call.alerts.silenced.add("quota_exceeded")
     with call.open_to_work() as store:
-        planned = None if dry_run or yes else _ask(call, store, max_bytes)
+        planned = None if dry_run or yes else _ask(call, store, max_bytes, keep)
         with counting(call, "measuring" if dry_run else "making room") as stage:
             limited = store.limit(max_bytes, dry_run=dry_run, planned=planned, keep=keep, progress=stage)
     listed = _listed(limited) if planned is None else []
@@ -101,12 +107,17 @@ def limit(call: Invocation, max_bytes: int, dry_run: bool, keep: bool, yes: bool
         click.get_current_context().exit(FAILED)
 
 
-def _ask(call: Invocation, store: Store, max_bytes: int) -> Limited | None:
+def _ask(call: Invocation, store: Store, max_bytes: int, keep: bool) -> Limited | None:
     """List what goes and ask; return what was listed. None: the store is small enough."""
+    if keep:
+        what = f"purge the oldest checkpoints for good, without asking, whenever the store takes {size_text(max_bytes)}"
+        confirm(call, what, "limit --keep", yes=False)
     if store.size() <= max_bytes:
         return None
     with counting(call, "measuring"):
         planned = store.limit(max_bytes, dry_run=True)
+    if not planned.checkpoints:
+        return planned
     for line in [] if call.json else [*_listed(planned), *_outcome(planned)]:
         click.echo(line, err=True)
     going = counted(len(planned.checkpoints), "checkpoint")

@@ -16,6 +16,7 @@ import click
 from lastgood.cli.input import span
 from lastgood.cli.invocation import Invocation, subcommand, workspace_options
 from lastgood.cli.output import counted, json_text, printable, say
+from lastgood.cli.status import spool_text
 from lastgood.cli.summary import place_text
 from lastgood.errors import BusyError, CheckpointError, InvalidError
 from lastgood.local.paths import open_private
@@ -25,7 +26,7 @@ from lastgood.views.workspace import save_changed, watcher_file
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lastgood import Task
+    from lastgood import Store, Task
 
 
 @subcommand
@@ -45,15 +46,15 @@ def watch(call: Invocation, save: bool, every: float) -> None:
     with call.open_to_work() as store, _alone(watcher_file(store, folders)), _until_stopped() as stopped:
         task = store.task(call.task_id(), workspace=folders, watch=True, owner=call.owner)
         say(call, f"watching {task.task_id}; Ctrl-C ends it")
-        failed = _save(call, task, "")
+        failed = _save(call, store, task, "")
         while not stopped.wait(every):
-            failed = _save(call, task, failed)
+            failed = _save(call, store, task, failed)
         if sys.stderr.isatty():
             say(call, "")  # the terminal has shown ^C
-        _save(call, task, failed)
+        _save(call, store, task, failed)
 
 
-def _save(call: Invocation, task: Task, failed: str) -> str:
+def _save(call: Invocation, store: Store, task: Task, failed: str) -> str:
     """Save if something has changed. What goes wrong is said once, and returned: it may be better next time."""
     try:
         saved = save_changed(task)
@@ -64,8 +65,9 @@ def _save(call: Invocation, task: Task, failed: str) -> str:
     if saved is not None and call.json:
         click.echo(json_text({"checkpoint": view_checkpoint(saved)}))
     elif saved is not None:
-        how = "spooled" if saved.status == "spooled" else f"saved {place_text(saved)}"
-        click.echo(f"{how} of {printable(saved.task_id)} with {counted(saved.file_count, 'file')}")
+        how, waiting = f"saved {place_text(saved)}", spool_text(store, saved)
+        how, more = ("spooled", f": {waiting}") if waiting else (how, "")
+        click.echo(f"{how} of {printable(saved.task_id)} with {counted(saved.file_count, 'file')}{more}")
     return ""
 
 

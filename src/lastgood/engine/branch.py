@@ -269,9 +269,11 @@ def list_branches(handle: Handle) -> list[BranchInfo]:
     return handle.engine.catalog.branches(find_line(handle.engine.catalog, handle.owner, handle.task_id).task)
 
 
-def delete_branch(engine: Engine, user: str, owner: str, branch_id: str) -> int:
-    """Delete a branch and what only it has; return how many checkpoints."""
+def delete_branch(engine: Engine, user: str, owner: str, branch_id: str, *, dry_run: bool) -> int:
+    """Delete a branch and what only it has; return how many checkpoints. With `dry_run` nothing changes."""
     about = (owner, check_name("branch id", branch_id), acting(user))
+    if check_flag("dry_run", dry_run):
+        return retry_without_dead_lease(engine.catalog, lambda: engine.catalog.delete_branch(*about, dry_run=True))
     with logged(engine, user, owner, branch_id, "delete_branch", branch_id=branch_id):
         return retry_without_dead_lease(engine.catalog, lambda: engine.catalog.delete_branch(*about))
 

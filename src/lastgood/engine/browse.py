@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import posixpath
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lastgood.engine.blobs import FileBlobs
 from lastgood.engine.load import require_files
-from lastgood.errors import IntegrityError, LostCommitsError, NotFoundError
-from lastgood.files.selection import locate, split_exact
+from lastgood.errors import IntegrityError, InvalidError, LostCommitsError, NotFoundError
+from lastgood.files.selection import locate, select, split_exact
 from lastgood.model.checkpoint import FileRoot, Record
 from lastgood.model.identity import digest_text
 from lastgood.model.tree import Entry, EntryCount, File, Folder, Left, Link
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from lastgood.evidence.files import CapturedFile, FindCaptured
 
 MAX_LINKS = 40
+MOST_COMPARED = 20_000
+"""Paths that are compared letter by letter with one that is not there, in about a second."""
 FileKind = Literal["file", "folder", "link", "left out"]
 
 
@@ -110,6 +112,44 @@ def walk_files(blobs: FileBlobs, root: FileRoot) -> Iterator[tuple[bytes, Entry]
         )
 
 
+def find_unmatched(
+    blobs: FileBlobs, roots: Sequence[FileRoot], texts: Sequence[str], known: Callable[[], Sequence[str]]
+) -> tuple[str, list[str]] | None:
+    """Return the first path or pattern that selects none of these files, nor of the paths that `known` returns, and all
+    of these; None when each selects something. What is there by its exact name is found without reading them all."""
+    texts = [text for text in texts if text != "**" and not _exists(blobs, roots, text)]
+    paths = [show_path(root.name, path) for root in roots for path, _ in walk_files(blobs, root)] if texts else []
+    names = [root.name for root in roots]
+    texts = [text for text in texts if not _is_selective(text, paths, names)]
+    paths += known() if texts else ()
+    return next(((text, paths) for text in texts if not _is_selective(text, paths, names)), None)
+
+
+def _is_selective(text: str, paths: list[str], roots: list[str]) -> bool:
+    """Return whether a path or pattern selects one of these paths at least."""
+    located = [locate(path, roots) for path in paths]
+    selections = {name: select([text], name) for name, _ in located}
+    return any((found := selections[name]) is None or found.covers(os.fsencode(inside)) for name, inside in located)
+
+
+def _exists(blobs: FileBlobs, roots: Sequence[FileRoot], path: str) -> bool:
+    try:
+        root, parts = _locate(roots, path)
+    except (NotFoundError, InvalidError):
+        return False
+    entry, used = _find(blobs, root, parts)
+    return entry is not None and used == len(parts)
+
+
+def most_like(path: str, paths: list[str]) -> str | None:
+    """Return the path of the same name in another folder, else the one that differs least in its letters."""
+    from difflib import get_close_matches
+
+    name = posixpath.basename(path)
+    elsewhere = (one for one in paths if posixpath.basename(one) == name)
+    return next(elsewhere, None) or next(iter(get_close_matches(path, paths[:MOST_COMPARED], 1)), None)
+
+
 def show_path(root: str, path: bytes) -> str:
     """Return a path as people write it: `app:src/main.py` in a root that has a name."""
     text = os.fsdecode(path)
@@ -192,5 +232,5 @@ def _info(folder: str, entry: Entry) -> FileInfo:
 
 def missing_file(path: str) -> NotFoundError:
     return NotFoundError(
-        f"there is no {path!r} in this checkpoint", hint="store.list_files(checkpoint_id) shows what there is"
+        f"there is no file {path!r} in this checkpoint", hint="store.list_files(checkpoint_id) shows what there is"
     )

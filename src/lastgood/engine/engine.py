@@ -197,12 +197,6 @@ def acting(user: str) -> Actor:
     return Actor(user, current_correlation())
 
 
-def why_away(error: UnavailableError) -> str:
-    """Return why the store does not answer, of an error that may say first that it is away."""
-    cause = error.__cause__
-    return str(cause if isinstance(cause, UnavailableError) else error)
-
-
 def _absolute(path: str | os.PathLike[str]) -> str:
     """Return where `path` leads from here, now; `path` itself from a folder that is gone."""
     try:

@@ -9,7 +9,7 @@ import msgspec
 from lastgood.catalog.values import MAX_PAGE, HistoryRange, Position, StoredCheckpoint
 from lastgood.engine.checkpoint import Checkpoint
 from lastgood.engine.content import FilesCheck
-from lastgood.engine.engine import Engine, interrupted_restores, why_away
+from lastgood.engine.engine import Engine, interrupted_restores
 from lastgood.engine.load import LAST_GOOD, find_line, load_checkpoint, resolve, wrap
 from lastgood.engine.verify import Recording, Verification, recorded_damage, verify_stored
 from lastgood.errors import IntegrityError, InvalidError, NotFoundError, UnavailableError
@@ -140,9 +140,8 @@ def _examine_spooled(
     """Report what is spooled while the store is away: all that the work can go on from."""
     head = wrap(engine, position.head) if position else None
     spooled, aside = _count_spooled(engine, position.task.id if position else task_id, owner)
-    why = why_away(error)
-    advice = (f"the store is away: {why}", *_advise_spooled(spooled, aside))
-    return Recovery(task_id, owner, (), (), head, head, advice, spooled=spooled, aside=aside, away=why)
+    advice = (f"{error}: what is saved meanwhile is spooled", *_advise_spooled(spooled, aside))
+    return Recovery(task_id, owner, (), (), head, head, advice, spooled=spooled, aside=aside, away=str(error))
 
 
 def _count_spooled(engine: Engine, task_id: str, owner: str) -> tuple[int, int]:

@@ -222,7 +222,7 @@ def _with_files(
         finally:
             engine.blobs.withdraw_packs(captured.gathered)
         workspace.settle(unfinished)
-        saved.skipped = captured.skipped
+        saved.skipped = workspace.list_skipped(captured, is_first=saved.sequence == 1)
         _log_skipped(handle, captured.skipped)
         return saved
 

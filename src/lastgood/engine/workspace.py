@@ -29,7 +29,8 @@ from lastgood.local.location import make_private
 from lastgood.local.paths import Signature, signature, split
 from lastgood.model.checkpoint import FileRoot, Skipped
 from lastgood.model.task import FolderId, Journal
-from lastgood.model.tree import Entry, File, Folder, decode_chunks, is_sidecar
+from lastgood.model.tree import Entry, File, Folder, Left, decode_chunks, is_sidecar
+from lastgood.secrets.filenames import is_secret_path
 
 if TYPE_CHECKING:
     from lastgood.files.plan import RestorePlan
@@ -214,6 +215,11 @@ class Workspace:
         roots = tuple(self._describe(root, captured) for root, captured in found)
         return CapturedFiles(roots, (), gathered, self.binding(), {})
 
+    def list_skipped(self, captured: CapturedFiles, *, is_first: bool) -> tuple[Skipped, ...]:
+        """Return what was left out; of a task's first checkpoint also secrets that ignore rules name: of each one that
+        would be noise, as every .gitignore has some."""
+        return (*captured.skipped, *(ignored_secrets(self._engine.blobs, captured.roots) if is_first else ()))
+
     def binding(self, *, takes_over: bool = False) -> Binding:
         return Binding(self.folders(), takes_over)
 
@@ -356,6 +362,20 @@ def _show(root: Root, skipped: LeftOut) -> Skipped:
     path = os.fsdecode(skipped.path) or "."
     reason = f"{skipped.why}: {skipped.detail}" if skipped.detail else skipped.why
     return Skipped(f"{root.name}:{path}" if root.name else path, reason)
+
+
+def ignored_secrets(blobs: FileBlobs, roots: Sequence[FileRoot]) -> Iterator[Skipped]:
+    """Yield what looks like a secret and was left out of these roots because an ignore rule names it."""
+    waiting = [(root.name, b"", root.tree) for root in roots]
+    while waiting:
+        name, folder, tree = waiting.pop()
+        for entry in blobs.read_tree(tree):
+            path = folder + entry.name
+            if isinstance(entry, Folder):
+                waiting.append((name, path + b"/", entry.tree))
+            elif isinstance(entry, Left) and entry.why == "ignored" and is_secret_path(path):
+                shown = os.fsdecode(path)
+                yield Skipped(f"{name}:{shown}" if name else shown, "ignored; it looks like a secret")
 
 
 class SelfContainedBatch(Batch):

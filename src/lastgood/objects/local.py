@@ -290,7 +290,7 @@ def _translate(error: OSError, name: str | None) -> CheckpointError:
     if name is not None and error.errno in (errno.ENOENT, errno.ENOTDIR):
         return _missing(name)
     if error.errno in _FULL:
-        return DiskFullError("the disk is full; nothing was saved", hint="free some space and save again")
+        return DiskFullError("the disk is full", hint="nothing was saved: free some space and save again")
     if error.errno in _LINK:
         return _replaced()
     return UnavailableError(

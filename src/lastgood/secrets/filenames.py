@@ -6,6 +6,8 @@ in the report and one line in a `.lastgoodignore`; a secret that was captured is
 
 from __future__ import annotations
 
+import posixpath
+
 from lastgood.model.identity import digest
 
 _FOLDERS = frozenset({b".ssh", b".gnupg", b".password-store"})
@@ -65,6 +67,12 @@ def is_secret(folder: bytes, name: bytes, is_folder: bool) -> bool:
     if dot and dot + ending in _ENDINGS:
         return stem not in _PUBLIC
     return name.startswith(_BEGINNINGS) and _is_secret_beginning(name, ending)
+
+
+def is_secret_path(path: bytes) -> bool:
+    """Say whether what is at this path is taken for a secret, whether it is a file or a folder."""
+    folder, name = posixpath.split(path)
+    return any(is_secret(posixpath.basename(folder), name, is_folder) for is_folder in (False, True))
 
 
 def _is_secret_beginning(name: bytes, ending: bytes) -> bool:

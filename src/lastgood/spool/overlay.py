@@ -46,7 +46,7 @@ class AbsentCatalog:
 
         def refuse(*_: Any, **__: Any) -> Any:
             raise UnavailableError(
-                f"the store is away: {self.error}",
+                str(self.error),
                 hint="what is spooled can be read and gone on from; the rest when the store is back",
             ) from self.error
 

@@ -116,7 +116,7 @@ class Replay:
         except OSError:  # who writes there is told what is wrong
             return
         if found.f_frsize * found.f_bavail < max(RESERVE_BYTES, log):
-            raise DiskFullError("the disk of the store is full", hint="free some space, or delete checkpoints")
+            raise DiskFullError("the disk is full", hint="free some space, or delete checkpoints")
 
     def _remove(self) -> None:
         numbers, self._done = self._done, []

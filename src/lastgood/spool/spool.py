@@ -14,7 +14,7 @@ import msgspec
 from lastgood.catalog import open_catalog
 from lastgood.catalog.contract import Catalog
 from lastgood.catalog.values import Actor, Commit, Committed, NewBranch
-from lastgood.engine.engine import Engine, why_away
+from lastgood.engine.engine import Engine
 from lastgood.engine.options import Options
 from lastgood.errors import (
     CheckpointError,
@@ -107,7 +107,7 @@ class Spool:
             self._engine.options.spool_bytes,
             None if oldest is None else moment(oldest),
             aside,
-            None if away is None else why_away(away),
+            None if away is None else str(away),
             self.entries.durable,
             None if self.folder is None else str(self.folder),
             tuple(map(str, find_moved(self.folder))),
@@ -138,7 +138,7 @@ class Spool:
         """UnavailableError, at once, while the store is away."""
         if (error := self.breaker.error) is not None:
             self.breaker.start()  # in a child that was forked meanwhile there is no thread
-            raise StoreAwayError(f"the store is away: {why_away(error)}", hint=error.hint) from error
+            raise StoreAwayError(str(error), hint=error.hint) from error
 
     def make_way(self, owner: str | None = None, task_id: str | None = None) -> None:
         """Bring everything that is spooled into the store. UnavailableError while that is away.
@@ -186,7 +186,7 @@ class Spool:
             self.entries.create()
             where = "in the spool" if self.entries.durable else "in memory alone, and are gone with this process"
             self._engine.alert(
-                f"the store is away: {why_away(error)}; until it is back checkpoints are kept {where}",
+                f"{error}; until the store takes them checkpoints are kept {where}",
                 None,
                 error,
                 code="store_away",
@@ -326,8 +326,8 @@ class Spool:
         self.breaker.close()
         depth = self.entries.figures()[0] if not self.entries.durable else 0
         if depth:
-            said = f"{depth} checkpoint(s) were in memory alone and are gone: the store is away"
-            self._engine.alert(said, code="spool_lost")
+            told = f"{depth} checkpoint(s) were in memory alone and are gone"
+            self._engine.alert(f"{told}: {self.breaker.error}" if self.breaker.error else told, code="spool_lost")
         self.entries.close()
 
     def _probe(self) -> None:
@@ -360,7 +360,8 @@ class Spool:
         except OSError as error:
             if isinstance(error, CheckpointError):
                 raise
-            raise UnavailableError("the store cannot be opened", hint="look at the disk and the log") from error
+            told = f"the store cannot be opened: {(error.strerror or str(error)).lower()}"
+            raise UnavailableError(told, hint="look at its path and permissions") from error
         self._require_same_store(self.entries, found)
         return found
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from lastgood.errors import NotFoundError
 from lastgood.views.document import compose, tagged
+from lastgood.views.records import engine_of
 
 if TYPE_CHECKING:
     from lastgood import Checkpoint, Store, Task
     from lastgood.compare.state import StateChange
     from lastgood.types import FileChange, FileInfo, FilesDiff
+
+
+ON_DISK = ", nor among the files on disk that are captured"
 
 
 class Compared(msgspec.Struct, frozen=True):
@@ -49,7 +53,7 @@ def list_files(store: Store, checkpoint: Checkpoint, path: str, owner: str | Non
 
     Depth first without recursion: a tree may be deeper than Python's stack.
     """
-    waiting = list(reversed(_list(store, checkpoint.id, path, owner)))
+    waiting = list(reversed(_list(store, checkpoint, path, owner)))
     while waiting:
         info = waiting.pop()
         yield info
@@ -80,7 +84,12 @@ def compare_states(task: Task, old: Checkpoint, new: Checkpoint | None) -> list[
 def compare_files(
     store: Store, task: Task, old: Checkpoint, new: Checkpoint | None, paths: tuple[str, ...]
 ) -> FilesDiff:
-    """Compare the files of two checkpoints, or of one with those on disk; of `paths` alone if there are any."""
+    """Compare the files of two checkpoints, or of one with those on disk; of `paths` alone if there are any, each of
+    which must name something."""
+    but = ON_DISK if new is None else f", nor in @{new.sequence}"
+    require_paths(
+        store, old, paths, lambda: [one.path for one in compare_files(store, task, old, new, ()).changes], but
+    )
     only = list(paths) or None
     if new is None:
         return task.diff(old, None, paths=only).files
@@ -138,14 +147,29 @@ def _view_files(files: FilesDiff) -> list[dict[str, Any]]:
     ]
 
 
-def _list(store: Store, checkpoint_id: str, path: str, owner: str | None) -> list[FileInfo]:
+def require_paths(
+    store: Store, held: Checkpoint, paths: Sequence[str], known: Callable[[], Sequence[str]] = tuple, but: str = ""
+) -> None:
+    """Raise NotFoundError for a path or pattern that names no file of the checkpoint, nor one of those that `known`
+    returns, which `but` says in words; its hint names the one that is most like it."""
+    from lastgood.engine.browse import find_unmatched, most_like
+
+    roots = held.record.files
+    if roots is not None and (found := find_unmatched(engine_of(store).blobs, roots, paths, known)) is not None:
+        meant = most_like(*found)
+        hint = f"did you mean {meant}?" if meant else "store.list_files(checkpoint_id) lists what there is"
+        raise NotFoundError(f"there is no {found[0][:200]!r} in @{held.sequence}{but}", hint=hint)
+
+
+def _list(store: Store, checkpoint: Checkpoint, path: str, owner: str | None) -> list[FileInfo]:
     """List a folder; of anything else, return itself."""
     try:
-        return store.list_files(checkpoint_id, path, owner=owner)
+        return store.list_files(checkpoint.id, path, owner=owner)
     except NotFoundError:
         wanted = path.rstrip("/")
         above = wanted[: max(wanted.rfind("/"), wanted.find(":")) + 1]
-        found = store.list_files(checkpoint_id, above, owner=owner) if wanted else []
+        require_paths(store, checkpoint, [path])
+        found = store.list_files(checkpoint.id, above, owner=owner) if wanted else []
         same = [info for info in found if info.path == wanted]
         if not same:
             raise

@@ -74,11 +74,11 @@ def list_requests(store: Store, owner: str | None, branch_id: str | None) -> lis
     return store._engine.catalog.requests(owner or store.user, branch_id=branch_id or "")
 
 
-def count_deleted(store: Store) -> int:
-    """Count the checkpoints that are marked as deleted and not purged yet, whoever owns them."""
+def count_deleted(store: Store, grace: float = 0) -> int:
+    """Count the checkpoints that were deleted so many seconds ago and are not purged yet, whoever owns them."""
     from lastgood.model.identity import now
 
-    return len(store._engine.catalog.deleted_before(now()))
+    return len(store._engine.catalog.deleted_before(now() - int(grace * 1_000_000)))
 
 
 def _placed(store: Store, stored: StoredCheckpoint) -> PlacedCheckpoint:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from lastgood.errors import CheckpointError
+from lastgood.errors import CheckpointError, NotFoundError
 from lastgood.model.checkpoint import VALUES, Skipped
 from lastgood.views.checkpoint import verification, view_checkpoint
 from lastgood.views.document import View, compose
-from lastgood.views.files import changes_between, view_failed
+from lastgood.views.files import ON_DISK, changes_between, require_paths, view_failed
 
 if TYPE_CHECKING:
     from lastgood import Checkpoint, Store, Task
@@ -65,6 +66,12 @@ def view_plan(plan: FilesPlan | None, checkpoint_id: str, state_changes: int) ->
     )
 
 
+def plan_restore(store: Store, task: Task, chosen: Checkpoint, paths: Sequence[str]) -> FilesPlan:
+    """Plan what restoring files would do; of `paths` alone if there are any, each of which must name something."""
+    require_paths(store, chosen, paths, lambda: task.plan(chosen).deleted, ON_DISK)
+    return task.plan(chosen, paths=list(paths) or None)
+
+
 def without(paths: Sequence[str], others: Sequence[str]) -> list[str]:
     """Return the paths that are not among the others, in their order."""
     left_out = set(others)
@@ -109,6 +116,17 @@ def newest_sequence(store: Store, task: Task) -> int:
     """Return the sequence of the task's newest checkpoint; 0 for none."""
     found = store.list_checkpoints(task.task_id, 1, owner=task.owner) if task.head else []
     return (found[0].sequence or 0) if found else 0
+
+
+def find_saved(store: Store, task: Task, name: str) -> Checkpoint | None:
+    """Return what HEAD, or HEAD~1, would be if restores had put no files, and no unsaved changes, on top of what was
+    saved. None: it is another name, or they did not."""
+    saved = task.head if name.partition("~")[0] == "HEAD" else None
+    while saved and (saved.type == "before_restore" or (saved.type == "restored" and (saved.version or 1) > 1)):
+        saved = store.get_checkpoint(saved.parent_id, owner=task.owner) if saved.parent_id else None
+    with suppress(NotFoundError):  # so far back there is only something with them
+        return None if saved is None or saved is task.head else task.find(name.replace("HEAD", saved.id, 1))
+    return None
 
 
 def find_saved_first(store: Store, task: Task, left: Checkpoint | None, head: Checkpoint) -> Checkpoint | None:

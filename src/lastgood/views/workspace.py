@@ -60,10 +60,11 @@ class WorkspaceFound(msgspec.Struct, frozen=True):
         return ["the files are those of another branch: `lastgood branch --switch` changes them, too"]
 
 
-def compare_workspace(store: Store, folders: Folders, found: Recovery) -> WorkspaceFound:
-    """Compare the files on disk with the newest checkpoint of the branch that they are of."""
+def compare_workspace(store: Store, folders: Folders, found: Recovery, *, verbose: bool) -> WorkspaceFound:
+    """Compare the files on disk with the newest checkpoint of the branch that they are of. With `verbose`, what is left
+    out has secrets that ignore rules name, too."""
     try:
-        return _compare(store, open_workspace(store, folders), found)
+        return _compare(store, open_workspace(store, folders), found, verbose)
     except CheckpointError as error:
         return WorkspaceFound(problem=str(error))
 
@@ -84,7 +85,7 @@ def why_no_workspace(store: Store, folder: str) -> str | None:
     return None
 
 
-def _compare(store: Store, workspace: Workspace, found: Recovery) -> WorkspaceFound:
+def _compare(store: Store, workspace: Workspace, found: Recovery, verbose: bool) -> WorkspaceFound:
     head, owner = found.head, found.owner
     interrupted = [journal for journal in found.restores if workspace.has_all(journal.folders)]
     bound = workspace.bound(owner, head.task_id) if head else [None] * len(workspace.roots)
@@ -98,11 +99,13 @@ def _compare(store: Store, workspace: Workspace, found: Recovery) -> WorkspaceFo
     if interrupted or since.record.files is None or not holds_whole_folders(since):
         return WorkspaceFound(places, interrupted=interrupted, is_elsewhere=other is not None)
     from lastgood.engine.difference import FilesDiff
+    from lastgood.engine.workspace import ignored_secrets
 
     present, blobs = workspace.capture(since), engine_of(store).blobs
     changes = FilesDiff(since.record.files, present.roots, blobs.read_with(present.gathered)).changes
     blobs.drop(present.gathered)
-    return WorkspaceFound(places, since, changes, skipped=present.skipped, is_elsewhere=other is not None)
+    skipped = [*present.skipped, *(ignored_secrets(blobs, since.record.files) if verbose else ())]
+    return WorkspaceFound(places, since, changes, skipped=skipped, is_elsewhere=other is not None)
 
 
 def save_changed(task: Task) -> Checkpoint | None:

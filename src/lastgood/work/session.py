@@ -391,7 +391,7 @@ class Session:
         while not self._lease.is_valid():
             if not self._is_waiting:
                 self._is_waiting = True
-                self._handle.alert("the lease ran out while the store is away: the work waits for it", code="session")
+                self._handle.alert("the lease ran out, and the store does not answer: the work waits", code="session")
             self._require_own()
             self._check_interrupts()
             if self._clock.wait(self._wake, POLL_SECONDS):

@@ -235,7 +235,7 @@ def _keep_creation(connection: Connection, subject: Subject) -> None:
 # --- branches and tasks -------------------------------------------------------------------------------------------
 
 
-def delete_branch(connection: Connection, owner: str, branch_id: str, actor: Actor) -> int:
+def delete_branch(connection: Connection, owner: str, branch_id: str, actor: Actor, *, dry_run: bool = False) -> int:
     connection.lock_task(owner, branch_id)
     branch = require_branch(connection, owner, branch_id)
     task = require_task(connection, owner, branch.task_id)
@@ -246,6 +246,8 @@ def delete_branch(connection: Connection, owner: str, branch_id: str, actor: Act
     check_lease(connection, branch.number, None)
     kept = connection.value(SQL.last_origin, task=task.number, branch=branch.number) or 0
     doomed = connection.all(SQL.doomed_with_branch, branch=branch.number, after=key(task.number, kept))
+    if dry_run:
+        return len(doomed)
     for (checkpoint_id,) in doomed:
         attest(connection, owner, checkpoint_id, "deleted", {"by": "branch"}, actor)
     name = f"{branch.name} (deleted {branch.id} {os.urandom(4).hex()})"

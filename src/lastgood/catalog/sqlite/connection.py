@@ -16,6 +16,7 @@ import apsw
 from lastgood.catalog.relational.collection import SQL as COLLECTION
 from lastgood.catalog.relational.connection import Row, Values
 from lastgood.catalog.relational.records import SQL as RECORDS
+from lastgood.catalog.sqlite.queue import only_readable
 from lastgood.catalog.values import FILES
 from lastgood.errors import (
     BusyError,
@@ -274,9 +275,9 @@ def told(error: Exception) -> Exception:
 
 def translate(error: apsw.Error) -> CheckpointError:
     if isinstance(error, apsw.BusyError | apsw.LockedError):
-        return BusyError("the store is busy", hint="another program holds it; try again")
+        return BusyError("the store is locked by another program", hint="try again when that has ended")
     if isinstance(error, apsw.FullError):
-        return DiskFullError("the disk is full; nothing was saved", hint="free some space and save again")
+        return DiskFullError("the disk is full", hint="nothing was saved: free some space and save again")
     if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
         return DiskFullError(
             "there is no room to open the store, or its disk fails",
@@ -291,11 +292,10 @@ def translate(error: apsw.Error) -> CheckpointError:
             "the store's database is damaged here; what it says cannot be trusted",
             hint="other checkpoints may be whole: store.check(read_data=True) says which",
         )
-    if isinstance(error, apsw.CantOpenError | apsw.PermissionsError | apsw.ReadOnlyError):
-        return UnavailableError(
-            "the store cannot be opened for writing",
-            hint="look at its path and permissions; on a read-only disk it needs its -wal and -shm files, too",
-        )
+    if isinstance(error, apsw.ReadOnlyError):
+        return only_readable()
+    if isinstance(error, apsw.CantOpenError | apsw.PermissionsError):
+        return UnavailableError("the store cannot be opened", hint="look at its path, its disk and its permissions")
     if isinstance(error, apsw.IOError):
-        return UnavailableError("the disk reported an error; nothing was saved", hint="look at the disk and the log")
+        return UnavailableError("the disk reported an error", hint="nothing was saved: look at the disk and the log")
     return CheckpointError("the store's database refused this", hint="this is a bug; the log says more")

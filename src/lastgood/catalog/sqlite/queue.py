@@ -79,7 +79,7 @@ class Queue:
         try:
             data = os.pread(descriptor, _WITNESS.size, 0)
         except OSError as error:
-            raise _unusable() from error
+            raise _unusable(self._path, error) from error
         if len(data) != _WITNESS.size:
             return None, False
         magic, number, doubted, check = _WITNESS.unpack(data)
@@ -124,7 +124,7 @@ class Queue:
     def _take_turn(self, fork: object) -> FileIO | None:
         """None: a fork() came in between, and the child may have a copy of the file, which would keep it locked."""
         if self._is_read_only:  # for good: SQLite's index of the log, which all connections share, is open for reading
-            raise _only_readable()
+            raise only_readable()
         file = None
         try:
             file = _open_again(self._path)
@@ -138,7 +138,7 @@ class Queue:
             if file is not None:
                 file.close()
             if isinstance(error, OSError):
-                raise (_only_readable() if error.errno in _READ_ONLY else _unusable()) from error
+                raise _unusable(self._path, error) from error
             raise
         return None
 
@@ -186,11 +186,17 @@ def _open_again(path: Path) -> FileIO:
         return FileIO(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3), "r+")
 
 
-def _unusable() -> UnavailableError:
-    return UnavailableError("the store's lock file cannot be used", hint="look at the disk and the log")
+def _unusable(path: Path, error: OSError) -> UnavailableError:
+    if error.errno in _READ_ONLY:
+        return only_readable()
+    if not os.path.exists(path.parent):  # noqa: PTH110  # raises nothing
+        return UnavailableError("the store is not there", hint="bring it back to where it was")
+    told = f"the store's lock file cannot be used: {os.strerror(error.errno or 0).lower()}"
+    return UnavailableError(told, hint="look at the disk and the log")
 
 
-def _only_readable() -> UnavailableError:
+def only_readable() -> UnavailableError:
+    """Return the error for a write to a store on a read-only disk, or without the permission."""
     return UnavailableError(
         "the store can only be read here",
         hint="look at its disk and permissions; when it can be written, open it again",
