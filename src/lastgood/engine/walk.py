@@ -24,7 +24,6 @@ from lastgood.model.tree import (
     decode_chunks,
     decode_tree,
     parts_of,
-    summarize,
 )
 
 READ_AT_ONCE = 256
@@ -63,11 +62,12 @@ def state_references(blob_id: BlobId, record: Record, root: Blob | None) -> list
 
 
 class Visit(NamedTuple):
-    """A blob that refers to others, and to which; of a directory also the entries."""
+    """A blob that refers to others, and to which; of a directory also the entries, and with `changes_only` a summary."""
 
     reference: Reference
     below: list[Reference]
     entries: Sequence[Entry] = ()
+    summary: TreeSummary | None = None
 
 
 class Walk:
@@ -83,8 +83,6 @@ class Walk:
     ) -> None:
         self._read = read
         self._malformed = malformed
-        self.summaries: dict[bytes, TreeSummary] | None = None
-        """Set: gets a summary of each directory, by id."""
         self._versions = Versions() if changes_only else None
         self._seen: defaultdict[int, set[Reference]] = defaultdict(set)
         self._chunked: dict[bytes, File] = {}
@@ -145,13 +143,15 @@ class Walk:
         key = reference[1:]
         if reference[:1] == CHUNKS:
             return Visit(reference, [CONTENT + chunk.digest for chunk in decode_chunks(data, self._chunked.pop(key))])
-        below = [TREE + part for part in parts_of(data)]  # which are directories, too
-        if below:
-            entries: Sequence[Entry] = ()
+        entries: Sequence[Entry] = ()
+        summary: TreeSummary | None = None
+        if parts := parts_of(data):  # which are directories, too
+            summary = TreeSummary(data[1], 0, parts)
+        elif self._versions is not None:
+            entries, summary = self._versions.decode_new(data)
         else:
-            entries = decode_tree(data) if self._versions is None else self._versions.decode_new(data)
-        if self.summaries is not None:
-            self.summaries[key] = summarize(data)
+            entries = decode_tree(data)
+        below = [TREE + part for part in parts]
         for entry in entries:
             if isinstance(entry, Folder):
                 below.append(TREE + entry.tree)
@@ -161,4 +161,4 @@ class Walk:
                 below.append(CHUNKS + entry.chunks)
                 if below[-1] not in self._seen[partition]:
                     self._chunked[entry.chunks] = entry
-        return Visit(reference, below, entries)
+        return Visit(reference, below, entries, summary)

@@ -67,15 +67,17 @@ class CheckpointContent:
                 inventory.note_damage(key, "tree", f"is no {what}: {error}")
 
         walk = Walk(inventory.reader(audit, objects), note_malformed, changes_only=True)
-        walk.summaries = {}
+        summaries: dict[bytes, tree.TreeSummary] = {}
         for partition in sorted(self._references, key=lambda number: (number == FILES, number)):
             references = self._references[partition]
             inventory.require(partition, (one[1:] for one in references if is_plain(one)), audit)
             for visit in walk.follow(partition, references):
-                inventory.require(partition, (one[1:] for one in visit.below if is_plain(one)), audit)
-        for key in tree.find_misfits(walk.summaries):
+                inventory.require(partition, [one[1:] for one in visit.below if is_plain(one)], audit)
+                if visit.summary is not None:
+                    summaries[visit.reference[1:]] = visit.summary
+        for key in tree.find_misfits(summaries):
             note_malformed(FILES, TREE + key, IntegrityError("its parts do not follow each other"))
-        totals = _Totals(walk.summaries)
+        totals = _Totals(summaries)
         for known, root in self._roots:
             total = totals.count(root.tree)
             if total is not None and (total != root.file_count or total > tree.MAX_ENTRIES):
@@ -92,20 +94,21 @@ class _Totals:
 
     def count(self, tree: bytes) -> int | None:
         """Return how many there are; None where something below is missing or damaged."""
-        waiting = [tree]
+        waiting, totals = [tree], self._totals
         while waiting:
-            key = waiting[-1]
-            summary = self._summaries.get(key)
-            below = summary.trees if summary is not None else ()
-            unknown = [each for each in below if each not in self._totals] if key not in self._totals else []
-            if unknown:
-                waiting += unknown
+            key = waiting.pop()
+            if key in totals:
                 continue
-            waiting.pop()
-            if key not in self._totals:
-                parts = [summary.files if summary is not None else None, *(self._totals[each] for each in below)]
-                self._totals[key] = None if None in parts else sum(part for part in parts if part is not None)
-        return self._totals[tree]
+            if (summary := self._summaries.get(key)) is None:
+                totals[key] = None
+                continue
+            try:
+                totals[key] = summary.files + sum(map(totals.__getitem__, summary.trees))  # type: ignore[arg-type]
+            except KeyError:  # some of those are to be counted first
+                waiting += (key, *(each for each in summary.trees if each not in totals))
+            except TypeError:  # one of those is None
+                totals[key] = None
+        return totals[tree]
 
 
 # --- packs by their indexes ---------------------------------------------------------------------------------------
