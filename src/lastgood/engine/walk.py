@@ -27,8 +27,6 @@ from lastgood.model.tree import (
 )
 
 READ_AT_ONCE = 256
-_Batch = tuple[list[Reference], dict[bytes, bytes]]
-"""References, and the bytes of those that could be read, by id."""
 
 CONTENT, TREE, CHUNKS = b"\0", b"\1", b"\2"
 """The flags of references to files: the bytes of a file or a chunk, a directory, a list of chunks."""
@@ -62,7 +60,7 @@ def state_references(blob_id: BlobId, record: Record, root: Blob | None) -> list
 
 
 class Visit(NamedTuple):
-    """A blob that refers to others, and to which; of a directory also the entries, and with `changes_only` a summary."""
+    """A blob that refers to others, and to which; of a directory also entries, and a summary with `changes_only`."""
 
     reference: Reference
     below: list[Reference]
@@ -87,14 +85,12 @@ class Walk:
         self._seen: defaultdict[int, set[Reference]] = defaultdict(set)
         self._chunked: dict[bytes, File] = {}
 
-    def follow(self, partition: int, references: Iterable[Reference], *, ahead: bool = False) -> Iterator[Visit]:
-        """Visit what the references lead to, and all below, in that order: versions of a directory follow each other.
-
-        With `ahead` the next ones are read in another thread meanwhile.
-        """
-        waiting = self._unseen(partition, references)
-        batches = self._read_ahead(partition, waiting) if ahead else self._read_batches(partition, waiting)
-        for some, found in batches:
+    def follow(self, partition: int, references: Iterable[Reference]) -> Iterator[Visit]:
+        """Visit what the references lead to, and all below, in that order: versions of a directory follow each other."""
+        waiting, at = self._unseen(partition, references), 0
+        while some := waiting[at : at + READ_AT_ONCE]:
+            at += len(some)
+            found = dict(self._read(partition, [reference[1:] for reference in some]))
             for reference in some:
                 if (data := found.get(reference[1:])) is None:
                     continue
@@ -112,30 +108,6 @@ class Walk:
         new = [one for one in dict.fromkeys(references) if not is_plain(one) and one not in seen]
         seen.update(new)
         return new
-
-    def _read_batches(self, partition: int, waiting: list[Reference]) -> Iterator[_Batch]:
-        """Read what is waiting, also what comes to it meanwhile."""
-        at = 0
-        while some := waiting[at : at + READ_AT_ONCE]:
-            at += len(some)
-            yield some, self._read_some(partition, some)
-
-    def _read_ahead(self, partition: int, waiting: list[Reference]) -> Iterator[_Batch]:
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(1) as reader:
-            at = 0
-            coming, some = None, waiting[:READ_AT_ONCE]
-            while some:
-                found = coming.result() if coming else self._read_some(partition, some)
-                at += len(some)
-                following = waiting[at : at + READ_AT_ONCE]
-                coming = reader.submit(self._read_some, partition, following) if following else None
-                yield some, found
-                some = following or waiting[at : at + READ_AT_ONCE]
-
-    def _read_some(self, partition: int, some: Sequence[Reference]) -> dict[bytes, bytes]:
-        return dict(self._read(partition, [reference[1:] for reference in some]))
 
     def _decode(self, partition: int, reference: Reference, data: bytes) -> Visit:
         if partition != FILES:

@@ -305,7 +305,8 @@ def _differing(before: bytes, data: bytes, starts: list[int]) -> list[tuple[Entr
             return None
         if entry.name != old.name:
             return None
-        _require_entry(entry)
+        if not _is_possible(entry):
+            raise _damaged("holds an entry that cannot be one")
         changes.append((old, entry))
     return changes
 
@@ -323,15 +324,13 @@ def _decode(data: bytes) -> Tree:
 def _require_entries(entries: Tree) -> None:
     last = b""
     for entry in entries:
-        if entry.name <= last:
+        if entry.name <= last or not _is_possible(entry):
             raise _damaged("holds an entry that cannot be one")
-        _require_entry(entry)
         last = entry.name
 
 
-def _require_entry(entry: Entry) -> None:
-    if not (is_name(entry.name) or _is_repository(entry)) or not _is_whole(entry):
-        raise _damaged("holds an entry that cannot be one")
+def _is_possible(entry: Entry) -> bool:
+    return (is_name(entry.name) or _is_repository(entry)) and _is_whole(entry)
 
 
 def differing_entries(olds: Tree, news: Tree) -> list[tuple[Entry | None, Entry | None]]:
