@@ -86,7 +86,7 @@ class Walk:
         self._chunked: dict[bytes, File] = {}
 
     def follow(self, partition: int, references: Iterable[Reference]) -> Iterator[Visit]:
-        """Visit what the references lead to, and all below, in that order: versions of a directory follow each other."""
+        """Visit what references lead to, and all below, in that order: versions of a directory follow each other."""
         waiting, at = self._unseen(partition, references), 0
         while some := waiting[at : at + READ_AT_ONCE]:
             at += len(some)

@@ -22,8 +22,9 @@ from lastgood.upkeep.report import CheckCounts, Code, Finding
 from lastgood.upkeep.snapshot import KnownCheckpoint, state_root
 
 WINDOW = 8 << 20
-THREADS = 2  # hashing lets others have Python meanwhile: no gain for blobs of 6 KB, much for those of 1 MB
+THREADS = 2  # hashing lets others have Python meanwhile: a loss for blobs of 6 KB, much gain for those of 1 MB
 WAITING = 2 * THREADS  # windows in memory at once
+LARGE = 64 << 10  # a blob's bytes, on average, from which on threads gain
 
 Progress = Callable[[int, int], None]
 """Called with how many bytes were read, and how many there are to read."""
@@ -210,7 +211,8 @@ def _check_all(
     from concurrent.futures import Future, ThreadPoolExecutor
 
     waiting: deque[tuple[ReadablePack, list[PackEntry], Future[_Outcome]]] = deque()
-    with ThreadPoolExecutor(THREADS, "lastgood check") as pool:
+    sizes = [entry.length for pack in packs for entry in pack.entries]
+    with ThreadPoolExecutor(THREADS if sum(sizes) >= LARGE * len(sizes) else 1, "lastgood check") as pool:
         for pack in packs:
             for window in _windows(pack.entries):
                 waiting.append((pack, window, pool.submit(_check_window, objects, pack, window, blob_id)))
