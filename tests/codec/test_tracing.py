@@ -74,8 +74,13 @@ def test_versions_of_directories_give_every_entry_that_reading_each_whole_gives(
     seen: set[Entry] = set()
     for entries in trees:
         data = encode_tree(entries)
-        seen.update(versions.decode_new(data))
+        new, summary = versions.decode_new(data)
+        seen.update(new)
         assert set(decode_tree(data)) <= seen
+        names = sorted(entry.name for entry in entries) or [b""]
+        assert (summary.first, summary.last) == (names[0], names[-1])
+        assert summary.files == sum(isinstance(entry, File | Link) for entry in entries)
+        assert sorted(summary.trees) == sorted(entry.tree for entry in entries if isinstance(entry, Folder))
 
 
 @pytest.mark.parametrize(
@@ -96,3 +101,11 @@ def test_a_later_version_that_could_lead_elsewhere_is_refused_as_the_first_is(ba
     versions.decode_new(encode_tree(good))
     with pytest.raises(IntegrityError):
         versions.decode_new(encode_tree([good[0], bad, good[2]]))
+
+
+def test_only_an_entry_that_says_so_may_be_called_git_in_a_later_version() -> None:
+    left, link = Left(b".git", "repository"), Link(b".git", b"repository")
+    versions = Versions()
+    versions.decode_new(encode_tree([left]))
+    with pytest.raises(IntegrityError):
+        versions.decode_new(encode_tree([link]))

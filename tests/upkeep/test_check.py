@@ -17,6 +17,7 @@ from lastgood.model.identity import digest as digest_of
 from lastgood.model.identity import digest_text
 from lastgood.opening import check_at
 from lastgood.types import CheckReport
+from lastgood.upkeep import data_check
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +30,12 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def store(sound: Path, tmp_path: Path) -> Path:
     return copy(sound, tmp_path / "store")
+
+
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take every store for so large that another process reads its content."""
+    monkeypatch.setattr(data_check, "MANY_BYTES", 0)
 
 
 def check(store: Path, *, read_data: bool = False) -> CheckReport:
@@ -92,7 +99,49 @@ def test_progress_tells_how_many_bytes_are_read_of_how_many(store: Path) -> None
     assert told[-1][0] == told[-1][1] > 1_000_000
 
 
-def test_a_check_beside_saves_restores_and_purges_finds_nothing(tmp_path: Path) -> None:
+def test_a_large_store_is_read_by_another_process_as_this_one_would(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = check(store, read_data=True)
+    monkeypatch.setattr(data_check, "MANY_BYTES", 0)
+    monkeypatch.delattr("lastgood.upkeep.check.check_pack_content")
+    told: list[tuple[int, int]] = []
+    with lastgood.open(store, user="ada") as opened:
+        assert opened.check(read_data=True, progress=lambda done, total: told.append((done, total))) == alone
+    assert told[-1][0] == told[-1][1] > 1_000_000
+
+
+@pytest.mark.parametrize("where", ["pack", "catalog"])
+def test_what_another_process_finds_damaged_is_told_as_if_this_one_had_read_it(
+    store: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if where == "pack":
+        flip(pack_file(store), 2000)
+    else:
+        tamper(store, "UPDATE blobs SET data = zeroblob(length(data)) WHERE pack IS NULL AND partition = 0")
+    alone = check(store, read_data=True)
+    monkeypatch.setattr(data_check, "MANY_BYTES", 0)
+    assert not alone.ok
+    assert check(store, read_data=True) == alone
+
+
+def test_a_check_reads_everything_itself_when_the_other_process_dies(
+    store: Path, many: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[data_check.DataCheck] = []
+
+    def die(self: data_check.DataCheck) -> None:
+        begun.append(self)
+        self._process.kill()
+
+    monkeypatch.setattr(data_check.DataCheck, "begin", die)
+    report = check(store, read_data=True)
+    assert begun
+    assert report.ok
+    assert report.looked_at.blobs_read == report.looked_at.blobs
+
+
+def test_a_check_beside_saves_restores_and_purges_finds_nothing(tmp_path: Path, many: None) -> None:
     """It needs nobody to stop: what comes and goes meanwhile is no damage."""
     work = tmp_path / "work"
     work.mkdir()

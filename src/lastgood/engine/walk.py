@@ -24,12 +24,9 @@ from lastgood.model.tree import (
     decode_chunks,
     decode_tree,
     parts_of,
-    summarize,
 )
 
 READ_AT_ONCE = 256
-_Batch = tuple[list[Reference], dict[bytes, bytes]]
-"""References, and the bytes of those that could be read, by id."""
 
 CONTENT, TREE, CHUNKS = b"\0", b"\1", b"\2"
 """The flags of references to files: the bytes of a file or a chunk, a directory, a list of chunks."""
@@ -63,11 +60,12 @@ def state_references(blob_id: BlobId, record: Record, root: Blob | None) -> list
 
 
 class Visit(NamedTuple):
-    """A blob that refers to others, and to which; of a directory also the entries."""
+    """A blob that refers to others, and to which; of a directory also entries, and a summary with `changes_only`."""
 
     reference: Reference
     below: list[Reference]
     entries: Sequence[Entry] = ()
+    summary: TreeSummary | None = None
 
 
 class Walk:
@@ -83,20 +81,16 @@ class Walk:
     ) -> None:
         self._read = read
         self._malformed = malformed
-        self.summaries: dict[bytes, TreeSummary] | None = None
-        """Set: gets a summary of each directory, by id."""
         self._versions = Versions() if changes_only else None
         self._seen: defaultdict[int, set[Reference]] = defaultdict(set)
         self._chunked: dict[bytes, File] = {}
 
-    def follow(self, partition: int, references: Iterable[Reference], *, ahead: bool = False) -> Iterator[Visit]:
-        """Visit what the references lead to, and all below, in that order: versions of a directory follow each other.
-
-        With `ahead` the next ones are read in another thread meanwhile.
-        """
-        waiting = self._unseen(partition, references)
-        batches = self._read_ahead(partition, waiting) if ahead else self._read_batches(partition, waiting)
-        for some, found in batches:
+    def follow(self, partition: int, references: Iterable[Reference]) -> Iterator[Visit]:
+        """Visit what references lead to, and all below, in that order: versions of a directory follow each other."""
+        waiting, at = self._unseen(partition, references), 0
+        while some := waiting[at : at + READ_AT_ONCE]:
+            at += len(some)
+            found = dict(self._read(partition, [reference[1:] for reference in some]))
             for reference in some:
                 if (data := found.get(reference[1:])) is None:
                     continue
@@ -115,43 +109,21 @@ class Walk:
         seen.update(new)
         return new
 
-    def _read_batches(self, partition: int, waiting: list[Reference]) -> Iterator[_Batch]:
-        """Read what is waiting, also what comes to it meanwhile."""
-        at = 0
-        while some := waiting[at : at + READ_AT_ONCE]:
-            at += len(some)
-            yield some, self._read_some(partition, some)
-
-    def _read_ahead(self, partition: int, waiting: list[Reference]) -> Iterator[_Batch]:
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(1) as reader:
-            at = 0
-            coming, some = None, waiting[:READ_AT_ONCE]
-            while some:
-                found = coming.result() if coming else self._read_some(partition, some)
-                at += len(some)
-                following = waiting[at : at + READ_AT_ONCE]
-                coming = reader.submit(self._read_some, partition, following) if following else None
-                yield some, found
-                some = following or waiting[at : at + READ_AT_ONCE]
-
-    def _read_some(self, partition: int, some: Sequence[Reference]) -> dict[bytes, bytes]:
-        return dict(self._read(partition, [reference[1:] for reference in some]))
-
     def _decode(self, partition: int, reference: Reference, data: bytes) -> Visit:
         if partition != FILES:
             return Visit(reference, references_below(reference, data))
         key = reference[1:]
         if reference[:1] == CHUNKS:
             return Visit(reference, [CONTENT + chunk.digest for chunk in decode_chunks(data, self._chunked.pop(key))])
-        below = [TREE + part for part in parts_of(data)]  # which are directories, too
-        if below:
-            entries: Sequence[Entry] = ()
+        entries: Sequence[Entry] = ()
+        summary: TreeSummary | None = None
+        if parts := parts_of(data):  # which are directories, too
+            summary = TreeSummary(data[1], 0, parts)
+        elif self._versions is not None:
+            entries, summary = self._versions.decode_new(data)
         else:
-            entries = decode_tree(data) if self._versions is None else self._versions.decode_new(data)
-        if self.summaries is not None:
-            self.summaries[key] = summarize(data)
+            entries = decode_tree(data)
+        below = [TREE + part for part in parts]
         for entry in entries:
             if isinstance(entry, Folder):
                 below.append(TREE + entry.tree)
@@ -161,4 +133,4 @@ class Walk:
                 below.append(CHUNKS + entry.chunks)
                 if below[-1] not in self._seen[partition]:
                     self._chunked[entry.chunks] = entry
-        return Visit(reference, below, entries)
+        return Visit(reference, below, entries, summary)

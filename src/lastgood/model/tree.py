@@ -8,6 +8,7 @@ Names are raw bytes, as the file system has them. A tree that holds a name which
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeGuard
@@ -105,6 +106,9 @@ def is_sidecar(entry: Entry | None) -> TypeGuard[Left]:
     """Return whether it is what SQLite keeps beside a database, whose content the database's entry has."""
     return isinstance(entry, Left) and entry.why == "sidecar"
 
+
+_COUNTED = File, Link
+"""What counts as a file."""
 
 Tree = tuple[Entry, ...]
 """Sorted by name; names are unique."""
@@ -252,47 +256,48 @@ def decode_tree(data: bytes) -> Tree:
 
 class Versions:
     """A decoder of many trees, most of which are versions of each other: only the entries whose bytes differ from
-    those of the version before are read. 45,000 trees with 1.4 million entries take 0.5 s, not 2."""
+    those of the version before are read. 45,000 trees with 1.4 million entries take 0.3 s, not 2."""
 
     def __init__(self) -> None:
-        self._last: dict[tuple[int, bytes], tuple[bytes, list[int]]] = {}
+        self._last: dict[tuple[int, bytes], tuple[bytes, list[int], TreeSummary]] = {}
 
-    def decode_new(self, data: bytes) -> Sequence[Entry]:
-        """Decode the entries that were not there before, of bytes that were compared with their id."""
+    def decode_new(self, data: bytes) -> tuple[Sequence[Entry], TreeSummary]:
+        """Decode the entries that were not there before, of bytes that were compared with their id; and summarize the
+        tree."""
         prefix = len(data), data[:_PREFIX]
         if (last := self._last.get(prefix)) is not None:
-            before, starts = last
-            new = _differing(before, data, starts)
-            if new is not None:
-                self._last[prefix] = data, starts
-                return new
+            before, starts, summary = last
+            changes = _differing(before, data, starts)
+            if changes is not None:
+                summary = _summarize_again(summary, changes)
+                self._last[prefix] = data, starts, summary
+                return [new for _, new in changes], summary
         entries = _decode(data)
         _require_entries(entries)
         end = len(data)
         starts = [end]
         for raw in reversed(_raw_trees.decode(data)[1]):
-            end -= len(bytes(raw))
+            end -= len(memoryview(raw))
             starts.append(end)
         starts.reverse()
-        self._last[prefix] = data, starts
-        return entries
+        summary = _summarize(entries)
+        self._last[prefix] = data, starts, summary
+        return entries, summary
 
 
-def _differing(before: bytes, data: bytes, starts: list[int]) -> list[Entry] | None:
-    """The entries of a version whose bytes are others than in the one before; None where that cannot be said: then an
-    entry begins elsewhere, or is called otherwise."""
-    if data[: starts[0]] != before[: starts[0]]:
+def _differing(before: bytes, data: bytes, starts: list[int]) -> list[tuple[Entry, Entry]] | None:
+    """The entries of a version whose bytes are others than in the one before, each with the one before; None where that
+    cannot be said: then an entry begins elsewhere, or is called otherwise."""
+    size = len(data)
+    bits = int.from_bytes(before) ^ int.from_bytes(data)
+    first = size - (bits.bit_length() + 7) // 8
+    if first < starts[0]:
         return None
-    new: list[Entry] = []
-    waiting = [(0, len(starts) - 1)]
-    while waiting:
-        low, high = waiting.pop()
-        start, end = starts[low], starts[high]
+    last = size - ((bits & -bits).bit_length() + 7) // 8
+    changes: list[tuple[Entry, Entry]] = []
+    for at in range(bisect_right(starts, first) - 1, bisect_right(starts, last)) if bits else ():
+        start, end = starts[at : at + 2]
         if data[start:end] == before[start:end]:
-            continue
-        if high - low > 1:
-            middle = (low + high) // 2
-            waiting += ((low, middle), (middle, high))
             continue
         try:
             entry, old = _entries.decode(data[start:end]), _entries.decode(before[start:end])
@@ -300,10 +305,10 @@ def _differing(before: bytes, data: bytes, starts: list[int]) -> list[Entry] | N
             return None
         if entry.name != old.name:
             return None
-        if not _is_whole(entry):
+        if not _is_possible(entry):
             raise _damaged("holds an entry that cannot be one")
-        new.append(entry)
-    return new
+        changes.append((old, entry))
+    return changes
 
 
 def _decode(data: bytes) -> Tree:
@@ -319,10 +324,13 @@ def _decode(data: bytes) -> Tree:
 def _require_entries(entries: Tree) -> None:
     last = b""
     for entry in entries:
-        name = entry.name
-        if name <= last or not (is_name(name) or _is_repository(entry)) or not _is_whole(entry):
+        if entry.name <= last or not _is_possible(entry):
             raise _damaged("holds an entry that cannot be one")
-        last = name
+        last = entry.name
+
+
+def _is_possible(entry: Entry) -> bool:
+    return (is_name(entry.name) or _is_repository(entry)) and _is_whole(entry)
 
 
 def differing_entries(olds: Tree, news: Tree) -> list[tuple[Entry | None, Entry | None]]:
@@ -369,20 +377,22 @@ def _are_apart(ends: Sequence[bytes]) -> bool:
     return all(last < first for last, first in zip(ends[1::2], ends[2::2], strict=False))
 
 
-def summarize(data: bytes) -> TreeSummary:
-    """Summarize a tree that can be decoded."""
-    if parts := parts_of(data):
-        return TreeSummary(data[1], 0, parts)
-    files, trees = 0, []
-    raws = _raw_trees.decode(data)[1]
-    for raw in raws:
-        kind = bytes(raw)[1]  # behind the one byte that begins a short array
-        if kind == _FOLDER:
-            trees.append(msgspec.msgpack.decode(raw, type=Folder).tree)
-        else:
-            files += kind != _LEFT
-    ends = [_entries.decode(raw).name for raw in (raws[0], raws[-1])] if raws else []
-    return TreeSummary(_ENTRIES, files, trees, *ends)
+def _summarize(entries: Tree) -> TreeSummary:
+    trees = [entry.tree for entry in entries if isinstance(entry, Folder)]
+    ends = [entries[0].name, entries[-1].name] if entries else []
+    return TreeSummary(_ENTRIES, sum(isinstance(entry, _COUNTED) for entry in entries), trees, *ends)
+
+
+def _summarize_again(before: TreeSummary, changes: Iterable[tuple[Entry, Entry]]) -> TreeSummary:
+    """Summarize a version of a tree. Names and their order are the same."""
+    files, trees = before.files, list(before.trees)
+    for old, new in changes:
+        files += isinstance(new, _COUNTED) - isinstance(old, _COUNTED)
+        if isinstance(old, Folder):
+            trees.remove(old.tree)
+        if isinstance(new, Folder):
+            trees.append(new.tree)
+    return before._replace(files=files, trees=trees)
 
 
 class EntryCount:
@@ -398,7 +408,7 @@ class EntryCount:
     def take(self, entries: Tree) -> Tree:
         """Count a folder's entries, and return them. IntegrityError when they are too many."""
         self._entries += len(entries)
-        self.files += sum(isinstance(entry, File | Link) for entry in entries)
+        self.files += sum(isinstance(entry, _COUNTED) for entry in entries)
         if self._limit is not None and self.files > self._limit:
             raise _damaged("leads to more files than its record says")
         if self._entries > MAX_ENTRIES:

@@ -44,6 +44,9 @@ class ObjectStore(ABC):
     shared: bool
     """Several hosts may use it at once."""
 
+    address: str | None = None
+    """The folder that another process of this host reads it in (`LocalObjects`); None: it cannot."""
+
     @abstractmethod
     def put(self, name: str, chunks: Iterable[bytes]) -> bool:
         """Store the chunks end to end, unless the name is taken: then False, and what is there stays as it is.

@@ -43,6 +43,7 @@ class LocalObjects(ObjectStore):
     def __init__(self, folder: Path) -> None:
         """Note the folder, which is made with the first object; its parent must be there."""
         self._folder = folder
+        self.address = str(folder)
         self._anchored: set[Path] = set()
         self._failed = False
 

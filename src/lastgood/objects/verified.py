@@ -25,6 +25,7 @@ class VerifiedObjects(ObjectStore):
         self._inner = inner
         self.durable = inner.durable
         self.shared = inner.shared
+        self.address = inner.address
 
     def put(self, name: str, chunks: Iterable[bytes]) -> bool:
         expected = _digest_in(name)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from lastgood.catalog.contract import Catalog
-from lastgood.catalog.upkeep import STORE, Audit
+from lastgood.catalog.upkeep import STORE
+from lastgood.errors import IntegrityError
 from lastgood.model.identity import BlobId
 from lastgood.upkeep.check_catalog import check_derived, check_lineage, checkpoint_finding
 from lastgood.upkeep.check_content import CheckpointContent, Progress, check_pack_content, check_packs
 from lastgood.upkeep.damage import Inventory, attribute, read_inventory
+from lastgood.upkeep.data_check import DataCheck
 from lastgood.upkeep.report import CheckCounts, CheckReport, Depth, Finding, TaskHealth
 from lastgood.upkeep.snapshot import CatalogSnapshot, KnownCheckpoint, derive
 
@@ -99,31 +102,60 @@ def examine(
     progress: Progress | None = None,
 ) -> Examination:
     """Look at everything once; change nothing. With `read_data` every blob is read."""
+    if read_data and (reading := DataCheck.of(catalog, objects, blob_id)) is not None:
+        with reading:
+            found = _examine(catalog, objects, blob_id, beside=reading)
+            if reading.finish(found.looked_at, progress):
+                return found
+    return _examine(catalog, objects, blob_id, read_data=read_data, progress=progress)
+
+
+def _examine(
+    catalog: Catalog,
+    objects: ObjectStore | None,
+    blob_id: BlobId,
+    *,
+    read_data: bool = False,
+    progress: Progress | None = None,
+    beside: DataCheck | None = None,
+) -> Examination:
+    """Examine all but the packs and the bytes of blobs if another process does, `beside` this."""
+    # SQLite's own check needs no Python: it goes on in a thread.
+    with ThreadPoolExecutor(1, "lastgood check") as thread:
+        problems = thread.submit(_list_problems, catalog)
+        with catalog.audit() as audit:
+            if beside is not None:  # so its snapshot is no older than this one
+                beside.begin()
+            lost, findings, content = audit.lost, list[Finding](), CheckpointContent(blob_id)
+            snapshot = CatalogSnapshot(audit, content.add)
+            counts = CheckCounts(checkpoints=len(snapshot.checkpoints))
+            findings += check_lineage(snapshot)
+            findings += check_derived(snapshot, derive(snapshot))
+            findings += [
+                checkpoint_finding(snapshot, known, "state", how, "state") for known, how in content.damaged_states
+            ]
+            inventory = read_inventory(audit, blob_id, counts, read_data)
+            packs, readable = ([], []) if objects is None or beside else check_packs(objects, inventory, counts)
+            content.check(inventory, audit, objects)
+            findings += [checkpoint_finding(snapshot, known, "tree", how, "files") for known, how in content.miscounted]
+            if audit.unreadable:
+                findings.append(database_finding(f"rows of {', '.join(audit.unreadable)} cannot be read"))
+        if objects is not None and read_data:  # objects never change: the snapshot is not held while they are read
+            packs += check_pack_content(objects, inventory, readable, counts, progress)
+        try:
+            found = problems.result()
+        except IntegrityError:  # a connection that is open already may tell more
+            found = _list_problems(catalog)
+    first = list(map(database_finding, found))
+    if lost:
+        sentence = f"{lost} acknowledged commit(s) are gone from the store; what follows is about the rest"
+        first.insert(0, Finding("lost_commits", "store", "store", sentence))
+    return Examination(snapshot, inventory, [*first, *findings], packs, counts, lost)
+
+
+def _list_problems(catalog: Catalog) -> list[str]:
     with catalog.audit() as audit:
-        lost, findings, content = audit.lost, list(_check_database(audit)), CheckpointContent(blob_id)
-        snapshot = CatalogSnapshot(audit, content.add)
-        counts = CheckCounts(checkpoints=len(snapshot.checkpoints))
-        findings += check_lineage(snapshot)
-        findings += check_derived(snapshot, derive(snapshot))
-        findings += [
-            checkpoint_finding(snapshot, known, "state", how, "state") for known, how in content.damaged_states
-        ]
-        inventory = read_inventory(audit, blob_id, counts, read_data)
-        packs, readable = ([], []) if objects is None else check_packs(objects, inventory, counts)
-        content.check(inventory, audit, objects)
-        findings += [checkpoint_finding(snapshot, known, "tree", how, "files") for known, how in content.miscounted]
-        if audit.unreadable:
-            findings.append(database_finding(f"rows of {', '.join(audit.unreadable)} cannot be read"))
-    if objects is not None and read_data:  # objects never change: the snapshot is not held while they are read
-        packs += check_pack_content(objects, inventory, readable, counts, progress)
-    return Examination(snapshot, inventory, findings, packs, counts, lost)
-
-
-def _check_database(audit: Audit) -> Iterator[Finding]:
-    if audit.lost:
-        sentence = f"{audit.lost} acknowledged commit(s) are gone from the store; what follows is about the rest"
-        yield Finding("lost_commits", "store", "store", sentence)
-    yield from map(database_finding, audit.problems())
+        return audit.problems()
 
 
 def database_finding(problem: str) -> Finding:

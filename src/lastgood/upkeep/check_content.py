@@ -22,8 +22,9 @@ from lastgood.upkeep.report import CheckCounts, Code, Finding
 from lastgood.upkeep.snapshot import KnownCheckpoint, state_root
 
 WINDOW = 8 << 20
-THREADS = 2  # hashing lets others have Python meanwhile: no gain for blobs of 6 KB, much for those of 1 MB
+THREADS = 2  # hashing lets others have Python meanwhile: a loss for blobs of 6 KB, much gain for those of 1 MB
 WAITING = 2 * THREADS  # windows in memory at once
+LARGE = 64 << 10  # a blob's bytes, on average, from which on threads gain
 
 Progress = Callable[[int, int], None]
 """Called with how many bytes were read, and how many there are to read."""
@@ -67,15 +68,17 @@ class CheckpointContent:
                 inventory.note_damage(key, "tree", f"is no {what}: {error}")
 
         walk = Walk(inventory.reader(audit, objects), note_malformed, changes_only=True)
-        walk.summaries = {}
+        summaries: dict[bytes, tree.TreeSummary] = {}
         for partition in sorted(self._references, key=lambda number: (number == FILES, number)):
             references = self._references[partition]
             inventory.require(partition, (one[1:] for one in references if is_plain(one)), audit)
             for visit in walk.follow(partition, references):
-                inventory.require(partition, (one[1:] for one in visit.below if is_plain(one)), audit)
-        for key in tree.find_misfits(walk.summaries):
+                inventory.require(partition, [one[1:] for one in visit.below if is_plain(one)], audit)
+                if visit.summary is not None:
+                    summaries[visit.reference[1:]] = visit.summary
+        for key in tree.find_misfits(summaries):
             note_malformed(FILES, TREE + key, IntegrityError("its parts do not follow each other"))
-        totals = _Totals(walk.summaries)
+        totals = _Totals(summaries)
         for known, root in self._roots:
             total = totals.count(root.tree)
             if total is not None and (total != root.file_count or total > tree.MAX_ENTRIES):
@@ -92,20 +95,21 @@ class _Totals:
 
     def count(self, tree: bytes) -> int | None:
         """Return how many there are; None where something below is missing or damaged."""
-        waiting = [tree]
+        waiting, totals = [tree], self._totals
         while waiting:
-            key = waiting[-1]
-            summary = self._summaries.get(key)
-            below = summary.trees if summary is not None else ()
-            unknown = [each for each in below if each not in self._totals] if key not in self._totals else []
-            if unknown:
-                waiting += unknown
+            key = waiting.pop()
+            if key in totals:
                 continue
-            waiting.pop()
-            if key not in self._totals:
-                parts = [summary.files if summary is not None else None, *(self._totals[each] for each in below)]
-                self._totals[key] = None if None in parts else sum(part for part in parts if part is not None)
-        return self._totals[tree]
+            if (summary := self._summaries.get(key)) is None:
+                totals[key] = None
+                continue
+            try:
+                totals[key] = summary.files + sum(map(totals.__getitem__, summary.trees))  # type: ignore[arg-type]
+            except KeyError:  # some of those are to be counted first
+                waiting += (key, *(each for each in summary.trees if each not in totals))
+            except TypeError:  # one of those is None
+                totals[key] = None
+        return totals[tree]
 
 
 # --- packs by their indexes ---------------------------------------------------------------------------------------
@@ -207,7 +211,8 @@ def _check_all(
     from concurrent.futures import Future, ThreadPoolExecutor
 
     waiting: deque[tuple[ReadablePack, list[PackEntry], Future[_Outcome]]] = deque()
-    with ThreadPoolExecutor(THREADS, "lastgood check") as pool:
+    sizes = [entry.length for pack in packs for entry in pack.entries]
+    with ThreadPoolExecutor(THREADS if sum(sizes) >= LARGE * len(sizes) else 1, "lastgood check") as pool:
         for pack in packs:
             for window in _windows(pack.entries):
                 waiting.append((pack, window, pool.submit(_check_window, objects, pack, window, blob_id)))

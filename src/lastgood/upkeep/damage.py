@@ -127,7 +127,7 @@ def read_inventory(audit: Audit, blob_id: BlobId, counts: CheckCounts, read_data
         if read_data and row.pack is None:
             counts.blobs_read += 1
             counts.bytes_read += len(row.data or b"")
-            torn |= _check_inline(inventory, row, parts)
+            torn.update(_check_inline(inventory, row, parts))
     inventory.is_complete = not {"blobs", "slices"} & set(audit.unreadable)
     for part in slices:
         key = part.partition, part.digest
@@ -172,7 +172,7 @@ def _is_inside(part: SliceRow, whole: BlobRow) -> bool:
     return part.partition == whole.partition and 0 <= part.position <= part.position + part.size <= whole.size
 
 
-def _check_inline(inventory: Inventory, row: BlobRow, parts: Iterable[SliceRow]) -> set[Key]:
+def _check_inline(inventory: Inventory, row: BlobRow, parts: Iterable[SliceRow]) -> list[Key]:
     """Compare the bytes of a blob with its id; return which of its parts are not what they were."""
     try:
         data = decompress(row.encoding, row.data or b"", row.size)
@@ -180,11 +180,11 @@ def _check_inline(inventory: Inventory, row: BlobRow, parts: Iterable[SliceRow])
         data = None
     if data is None or inventory.blob_id.of(data) != row.digest:
         inventory.note_damage((row.partition, row.digest), "blob_damaged", "is not what was stored")
-    return {
+    return [
         (part.partition, part.digest)
         for part in parts
         if data is None or inventory.blob_id.of(data[part.position : part.position + part.size]) != part.digest
-    }
+    ]
 
 
 # --- findings -----------------------------------------------------------------------------------------------------

@@ -269,7 +269,7 @@ class NeededBlobs:
         for partition, named in references.items():
             needed = self._needed[partition]
             needed.update(reference[1:] for reference in named)
-            for visit in self._walk.follow(partition, named, ahead=partition == FILES):
+            for visit in self._walk.follow(partition, named):
                 needed.update(reference[1:] for reference in visit.below)
         self._mark_wholes()
         return len(self._checkpoints) - count
