@@ -148,10 +148,10 @@ BUGS = (
         (
             Change(
                 "upkeep/backup.py",
-                "        made = _copy(engine, locate(partial), progress or (lambda *_: None))\n"
+                "        made = _copy(engine, user, locate(partial), progress or (lambda *_: None))\n"
                 "        partial.rename(destination)\n",
                 "        partial.rename(destination)\n"
-                "        made = _copy(engine, locate(destination), progress or (lambda *_: None))\n",
+                "        made = _copy(engine, user, locate(destination), progress or (lambda *_: None))\n",
             ),
         ),
         40,
