@@ -5,13 +5,10 @@ A campaign that no bug trips proves nothing.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-import lastgood
-
-SOURCE = Path(lastgood.__file__).parent
+from tests.faults.compiled import copy_source
 
 
 class Change(NamedTuple):
@@ -34,7 +31,7 @@ class Bug(NamedTuple):
 
 def plant(bug: Bug, folder: Path) -> Path:
     """A copy of lastgood with the bug in it; what to put in front of the path to import it."""
-    shutil.copytree(SOURCE, folder / "lastgood", ignore=shutil.ignore_patterns("__pycache__"))
+    copy_source(folder)
     for file, old, new in bug.changes:
         place = folder / "lastgood" / file
         text = place.read_text()
@@ -151,7 +148,7 @@ BUGS = (
                 "        made = _copy(engine, user, locate(partial), progress or (lambda *_: None))\n"
                 "        partial.rename(destination)\n",
                 "        partial.rename(destination)\n"
-                "        made = _copy(engine, locate(destination), progress or (lambda *_: None))\n",
+                "        made = _copy(engine, user, locate(destination), progress or (lambda *_: None))\n",
             ),
         ),
         40,

@@ -1,7 +1,8 @@
-"""A pool of workers: a process that has imported everything, and forks one for each job.
+"""A pool of workers: a process that is warmed up (warm_up.py), and forks one for each job.
 
-It never opens a store itself, so each worker is as fresh as a process that was just started, and costs 5 ms instead of
-300. Jobs are named functions of modules with plain arguments; what they give must be plain, too.
+It has no store open, and remembers nothing of the one that it was warmed up with, so each worker is as fresh as a
+process that was just started, and costs 5 ms instead of 300. Jobs are named functions of modules with plain arguments;
+what they give must be plain, too.
 """
 
 from __future__ import annotations
@@ -9,23 +10,22 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import pkgutil
 import select
 import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from tests.faults import shim
+from tests.faults.compiled import compiled
+from tests.faults.warm_up import settle, warm_up
 
 SECONDS = 120
 _ENDINGS = {0: "done", 1: "raised", shim.REFUSED: "refused", -signal.SIGKILL: "killed"}
-_IMPORTED = ("tests.faults.worker", "tests.faults.scenarios", "tests.faults.verifier")
 
 
 class Outcome(NamedTuple):
@@ -46,13 +46,17 @@ class Outcome(NamedTuple):
 class WorkerPool:
     """Runs one worker at a time: for two at once there are two pools."""
 
-    def __init__(self, scratch: Path, *, path: str | None = None, seconds: int = SECONDS) -> None:
-        """Start it. `path`: where lastgood is imported from. `seconds`: a worker that takes longer counts as hung."""
-        environment = shim.environment()
-        if path is not None:
-            environment["PYTHONPATH"] = os.pathsep.join([path, *filter(None, [environment.get("PYTHONPATH")])])
+    def __init__(self, scratch: Path, *, path: str | None = None, seconds: int = SECONDS, warm: bool = True) -> None:
+        """Start it. `path`: where lastgood is imported from. `seconds`: a worker that takes longer counts as hung.
+        `warm`: not where a worker must be the first that loads SQLite's extensions."""
+        source = path or str(compiled())
+        environment = {**shim.environment(), "PYTHONPYCACHEPREFIX": str(compiled() / "beside")}
+        environment["PYTHONPATH"] = os.pathsep.join([source, *filter(None, [environment.get("PYTHONPATH")])])
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        environment["LASTGOOD_FAULTS_KNOWN"] = str(scratch / "known")
+        (scratch / "known").mkdir(exist_ok=True)
         self._answer = scratch / "answer"
-        command = [sys.executable, "-m", "tests.faults.pool", str(self._answer), str(seconds)]
+        command = [sys.executable, "-m", "tests.faults.pool", str(self._answer), str(seconds), str(int(warm))]
         self._process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def run(self, job: str, **arguments: Any) -> Outcome:
@@ -90,27 +94,37 @@ class WorkerPool:
         self._process.wait()
 
 
-def _serve(answer: Path, seconds: int) -> None:
-    for module in (*_IMPORTED, *_all_modules("lastgood")):
-        importlib.import_module(module)
+def _serve(answer: Path, seconds: int, warm: bool) -> None:
+    if warm:
+        try:
+            warm_up(answer.parent)
+        except Exception:  # lastgood has a bug, which is for a campaign to find
+            os.execv(sys.executable, [*sys.orig_argv[:-1], "0"])
+    settle()
+    imported = answer.with_name("imported")
     for line in sys.stdin.buffer:
         job, arguments = json.loads(line)
         worker = os.fork()
         if worker == 0:
-            _do_job(job, arguments, answer)
-        sys.stdout.write(_watch(worker, seconds) + "\n")
+            _do_job(job, arguments, answer, imported)
+        ended = _watch(worker, seconds)
+        if imported.exists():
+            _import(imported)
+        sys.stdout.write(ended + "\n")
         sys.stdout.flush()
 
 
-def _all_modules(package: str) -> Iterator[str]:
-    """Return all modules: lastgood imports many only when it needs them, and each worker would do that again."""
-    for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
-        if not module.name.endswith("__main__") and ".testing" not in module.name:
-            yield module.name
+def _import(imported: Path) -> None:
+    """Import what a worker had to, so that the next ones have it."""
+    for module in json.loads(imported.read_text()):
+        with suppress(ImportError):
+            importlib.import_module(module)
+    imported.unlink()
+    settle()
 
 
-def _do_job(job: str, arguments: dict[str, Any], answer: Path) -> None:
-    status = 1
+def _do_job(job: str, arguments: dict[str, Any], answer: Path, imported: Path) -> None:
+    status, known = 1, set(sys.modules)
     try:
         os.setsid()
         nowhere = os.open(os.devnull, os.O_RDWR)
@@ -119,6 +133,8 @@ def _do_job(job: str, arguments: dict[str, Any], answer: Path) -> None:
         module, function = job.split(":")
         given = getattr(importlib.import_module(module), function)(**arguments)
         answer.write_text(json.dumps([given, ""]))
+        if new := [module for module in sys.modules if module not in known]:
+            imported.write_text(json.dumps(new))
         status = 0
     except BaseException:
         answer.write_text(json.dumps([None, traceback.format_exc()]))
@@ -143,4 +159,4 @@ def _watch(worker: int, seconds: int) -> str:
 
 
 if __name__ == "__main__":
-    _serve(Path(sys.argv[1]), int(sys.argv[2]))
+    _serve(Path(sys.argv[1]), int(sys.argv[2]), bool(int(sys.argv[3])))

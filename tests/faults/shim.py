@@ -137,9 +137,8 @@ def pause() -> Iterator[None]:
 
 def mark(text: str) -> None:
     """Note something in the trace, between the calls before and after it; nothing where there is no shim."""
-    library = ctypes.CDLL(None)
-    if hasattr(library, "faults_mark"):
-        library.faults_mark(text.encode())
+    if hasattr(_libc(), "faults_mark"):
+        _libc().faults_mark(text.encode())
 
 
 def count(counter: str | os.PathLike[str]) -> int:
@@ -151,8 +150,14 @@ def reset(counter: str | os.PathLike[str]) -> None:
     Path(counter).write_bytes(bytes(8))
 
 
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
+
+
+@functools.cache
 def _library() -> Any:
-    library = ctypes.CDLL(None)
+    library = _libc()
     library.faults_arm.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_int]
     library.faults_arm.argtypes += [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p]
     return library

@@ -104,7 +104,8 @@ def _examine_acknowledged(
     store: lastgood.Store, one: str, told: dict[str, Any], account: Account, place: Path
 ) -> Iterator[str]:
     try:
-        found, checkpoint = _read(store, one, told["owner"], place), store.find_checkpoint(one, owner=told["owner"])
+        checkpoint = store.find_checkpoint(one, owner=told["owner"])
+        found = _content(store, checkpoint, told["owner"], place)
         if found != told["content"]:
             yield f"I1 {one} does not hold what was saved"
         if told["sequence"] and checkpoint.sequence != told["sequence"]:
@@ -162,10 +163,13 @@ def _is_mixture(place: Path, account: Account) -> bool:
 
 
 def _read(store: lastgood.Store, id: str, owner: str, place: Path) -> Content:
-    checkpoint = store.find_checkpoint(id, owner=owner)
+    return _content(store, store.find_checkpoint(id, owner=owner), owner, place)
+
+
+def _content(store: lastgood.Store, checkpoint: lastgood.Checkpoint, owner: str, place: Path) -> Content:
     files = None
     if checkpoint.record.files is not None:
-        store.task(checkpoint.task_id, owner=owner).copy_files(id, place)
+        store.task(checkpoint.task_id, owner=owner).copy_files(checkpoint.id, place)
         files = tree_digest(place)
     return Content(state_digest(checkpoint.state), files)
 

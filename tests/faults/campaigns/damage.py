@@ -104,9 +104,10 @@ def run(part: str, plan: Plan) -> Iterator[Trial]:
     state, aims = PARTS[part]
     with tempfile.TemporaryDirectory(prefix="lastgood-faults-", dir=QUICK if QUICK.is_dir() else None) as folder:
         here = Path(folder)
-        with WorkerPool(here, path=plan.path) as pool:
+        with WorkerPool(here, path=plan.path, warm=False) as pool:
             for job, more in (("make", {}), ("learn", {"state": state})):
                 _require(pool.run(f"tests.faults.sample_store:{job}", folder=folder, **more))
+        with WorkerPool(here, path=plan.path) as pool:
             yield _try(pool, here, state, Damage("undamaged", [], lambda store: None, repair=True))
             dice = random.Random(plan.seed)
             points = list(_damages(aims, here / state / "store", here / state / "old", dice))

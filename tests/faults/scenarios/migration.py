@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.faults.ledger import Content, state_digest, tree_digest
 from tests.faults.scenarios.scenario import Scenario, some_state
 from tests.faults.worker import Worker, write_files
-from tests.golden import values as values  # a class that golden stores hold values of is registered there
-from tests.golden.ledger import ExpectedCheckpoint, fingerprint
-from tests.golden.shelf import NEWEST, unpack
 
 import lastgood
+
+if TYPE_CHECKING:
+    from tests.golden.ledger import ExpectedCheckpoint
 
 MIGRATION = """
   CREATE TABLE made_up (a INTEGER PRIMARY KEY) STRICT;
@@ -26,6 +27,9 @@ MIGRATION = """
 
 def _take_down(worker: Worker) -> None:
     """What it must give back is had from a copy that was opened in peace, and is what is written beside the archive."""
+    from tests.golden import values as values  # a class that golden stores hold values of is registered there
+    from tests.golden.shelf import NEWEST, unpack
+
     expected = unpack(NEWEST, worker.sandbox.store)
     copy = worker.sandbox.folder / "golden"
     copy.mkdir()
@@ -39,6 +43,8 @@ def _take_down(worker: Worker) -> None:
 
 
 def _acknowledge(worker: Worker, store: lastgood.Store, id_: str, it: ExpectedCheckpoint, place: Path) -> None:
+    from tests.golden.ledger import fingerprint
+
     checkpoint = store.find_checkpoint(id_, owner=it.owner)
     assert fingerprint(checkpoint.state) == it.state
     files = None

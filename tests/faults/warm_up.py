@@ -1,0 +1,53 @@
+"""What a process does once, so that those that are forked from it do not have to, each again.
+
+What is done at the first use of a store is done: modules are imported, classes described, SQLite's extensions loaded,
+and Python has specialised the code. And memory is laid out for forking: a child copies each page that it writes to,
+which was a third of what a trial cost.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import gc
+import tempfile
+from pathlib import Path
+
+from tests.faults.sandbox import make_sandbox
+
+_SCENARIO = "restore whole"
+_COLLAPSE = 25  # MADV_COLLAPSE
+
+
+def warm_up(scratch: Path) -> None:
+    """Use a store, as a worker and the verifier do, and forget it."""
+    from tests.faults import verifier, worker
+    from tests.faults.scenarios import SCENARIOS
+
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        sandbox = make_sandbox(Path(folder))
+        worker.prepare(folder, str(sandbox.disk), _SCENARIO)
+        program = worker.Worker(sandbox)
+        SCENARIOS[_SCENARIO].run(program)
+        program.close()
+        verifier.verify(folder, str(sandbox.disk))
+    forget()
+
+
+def forget() -> None:
+    """Empty what lastgood remembers for the rest of a process."""
+    for found in gc.get_objects():
+        if isinstance(found, functools._lru_cache_wrapper) and found.__module__.startswith("lastgood."):
+            found.cache_clear()
+
+
+def settle() -> None:
+    """Lay out the memory for forking."""
+    gc.collect()
+    gc.freeze()
+    ctypes.CDLL(None).faults_fill_heap()
+    for mapping in Path("/proc/self/maps").read_text().splitlines():
+        place, access, _, _, inode, *_ = mapping.split()
+        start, end = (int(address, 16) for address in place.split("-"))
+        if access.startswith("rw") and inode == "0":
+            ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _COLLAPSE)
