@@ -26,7 +26,7 @@ from lastgood.engine.load import (
     wrap,
     wrap_intact,
 )
-from lastgood.errors import CheckpointError
+from lastgood.errors import CheckpointError, UnavailableError
 from lastgood.model.checkpoint import Head
 from lastgood.model.identity import check_flag, check_name, check_number, check_tag, check_text, check_type
 from lastgood.model.task import BranchInfo, Event, OpenStep, TaskInfo
@@ -510,7 +510,12 @@ class Store:
         """
         from lastgood.upkeep.backup import back_up
 
-        self.replay()
+        if waiting := self.spool_figures().depth:
+            try:
+                self.replay()
+            except UnavailableError as error:
+                told = f"a backup would lack {waiting} checkpoint(s) that wait for the store: {error}"
+                raise UnavailableError(told, hint=error.hint) from error
         return back_up(self._engine, self.user, to, progress)
 
     def spool_figures(self) -> SpoolFigures:

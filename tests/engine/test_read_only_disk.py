@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +16,7 @@ import pytest
 from tests.support.volume import Volume
 
 import lastgood
-from lastgood import UnavailableError
+from lastgood import BusyError, UnavailableError
 
 pytestmark = pytest.mark.once
 
@@ -106,6 +109,70 @@ def test_who_opened_it_when_it_could_only_be_read_opens_it_again_to_write(volume
     with lastgood.open(where, spool=spool) as store:
         store.replay()
         assert [one.state["round"] for one in store.list_checkpoints("work")] == [4, 3, 2, 1, 0]
+
+
+def back_up_to(volume: Volume, tmp_path: Path) -> Path:
+    """Make a store of three checkpoints, and put a backup of it there: its log is empty."""
+    (work := tmp_path / "work").mkdir()
+    (work / "large").write_bytes(LARGE)
+    with lastgood.open(tmp_path / "store", spool=None) as store:
+        task = store.task("work", workspace=work)
+        for number in range(3):
+            task.save({"round": number})
+        return store.backup(volume.folder / "copy").path
+
+
+@pytest.mark.parametrize("ends", [(), ("-shm",)])
+def test_a_backup_on_a_read_only_disk_is_read_and_backed_up(
+    volume: Volume, tmp_path: Path, ends: tuple[str, ...]
+) -> None:
+    """SQLite wants to begin a log there, and cannot."""
+    copy = back_up_to(volume, tmp_path)
+    for end in ends:
+        (copy / f"catalog.sqlite{end}").unlink()
+    volume.make_read_only()
+    with lastgood.open(copy, spool=tmp_path / "spool") as store:
+        assert store.backup(tmp_path / "again").checkpoints == 3
+        assert store.check(read_data=True).ok
+        assert b"".join(store.stream_file(store.task("work").find("HEAD").id, "large")) == LARGE
+        assert store.task("work", workspace=False).save({"round": 9}).status == "spooled"
+        with pytest.raises(UnavailableError, match=r"would lack 1 checkpoint.* can only be read here"):
+            store.backup(tmp_path / "third")
+    with lastgood.open(tmp_path / "again", spool=None) as store:
+        assert [one.state["round"] for one in store.list_checkpoints("work")] == [2, 1, 0]
+
+
+def test_a_store_that_a_user_may_only_read_is_read_and_backed_up(tmp_path: Path) -> None:
+    """Without root's right to write anywhere, and with the one to read: the interpreter may be root's alone."""
+    setpriv = shutil.which("setpriv")
+    if setpriv is None or os.geteuid() != 0:
+        pytest.skip("NOT TESTED, a store that may only be read: that needs root and setpriv")
+    with lastgood.open(tmp_path / "store", spool=None) as store:
+        store.task("work").save({})
+        store.backup(tmp_path / "copy")
+    with tempfile.TemporaryDirectory() as theirs:
+        os.chown(theirs, 12345, 12345)
+        rights = ["--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"]
+        user = [setpriv, "--reuid=12345", "--regid=12345", "--clear-groups", *rights]
+        words = ["-m", "lastgood.cli.main", "--store", f"{tmp_path}/copy", "backup", f"{theirs}/backup"]
+        done = subprocess.run([*user, sys.executable, *words], capture_output=True, text=True, env={}, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith("backed up 1 checkpoint ")
+
+
+def test_what_others_write_to_it_meanwhile_is_seen_and_no_read_is_of_two_moments(
+    volume: Volume, tmp_path: Path
+) -> None:
+    """SQLite is told that nothing changes there, and would go on with the pages that it has read."""
+    copy = back_up_to(volume, tmp_path)
+    (copy / "catalog.sqlite-shm").unlink()
+    volume.make_read_only()
+    with lastgood.open(copy, spool=None, on_failure="raise") as store:
+        assert store.page_checkpoints("work").total == 3
+        volume.make_writable()
+        with lastgood.open(copy, spool=None) as other, pytest.raises(BusyError, match="written while it was read"):
+            store._engine.catalog._read(lambda _: other.task("work").save({"round": 3}))  # type: ignore[attr-defined]
+        assert store.page_checkpoints("work").total == 4
 
 
 @pytest.mark.parametrize("end", ["-wal", "-shm", "-lock"])

@@ -21,15 +21,7 @@ import click
 from lastgood.cli import GC_THRESHOLD
 from lastgood.cli.failure import STOPPED, report
 from lastgood.cli.invocation import Invocation, subcommand, workspace_options
-from lastgood.cli.output import (
-    json_text,
-    print_result,
-    printable,
-    printable_lines,
-    say,
-    say_skipped,
-    short_id,
-)
+from lastgood.cli.output import json_text, print_result, printable, printable_lines, say, say_skipped, short_id
 from lastgood.cli.progress import showing
 from lastgood.cli.status import spool_text
 from lastgood.cli.summary import evidence_text, place_text

@@ -6,11 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from lastgood.cli.asking import (
-    ask,
-    report_result,
-    subcommand_that_asks,
-)
+from lastgood.cli.asking import ask, report_result, subcommand_that_asks
 from lastgood.cli.completion import complete_answers, complete_artifacts, complete_requests
 from lastgood.cli.failure import can_ask
 from lastgood.cli.input import STDIN, choose, parse, read_text

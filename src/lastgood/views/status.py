@@ -26,22 +26,8 @@ ProcessState = Literal["running", "gone", "unknown"]
 PROCESS: dict[bool | None, ProcessState] = {True: "running", False: "gone", None: "unknown"}
 """Whether a process is there; of another host's it cannot be said here."""
 
-BY_OTHERS = frozenset(
-    (
-        "paused",
-        "resumed",
-        "stopped",
-        "cancelled",
-        "guided",
-        "edited",
-        "answered",
-        "rounds_added",
-        "restored",
-        "manual",
-        "before_step",
-        "automatic",
-    )
-)
+BY_OTHERS = frozenset(("paused", "resumed", "stopped", "cancelled", "guided", "edited", "answered", "rounds_added"))
+BY_OTHERS |= {"restored", "manual", "before_step", "automatic"}
 """Types of checkpoints that others make of work: they may say nothing of its progress."""
 MOST_PASSED = 50
 """So many of them are passed over."""

@@ -108,18 +108,48 @@ def open_connection(path: Path, *, read_only: bool = False) -> apsw.Connection:
     with translated_errors():
         flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE
         connection = apsw.Connection(str(path), flags=flags, vfs=_VFS)
-        _configure(connection)
+        try:
+            _configure(connection)
+        except (apsw.ReadOnlyError, apsw.CantOpenError) as error:
+            connection = _open_unwritable(path, error)
         if read_only:
             connection.set_busy_timeout(0)
         if connection.pragma("application_id") != APPLICATION_ID:
             raise FormatError(f"{path.name} is not a lastgood store", hint="give another path")
-        _require("journal_mode", connection.pragma("journal_mode"), "wal")
+        _require("journal_mode", connection.pragma("journal_mode"), "delete" if unwritten(connection, path) else "wal")
         if connection.reserve_bytes() != RESERVE_BYTES:
             raise IntegrityError(
                 "the store's pages have no room for checksums, so it is damaged or was rewritten by another program",
                 hint="bring it back from a copy",
             )
     return connection
+
+
+def _open_unwritable(path: Path, error: apsw.Error) -> apsw.Connection:
+    """Open a catalog in a folder that cannot be written, where SQLite cannot begin a log: without one, if it is empty.
+    SQLite takes no lock then: `unwritten` says whether others have written meanwhile."""
+    log = path.with_name(path.name + "-wal")
+    if not path.exists():
+        raise error
+    if not log.exists() or log.stat().st_size:
+        raise UnavailableError(
+            "where a store can only be read it needs its -wal and -shm files",
+            hint="look at its permissions, or copy it to where it can be written",
+        ) from error
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    connection = apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags, vfs=_VFS)
+    _configure(connection)
+    return connection
+
+
+def unwritten(connection: apsw.Connection, path: Path) -> tuple[int, ...]:
+    """Return what changes when somebody writes to a catalog; empty where SQLite finds that out by itself."""
+    if not connection.open_flags & apsw.SQLITE_OPEN_URI:
+        return ()
+    with suppress(OSError):
+        files = [file.stat() for file in (path, path.with_name(path.name + "-wal"))]
+        return tuple(value for found in files for value in (found.st_mtime_ns, found.st_size, found.st_ino))
+    return (0,)
 
 
 def ends_within_page(path: Path, pages: int | None = None) -> bool:

@@ -28,6 +28,7 @@ from lastgood.catalog.sqlite.connection import (
     told,
     translate,
     translated_errors,
+    unwritten,
 )
 from lastgood.catalog.sqlite.group import Group, SharedTransaction, Write, nested_write
 from lastgood.catalog.sqlite.migration import (
@@ -43,7 +44,14 @@ from lastgood.catalog.sqlite.migration import (
 )
 from lastgood.catalog.sqlite.queue import Queue
 from lastgood.catalog.values import DiskUse
-from lastgood.errors import CheckpointError, DiskFullError, IntegrityError, LostCommitsError, UnavailableError
+from lastgood.errors import (
+    BusyError,
+    CheckpointError,
+    DiskFullError,
+    IntegrityError,
+    LostCommitsError,
+    UnavailableError,
+)
 from lastgood.local.process import hold_for_fork, renew_after_fork
 from lastgood.model.identity import new_id, now
 
@@ -97,7 +105,10 @@ class FileDatabase:
             connection.execute("BEGIN")
             self._require_whole(connection)
             self._compare(connection.execute(_LAST_COMMIT).get, witness)
-            return work(connection, *args, **kwargs)
+            found = work(connection, *args, **kwargs)
+            if self._is_outdated():
+                raise BusyError("the store was written while it was read", hint="try again")
+            return found
         except apsw.Error as error:
             raise translate(error) from error
         finally:
@@ -330,7 +341,7 @@ class FileDatabase:
         local, owner = self._local, (os.getpid(), self._generation)
         old = getattr(local, "connection", None)
         # In a transaction: a signal handler came in between, or an interrupt left it so. It is left to its user.
-        if getattr(local, "owner", None) != owner or old is None or old.raw.in_transaction:
+        if getattr(local, "owner", None) != owner or old is None or old.raw.in_transaction or self._is_outdated():
             if old is not None and local.owner[0] != owner[0]:
                 _orphans.append(old)
             local.connection = SQLiteConnection(open_connection(self._path, read_only=self._read_only), self._clock)
@@ -338,9 +349,14 @@ class FileDatabase:
             local.log_pages = [0]  # not `local` itself, which would keep the connection open
             local.connection.raw.set_wal_hook(partial(_note_pages, local.log_pages))
             local.is_synced = None
+            local.unwritten = unwritten(local.connection.raw, self._path)
             local.owner = owner
         connection: SQLiteConnection = local.connection
         return connection
+
+    def _is_outdated(self) -> bool:
+        local = self._local
+        return bool(local.unwritten) and local.unwritten != unwritten(local.connection.raw, self._path)
 
     def _require_open(self) -> None:
         if self._closed:
