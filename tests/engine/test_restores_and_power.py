@@ -145,6 +145,21 @@ def test_what_was_changed_after_the_restore_stays(
     assert place.journals() == []
 
 
+def test_what_was_saved_after_the_restore_counts(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Found by the campaign `forgetful`: files that had gone since came back."""
+    place.task.restore(place.old)
+    (place.work / "a").unlink()
+    (place.work / "b").write_text("later")
+    place.task.save({"is": "later"})
+    (place.work / "b").write_text("")
+    (place.work / "c").unlink()
+    _restart(monkeypatch, tmp_path)
+    monkeypatch.setattr(restore_files, "_changed_at", lambda root, path: 0)
+    task = place.open_again()
+    assert place.found() == {"b": "later", "c": "old"}
+    assert task.state == {"is": "later"}
+
+
 def test_of_several_restores_the_last_one_counts(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     place.task.restore(place.old)
     place.task.undo()
