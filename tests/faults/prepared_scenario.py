@@ -53,7 +53,7 @@ class PreparedScenario(NamedTuple):
 
     def verify(self) -> list[str]:
         """Return what is wrong with the store as it is now, a sentence each."""
-        outcome = self.call("verifier:verify")
+        outcome = self.pool.ask("tests.faults.verifier:verify", **self.where())
         return outcome.given if outcome.ended == "done" else [f"the verifier {outcome.ended}: {outcome.error[-2000:]}"]
 
     def calls(self) -> int:

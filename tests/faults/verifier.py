@@ -13,7 +13,7 @@ from typing import Any
 from tests.faults.facts import ask
 from tests.faults.ledger import Account, Content, read_account, state_digest, tree_digest, tree_lines
 from tests.faults.sandbox import Sandbox
-from tests.faults.worker import USER, bring_back, change_host, open_store
+from tests.faults.worker import USER, bring_back, changed_host, open_store
 
 import lastgood
 
@@ -27,9 +27,8 @@ MIXED = "as an interrupted restore left it"
 def verify(folder: str, disk: str) -> list[str]:
     """Return every broken promise, a sentence each. The work then goes on, and everything is verified again."""
     sandbox = Sandbox(Path(folder), Path(disk))
-    change_host(sandbox)
     account = read_account(sandbox.ledger)
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+    with tempfile.TemporaryDirectory(dir=folder) as scratch, changed_host(sandbox):
         return list(_verify(sandbox, account, Path(scratch)))
 
 

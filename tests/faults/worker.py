@@ -8,7 +8,7 @@ import random
 import shutil
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -331,22 +331,27 @@ def _is_free(running: IO[str]) -> bool:
     return True
 
 
-def change_host(sandbox: Sandbox) -> None:
+@contextmanager
+def changed_host(sandbox: Sandbox) -> Iterator[None]:
     """Have this process run where the scenario says: each container has a name of its own, and so may each start."""
-    if sandbox.host.exists():
-        name = sandbox.host.read_text()
-        named = os.uname_result([os.uname()[0], name, *os.uname()[2:]])
-        for module, ask, answer in ((socket, "gethostname", name), (os, "uname", named)):
-            setattr(module, ask, lambda answer=answer: answer)  # for the rest of this process
-        if name == RESTARTED:
-            setattr(roots, "boot_id", lambda: "another start")  # noqa: B010
+    with ExitStack() as exchanged:
+        if sandbox.host.exists():
+            name = sandbox.host.read_text()
+            named = os.uname_result([os.uname()[0], name, *os.uname()[2:]])
+            answers = [(socket, "gethostname", name), (os, "uname", named)]
+            answers += [(roots, "boot_id", "another start")] if name == RESTARTED else []
+            for module, ask, answer in answers:
+                exchanged.callback(setattr, module, ask, getattr(module, ask))
+                setattr(module, ask, lambda answer=answer: answer)
+        yield
 
 
 def recover(folder: str, disk: str, fault: list[Any]) -> None:
     """Do what a program does that is started again after a crash, with another fault in it."""
     sandbox = Sandbox(Path(folder), Path(disk))
-    change_host(sandbox)
-    _run_armed(_start_again, Worker(sandbox), shim.Arming(str(sandbox.disk), str(sandbox.counter), shim.Fault(*fault)))
+    arming = shim.Arming(str(sandbox.disk), str(sandbox.counter), shim.Fault(*fault))
+    with changed_host(sandbox):
+        _run_armed(_start_again, Worker(sandbox), arming)
 
 
 def _start_again(worker: Worker) -> None:
@@ -361,9 +366,9 @@ def _start_again(worker: Worker) -> None:
 def save_again(folder: str, disk: str) -> None:
     """Save once, as another program. What it writes is added to the trace."""
     sandbox = Sandbox(Path(folder), Path(disk))
-    change_host(sandbox)
     noted = shim.Arming(str(sandbox.disk), str(sandbox.counter), trace=str(sandbox.trace), with_data=True)
-    _run_armed(_mend_and_save, Worker(sandbox), noted)
+    with changed_host(sandbox):
+        _run_armed(_mend_and_save, Worker(sandbox), noted)
 
 
 def _mend_and_save(worker: Worker) -> None:
