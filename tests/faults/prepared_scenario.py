@@ -54,7 +54,7 @@ class PreparedScenario(NamedTuple):
     def verify(self, after: Literal["", "restarted", "laid out"] = "") -> list[str]:
         """Return what is wrong with the store as it is now, a sentence each. The system was "restarted", or files were
         "laid out" as they may be after that: then none is younger than it looks."""
-        outcome = self.call("verifier:verify", after=after)
+        outcome = self.pool.ask("tests.faults.verifier:verify", **self.where(), after=after)
         return outcome.given if outcome.ended == "done" else [f"the verifier {outcome.ended}: {outcome.error[-2000:]}"]
 
     def calls(self) -> int:

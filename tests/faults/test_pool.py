@@ -1,10 +1,12 @@
-"""A worker of a pool that was warmed up is as fresh as one of a pool that was not."""
+"""A worker is as fresh as a process that was just started: of a pool that was warmed up, and one that has stayed."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import sys
+import threading
 from collections.abc import Iterator
 from functools import _lru_cache_wrapper
 from pathlib import Path
@@ -14,30 +16,90 @@ from weakref import WeakSet
 
 import pytest
 from tests.faults.pool import WorkerPool
+from tests.faults.prepared_scenario import open_scenario
 from tests.faults.shim import no_compiler
 
-HARMLESS = ("lastgood.local.process._this", "__msgspec_cache__")
-"""Who the process is, which is asked anew where its number is another; how to decode a class."""
+import lastgood
+
+HARMLESS = ("lastgood.local.process._this", "lastgood.model.identity._random", "__msgspec_cache__")
+"""Who the process is, which is asked anew where its number is another; random digits; how to decode a class."""
 DEPTH = 6
 
+pytestmark = pytest.mark.skipif(no_compiler() is not None, reason=str(no_compiler()))
 
-@pytest.mark.skipif(no_compiler() is not None, reason=str(no_compiler()))
-def test_nothing_is_remembered_of_the_store_that_a_pool_was_warmed_up_with(tmp_path: Path) -> None:
-    told = []
-    for warm in (False, True):
-        (tmp_path / str(warm)).mkdir()
-        with WorkerPool(tmp_path / str(warm), warm=warm) as pool:
-            outcome = pool.run("tests.faults.test_pool:describe_memory")
-            assert outcome.ended == "done", outcome.error
-            told.append(outcome.given)
-    cold, warmed = told
-    assert len(cold) > 1000
-    others = {path for path in cold.keys() | warmed.keys() if cold.get(path) != warmed.get(path)}
-    assert {path: (cold.get(path), warmed.get(path)) for path in sorted(others)} == {}
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Iterator[WorkerPool]:
+    with WorkerPool(tmp_path) as started:
+        started.ask("tests.faults.test_pool:tell_pid")  # and import what that takes
+        yield started
+
+
+def test_nothing_is_remembered_of_the_store_that_a_pool_was_warmed_up_with(tmp_path: Path, pool: WorkerPool) -> None:
+    (tmp_path / "cold").mkdir()
+    with WorkerPool(tmp_path / "cold", warm=False) as cold:
+        assert _differences(_memory(cold), _memory(pool)) == {}
+
+
+def test_a_verifier_that_stays_remembers_nothing_of_the_stores_before(tmp_path: Path) -> None:
+    with open_scenario("step with evidence") as prepared:
+        fresh = _memory(prepared.pool)
+        for _ in range(3):
+            assert prepared.run().ended == "done"
+            assert prepared.verify() == []
+        assert _differences(fresh, prepared.pool.ask("tests.faults.test_pool:describe_memory").given) == {}
+
+
+def test_a_worker_stays_for_the_next_job(pool: WorkerPool) -> None:
+    assert len({pool.ask("tests.faults.test_pool:tell_pid").given for _ in range(3)}) == 1
+    assert len({pool.run("tests.faults.test_pool:tell_pid").given for _ in range(3)}) == 3
+
+
+@pytest.mark.parametrize("how", ["another value", "an entry", "a name", "a cache", "a file", "a thread", "an error"])
+def test_a_worker_does_not_stay_that_remembers_something(pool: WorkerPool, how: str) -> None:
+    before = pool.ask("tests.faults.test_pool:tell_pid").given
+    assert pool.ask("tests.faults.test_pool:remember", how=how).ended == ("raised" if how == "an error" else "done")
+    assert (pool.ask("tests.faults.test_pool:tell_pid").given == before) is (how == "a cache")
+
+
+def test_what_becomes_of_a_worker_that_stays_is_told(tmp_path: Path) -> None:
+    with WorkerPool(tmp_path, seconds=1) as pool:
+        assert pool.ask("os:abort").ended == "raised"
+        assert pool.ask("signal:pause").ended == "hung"
+        assert pool.ask("os:getpid").ended == "done"
+
+
+# --- jobs of a pool -------------------------------------------------------------------------------------------------
+
+
+def tell_pid() -> int:
+    return os.getpid()
+
+
+def remember(how: str) -> None:
+    from lastgood.codec import classes
+    from lastgood.local import process
+    from lastgood.model import tree
+
+    match how:
+        case "another value":
+            process.ENDED = -2
+        case "an entry":
+            classes._by_name["remembered"] = next(iter(classes._by_name.values()))
+        case "a name":
+            lastgood.Store.remembered = True  # type: ignore[attr-defined]
+        case "a cache":
+            tree.decode_tree(tree.encode_tree(()))
+        case "a file":
+            os.open(os.devnull, os.O_RDONLY)
+        case "a thread":
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
+        case _:
+            raise ValueError(how)
 
 
 def describe_memory() -> dict[str, str]:
-    """As a job of a pool: all that lastgood's modules hold, by the path to it."""
+    """Return all that lastgood's modules hold, by the path to it."""
     package = importlib.import_module("lastgood")
     for module in pkgutil.walk_packages(package.__path__, "lastgood."):
         if not module.name.endswith("__main__") and ".testing" not in module.name:
@@ -50,7 +112,7 @@ def describe_memory() -> dict[str, str]:
         for key, value in vars(module).items()
         if not key.startswith("__") and getattr(value, "__module__", name) == name  # else it is told where it is from
         for path, what in _describe(f"{name}.{key}", value, seen, DEPTH)
-        if not path.endswith(HARMLESS)
+        if not any(name in path for name in HARMLESS)
     }
 
 
@@ -81,3 +143,16 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((key, one) for key, one in getattr(value, "__dict__", {}).items() if not key.startswith("__"))
         for slot in (slot for kind in type(value).__mro__ for slot in vars(kind).get("__slots__", ())):
             yield slot, getattr(value, slot, None)
+
+
+def _memory(pool: WorkerPool) -> dict[str, str]:
+    outcome = pool.run("tests.faults.test_pool:describe_memory")
+    assert outcome.ended == "done", outcome.error
+    told: dict[str, str] = outcome.given
+    assert len(told) > 1000
+    return told
+
+
+def _differences(one: dict[str, str], other: dict[str, str]) -> dict[str, tuple[str | None, str | None]]:
+    paths = sorted(one.keys() | other.keys())
+    return {path: (one.get(path), other.get(path)) for path in paths if one.get(path) != other.get(path)}

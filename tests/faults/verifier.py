@@ -13,10 +13,9 @@ from typing import Any
 from tests.faults.facts import ask
 from tests.faults.ledger import Account, Content, read_account, state_digest, tree_digest, tree_lines
 from tests.faults.sandbox import Sandbox
-from tests.faults.worker import USER, bring_back, change_host, open_store, restart
+from tests.faults.worker import USER, bring_back, changed_host, open_store
 
 import lastgood
-from lastgood.engine import restore_files
 
 PAGE = 1000
 EDITED = "edited"
@@ -30,13 +29,8 @@ LEFT = "as the system left it when it stopped"
 def verify(folder: str, disk: str, after: str = "") -> list[str]:
     """Return every broken promise, a sentence each. The work then goes on, and everything is verified again."""
     sandbox = Sandbox(Path(folder), Path(disk))
-    change_host(sandbox)
-    if after:
-        restart(sandbox)
-    if after == "laid out":
-        setattr(restore_files, "_changed_at", lambda root, path: 0)  # noqa: B010  # for the rest of this process
     account = read_account(sandbox.ledger)
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+    with tempfile.TemporaryDirectory(dir=folder) as scratch, changed_host(sandbox, after):
         return list(_verify(sandbox, account, Path(scratch)))
 
 

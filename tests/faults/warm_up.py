@@ -8,12 +8,14 @@ which was a third of what a trial cost.
 from __future__ import annotations
 
 import ctypes
-import functools
 import gc
 import tempfile
 from pathlib import Path
 
+from tests.faults.memory import Memory
 from tests.faults.sandbox import make_sandbox
+
+import lastgood
 
 _SCENARIO = "restore whole"
 _COLLAPSE = 25  # MADV_COLLAPSE
@@ -24,6 +26,8 @@ def warm_up(scratch: Path) -> None:
     from tests.faults import verifier, worker
     from tests.faults.scenarios import SCENARIOS
 
+    for name in lastgood.__all__:
+        getattr(lastgood, name)  # imported when it is asked for
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         sandbox = make_sandbox(Path(folder))
         worker.prepare(folder, str(sandbox.disk), _SCENARIO)
@@ -31,14 +35,7 @@ def warm_up(scratch: Path) -> None:
         SCENARIOS[_SCENARIO].run(program)
         program.close()
         verifier.verify(folder, str(sandbox.disk))
-    forget()
-
-
-def forget() -> None:
-    """Empty what lastgood remembers for the rest of a process."""
-    for found in gc.get_objects():
-        if isinstance(found, functools._lru_cache_wrapper) and found.__module__.startswith("lastgood."):
-            found.cache_clear()
+    Memory().forget()
 
 
 def settle() -> None:

@@ -8,7 +8,7 @@ import random
 import shutil
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,7 +22,7 @@ import lastgood
 from lastgood import CheckpointError, UnavailableError
 from lastgood.catalog.sqlite import database
 from lastgood.catalog.sqlite.migration import MAJOR, Migration, migrations
-from lastgood.engine import workspace
+from lastgood.engine import restore_files, workspace
 from lastgood.local import process
 
 USER = "worker"
@@ -351,29 +351,37 @@ def _is_free(running: IO[str]) -> bool:
     return True
 
 
-def change_host(sandbox: Sandbox) -> None:
-    """Have this process run where the scenario says: each container has a name of its own, and so may each start."""
-    if sandbox.host.exists():
-        name = sandbox.host.read_text()
-        named = os.uname_result([os.uname()[0], name, *os.uname()[2:]])
-        for module, ask, answer in ((socket, "gethostname", name), (os, "uname", named)):
-            setattr(module, ask, lambda answer=answer: answer)  # for the rest of this process
-        if name == RESTARTED:
-            restart(sandbox)
+@contextmanager
+def changed_host(sandbox: Sandbox, after: str = "") -> Iterator[None]:
+    """Have this process run where the scenario says: each container has a name of its own, and so may each start. Or
+    after another start of the system: it was "restarted", or files were "laid out" as they may be then."""
+    with ExitStack() as exchanged:
 
+        def exchange(place: Any, name: str, value: Any) -> None:
+            exchanged.callback(setattr, place, name, getattr(place, name))
+            setattr(place, name, value)
 
-def restart(sandbox: Sandbox) -> None:
-    """Have this process run after another start of the system."""
-    (boot := sandbox.folder / "boot").write_text("another start")
-    setattr(process, "BOOT_FILE", boot)  # noqa: B010  # for the rest of this process
-    process.boot_id.cache_clear()
+        name = sandbox.host.read_text() if sandbox.host.exists() else ""
+        if name:
+            named = os.uname_result([os.uname()[0], name, *os.uname()[2:]])
+            exchange(socket, "gethostname", lambda: name)
+            exchange(os, "uname", lambda: named)
+        if after or name == RESTARTED:
+            (boot := sandbox.folder / "boot").write_text("another start")
+            exchanged.callback(process.boot_id.cache_clear)
+            exchange(process, "BOOT_FILE", boot)
+            process.boot_id.cache_clear()
+        if after == "laid out":  # then no file is younger than it looks
+            exchange(restore_files, "_changed_at", lambda root, path: 0)
+        yield
 
 
 def recover(folder: str, disk: str, fault: list[Any]) -> None:
     """Do what a program does that is started again after a crash, with another fault in it."""
     sandbox = Sandbox(Path(folder), Path(disk))
-    change_host(sandbox)
-    _run_armed(_start_again, Worker(sandbox), shim.Arming(str(sandbox.disk), str(sandbox.counter), shim.Fault(*fault)))
+    arming = shim.Arming(str(sandbox.disk), str(sandbox.counter), shim.Fault(*fault))
+    with changed_host(sandbox):
+        _run_armed(_start_again, Worker(sandbox), arming)
 
 
 def _start_again(worker: Worker) -> None:
@@ -388,9 +396,9 @@ def _start_again(worker: Worker) -> None:
 def save_again(folder: str, disk: str) -> None:
     """Save once, as another program. What it writes is added to the trace."""
     sandbox = Sandbox(Path(folder), Path(disk))
-    change_host(sandbox)
     noted = shim.Arming(str(sandbox.disk), str(sandbox.counter), trace=str(sandbox.trace), with_data=True)
-    _run_armed(_mend_and_save, Worker(sandbox), noted)
+    with changed_host(sandbox):
+        _run_armed(_mend_and_save, Worker(sandbox), noted)
 
 
 def _mend_and_save(worker: Worker) -> None:
