@@ -10,6 +10,7 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -411,6 +412,17 @@ class TestRows:
         connection.close()
         assert error_of(verifier, late) == "mismatch: the table tasks has no column colour"
         assert error_of(verifier, no_table) == "mismatch: the database has no table late"
+
+    @pytest.mark.parametrize("then", ["CREATE VIEW late AS SELECT 1 AS id", "CREATE TABLE late (other)"])
+    def test_a_question_that_was_asked_just_before_is_answered_by_the_new_schema(
+        self, verifier: EvidenceVerifier, base: Path, then: str
+    ) -> None:
+        late = row(table="late", where={"id": 1})
+        with closing(sqlite3.connect(base / "app.sqlite", isolation_level=None)) as connection:
+            connection.executescript("CREATE TABLE late (id); INSERT INTO late VALUES (1)")
+            assert error_of(verifier, late) is None
+            connection.executescript(f"DROP TABLE late; {then}")
+        assert str(error_of(verifier, late)).startswith("mismatch: the ")
 
     def test_many_kinds_of_claims_about_one_database_are_all_answered(self, verifier: EvidenceVerifier) -> None:
         for number in range(150):

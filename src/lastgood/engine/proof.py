@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ STALE = "lastgood_stale"
 UNUSABLE = "check_error: a part of this evidence cannot be recorded"
 
 _CONTAINERS = (dict, list, tuple)
+_EPOCH, _MICROSECOND = moment(0), timedelta(microseconds=1)
+_MASKED = "description", "expected", "metadata", "verification_error"
 _STATUSES = tuple(VerificationStatus)
 
 
@@ -119,8 +122,11 @@ def copy_pack(pack: object) -> tuple[EvidencePack, list[int]]:
     for index, evidence in enumerate(pack.evidence_list):
         if not isinstance(evidence, Evidence):
             raise InvalidError(f"evidence_list[{index}] is {type(evidence).__name__}, not Evidence")
-        claim = _copy_plain(evidence)
-        if claim is None:
+    own.evidence_list = _copy_plain(pack.evidence_list) or []
+    for index, evidence in enumerate(pack.evidence_list if not own.evidence_list else ()):
+        if copies := _copy_plain([evidence]):
+            claim = copies[0]
+        else:
             parts = _Parts()
             claim = Evidence(
                 parts.text(evidence.evidence_type),
@@ -135,20 +141,20 @@ def copy_pack(pack: object) -> tuple[EvidencePack, list[int]]:
     return own, unusable
 
 
-def _copy_plain(evidence: Evidence) -> Evidence | None:
+def _copy_plain(pieces: Sequence[Evidence]) -> list[Evidence] | None:
     """Copy by way of JSON, which is what most evidence is made of; None when it comes back as something else."""
-    claim = [evidence.evidence_type, evidence.description, evidence.expected, evidence.metadata]
+    claims = [[one.evidence_type, one.description, one.expected, one.metadata] for one in pieces]
     try:
-        data = msgspec.json.encode(claim)
-        if len(data) > MAX_PARTS or data.count(b"[") + data.count(b"{") > MAX_NESTING:
+        data = msgspec.json.encode(claims)
+        if len(data) > MAX_PARTS or data.count(b"[") + data.count(b"{") > MAX_NESTING + 3 * len(claims):
             return None
-        copy = msgspec.json.decode(data)
-        is_same = copy == claim and bool(encode_plain(copy))  # which takes no integers beyond 64 bits
+        copies = msgspec.json.decode(data)
+        is_same = copies == claims and bool(encode_plain(copies))  # which takes no integers beyond 64 bits
     except Exception:  # whatever a class of the caller's does when it is looked at
         return None
-    if not is_same or [type(part) for part in copy] != [str, str, dict, dict]:
+    if not is_same or any([type(part) for part in copy] != [str, str, dict, dict] for copy in copies):
         return None
-    return Evidence(*copy)
+    return [Evidence(*copy) for copy in copies]
 
 
 class _Parts:
@@ -213,17 +219,12 @@ class _Parts:
 
 
 def without_secrets(pack: EvidencePack, redaction: Redaction) -> EvidencePack:
-    shown = EvidencePack([], pack.require_all, pack.allow_partial, pack.min_verified)
-    for evidence in pack.evidence_list:
-        claim = Evidence(
-            evidence.evidence_type,
-            redaction.text(evidence.description),
-            redaction.plain(evidence.expected),
-            redaction.plain(evidence.metadata),
-        )
-        _take_result(claim, evidence, redaction)
-        shown.evidence_list.append(claim)
-    return shown
+    """Return the pack with secrets masked; the same object when there is none."""
+    claims = [{name: getattr(one, name) for name in _MASKED} for one in pack.evidence_list]
+    if (masked := redaction.plain(claims)) is claims:
+        return pack
+    pieces = zip(pack.evidence_list, masked, strict=True)
+    return replace(pack, evidence_list=[replace(one, **fields) for one, fields in pieces])
 
 
 def _take_result(shown: Evidence, checked: Evidence, redaction: Redaction) -> None:
@@ -253,4 +254,4 @@ def outdate(evidence: Evidence, why: str) -> None:
 
 
 def _microseconds(at: datetime | None) -> int | None:
-    return None if at is None else (at - moment(0)) // timedelta(microseconds=1)
+    return None if at is None else (at - _EPOCH) // _MICROSECOND

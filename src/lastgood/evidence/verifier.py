@@ -206,10 +206,10 @@ def _in_parallel(check: Callable[[Evidence, Surroundings], None], pieces: list[t
         except BaseException as error:
             raised.append(error)
 
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_MAX_THREADS, len(pieces)) - 1)]
     started = []
     with suppress(RuntimeError):  # no more threads to be had: then fewer do it
-        for thread in threads:
+        for _ in range(min(_MAX_THREADS, len(pieces)) - 1):
+            thread = threading.Thread(target=work, daemon=True)
             thread.start()
             started.append(thread)
     work()

@@ -24,7 +24,8 @@ from lastgood.errors import UnavailableError
 Received = TypeVar("Received")
 
 _LENGTH = struct.Struct(">Q")
-_PIECE_BYTES = 1 << 20
+_PIECE_BYTES, _AHEAD_BYTES = 1 << 20, 1 << 14
+"""Bytes that are received at once: at most, and if so many have come, whatever they belong to."""
 # A program that lets SIGPIPE kill it must not die of a process that ended.
 _NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 _encode = msgspec.msgpack.Encoder().encode
@@ -51,6 +52,7 @@ class Channel(Generic[Received]):
         self._end = end
         self._decode = decoder.decode
         self._max_bytes = max_bytes
+        self._received = bytearray()
 
     def fileno(self) -> int:
         return self._end.fileno()
@@ -91,14 +93,16 @@ class Channel(Generic[Received]):
             raise TimeoutError
 
     def _read(self, size: int, deadline: float | None, *, is_first: bool = False) -> bytes:
-        data = bytearray()
-        while len(data) < size:
+        received = self._received
+        while len(received) < size:
             self._allow_until(deadline)
-            piece = self._end.recv(min(size - len(data), _PIECE_BYTES))
+            piece = self._end.recv(min(max(size - len(received), _AHEAD_BYTES), _PIECE_BYTES))
             if not piece:
-                raise ChannelClosedError if is_first and not data else ConnectionError
-            data += piece
-        return bytes(data)
+                raise ChannelClosedError if is_first and not received else ConnectionError
+            received += piece
+        data = bytes(received) if len(received) == size else bytes(received[:size])
+        del received[:size]
+        return data
 
 
 _START = "import sys; sys.path += sys.argv[2:]; from {0} import serve; serve()"

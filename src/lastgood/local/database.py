@@ -242,6 +242,8 @@ class _Reading:
         self._place = path, mode, file[4:]
         self._deadline = 0.0
         self._readable: set[str] = set()
+        self._asked: tuple[object, ...] = ()
+        """The version of the schema, and the table and columns that were asked for last: `_search` is for these."""
         uri = f"file://{quote(os.fsencode(path))}?{mode}"
         self._connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
         try:
@@ -285,14 +287,40 @@ class _Reading:
 
     def find(self, table: str, where: Columns, values: Columns, deadline: float) -> str | None:
         connection, self._deadline = self._connection, deadline
-        self._readable = {"sqlite_master"}
         connection.execute("BEGIN")
         try:
-            name = self._find_table(table)
-            return _no_table(table) if name is None else self._compare(name, where, values)
+            (schema,) = connection.execute("PRAGMA schema_version").fetchone()
+            asked = schema, table, tuple(where), tuple(values)
+            if asked != self._asked:
+                self._asked, self._readable = (), {"sqlite_master"}
+                if (impossible := self._prepare(table, where, values)) is not None:
+                    return impossible
+                self._asked = asked
+            return self._compare(table, where, values)
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
+
+    def _prepare(self, table: str, where: Columns, values: Columns) -> str | None:
+        """Make `_search`: a search for a row with all of it, and one that tells what it differs in; or say why there
+        is no such row."""
+        if (name := self._find_table(table)) is None:
+            return _no_table(table)
+        columns = self._connection.execute(f"PRAGMA main.table_xinfo({_quote(name)})").fetchall()
+        names = {_fold(column): column for _, column, *_ in columns}
+        for claimed in (*where, *values):
+            if _fold(claimed) not in names:
+                return f"the table {show(name)} has no column {show(claimed)}"
+
+        def tests(columns: Columns) -> list[str]:
+            return [f"{_quote(name)}.{_quote(names[_fold(claimed)])} IS ?" for claimed in columns]
+
+        def search(results: list[str], conditions: list[str]) -> str:
+            return f"SELECT {', '.join(results)} FROM main.{_quote(name)} WHERE {' AND '.join(conditions)} LIMIT 1"
+
+        both = [*tests(where), *tests(values)]
+        self._search = search(["1"], both), search(["1", *tests(values)], tests(where))
+        return None
 
     def _find_table(self, table: str) -> str | None:
         """Return the name of the table as the schema has it, and let it be read."""
@@ -310,22 +338,10 @@ class _Reading:
         return str(name)
 
     def _compare(self, table: str, where: Columns, values: Columns) -> str | None:
-        columns = self._connection.execute(f"PRAGMA main.table_xinfo({_quote(table)})").fetchall()
-        names = {_fold(column): column for _, column, *_ in columns}
-        for claimed in (*where, *values):
-            if _fold(claimed) not in names:
-                return f"the table {show(table)} has no column {show(claimed)}"
-
-        def tests(columns: Columns) -> list[str]:
-            return [f"{_quote(table)}.{_quote(names[_fold(claimed)])} IS ?" for claimed in columns]
-
-        def first_row(results: list[str], conditions: list[str], *given: Columns) -> Any:
-            sql = f"SELECT {', '.join(results)} FROM main.{_quote(table)} WHERE {' AND '.join(conditions)} LIMIT 1"
-            return self._connection.execute(sql, [value for columns in given for value in columns.values()]).fetchone()
-
-        if first_row(["1"], [*tests(where), *tests(values)], where, values):
+        has_all, differs = self._search
+        if self._connection.execute(has_all, (*where.values(), *values.values())).fetchone():
             return None
-        first = first_row(["1", *tests(values)], tests(where), values, where)
+        first = self._connection.execute(differs, (*values.values(), *where.values())).fetchone()
         if first is None:
             return f"no row of {show(table)} is where the claim says"
         others = [show(claimed) for claimed, is_equal in zip(values, first[1:], strict=True) if not is_equal]
@@ -348,7 +364,7 @@ class _Reading:
         allowed = source is None and (
             action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_TRANSACTION)
             or (action == sqlite3.SQLITE_READ and first in self._readable)
-            or (action == sqlite3.SQLITE_PRAGMA and first == "table_xinfo")
+            or (action == sqlite3.SQLITE_PRAGMA and first in ("table_xinfo", "schema_version"))
         )
         return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 

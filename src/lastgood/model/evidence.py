@@ -153,13 +153,15 @@ class EvidencePack:
 
     def _hangs_on(self, chosen: Callable[[Evidence], bool]) -> bool:
         """Say whether it does not hold, and would if every piece that is chosen did."""
+        if self.is_verified:
+            return False
         holding = [
             replace(piece, verified=True, verification_status=VerificationStatus.VERIFIED, verification_error=None)
             if chosen(piece)
             else piece
             for piece in self.evidence_list
         ]
-        return not self.is_verified and replace(self, evidence_list=holding).is_verified
+        return replace(self, evidence_list=holding).is_verified
 
 
 def _could_not_be_checked(evidence: Evidence) -> bool:

@@ -131,21 +131,24 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return value if all(map(_is, items, value)) else tuple(items) if isinstance(value, tuple) else items
 
     def _map(self, value: dict[Any, Any], depth: int) -> Any:
-        masked: dict[Any, Any] = {}
-        changed = False
+        changed: dict[Any, tuple[Any, Any]] = {}
         for key, item in value.items():
-            name, new = key, item if type(item) in _PLAIN else self._plain(item, depth + 1)
-            if type(key) is str and key != "value" and len(key) <= _SHORT and self._is_plain_key(key):
-                changed = changed or new is not item
-                masked[key] = new
-                continue
-            if (secret := self._secret_name(key, value)) is not None:
-                new = _hide(new, not self._named.may_count(secret), depth)
-            if isinstance(key, str) and (name := self.text(key)) is not key:
-                name = _unused(name, masked, value)
-            changed = changed or new is not item or name is not key
-            masked[name] = new
-        return masked if changed else value
+            kind, name, new = type(item), key, item
+            if kind not in _PLAIN:
+                new = self.text(item) if kind is str else self._plain(item, depth + 1)
+            if type(key) is not str or key == "value" or len(key) > _SHORT or not self._is_plain_key(key):
+                if (secret := self._secret_name(key, value)) is not None:
+                    new = _hide(new, not self._named.may_count(secret), depth)
+                name = self.text(key) if isinstance(key, str) else key
+            if new is not item or name is not key:
+                changed[key] = name, new
+        if not changed:
+            return value
+        masked: dict[Any, Any] = {}
+        for key, item in value.items():
+            name, new = changed.get(key, (key, item))
+            masked[name if name is key else _unused(name, masked, value)] = new
+        return masked
 
     def _secret_name(self, key: object, entries: dict[Any, Any]) -> str | None:
         """Return the name that makes the entry `key` a secret: its own, or the `name` that stands beside a `value`."""
