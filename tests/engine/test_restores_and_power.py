@@ -6,6 +6,7 @@ import errno
 import os
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 import lastgood
 from lastgood.engine import engine, restore_files
 from lastgood.engine.restore_files import FilesRestore
-from lastgood.engine.workspace import Workspace
+from lastgood.engine.workspace import Workspace, sync_restored
 from lastgood.files import folders
 from lastgood.files.roots import Root
 from lastgood.local import process
@@ -98,7 +99,7 @@ def test_a_restore_returns_before_its_files_are_durable_and_the_journal_stays(
     (journal,) = place.journals()
     assert (journal.made, journal.before) == (result.checkpoint.id, place.new.id)
     assert place.found() == OLD
-    place.task._handle.require_workspace().sync(journal, FilesRestore(place.task._handle)._plan_sync(journal))
+    sync_restored(place.store._engine, journal, FilesRestore(place.task._handle)._plan_sync(journal))
     assert {Path(path).name for path in synced} >= {"a", "b", "c", "work"}
     assert place.journals() == []
 
@@ -224,7 +225,8 @@ def test_a_sync_that_failed_is_not_tried_again_and_power_loss_is_made_good_all_t
     place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The system takes what it could not write for written: a second sync would succeed."""
-    monkeypatch.setattr(Workspace, "make_durable", Workspace.sync)
+    place.store._engine.sync_apart = partial(sync_restored, place.store._engine)
+    monkeypatch.setattr(Workspace, "make_durable", MAKE_DURABLE)
 
     def fail(descriptor: int) -> None:
         if str(place.work) in _path_of(descriptor):
@@ -269,7 +271,8 @@ def test_many_files_and_unreadable_ones_are_synced_with_their_file_system(
 ) -> None:
     whole: list[int] = []
     monkeypatch.setattr(folders, "_sync_all", whole.append)
-    monkeypatch.setattr(Workspace, "make_durable", Workspace.sync)
+    place.store._engine.sync_apart = partial(sync_restored, place.store._engine)
+    monkeypatch.setattr(Workspace, "make_durable", MAKE_DURABLE)
     place.task.restore(place.old)
     assert not whole
     monkeypatch.setattr(folders, "MANY", 1)

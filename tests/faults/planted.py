@@ -288,7 +288,7 @@ BUGS = (
         (
             Change(
                 "engine/workspace.py",
-                "if all(sync(root.path, plan, lambda: not self._is_closed) for root, plan in plans):",
+                "if all(sync(root.path, plan, go_on) for root, plan in plans):",
                 "if plans:",
             ),
         ),

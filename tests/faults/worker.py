@@ -9,6 +9,7 @@ import shutil
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,7 +23,8 @@ import lastgood
 from lastgood import CheckpointError, UnavailableError
 from lastgood.catalog.sqlite import database
 from lastgood.catalog.sqlite.migration import MAJOR, Migration, migrations
-from lastgood.engine import restore_files, workspace
+from lastgood.engine import restore_files
+from lastgood.engine.workspace import sync_restored
 from lastgood.local import process
 
 USER = "worker"
@@ -31,7 +33,6 @@ ROUNDS = 8
 KNOWN = migrations()
 RENAMED, RESTARTED = "another name", "another name after a restart"
 """Hosts that a scenario may be followed by."""
-MAKE_DURABLE = workspace.Workspace.make_durable
 LEFT_OUT = ".left"
 """The end of names of files that the rules of a workspace leave out."""
 
@@ -271,8 +272,7 @@ def _in_order(store: lastgood.Store) -> lastgood.Store:
         end_journal(journal_id)
 
     setattr(catalog, "end_journal", end)  # noqa: B010
-    if workspace.Workspace.make_durable is MAKE_DURABLE:  # for the rest of this process
-        setattr(workspace.Workspace, "make_durable", workspace.Workspace.sync)  # noqa: B010
+    store._engine.sync_apart = partial(sync_restored, store._engine)
     return store
 
 

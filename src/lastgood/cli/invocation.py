@@ -276,10 +276,10 @@ def open_quietly(target: str | Path | None, user: str | None = None, **options: 
 
         engine.housekeeper.start = start_apart  # a command ends before the work is done
 
-    def sync_apart(journal: Journal, roots: Sequence[Root]) -> None:
+    def sync_apart(journal: Journal, plans: Sequence[tuple[Root, Any]]) -> None:
         from lastgood.cli.background import sync_apart
 
-        sync_apart(engine, acting, journal, roots)
+        sync_apart(engine, acting, journal, [root for root, _ in plans])
 
     engine.sync_apart = sync_apart
     return Store(engine, acting)

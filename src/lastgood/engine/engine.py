@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lastgood.engine.checkpoint import Checkpoint
     from lastgood.engine.commit import Draft, Ground, Splitters
     from lastgood.evidence.verifier import EvidenceVerifier
+    from lastgood.files.plan import RestorePlan
     from lastgood.files.roots import Root
     from lastgood.model.checkpoint import Record
     from lastgood.model.task import Journal
@@ -117,7 +118,7 @@ class Engine:
         """Steps that failed while the store was away, by id: their owner, and why. The next step to begin ends them."""
         self.spool: SpoolPort | None = None
         self.housekeeper: Housekeeper | None = None
-        self.sync_apart: Callable[[Journal, Sequence[Root]], None] | None = None
+        self.sync_apart: Callable[[Journal, Sequence[tuple[Root, RestorePlan]]], None] | None = None
         """Makes restored files durable where this process ends too soon for that."""
         self._verifier: EvidenceVerifier | None = None
         self._opened: WeakSet[Closable] = WeakSet()

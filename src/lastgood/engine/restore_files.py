@@ -33,7 +33,7 @@ from lastgood.engine.handle import Handle
 from lastgood.engine.load import find_stored, load_checkpoint, require_files
 from lastgood.engine.save import begin_branch, has_drifted, is_unchanged, place_in_work, save_draft
 from lastgood.engine.verify import Recording, verify_stored
-from lastgood.engine.workspace import Workspace
+from lastgood.engine.workspace import Workspace, sync_restored
 from lastgood.errors import (
     CheckpointError,
     ConflictError,
@@ -428,7 +428,7 @@ class FilesRestore:
 
     def sync_applied(self, journal: Journal) -> None:
         """Make sure that restored files are durable, and end their journal."""
-        self._workspace.sync(journal, self._plan_sync(journal))
+        sync_restored(self._engine, journal, self._plan_sync(journal))
 
     def _plan_sync(self, journal: Journal) -> list[tuple[Root, RestorePlan]]:
         """Return what a restore did, from the checkpoints before and after it."""

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -88,25 +88,12 @@ class Workspace:
     def make_durable(self, journal: Journal, plans: Sequence[tuple[Root, RestorePlan]]) -> None:
         """Begin to make durable what these plans did, and return at once; the journal ends then."""
         if self._engine.sync_apart is not None:
-            self._engine.sync_apart(journal, [root for root, _ in plans])
+            self._engine.sync_apart(journal, plans)
             return
-        thread = threading.Thread(target=self.sync, args=(journal, plans), name="lastgood sync", daemon=True)
+        work = partial(sync_restored, self._engine, journal, plans, lambda: not self._is_closed)
+        thread = threading.Thread(target=work, name="lastgood sync", daemon=True)
         self._syncing = [each for each in self._syncing if each.is_alive()] + [thread]
         thread.start()
-
-    def sync(self, journal: Journal, plans: Sequence[tuple[Root, RestorePlan]]) -> None:
-        """Make durable what these plans did, and end the journal. A failure of the disk is an alert."""
-        from lastgood.files.folders import sync
-
-        catalog = self._engine.catalog
-        try:
-            if all(sync(root.path, plan, lambda: not self._is_closed) for root, plan in plans):
-                with suppress(CheckpointError):  # whoever opens the workspace next ends it
-                    catalog.end_journal(journal.id)
-        except UnavailableError as error:
-            with suppress(CheckpointError):  # then the disk that fails is the store's, too
-                catalog.begin_journal(msgspec.structs.replace(journal, doubted=True, made=None, applied_at_us=None))
-            self._engine.alert(str(error), journal.task_id, error, code="restore_incomplete")
 
     def close(self) -> None:
         """Stop watching: captures scan everything. What is not durable yet is left to the system, and to whoever opens
@@ -309,6 +296,25 @@ class Workspace:
 
     def _index_file(self, root: Root) -> Path:
         return self._folder / "index" / sha256(os.fsencode(root.path)).hexdigest()[:32]
+
+
+def sync_restored(
+    engine: Engine,
+    journal: Journal,
+    plans: Sequence[tuple[Root, RestorePlan]],
+    go_on: Callable[[], bool] = lambda: True,
+) -> None:
+    """Make durable what these plans did, and end the journal. A failure of the disk is an alert."""
+    from lastgood.files.folders import sync
+
+    try:
+        if all(sync(root.path, plan, go_on) for root, plan in plans):
+            with suppress(CheckpointError):  # whoever opens the workspace next ends it
+                engine.catalog.end_journal(journal.id)
+    except UnavailableError as error:
+        with suppress(CheckpointError):  # then the disk that fails is the store's, too
+            engine.catalog.begin_journal(msgspec.structs.replace(journal, doubted=True, made=None, applied_at_us=None))
+        engine.alert(str(error), journal.task_id, error, code="restore_incomplete")
 
 
 def find_known(engine: Engine, owner: str, head: Checkpoint) -> Folders | None:

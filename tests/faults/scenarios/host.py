@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from tests.faults.scenarios.branches import SCENARIOS as BRANCHES
 from tests.faults.scenarios.restore import SCENARIOS as RESTORES
-from tests.faults.scenarios.scenario import Scenario, tune
+from tests.faults.scenarios.scenario import Scenario
 from tests.faults.worker import RENAMED, RESTARTED, Worker
-
-from lastgood.engine import workspace
 
 
 def _followed_by(host: str, scenario: Scenario) -> Scenario:
@@ -23,7 +21,7 @@ def _synced_later(scenario: Scenario) -> Scenario:
     """Leave it to the system when restored files come to the disk: their journals stay."""
 
     def run(worker: Worker) -> None:
-        tune(workspace.Workspace, make_durable=lambda *_: None)
+        worker.store._engine.sync_apart = lambda journal, plans: None
         scenario.run(worker)
 
     return scenario._replace(run=run)

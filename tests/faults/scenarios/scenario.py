@@ -21,7 +21,7 @@ class Scenario(NamedTuple):
     beside: Callable[[Worker, int], None] | None = None
 
 
-def tune(module: ModuleType | type, **constants: Any) -> None:
+def tune(module: ModuleType, **constants: Any) -> None:
     """For the rest of this process."""
     for name, value in constants.items():
         assert hasattr(module, name), f"{module.__name__} has no {name}"
