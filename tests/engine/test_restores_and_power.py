@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.support.crash import run_until_crash
 
 import lastgood
 from lastgood.engine import engine, restore_files
@@ -146,6 +148,89 @@ def test_what_was_changed_after_the_restore_stays(
     assert place.journals() == []
 
 
+def test_what_was_removed_or_moved_there_after_the_restore_stays_so(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An orderly stop of the system, hours later: nothing was lost. What is in a moved folder has old stamps."""
+    (place.work / "folder").mkdir()
+    (place.work / "folder" / "f").write_text("old")
+    chosen = place.task.save({"is": "with a folder"})
+    (place.work / "folder" / "f").write_text("new")
+    (other := tmp_path / "other").mkdir()
+    (other / "f").write_text("of another folder")
+    (other / ".gitignore").write_text("x")
+    place.task.restore(chosen)
+    _wait_for_clock(tmp_path)
+    (place.work / "a").unlink()
+    (place.work / "folder").rename(tmp_path / "away")
+    other.rename(place.work / "folder")
+    _restart(monkeypatch, tmp_path)
+    place.open_again()
+    assert sorted(file.name for file in place.work.iterdir()) == ["b", "d", "folder"]
+    assert (place.work / "folder" / "f").read_text() == "of another folder"
+    assert (place.work / "folder" / ".gitignore").exists()
+    assert place.journals() == []
+
+
+def _wait_for_clock(tmp_path: Path) -> int:
+    """Wait until the clock that stamps files has gone past now; return now."""
+    now = time.time_ns()
+    while not (tmp_path / "probe").exists() or (tmp_path / "probe").stat().st_ctime_ns <= now:
+        (tmp_path / "probe").write_text("another stamp")
+    return now
+
+
+def test_after_a_restore_that_was_cut_short_the_head_is_what_lies_there(place: Place) -> None:
+    """What lay there in between is kept, and nobody goes on from it."""
+    run_until_crash(
+        "rewind.FilesRestore._look_again = lambda *_: os._exit(9)\n"
+        "store = lastgood.open(sys.argv[1], user='ada', collect='never')\n"
+        "store.task('t', workspace=sys.argv[2]).restore(sys.argv[3])\n",
+        place.folder / "store",
+        place.work,
+        place.old.id,
+    )
+    assert place.found() == OLD
+    task = place.open_again()
+    assert place.found() == dict.fromkeys("abd", "new")
+    assert task.head is not None
+    assert [info.path for info in place.store.list_files(task.head.id)] == ["a", "b", "d"]
+    assert place.store.read_file(task.head.id, "a") == b"new"
+    kept = next(one for one in place.store.list_checkpoints("t") if one.message == "as an interrupted restore left it")
+    assert place.store.read_file(kept.id, "a") == b"old"
+
+
+def test_a_socket_in_the_place_of_a_file_keeps_nothing_else_from_being_restored(place: Place) -> None:
+    (place.work / "b").unlink()
+    (place.work / "a").write_text("edited")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(place.work / "b"))
+        result = place.task.restore(place.new)
+    assert [path for path, _ in result.failed] == ["b"]
+    assert (place.work / "a").read_text() == "new"
+
+
+def test_a_folder_that_is_moved_away_is_no_disk_that_fails(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.task.restore(place.old)
+    (journal,) = place.journals()
+    plans = FilesRestore(place.task._handle)._plan_sync(journal)
+    away = place.work.rename(place.folder / "away")
+    sync_restored(place.store._engine, journal, plans)
+    assert not place.alerts
+    assert place.journals() == [journal]
+    away.rename(place.work)
+
+
+def test_closing_the_store_waits_until_they_are_durable(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that ends right after a restore leaves nothing that a later start of the system would have to make
+    good."""
+    monkeypatch.setattr(Workspace, "make_durable", MAKE_DURABLE)
+    place.task.restore(place.old)
+    place.store.close()
+    place.store = place.open()
+    assert place.journals() == []
+
+
 def test_what_was_saved_after_the_restore_counts(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Found by the campaign `forgetful`: files that had gone since came back."""
     place.task.restore(place.old)
@@ -170,9 +255,7 @@ def test_of_several_restores_the_last_one_counts(place: Place, monkeypatch: pyte
         (place.work / name).write_text("old")
     (place.work / "d").unlink()
     _restart(monkeypatch, tmp_path)
-    stopped, changed_at = time.time_ns(), restore_files._changed_at
-    while not (tmp_path / "probe").exists() or (tmp_path / "probe").stat().st_ctime_ns <= stopped:
-        (tmp_path / "probe").write_text("until the clock that stamps files has gone on")
+    stopped, changed_at = _wait_for_clock(tmp_path), restore_files._changed_at
 
     def find_change(root: Root, path: bytes) -> int:
         """Return 0 for what lay there when the system stopped."""

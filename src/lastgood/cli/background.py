@@ -44,8 +44,9 @@ def collect_apart(file: str, user: str, max_bytes: str) -> None:
     from lastgood.upkeep.housekeeping import Housekeeping
 
     os.nice(10)
-    with open_store(file, user=user, max_bytes=int(max_bytes) if max_bytes else None) as store:
-        Housekeeping(store._engine, user).work()
+    if _is_there(file):
+        with open_store(file, user=user, max_bytes=int(max_bytes) if max_bytes else None) as store:
+            Housekeeping(store._engine, user).work()
 
 
 def sync_files(file: str, user: str, owner: str, task_id: str, journal_id: str, folders: str) -> None:
@@ -54,8 +55,15 @@ def sync_files(file: str, user: str, owner: str, task_id: str, journal_id: str, 
     from lastgood.opening import open_store
 
     named = json.loads(folders)
+    if not _is_there(file, *named.values()):
+        return
     with open_store(file, user=user, collect="never") as store:
         task = store.task(task_id, owner=owner, workspace=named.get("", named))
         for journal in store._engine.catalog.journals():
             if journal.id == journal_id and journal.made is not None:
                 FilesRestore(task._handle).sync_applied(journal)
+
+
+def _is_there(*paths: str) -> bool:
+    """Return whether these are still there: opening a store that was removed, or unmounted, would make a new one."""
+    return all(os.path.exists(path) for path in paths)  # noqa: PTH110

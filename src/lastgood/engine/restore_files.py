@@ -179,11 +179,26 @@ def plan_files(
 
 
 def _changed_at(root: Root, path: bytes) -> int:
-    """Return the ctime of what lies there; 0 if there is nothing."""
-    try:
-        return os.lstat(os.path.join(os.fsencode(root.path), path)).st_ctime_ns  # noqa: PTH118
-    except OSError:
-        return 0
+    """Return when what lies there was changed last, removed, or moved there with a folder around it.
+
+    A removal shows in the mtime of the folder, with whatever else came and went there: as later changes of a folder are
+    on disk no sooner than earlier ones, nothing of a restore is lost there then. A folder that was moved has a later
+    ctime than mtime; what is in it has not.
+    """
+    place, found = os.path.join(os.fsencode(root.path), path), None  # noqa: PTH118
+    stamps = [0]
+    while len(place) > len(os.fsencode(root.path)):
+        with suppress(OSError):
+            folder = os.lstat(place)
+            if found is None or folder.st_ctime_ns != folder.st_mtime_ns:
+                stamps.append(folder.st_ctime_ns)
+            found = folder
+        place = split(place)[0]
+        if found is None:
+            with suppress(OSError):
+                found = os.lstat(place)
+                stamps.append(found.st_mtime_ns)
+    return max(stamps)
 
 
 def _select(paths: Sequence[str] | None, root: str) -> Selection | None:
@@ -461,8 +476,9 @@ class FilesRestore:
             return plan
 
         self._workspace.forget()
-        self._sweep()
-        self._finish(journal, self.insist(look_and_put))
+        plan = self.insist(look_and_put)
+        self._sweep()  # not before: it shows in the stamps of folders
+        self._finish(journal, plan)
 
     def _look_and_keep(
         self,
@@ -605,7 +621,16 @@ class FilesRestore:
             )
         for root in plan.roots:
             sync(root.root.path, root.plan)
+        self.insist(self._record_present)
         self._engine.catalog.end_journal(journal.id)
+
+    def _record_present(self) -> None:
+        """Save the files as they are now, if the head is what lay there in between: nobody would go on from that."""
+        head = self._handle.head
+        after = self._capture(head)._replace(binding=None)
+        if has_drifted(after, head):
+            about = {"type": "restored", "lineage": "restored", "keeps_redo": True, **place_in_work(head)}
+            save_draft(self._handle, Draft(state=KEPT, files=after, **about), policy="raise")
 
     def _settle(self) -> None:
         """Take back first what this handle could not take back before."""

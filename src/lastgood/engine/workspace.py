@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import cache, cached_property, partial
@@ -46,7 +47,7 @@ _UNWATCHED = (
 )
 
 
-CLOSE_SECONDS = 2.0
+CLOSE_SECONDS = 5.0
 
 
 class Workspace:
@@ -91,17 +92,18 @@ class Workspace:
             self._engine.sync_apart(journal, plans)
             return
         work = partial(sync_restored, self._engine, journal, plans, lambda: not self._is_closed)
-        thread = threading.Thread(target=work, name="lastgood sync", daemon=True)
+        thread = threading.Thread(target=work, name="lastgood sync")  # which Python waits for in the end
         self._syncing = [each for each in self._syncing if each.is_alive()] + [thread]
         thread.start()
 
     def close(self) -> None:
-        """Stop watching: captures scan everything. What is not durable yet is left to the system, and to whoever opens
-        the folders next."""
-        self._is_closed = True
+        """Stop watching: captures scan everything. What is not durable in some seconds is left to the system, and to
+        whoever opens the folders next."""
+        end = time.monotonic() + CLOSE_SECONDS
         for thread in self._syncing:
             with suppress(RuntimeError):  # an interrupt kept it from starting
-                thread.join(CLOSE_SECONDS)
+                thread.join(max(0.0, end - time.monotonic()))
+        self._is_closed = True
         watchers, self._watchers = self._watchers, {}
         if watchers:
             # Not to be had: a capture is at work, and its watchers end with it. The index is a cache.

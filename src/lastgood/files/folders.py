@@ -183,7 +183,8 @@ MANY = 512
 
 
 def sync(root_path: str, plan: RestorePlan, go_on: Callable[[], bool] = lambda: True) -> bool:
-    """Make durable what the plan did, whatever has become of it since; False when it was told not to `go_on`.
+    """Make durable what the plan did, whatever has become of it since; False when it was told not to `go_on`, or the
+    folder is gone.
 
     UnavailableError when the disk does not confirm it. What it did not write then may be lost, and another try may
     succeed all the same: the system forgets such errors.
@@ -191,7 +192,13 @@ def sync(root_path: str, plan: RestorePlan, go_on: Callable[[], bool] = lambda: 
     if not plan.steps:
         return True
     try:
-        with FolderWalk(root_path) as walk:
+        try:
+            opened = FolderWalk(root_path)
+        except OSError as error:
+            if error.errno not in GONE:
+                raise
+            return False
+        with opened as walk:
             if len(plan.steps) < MANY:
                 with suppress(PermissionError):  # to open what may not be read
                     return _sync_each(walk, plan, go_on)
@@ -252,7 +259,7 @@ def _passing_over_gone() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in GONE:
+        if error.errno not in GONE and error.errno != errno.ENXIO:  # a socket
             raise
 
 
