@@ -392,10 +392,8 @@ def test_a_disk_that_fills_up_while_the_present_is_saved_leaves_the_files_alone(
 
 
 @pytest.mark.parametrize("what", ["both", "files"])
-def test_a_disk_that_fills_up_while_restoring_changes_nothing_and_says_so_for_each_path(
-    tmp_path: Path, what: Any
-) -> None:
-    """B9, G3: old files or a reason for each; when there is space again, the same restore succeeds."""
+def test_a_disk_that_fills_up_while_restoring_changes_nothing(tmp_path: Path, what: Any) -> None:
+    """B7, G3: neither files nor state; when there is space again, the same restore succeeds."""
     target: Spec = {b"big": (0o644, noise(1, 2 << 20)), **files(a="1")}
     present: Spec = {b"big": (0o644, noise(2, 2 << 20)), **files(a="2", b="2")}
     with (
@@ -404,15 +402,16 @@ def test_a_disk_that_fills_up_while_restoring_changes_nothing_and_says_so_for_ea
     ):
         task = store.task("t", workspace=root)
         build(root, target)
-        first = task.save({})
+        first = task.save({"is": "first"})
         replace(root, present)
-        second = task.save({})
-        result = task.restore(first, what)
-        assert dict(result.failed).keys() == {"a", "b", "big"}
+        second = task.save({"is": "second"})
+        with pytest.raises(DiskFullError, match="the disk of the workspace is full"):
+            task.restore(first, what)
         assert look(root) == flatten(present)
-        assert store.read_file(result.checkpoint.id, "big") == present[b"big"][1]
-        task.undo()
-        assert look(root) == flatten(present)
+        assert task.state == {"is": "second"}
+        assert task.head is not None
+        assert task.head.id == second.id
+        assert store._engine.catalog.journals() == []
         (root / "big").unlink()
         assert task.restore(first, what).failed == ()
         assert look(root) == flatten(target)

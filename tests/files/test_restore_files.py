@@ -21,9 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.disks import small_disk
 
-from lastgood.errors import IntegrityError, InvalidError, UnavailableError
+from lastgood.errors import DiskFullError, IntegrityError, InvalidError, UnavailableError
 from lastgood.files import apply as apply_module
-from lastgood.files.apply import FULL, Applied, apply
+from lastgood.files.apply import Applied, apply
 from lastgood.files.folders import CHANGED, remove_temporary
 from lastgood.files.plan import Enter, RestorePlan, is_announced, make_plan
 from lastgood.files.selection import Selection
@@ -786,15 +786,14 @@ def _restore_without_rights(folder: Path) -> None:
 
 
 def test_a_full_disk_changes_nothing(blobs: Blobs, root: Path) -> None:
-    """Found out before anything is removed or overwritten; temporary files are gone, all is reported."""
+    """Found out before anything is removed or overwritten; temporary files are gone."""
     with small_disk(root):
         present = start(blobs, root, files(a="1", gone="1"))
         target = blobs.plant(
             {**files(a="2", b="2"), b"d": (0o755, {b"big": (0o644, b"x" * 3_000_000), **files(z="2")})}
         )
-        applied = blobs.restore(root, make_plan(target, present, blobs.read))
-        assert reasons(applied) == dict.fromkeys([b"a", b"b", b"d", b"d/big", b"d/z", b"gone"], FULL)
-        assert (applied.restored, applied.deleted) == ((), ())
+        with pytest.raises(DiskFullError):
+            blobs.restore(root, make_plan(target, present, blobs.read))
         assert holds(blobs, root, present)
 
 

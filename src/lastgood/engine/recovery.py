@@ -160,6 +160,9 @@ def _advise_spooled(spooled: int, aside: int) -> list[str]:
 
 def _advise_restore(journal: Journal) -> str:
     folders = ", ".join(folder.path for folder in journal.folders)
+    if journal.made is not None:
+        said = f"the system stopped before the files that were restored in {folders} were sure to be on disk"
+        return f"{said}: open the task with that workspace, and what is lost is put there again"
     return (
         f"a restore of the files in {folders} was interrupted: open the task with that workspace, and it is taken back"
     )

@@ -20,7 +20,7 @@ from hashlib import sha256
 from itertools import count
 from typing import NamedTuple
 
-from lastgood.errors import CheckpointError, IntegrityError, UnavailableError
+from lastgood.errors import CheckpointError, DiskFullError, IntegrityError, UnavailableError
 from lastgood.files.folders import CHANGED, OpenFolder, Refused, exchange, hash_file, rename_exclusively, set_mode
 from lastgood.files.plan import Enter, Leave, PutFile, Remove, RestorePlan, Step
 from lastgood.files.read import DATABASE, SIDECARS
@@ -81,14 +81,13 @@ def apply(
     recall: Recall | None = None,
     copying: bool = False,
 ) -> Applied:
-    """Make the folder what the plan says. What cannot be done is reported and the rest goes on (B9); on a full disk
-    nothing more is written.
+    """Make the folder what the plan says. What cannot be done is reported and the rest goes on (B9).
 
     `on_done` is called after each path that was dealt with. `copying`: nobody relies on the outcome after a crash, so
     new files are written in their places.
 
-    Raises IntegrityError when content is not what its file says, UnavailableError when the folder cannot be opened;
-    temporary files are gone then.
+    Raises IntegrityError when content is not what its file says, UnavailableError when the folder cannot be opened,
+    DiskFullError when there is no room for all that is to come; nothing has changed then.
     """
     try:
         root = open_folder(None, root_path)
@@ -141,7 +140,11 @@ class _Run:
         try:
             self._stage(0, self._stack[0])
             self._perform()
-        except _Full:
+        except _Full as full:
+            if not self._at and not self._copying:  # nothing was changed yet
+                raise DiskFullError(
+                    "the disk of the workspace is full", hint="nothing was restored: free some space and restore again"
+                ) from full
             self._fail_from(self._at, FULL)
         finally:
             self._discard()
