@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import sys
 import threading
@@ -36,10 +37,11 @@ class Memory:
 
     def is_as_it_was(self) -> bool:
         """Tell whether nothing is remembered since this was made, but for what is harmless."""
-        now = self._look()
-        if now != self._before and self._look_closely() == self._in_full:
-            self._before = now
-        return now == self._before
+        if self._look() == self._before:
+            return True
+        gc.collect()  # what an error held
+        self._before, is_same = self._look(), self._look_closely() == self._in_full
+        return is_same
 
     def _look(self) -> list[Any]:
         return [self._look_at_process(), [hash(tuple(map(id, names.values()))) for names in self._names]]

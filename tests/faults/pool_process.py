@@ -9,17 +9,19 @@ import select
 import signal
 import socket
 import sys
+import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.faults import shim
+from tests.faults.helper import LONGEST, ask_for_helpers, fork_helper
 from tests.faults.memory import Memory
 from tests.faults.warm_up import settle, warm_up
 
 _ENDINGS = {0: "done", 1: "raised", shim.REFUSED: "refused", -signal.SIGKILL: "killed"}
-_LONGEST = 1 << 16
 
 
 class Place(NamedTuple):
@@ -29,10 +31,43 @@ class Place(NamedTuple):
     imported: Path
 
 
+class Worker(NamedTuple):
+    """A process that does a job. `requests`: where it asks for helpers."""
+
+    pid: int
+    requests: socket.socket
+
+    def wait(self, awaited: int, seconds: int) -> bool:
+        """Wait for something to be read, and fork helpers until then. Return whether it came in time."""
+        helpers: list[int] = []
+        watched, deadline = [awaited, self.requests.fileno()], time.monotonic() + seconds
+        try:
+            while True:
+                ready = select.select(watched, [], [], max(0.0, deadline - time.monotonic()))[0]
+                if not ready or awaited in ready:
+                    return bool(ready)
+                helper = fork_helper(self.requests)
+                if helper is None:
+                    watched.pop()
+                else:
+                    helpers.append(helper)
+        finally:
+            for helper in helpers:
+                os.kill(helper, signal.SIGKILL)
+                os.waitpid(helper, 0)
+
+    def finish(self) -> int:
+        """Kill it, and what it has started. Return its exit code."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.requests.close()
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
 class Staying(NamedTuple):
     """A worker that has done a job, and waits for the next one."""
 
-    pid: int
+    worker: Worker
     channel: socket.socket
 
 
@@ -49,14 +84,13 @@ def serve(place: Place, seconds: int, warm: bool) -> None:
         if stays:
             ended, staying = _have_done(staying or _start(place), job, arguments, seconds)
         else:
-            ended = _watch(_fork(place, job, arguments), seconds)
+            ended = _watch(_fork(lambda: _do_job(place, job, arguments)), seconds)  # noqa: B023  # at once
         if place.imported.exists():
             _import(place.imported)
         sys.stdout.write(ended + "\n")
         sys.stdout.flush()
     if staying is not None:
-        staying.channel.close()
-        os.waitpid(staying.pid, 0)
+        staying.worker.finish()
 
 
 def _import(imported: Path) -> None:
@@ -71,16 +105,21 @@ def _import(imported: Path) -> None:
 # --- workers for one job ------------------------------------------------------------------------------------------
 
 
-def _fork(place: Place, job: str, arguments: dict[str, Any]) -> int:
-    worker = os.fork()
-    if worker == 0:
-        status = 1
+def _fork(work: Callable[[], bool]) -> Worker:
+    """Fork a worker that exits with 0 if its work says so, else with 1."""
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid == 0:
+        done = False
         try:
+            here.close()
             _detach()
-            status = 0 if _do_job(place, job, arguments) else 1
+            ask_for_helpers(there)
+            done = work()
         finally:
-            os._exit(status)
-    return worker
+            os._exit(0 if done else 1)
+    there.close()
+    return Worker(pid, here)
 
 
 def _detach() -> None:
@@ -106,22 +145,15 @@ def _do_job(place: Place, job: str, arguments: dict[str, Any]) -> bool:
     return True
 
 
-def _watch(worker: int, seconds: int) -> str:
-    """Wait for a worker to end; kill what it has started. Return how it ended."""
-    watched = os.pidfd_open(worker)
+def _watch(worker: Worker, seconds: int) -> str:
+    """Wait for a worker to end. Return how it did."""
+    watched = os.pidfd_open(worker.pid)
     try:
-        hung = not select.select([watched], [], [], seconds)[0]
+        hung = not worker.wait(watched, seconds)
     finally:
         os.close(watched)
-    code = _finish(worker)
+    code = worker.finish()
     return "hung" if hung else _ENDINGS.get(code, str(code))
-
-
-def _finish(worker: int) -> int:
-    """Kill a worker and what it has started. Return its exit code."""
-    with suppress(ProcessLookupError):
-        os.killpg(worker, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
 
 
 # --- a worker that stays ------------------------------------------------------------------------------------------
@@ -129,38 +161,37 @@ def _finish(worker: int) -> int:
 
 def _start(place: Place) -> Staying:
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    worker = os.fork()
-    if worker == 0:
-        try:
-            here.close()
-            _detach()
-            _stay(there, place)
-        finally:
-            os._exit(1)
+
+    def work() -> bool:
+        here.close()
+        return _stay(there, place)
+
+    worker = _fork(work)
     there.close()
     return Staying(worker, here)
 
 
-def _stay(channel: socket.socket, place: Place) -> None:
+def _stay(channel: socket.socket, place: Place) -> bool:
     """Do jobs, as long as nothing is remembered of them."""
     memory, stays = Memory(), True
-    while stays and (line := channel.recv(_LONGEST)):
+    while stays and (line := channel.recv(LONGEST)):
         done = _do_job(place, *json.loads(line))
         memory.forget()
         stays = done and memory.is_as_it_was()
         channel.send(json.dumps(["done" if done else "raised", stays]).encode())
+    return True
 
 
-def _have_done(worker: Staying, job: str, arguments: dict[str, Any], seconds: int) -> tuple[str, Staying | None]:
+def _have_done(staying: Staying, job: str, arguments: dict[str, Any], seconds: int) -> tuple[str, Staying | None]:
     """Have a worker that stays do a job. Return how it ended, and the worker if it is still there."""
-    worker.channel.send(json.dumps([job, arguments]).encode())
-    hung = not select.select([worker.channel], [], [], seconds)[0]
-    said = b"" if hung else worker.channel.recv(_LONGEST)
+    staying.channel.send(json.dumps([job, arguments]).encode())
+    hung = not staying.worker.wait(staying.channel.fileno(), seconds)
+    said = b"" if hung else staying.channel.recv(LONGEST)
     ended, stays = json.loads(said) if said else ("", False)
     if stays:
-        return ended, worker
-    worker.channel.close()
-    code = _finish(worker.pid)
+        return ended, staying
+    staying.channel.close()
+    code = staying.worker.finish()
     return ended or ("hung" if hung else _ENDINGS.get(code, str(code))), None
 
 

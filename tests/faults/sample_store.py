@@ -6,6 +6,7 @@ log alone. Beside each lies `old`, the same store some commits earlier.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import random
@@ -249,6 +250,7 @@ def learn(folder: str, state: str) -> None:
     (here / state / "truth").write_text(json.dumps([answers, touched]))
 
 
+@functools.cache
 def read_truth(folder: Path, state: str) -> Truth:
     answers, touched = json.loads((folder / state / "truth").read_text())
     return Truth(answers, {question: [(*one,) for one in ranges] for question, ranges in touched.items()})

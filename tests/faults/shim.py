@@ -45,6 +45,8 @@ class Fault(NamedTuple):
 
 
 UNDISTURBED = Fault()
+TOLD = "LASTGOOD_FAULTS"
+"""A variable of the environment: how a process that an armed one starts is armed."""
 OWN_WORK, OWN_WORK_DONE = "own work", "own work done"
 """Marks around what a program does by itself."""
 JOURNAL_ENDS = "journal ends"
@@ -104,22 +106,29 @@ def arm(how: Arming) -> None:
     fault = how.fault
     told = [how.root, _KINDS.index(fault.kind), fault.error, fault.at, int(fault.forever)]
     told += [how.counter, how.trace, int(how.with_data), how.device]
-    failed = _library().faults_arm(*(os.fsencode(one) if isinstance(one, str) else one for one in told))
+    inherit("\n".join(map(str, told)))
+
+
+def inherit(told: str) -> None:
+    """Arm this process as the one that was told so; those that it starts do the same by themselves."""
+    root, fault, error, at, forever, counter, trace, with_data, device = told.split("\n")
+    kind, call = (int(fault), int(error), int(at), int(forever)), (os.fsencode(counter), os.fsencode(trace))
+    failed = _library().faults_arm(os.fsencode(root), *kind, *call, int(with_data), os.fsencode(device))
     if failed:
         raise OSError(failed, os.strerror(failed))
-    os.environ["LASTGOOD_FAULTS"] = "\n".join(map(str, told))
+    os.environ[TOLD] = told
 
 
 def disarm() -> None:
     _library().faults_disarm()
-    os.environ.pop("LASTGOOD_FAULTS", None)
+    os.environ.pop(TOLD, None)
 
 
 @contextmanager
 def pause() -> Iterator[None]:
     """What is done inside does not count: it is not the store that does it. Where a trace wants data it is noted,
     between two marks."""
-    told = os.environ.get("LASTGOOD_FAULTS", "").split("\n")
+    told = os.environ.get(TOLD, "").split("\n")
     if len(told) < 9:
         yield
         return

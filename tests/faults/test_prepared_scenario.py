@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.faults.ledger import read_account
 from tests.faults.pool import Outcome, WorkerPool
 from tests.faults.prepared_scenario import PreparedScenario, open_scenario, tried
 from tests.faults.shim import Fault, no_compiler
+from tests.faults.trace import Call, Op, read_trace
 
 NEVER = 1 << 40
 
@@ -49,3 +52,24 @@ def test_an_actor_that_dies_of_another_signal_is_a_surprise(tmp_path: Path) -> N
         died: Outcome = pool.run("os:abort")
     assert died.ended == "raised"
     assert died.surprise
+
+
+def test_what_a_helper_process_does_is_counted_and_disturbed() -> None:
+    if why := no_compiler():
+        pytest.skip(why)
+    with open_scenario("save in workers") as prepared:
+        assert prepared.run(trace=True).ended == "done"
+        first, *others = calls = _calls(prepared)
+        assert len(calls) == prepared.calls()
+        theirs = next(call.number for call in others if call.pid != first.pid)
+        assert prepared.run(Fault("fail", theirs, errno.EIO), trace=True).ended == "done"
+        first, *others = _calls(prepared)
+        (failed,) = [call for call in others if call.error == errno.EIO]
+        assert failed.number == theirs
+        assert failed.pid != first.pid
+        assert not Path(f"/proc/{failed.pid}").exists()
+        assert [said["code"] for said in read_account(prepared.sandbox.ledger).errors] == ["unavailable"]
+
+
+def _calls(prepared: PreparedScenario) -> list[Call]:
+    return [call for call in read_trace(prepared.sandbox.trace) if call.op != Op.MARK]

@@ -130,7 +130,7 @@ def _try(pool: WorkerPool, here: Path, state: str, damage: Damage) -> Trial:
         damage.do(store)
         save = any("cache" in file for file, _, _ in damage.ranges)
         how = {"state": state, "ranges": damage.ranges, "repair": damage.repair, "save": save}
-        outcome = pool.run("tests.faults.verdict:give_verdict", folder=str(here), **how)
+        outcome = pool.ask("tests.faults.verdict:give_verdict", folder=str(here), **how)
     finally:
         shutil.rmtree(store)
     if outcome.ended != "done":
