@@ -230,11 +230,13 @@ def _check_plain(value: object, path: list[str | int]) -> None:
             _check_plain(item, path)
             path.pop()
     elif isinstance(value, list) and type(value) is list:
+        kinds = set(map(type, value))
+        if (kinds == {str} and "".join(value).isascii()) or (kinds == {float} and all(map(isfinite, value))):
+            return  # as most are
         for index, item in enumerate(value):
-            if type(item) is not str or not item.isascii():
-                path.append(index)
-                _check_plain(item, path)
-                path.pop()
+            path.append(index)
+            _check_plain(item, path)
+            path.pop()
     elif type(value) is str and not value.isascii():
         check_text(_say(path), value)
     elif (why := _why_not(value)) is not None:

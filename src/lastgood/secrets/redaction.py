@@ -127,6 +127,8 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if isinstance(value, set | frozenset):
             masked: Any = type(value)(self._plain(item, depth + 1) for item in value)
             return value if masked == value else masked
+        if type(value) is list and self._is_plain_list(value):
+            return value
         items = self._items(value, depth)
         return value if all(map(_is, items, value)) else tuple(items) if isinstance(value, tuple) else items
 
@@ -154,6 +156,15 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the name that makes the entry `key` a secret: its own, or the `name` that stands beside a `value`."""
         name = entries.get("name", entries.get("key")) if key == "value" else key
         return name if isinstance(name, str) and self._is_secret(name) else None
+
+    def _is_plain_list(self, value: list[Any]) -> bool:
+        """Say of numbers, or of short texts, whether there is no secret among them; of others False."""
+        kinds = set(map(type, value))
+        if kinds <= _PLAIN:
+            return True
+        if kinds != {str} or max(map(len, value)) > _SHORT or "\0--" in "\0".join(("", *value)):
+            return False
+        return list(map(self._mask_short, value)) == value
 
     def _items(self, value: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:
         items = [
