@@ -249,9 +249,10 @@ class Store:
         """Yield the content of a file, piece by piece: memory does not grow with the file. Raises NotFoundError."""
         from lastgood.engine.browse import missing_file, read_named
 
-        content = read_named(self._engine.blobs, self._load(checkpoint_id, owner).record, path)
+        record, blobs = self._load(checkpoint_id, owner).record, self._engine.blobs
+        content = read_named(blobs, record, path)
         if content is None:
-            raise missing_file(path)
+            raise missing_file(blobs, record.files or (), path)
         return content
 
     def compare_files(
@@ -352,15 +353,8 @@ class Store:
         """
         from lastgood.engine.history import Filter, read_history
 
-        wanted = Filter(
-            kinds=kinds,
-            types=types,
-            actor=actor,
-            checkpoint_id=checkpoint_id,
-            iteration=iteration,
-            since=since,
-            until=until,
-        )
+        given = locals()
+        wanted = Filter(**{name: given[name] for name in Filter.__struct_fields__})
         line = find_line(self._engine.catalog, self._owner(owner), task_id)
         return Rows(read_history(self._engine.catalog, line, wanted, before=before, limit=limit))
 

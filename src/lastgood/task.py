@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 from lastgood.engine.checkpoint import Checkpoint, Rows, as_html
 from lastgood.engine.commit import NOT_GIVEN
@@ -37,6 +37,15 @@ if TYPE_CHECKING:
     from lastgood.work.session import Session
 
 T = TypeVar("T")
+
+_NO_FIELDS = ("self", "state", "evidence", "files", "on_failure", "parent", "only_if_changed", "way")
+
+
+def _fields_in(given: dict[str, Any]) -> dict[str, Any]:
+    """Leave those of the arguments of `save` and `append` that are fields of a checkpoint, and return them."""
+    for name in _NO_FIELDS:
+        given.pop(name, None)
+    return given
 
 
 class Task:
@@ -148,15 +157,8 @@ class Task:
         """Return what happened on this branch and before it began; with `all`, on every branch. See `Store.history`."""
         from lastgood.engine.history import Filter, read_history
 
-        wanted = Filter(
-            kinds=kinds,
-            types=types,
-            actor=actor,
-            checkpoint_id=checkpoint_id,
-            iteration=iteration,
-            since=since,
-            until=until,
-        )
+        given = locals()
+        wanted = Filter(**{name: given[name] for name in Filter.__struct_fields__})
         if self.head is None:
             return []
         line = find_line(
@@ -210,32 +212,12 @@ class Task:
         active one, this handle goes on on it, `undo()` takes that back. Files are those on disk; without a workspace,
         the parent's. It is never spooled. ConflictError when the head is another one than this handle saw.
         """
-        way: Callable[..., Checkpoint] = save
+        fields, way = _fields_in(locals()), cast(Callable[..., Checkpoint], save)
         if parent is not None:
             from lastgood.engine.branch import save_on_parent
 
             way = partial(save_on_parent, parent=parent)
-        return self._save(
-            way,
-            state,
-            evidence,
-            files,
-            on_failure,
-            message=message,
-            type=type,
-            step_id=step_id,
-            iteration=iteration,
-            iteration_state=iteration_state,
-            control_state=control_state,
-            work_item_id=work_item_id,
-            metadata=metadata,
-            key=key,
-            id=id,
-            artifacts=artifacts,
-            decisions=decisions,
-            guidance=guidance,
-            participants=participants,
-        )
+        return self._save(way, state, evidence, files, on_failure, **fields)
 
     def append(
         self,
@@ -264,27 +246,8 @@ class Task:
 
         With `only_if_changed` a state and files that are the head's are not saved, and the head is returned.
         """
-        return self._save(
-            partial(append, only_if_changed=check_flag("only_if_changed", only_if_changed)),
-            state,
-            evidence,
-            files,
-            on_failure,
-            message=message,
-            type=type,
-            step_id=step_id,
-            iteration=iteration,
-            iteration_state=iteration_state,
-            control_state=control_state,
-            work_item_id=work_item_id,
-            metadata=metadata,
-            key=key,
-            id=id,
-            artifacts=artifacts,
-            decisions=decisions,
-            guidance=guidance,
-            participants=participants,
-        )
+        way = partial(append, only_if_changed=check_flag("only_if_changed", only_if_changed))
+        return self._save(way, state, evidence, files, on_failure, **_fields_in(locals()))
 
     def step(
         self,
@@ -310,22 +273,10 @@ class Task:
         files stay as they are; with `on_error="restore"` they become those of the head it began from, and what it
         had made of them is kept in a checkpoint.
         """
+        fields = {name: value for name, value in locals().items() if name not in ("self", "name", "type", "on_error")}
         from lastgood.engine.step import Step, check_on_error
 
         check_on_error(on_error, has_workspace=self._handle.workspace is not None)
-        fields = {
-            "message": message,
-            "iteration": iteration,
-            "iteration_state": iteration_state,
-            "control_state": control_state,
-            "work_item_id": work_item_id,
-            "metadata": metadata,
-            "key": key,
-            "artifacts": artifacts,
-            "decisions": decisions,
-            "guidance": guidance,
-            "participants": participants,
-        }
         return Step(self._handle, name, type, fields, on_error)
 
     def tag(self, checkpoint: Checkpoint | str, name: str, *, move: bool = False) -> None:

@@ -49,7 +49,7 @@ def test_damage_ends_with_its_exit_code_and_names_blob_checkpoint_and_file(
     assert "blob_damaged: blob sha256:" in shown
     assert "work 2 checkpoints from @4 to @5: 7.bin" in shown
     assert "work: 2 of 5 checkpoints damaged; its newest checkpoint is damaged\n  restore " in shown
-    assert "1 finding" in shown
+    assert "1 problem found" in shown
 
 
 def test_a_store_that_is_not_there_is_not_made(run: Callable[..., Any], folder: Path) -> None:
@@ -99,7 +99,7 @@ def test_repair_tells_what_it_mended_and_where_the_copy_is(
     assert mended["code"] == "blob_damaged"
     assert Path(told["quarantine"]).is_dir()
     assert "no damage" in run("check", "--read-data").stdout
-    assert "nothing to mend" in run("repair").stdout
+    assert "nothing to repair" in run("repair").stdout
 
 
 def test_repair_names_what_is_lost_and_ends_with_the_code_of_damage(
@@ -112,7 +112,7 @@ def test_repair_names_what_is_lost_and_ends_with_the_code_of_damage(
     shown = run("repair", code=5).stdout
     assert "blob_missing: blob sha256:" in shown
     assert "work 2 checkpoints from @4 to @5: 7.bin" in shown
-    assert "1 cannot be mended" in shown
+    assert "1 cannot be repaired" in shown
     assert "what was changed is kept in\n  " in shown
     (with_files / "7.bin").write_bytes(content)
     run("save", "-m", "brings it back")

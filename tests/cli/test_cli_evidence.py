@@ -44,7 +44,7 @@ def test_verify_says_of_each_which_it_is(run: Run, data: Run, report: Path) -> N
         "verified",
         "NOT verified",
     ]
-    assert run("verify", "--all", code=9).stdout.endswith("5 examined: 1 verified, 3 unverified, 1 NOT verified\n")
+    assert run("verify", "--all", code=9).stdout.endswith("5 checkpoints: 1 verified, 3 unverified, 1 NOT verified\n")
 
 
 def test_verify_checks_evidence_as_the_world_is_now_and_records_it(run: Run, data: Run, report: Path) -> None:

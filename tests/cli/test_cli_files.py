@@ -244,7 +244,7 @@ def test_undo_and_redo_take_the_files_along_any_number_of_levels(run: Run, data:
     assert (said["restored"], said["deleted"]) == (["a.txt", "src/b.py"], ["c.txt"])
     assert run("cat", f"{said['savedFirst']}:a.txt").stdout == "edited\n"
     lines = run("undo").stdout.splitlines()
-    assert lines[0] == "undone: on main now"
+    assert lines[0] == "undone: main is the active branch"
     assert lines[2:] == ["~ a.txt", "+ c.txt", "- src/b.py"]
     assert tree(work) == SECOND
     run("redo")
@@ -281,11 +281,11 @@ def test_a_dry_run_shows_the_plan_and_touches_nothing(run: Run, data: Run, work:
     assert result.stderr.splitlines()[-3:] == [
         "3 paths would change, 10 bytes to write",
         "the state would change in 1 place",
-        "nothing was touched",
+        "nothing was changed",
     ]
     said = data("restore", "@3", "--dry-run")
     assert (said["added"], said["announced"], said["size"]) == ([".mcp.json"], [".mcp.json"], 2)
-    assert "run or obey unasked would be written" in run("restore", "@3", "--dry-run", "--what", "files").stderr
+    assert "run by themselves would be written" in run("restore", "@3", "--dry-run", "--what", "files").stderr
     assert run("restore", "@1", "--dry-run", "--what", "state").stdout == ""
     assert run("restore", "@1", "--dry-run", "--path", "c.txt").stdout == "- c.txt\n"
     assert tree(work) == SECOND
@@ -726,7 +726,7 @@ def test_a_mistyped_path_is_refused_with_what_may_be_meant_and_changes_nothing(
 ) -> None:
     before = tree(work), data("log")["total"]
     error = run(*MISTYPED[command], code=3).stderr
-    assert error.startswith("error: there is no 'src/d.py' in @")
+    assert error.startswith("error: there is no 'src/d.py' in ")
     assert error.endswith("hint: did you mean src/b.py?\n")
     assert (tree(work), data("log")["total"]) == before
     assert not (work / "copy").exists()

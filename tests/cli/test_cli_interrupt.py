@@ -79,7 +79,7 @@ def test_an_interrupted_save_says_that_nothing_was_saved(saved: Path, data: Run)
 @needs_proc
 def test_an_interrupted_restore_says_that_the_files_are_as_before(saved: Path, data: Run) -> None:
     said = interrupted(saved, "restore", "@1")
-    assert said == "interrupted; nothing was restored, and the files are as they were before"
+    assert said == "interrupted; nothing was restored, and the files are as they were"
     assert (saved / "a.txt").read_text() == "two\n"
     assert data("log")["total"] == 2
 

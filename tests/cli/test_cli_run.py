@@ -231,7 +231,7 @@ def test_that_it_waits_for_a_person_is_said_once() -> None:
     for state[0] in ("running", "paused", "paused", "running", "waiting_for_input"):
         lines(event("heartbeat", 1))
     assert stream.getvalue().splitlines() == [
-        "it is paused; `lastgood resume` lets it go on",
+        "it is paused; `lastgood resume` resumes it",
         "it asks; see `lastgood answer`",
     ]
 

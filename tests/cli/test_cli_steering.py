@@ -119,7 +119,7 @@ def test_work_is_paused_and_resumed_by_others(run: Run, data: Run, program: Prog
     program.tell("boundary")
     assert data("pause", "--id", "mine", "--wait")["runControlState"] == "paused"
     assert run("pause").stdout == "it is paused already\n"
-    assert run("resume", "work", "--wait").stdout == "work: resumed; it is running now\n"
+    assert run("resume", "work", "--wait").stdout == "work was resumed, and is running now\n"
     assert program.hear() == "done"
     assert program.end() == "None"
 
@@ -139,7 +139,7 @@ def test_work_is_ended_at_its_next_boundary(run: Run, data: Run, program: Progra
     assert data("status")["head"]["type"] == reason
     again = data("retry")
     assert (again["fulfilled"], again["alive"], again["runControlState"]) == (False, False, "stopped")
-    assert "nobody is running the work" in again["note"]
+    assert "the work is not running" in again["note"]
 
 
 def test_waiting_ends_with_11_when_it_is_not_done_in_time(run: Run, data: Run, program: Program) -> None:
@@ -187,13 +187,13 @@ def test_more_rounds_are_asked_for(run: Run, data: Run, program: Program) -> Non
 
 def test_a_question_is_shown_and_answered(run: Run, data: Run, program: Program) -> None:
     assert data("answer")["question"] is None
-    assert run("answer", "work").stderr == "it asks nothing\n"
+    assert run("answer", "work").stderr == "it asks no question\n"
     program.tell("ask")
     wait_until(data, "waiting_for_input")
     assert run("answer", "work").stdout == "Deploy?\n  1  yes\n  2  no\n"
     assert data("answer", "work")["question"]["choices"] == ["yes", "no"]
     assert "'perhaps' is not one of the choices" in run("answer", "work", "perhaps", code=2).stderr
-    assert run("answer", "work", "yes", "--wait").stdout == "work: answered; it is running now\n"
+    assert run("answer", "work", "yes", "--wait").stdout == "work was answered, and is running now\n"
     assert program.hear() == "yes"
     assert "decision     Deploy? yes" in run("show").stdout
     assert "has asked nothing" in run("answer", "work", "no", code=4).stderr
@@ -272,7 +272,7 @@ def test_while_a_session_works_there_a_restore_is_asked_of_it(run: Run, data: Ru
         "both",
     )
     program.tell("boundary")
-    assert run("restore", "@2", "--id", "back", "--wait").stdout == "work: restored; it is running now\n"
+    assert run("restore", "@2", "--id", "back", "--wait").stdout == "work was restored, and is running now\n"
     assert program.hear() == "done"
     assert program.do("n") == "1"
     assert (
@@ -325,15 +325,15 @@ def test_status_says_who_works_on_it_what_it_asks_and_what_is_asked(run: Run, da
     wait_until(data, "waiting_for_input")
     run("pause", "--id", "mine")
     shown = run("status").stdout
-    for line in ("control      waiting for input", "asks         Deploy? (yes, no)", "requested    pause by "):
+    for line in ("work         waiting for input", "asks         Deploy? (yes, no)", "requested    pause by "):
         assert line in shown
-    assert f"executor     the program since {worker['since'][:4]}" in shown
-    assert f"(alive, process {program.process.pid})" in shown
+    assert f"run by       the program since {worker['since'][:4]}" in shown
+    assert f"(process {program.process.pid})" in shown
     assert "advice       it waits for an answer: `lastgood answer work`" in shown
     program.kill()
     shown = run("status").stdout
-    assert "(gone; whoever runs the work next takes over at once)" in shown
-    assert "nobody is running it" in shown
+    assert "(its process is gone; the next run takes over at once)" in shown
+    assert "it is not running" in shown
     assert data("status")["worker"]["process"] == "gone"
 
 

@@ -234,7 +234,7 @@ def test_a_broken_config_is_named(run: Run, folder: Path) -> None:
 
 
 def test_repair_leaves_a_sound_store_alone(run: Run, three: Path) -> None:
-    assert "nothing to mend" in run("repair").stdout
+    assert "nothing to repair" in run("repair").stdout
 
 
 def test_lost_commits_are_refused_until_the_loss_is_accepted(run: Run, data: Run, three: Path) -> None:

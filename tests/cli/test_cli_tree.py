@@ -53,7 +53,7 @@ def test_a_linear_history_is_one_line_with_marks_tags_and_the_active_head(store:
     assert (
         picture(store)
         == """
-main  <active>
+main (active)
 * @3 x now  step    tests
 o @2 v now  step    [green] tests
 o @1 ? now  manual  plan agreed
@@ -70,7 +70,7 @@ def test_a_long_run_is_folded_and_a_short_one_is_not(store: lastgood.Store) -> N
     assert (
         picture(store)
         == """
-main  <active>
+main (active)
 * @42 ? now  manual  later 36
 o @41 ? now  manual  later 35
 o @40 ? now  manual  later 34
@@ -91,7 +91,7 @@ def test_after_a_restore_the_active_line_goes_straight_and_what_was_left_hangs_a
     assert (
         picture(store)
         == f"""
-{made.name}  <active>  {made.description}
+{made.name} (active)  {made.description}
 *   @6 ? now  manual    again 1
 o   @5 ? now  restored  from @2: it was better
 | main
@@ -115,12 +115,12 @@ def test_a_fork_of_a_fork_stands_in_a_column_of_its_own(store: lastgood.Store) -
     assert (
         picture(store)
         == """
-main  <active>
+main (active)
 *     @3 ? now  manual  turn 3
 | b
 | o   @8 ? now  manual  in b 3
 | o   @7 ? now  manual  in b 2
-| | c  <paused>
+| | c (paused)
 | | o @6 ? now  forked  from @5
 | |/
 | o   @5 ? now  manual  in b 1
@@ -146,7 +146,7 @@ def test_forks_of_the_active_head_stand_above_it(store: lastgood.Store) -> None:
 | b
 | o @3 ? now  forked  from @2
 |/
-+ main  <active>
++ main (active)
 *   @2 ? now  manual  turn 2
 o   @1 ? now  manual  turn 1
 """
@@ -165,11 +165,11 @@ def test_what_is_left_of_a_deleted_branch_is_drawn_as_such(store: lastgood.Store
         == """
   c
   o @6 ? now  forked  from @3
-  + b  <deleted>
+  + b (deleted)
   o @3 ? now  manual  in b 1
   o @2 ? now  forked  from @1
  /
-+ main  <active>
++ main (active)
 *   @1 ? now  manual  turn 1
 """
     )
@@ -192,7 +192,7 @@ def test_deleted_checkpoints_that_nothing_hangs_on_are_not_drawn(store: lastgood
     assert (
         picture(store)
         == """
-main  <active>
+main (active)
 * @3 ? now  manual  turn 3
 o @1 ? now  manual  turn 1
 """
@@ -209,7 +209,7 @@ def test_a_narrow_terminal_cuts_the_lines(store: lastgood.Store) -> None:
   a branch with a long name, too
   o @2 ? now  forked  from @1
  /
-+ main  <active>
++ main (active)
 *   @1 ? now  manual  a message…
 """
     )
@@ -232,7 +232,7 @@ def test_a_huge_history_is_drawn_from_what_matters_and_counted_exactly(store: la
     assert (
         picture(store)
         == """
-main  <active>
+main (active)
 *   @1401 ? now  manual  later 1100
 o   @1400 ? now  manual  later 1099
 o   @1399 ? now  manual  later 1098
@@ -255,7 +255,7 @@ def test_branches_beyond_the_limit_are_left_out_and_said(store: lastgood.Store) 
     assert tree.left_out == 2
     assert [line for line in picture(store, limit=2).splitlines() if "@" not in line] == [
         "",
-        "main  <active>",
+        "main (active)",
         "| d",
         "|/",
     ]
@@ -280,7 +280,7 @@ def test_a_damaged_checkpoint_is_drawn_as_such(run: Run, three: Path) -> None:
 def test_the_command_draws_it(run: Run, three: Path) -> None:
     run("fork", "--name", "b")
     assert run("branch").stdout.splitlines()[2] == " /"
-    assert "1 older branch(es) are not shown" in run("branch", "-n", "1").stderr
+    assert "1 older branch not shown" in run("branch", "-n", "1").stderr
 
 
 def test_colors_and_the_width_are_those_of_the_terminal(run: Run, on_a_terminal: Run, three: Path) -> None:

@@ -29,7 +29,7 @@ def test_the_demonstration_holds() -> None:
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     said = done.stdout.splitlines()
     assert sum(line.startswith("holds ") for line in said) == 19
-    assert "try-regex  <active>" in said
+    assert "try-regex (active)" in said
 
 
 def test_the_demonstration_fails_when_a_claim_does_not_hold(demo: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -471,7 +471,7 @@ def test_after_an_undo_what_a_restore_left_is_unverified_and_not_bad(task: Task)
     task.restore("@1", present={"n": 99})
     assert task.undo().type == "before_restore"
     (advice,) = task.recovery().advice
-    assert advice.startswith("the newest checkpoint is unverified, neither good nor bad: go on from there, or go back")
+    assert advice.startswith("the newest checkpoint is unverified, neither good nor bad: go on from there, or restore")
 
 
 def test_redo_goes_forward_again_as_often_as_was_undone(task: Task) -> None:

@@ -348,7 +348,7 @@ def test_a_deleted_checkpoint_is_not_listed_and_can_be_taken_back(store: Store) 
 
 def test_the_active_head_cannot_be_deleted(store: Store) -> None:
     saved = store.task("t").save({})
-    with pytest.raises(ConflictError, match="stands on it"):
+    with pytest.raises(ConflictError, match="cannot be deleted"):
         store.delete_checkpoint(saved.id)
 
 

@@ -32,7 +32,7 @@ def test_pausing_work_that_waits_and_that_nobody_runs_waits_for_the_answer(
 ) -> None:
     asked = asking.pause()
     assert (asked.fulfilled, asked.alive) == (False, False)
-    assert "nobody is running" in asked.note
+    assert "the work is not running" in asked.note
     asking.answer("yes")
     assert kinds(asking) == ["pause"]
     clock = Meanwhile(lambda: asking.resume())

@@ -147,7 +147,7 @@ def test_stopped_work_ends_at_its_next_boundary_and_is_retried(store: Store, pro
         pass
     asked = outside().retry()
     assert not asked.alive
-    assert "nobody is running" in asked.note
+    assert "the work is not running" in asked.note
     with program.session() as session:
         assert session.control_state == "running"
     assert outside().follow(asked.request.id).status == "fulfilled"

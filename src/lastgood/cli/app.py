@@ -42,8 +42,8 @@ GROUPS = {  # of each command the module that has it, and what it does
         "steps": ("status", "List unfinished steps, or abandon one."),
     },
     "Go back": {
-        "last-good": ("check", "Find the newest whose evidence holds."),
-        "restore": ("restore", "Go back to a checkpoint."),
+        "last-good": ("check", "Find the newest checkpoint whose evidence holds."),
+        "restore": ("restore", "Restore a checkpoint."),
         "undo": ("restore", "Undo the last restore or switch."),
         "redo": ("restore", "Reapply the last undone restore."),
         "fork": ("branch", "Start a branch from a checkpoint."),

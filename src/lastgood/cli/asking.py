@@ -27,7 +27,7 @@ DONE = {
     "resume": "resumed",
     "stop": "stopped",
     "cancel": "cancelled",
-    "retry": "set going again",
+    "retry": "retried",
     "rounds": "given more rounds",
     "guide": "guided",
     "edit": "edited",
@@ -51,7 +51,7 @@ class RequestCommand(SharedCommand):
             callback=lambda ctx, param, value: None if value is None else span(ctx, param, value),
             help="Wait until it is done, at most for SPAN: 90s, 5m.",
         )
-        help_ = "The id of the request: asking again with it changes nothing."
+        help_ = "Id of the request; the same id again changes nothing."
         own = len(self.params) - len(shared_options())
         self.params[own:own] = [wait, click.Option(["--id", "request_id"], metavar="ID", help=help_)]
 
@@ -74,7 +74,7 @@ def report_result(call: Invocation, task: str, control: Control, asked: RequestR
     asked = asked if wait is None else _wait_for(call, control, asked, wait)
     request, state = asked.request, control.state
     if request is not None and request.status == "refused":
-        raise ControlError(asked.note, hint=f"`lastgood status --task {task}` says where the work stands")
+        raise ControlError(asked.note, hint=f"`lastgood status --task {task}` shows the work")
     print_result(call, compose(asked, task_id=task, run_control_state=state), [_sentence(task, state, asked)])
     if request is not None and request.status == "open":
         say(call, f"request {short_id(request.id)}; `lastgood requests` lists it, --wait waits for it")
@@ -95,7 +95,7 @@ def _wait_for(call: Invocation, control: Control, asked: RequestResult, seconds:
             time.sleep(min(POLL_SECONDS, left))
             asked = control.again(request)
     except KeyboardInterrupt:
-        call.interrupted = f"it is still asked for (`lastgood requests --withdraw {request.id}` takes it back)"
+        call.interrupted = f"the request stays open; `lastgood requests --withdraw {request.id}` withdraws it"
         raise
     return asked
 
@@ -116,4 +116,4 @@ def _sentence(task: str, state: str, asked: RequestResult) -> str:
             return f"{sent}; {printable(task)} will {verb} at its next boundary"
         return f"{sent}; {asked.note}"
     done, now = DONE[asked.request.kind], describe(state)
-    return f"{printable(task)} is {now}" if done == now else f"{printable(task)}: {done}; it is {now} now"
+    return f"{printable(task)} is {now}" if done == now else f"{printable(task)} was {done}, and is {now} now"

@@ -12,10 +12,11 @@ import click
 
 from lastgood.cli.completion import complete_branches, complete_checkpoints
 from lastgood.cli.failure import confirm
-from lastgood.cli.invocation import Invocation, subcommand, task_argument, workspace_options
+from lastgood.cli.invocation import Invocation, Number, subcommand, task_argument, workspace_options
 from lastgood.cli.output import counted, json_text, print_result, printable, say, shortened, styled, terminal_width
 from lastgood.cli.restore import move
 from lastgood.cli.summary import STYLES, age_text, mark_of, tagged_message
+from lastgood.model.checkpoint import describe
 from lastgood.views.branch import Fold, Point, Strand, Tree, find_branch, list_branches, read_tree
 from lastgood.views.checkpoint import verification, view_checkpoint
 from lastgood.views.document import compose
@@ -39,7 +40,7 @@ WIDEST_GRAPH = 8  # to which the rows are aligned; deeper ones are shifted
     "--delete", metavar="NAME", help="Delete this branch and what only it has.", shell_complete=complete_branches
 )
 @click.option("--yes", is_flag=True, help="Do not ask before --delete.")
-@click.option("--limit", "-n", type=click.IntRange(min=1), default=20, show_default=True, help="How many are drawn.")
+@click.option("--limit", "-n", type=Number(1), default=20, show_default=True, help="How many are drawn.")
 @workspace_options
 def branch(call: Invocation, switch: str | None, delete: str | None, yes: bool, limit: int) -> None:
     """Draw the tree of the task's branches and their checkpoints, newest at the top, the active one leftmost.
@@ -77,19 +78,19 @@ def show_tree(call: Invocation, store: Store, limit: int) -> None:
     for line in draw(tree, width=terminal_width(sys.stdout)):
         click.echo(line)
     if tree.left_out:
-        say(call, f"{tree.left_out} older branch(es) are not shown; -n shows more")
+        say(call, f"{counted(tree.left_out, 'older branch', 'older branches')} not shown; -n shows more")
 
 
 @subcommand
 @click.argument("checkpoint", default="HEAD", shell_complete=complete_checkpoints)
 @click.option("--name", metavar="NAME", help="Name of the branch.  [default: the next number, as main-2]")
 @click.option("--description", default="", metavar="TEXT", help="What it is for.")
-@click.option("--paused", is_flag=True, help="Begin paused.")
-@click.option("--override-evidence", is_flag=True, help="Begin there although its evidence does not hold.")
+@click.option("--paused", is_flag=True, help="Start paused.")
+@click.option("--override-evidence", is_flag=True, help="Start there although its evidence does not hold.")
 def fork(
     call: Invocation, checkpoint: str, name: str | None, description: str, paused: bool, override_evidence: bool
 ) -> None:
-    """Begin a branch at CHECKPOINT (default: HEAD). The task goes on where it was.
+    """Start a branch at CHECKPOINT (default: HEAD). The active branch stays as it is.
 
     --task with its name or id works on the new branch, `lastgood branch --switch` makes it the active one.
     """
@@ -171,11 +172,11 @@ class _Painter:
         facts = [
             "active" if branch.id == self._active else "",
             "deleted" if branch.deleted else "",
-            branch.control_state if branch.control_state != "idle" else "",
+            describe(branch.control_state) if branch.control_state != "idle" else "",
         ]
         text = ", ".join(fact for fact in facts if fact)
         title = f"  {printable(branch.description.partition(chr(10))[0])}" if branch.description else ""
-        return printable(branch.name) + (f"  <{text}>" if text else "") + title
+        return printable(branch.name) + (f" ({text})" if text else "") + title
 
 
 def _laid_out(rows: list[TreeRow], width: int | None) -> Iterator[str]:

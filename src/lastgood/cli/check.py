@@ -27,6 +27,7 @@ from lastgood.cli.output import (
 )
 from lastgood.cli.summary import evidence_text, line, place_text
 from lastgood.errors import EvidenceError, IntegrityError, LostCommitsError, NotFoundError
+from lastgood.model.checkpoint import PROVISIONAL
 from lastgood.opening import check_at
 from lastgood.upkeep.report import CheckReport, Finding, RepairReport, TaskHealth, Use
 from lastgood.views.checkpoint import (
@@ -50,8 +51,9 @@ MOST_FINDINGS = 50
 @subcommand
 @click.option("--read-data", is_flag=True, help="Read every byte of content, too.")
 def check(call: Invocation, read_data: bool) -> None:
-    """Check the whole store: database, records, chains, places, references, directories, packs; with --read-data
-    every byte. Says what is damaged, which checkpoints and files need it, and what still works. Changes nothing.
+    """Check the whole store for damage: database, records, directories, packs; with --read-data every byte of content.
+
+    Lists what is damaged, which checkpoints and files need it, and what still works. Changes nothing.
     """
     call.require_store()
     with counting(call, "checking") as stage:
@@ -66,8 +68,9 @@ def check(call: Invocation, read_data: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask before --accept-loss.")
 def repair(call: Invocation, accept_loss: bool, yes: bool) -> None:
     """Repair damaged data from intact copies: the index of blobs from packs, counters and names from records, damaged
-    content from wherever it still is. Nothing is invented, and a copy of all that is changed is kept. What nobody has
-    is told.
+    content from wherever it still is. Lists what cannot be repaired.
+
+    Nothing is invented, and a copy of everything that is changed is kept.
     """
     with call.open_to_work() as store:
         try:
@@ -97,9 +100,9 @@ def _check_lines(report: CheckReport) -> list[str]:
     if report.ok:
         verdict = styled("no damage", fg="green")
     else:
-        verdict = styled(f"{counted(len(report.findings), 'finding')}", fg="red")
-        verdict += "; `lastgood repair` mends what can be mended"
-    return [*lines, f"looked at {text}", verdict]
+        verdict = styled(f"{counted(len(report.findings), 'problem')} found", fg="red")
+        verdict += "; `lastgood repair` repairs what it can"
+    return [*lines, f"checked {text}", verdict]
 
 
 def _finding_lines(finding: Finding) -> list[str]:
@@ -136,16 +139,16 @@ def _task_lines(task: TaskHealth) -> list[str]:
 
 
 def _repair_lines(report: RepairReport) -> list[str]:
-    lines = few([f"{styled('mended', fg='green')}: {_sentence(mended)}" for mended in report.mended])
+    lines = few([f"{styled('repaired', fg='green')}: {_sentence(mended)}" for mended in report.mended])
     lines += [line for finding in report.lost for line in _finding_lines(finding)]
     if report.accepted:
-        lines.append(f"{counted(report.accepted, 'acknowledged commit')} are given up")
+        lines.append(f"{counted(report.accepted, 'acknowledged commit')} are gone for good")
     if report.quarantine is not None:
-        lines += ["what was changed is kept in", f"  {printable(report.quarantine)}"]
+        lines += ["a copy of what was changed is kept in", f"  {printable(report.quarantine)}"]
     if not report.mended and report.ok:
-        return [*lines, "nothing to mend"]
-    left = f"{len(report.lost):,} cannot be mended" if report.lost else "nothing is damaged any more"
-    return [*lines, f"{len(report.mended):,} mended; {left}"]
+        return [*lines, "nothing to repair"]
+    left = f"{len(report.lost):,} cannot be repaired" if report.lost else "no damage is left"
+    return [*lines, f"{len(report.mended):,} repaired; {left}"]
 
 
 _WORDS: dict[ExaminedResult, str] = {
@@ -161,11 +164,11 @@ _COLORS = {"verified": "green", "failed": "red", "damaged": "red"}
 @subcommand
 @click.argument("name", required=False, shell_complete=complete_checkpoints)
 @click.option("--all", "every", is_flag=True, help="Every checkpoint of the store, or of the task given with --task.")
-@click.option("--bytes-only", is_flag=True, help="Leave evidence alone; look at stored bytes.")
+@click.option("--bytes-only", is_flag=True, help="Verify stored bytes only, not evidence.")
 def verify(call: Invocation, name: str | None, every: bool, bytes_only: bool) -> None:
-    """Check the checkpoint NAME (default: HEAD): every stored byte is what was saved, and its evidence holds now.
+    """Verify the checkpoint NAME (default: HEAD): every stored byte is what was saved, and its evidence holds now.
 
-    What checking evidence gave is recorded.
+    The result is recorded.
     """
     if every and name is not None:
         raise click.UsageError("verify takes NAME or --all, not both")
@@ -184,7 +187,7 @@ def verify(call: Invocation, name: str | None, every: bool, bytes_only: bool) ->
         click.echo(json_text(view_verification(found)))
     elif every:
         counts = ", ".join(f"{number} {_WORDS[result]}" for result, number in count.items() if number)
-        click.echo(f"{len(found)} examined: {counts or 'nothing to examine'}")
+        click.echo(f"{counted(len(found), 'checkpoint')}: {counts or 'nothing to verify'}")
     if count["damaged"] or count["failed"]:
         wrong = IntegrityError if count["damaged"] else EvidenceError
         click.get_current_context().exit(wrong.exit_code)
@@ -192,14 +195,14 @@ def verify(call: Invocation, name: str | None, every: bool, bytes_only: bool) ->
 
 @subcommand
 @task_argument()
-@click.option("--any", "any_", is_flag=True, help="Accept one that is unverified, too.")
+@click.option("--any", "any_", is_flag=True, help="Accept an unverified one, too.")
 @click.option("--type", "type_", metavar="TYPE", help="Only one of this type.")
 def last_good(call: Invocation, any_: bool, type_: str | None) -> None:
     """Find the newest checkpoint of the active branch that is whole and whose evidence holds now. It is also
-    a name for other commands: `lastgood restore last-good`. Into a pipe only its place is printed, as @15.
+    a name for other commands: `lastgood restore last-good`. In a pipe only its place is printed, such as @15.
 
-    One without evidence has that of an ancestor with the same state and files. Where nothing has evidence, one that is
-    unverified will do.
+    The evidence of an ancestor with the same state and files counts. If no checkpoint has evidence, an unverified one
+    is found.
     """
     from lastgood.views.records import find_last_good
 
@@ -231,7 +234,8 @@ def _lines(one: Examined) -> list[str]:
         word += " (its evidence cannot be checked)" if one.evidence else " (no evidence)"
     if one.inherited_from is not None:
         word += f" (by {short_id(one.inherited_from)}, which has the same state and files)"
-    first = f"{printable(one.task_id)} @{one.sequence} {short_id(one.id or '')}".rstrip()
+    place = f"@{one.sequence}" if one.sequence < PROVISIONAL else "spooled"
+    first = f"{printable(one.task_id)} {place} {short_id(one.id or '')}".rstrip()
     return [
         f"{first}: {word}",
         *(f"  {printable(problem)}" for problem in one.problems),

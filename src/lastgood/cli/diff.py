@@ -18,7 +18,6 @@ from lastgood.cli.output import (
     printable,
     printable_lines,
     say,
-    short_id,
     shortened,
     styled,
     value_text,
@@ -37,8 +36,8 @@ LONGEST = 200
 @subcommand_with_paths
 @click.argument("before", required=False, shell_complete=complete_checkpoints)
 @click.argument("after", required=False, shell_complete=complete_checkpoints)
-@click.option("--state", is_flag=True, help="The state alone.")
-@click.option("--files", is_flag=True, help="The files alone: a patch that `git apply` takes.")
+@click.option("--state", is_flag=True, help="Only the state.")
+@click.option("--files", is_flag=True, help="Only the files, as a patch that `git apply` takes.")
 @click.option("--stat", is_flag=True, help="A line for each file.")
 @click.option("--summary", is_flag=True, help="One paragraph.")
 @workspace_options
@@ -125,7 +124,7 @@ def _colored(patch: bytes) -> Iterator[str]:
 
 
 def _say_sameness(call: Invocation, found: Compared) -> None:
-    old = short_id(found.old.id)
+    old = place_text(found.old)
     if found.state or found.files:
         return
     if found.new is None:
@@ -133,7 +132,7 @@ def _say_sameness(call: Invocation, found: Compared) -> None:
             say(call, f"the files on disk are those of {old}")
     else:
         what = "states" if found.files is None else "files" if found.state is None else "states and files"
-        say(call, f"the {what} of {old} and {short_id(found.new.id)} are the same")
+        say(call, f"the {what} of {old} and {place_text(found.new)} are the same")
 
 
 def _change_lines(change: StateChange) -> list[str]:

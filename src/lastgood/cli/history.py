@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from lastgood.cli.input import since_moment
-from lastgood.cli.invocation import Invocation, subcommand, task_argument
+from lastgood.cli.invocation import Invocation, Number, subcommand, task_argument
 from lastgood.cli.output import fitted, json_text, local_time, printable, say, short_id, table
 from lastgood.cli.summary import mark_of
 from lastgood.model.task import Event, EventKind
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 @subcommand
 @task_argument()
-@click.option("--limit", "-n", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
+@click.option("--limit", "-n", type=Number(1, 1000), default=20, show_default=True, help="How many.")
 @click.option(
     "--kind",
     "kinds",
     multiple=True,
     metavar="KIND",
     type=click.Choice(get_args(EventKind)),
-    help="Only this, as created, restored, tagged; repeatable.",
+    help="Only this kind: created, restored, tagged, …; repeatable.",
 )
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="Only checkpoints of this type; repeatable.")
-@click.option("--since", metavar="WHEN", help="Only from then on: 2h, 3d, or a date and time.")
+@click.option("--since", metavar="WHEN", help="Only since then: 2h, 3d, or a date and time.")
 @click.option("--whole-store", is_flag=True, help="The store's own log: deleted tasks, repairs.")
-@click.option("--before", type=click.IntRange(min=1), metavar="NUMBER", help="Only what is older than this entry.")
+@click.option("--before", type=Number(1), metavar="NUMBER", help="Only what is older than this entry.")
 def history(
     call: Invocation,
     limit: int,
@@ -45,7 +45,7 @@ def history(
 ) -> None:
     """List everything that happened to a task, newest first: checkpoints, restores, failures, verifications, tags.
 
-    Of every branch; with --task BRANCH, of that branch and before it began.
+    Covers all branches; with --task BRANCH, that branch and what it began from.
     """
     if whole_store:
         _show_store(call, limit, before)

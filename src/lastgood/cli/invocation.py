@@ -319,6 +319,18 @@ def shared_options() -> list[click.Parameter]:
     ]
 
 
+class Number(click.IntRange):
+    """A whole number between bounds, said in words."""
+
+    name = "whole number"
+
+    def get_metavar(self, *_: Any, **__: Any) -> str:
+        return "N"
+
+    def _describe_range(self) -> str:
+        return f"from {self.min}" + ("" if self.max is None else f" to {self.max:,}")
+
+
 class TaskArgument(click.Argument):
     """TASK, which stands for --task. `before`: the argument behind it that is meant when only one of the two is given;
     of others that is meant only beside --task."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lastgood.cli.invocation import Invocation, subcommand, task_argument
+from lastgood.cli.invocation import Invocation, Number, subcommand, task_argument
 from lastgood.cli.output import (
     json_text,
     local_time,
@@ -32,10 +32,10 @@ WIDEST_TYPE, WIDEST_BRANCH = 18, 24
 
 @subcommand
 @task_argument()
-@click.option("--limit", "-n", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
-@click.option("--all", "every", is_flag=True, help="Of all branches, not only the line of HEAD.")
+@click.option("--limit", "-n", type=Number(1, 1000), default=20, show_default=True, help="How many.")
+@click.option("--all", "every", is_flag=True, help="Those of all branches, not only what led to HEAD.")
 @click.option("--type", "type_", metavar="TYPE", help="Only those of this type.")
-@click.option("--before", type=click.IntRange(min=1), metavar="SEQ", help="Only those before this sequence.")
+@click.option("--before", type=Number(1), metavar="SEQ", help="Only those before @SEQ.")
 @click.option("--verbose", "-v", is_flag=True, help="With ids and times.")
 @click.option("--graph", is_flag=True, help="Draw all branches, as `lastgood branch` does.")
 def log(

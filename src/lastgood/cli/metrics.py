@@ -20,11 +20,11 @@ PAGE = 1000
 
 
 @subcommand
-@click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", help="Replace this file, all at once.")
+@click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write to this file, at once.")
 def metrics(call: Invocation, output: str | None) -> None:
     """Print figures of the store as text for Prometheus: tasks, checkpoints, bytes, what waits in the spool.
 
-    Only reads; with --output a text-file collector never sees half of it.
+    Read-only. --output replaces the file at once, for text-file collectors.
     """
     call.require_store()
     spooled = _spooled(call)

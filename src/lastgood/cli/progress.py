@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lastgood.types import ProgressEvent
 
 WAITING = {
-    "paused": "it is paused; `lastgood resume` lets it go on",
+    "paused": "it is paused; `lastgood resume` resumes it",
     "waiting_for_input": "it asks; see `lastgood answer`",
 }
 

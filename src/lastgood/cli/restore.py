@@ -60,13 +60,13 @@ if TYPE_CHECKING:
     from lastgood.types import Lease
 
 LAST_GOOD = "last-good"
-UNTOUCHED = "nothing was restored, and the files are as they were before"
+UNTOUCHED = "nothing was restored, and the files are as they were"
 
 
 @subcommand_that_asks
 @click.argument("checkpoint", required=False, shell_complete=complete_checkpoints)
 @click.argument("more_paths", nargs=-1, metavar="[PATH]...", shell_complete=complete_restored)
-@click.option("--what", type=click.Choice(["both", "state", "files"]), help="What goes back.  [default: both]")
+@click.option("--what", type=click.Choice(["both", "state", "files"]), help="What to restore.  [default: both]")
 @click.option(
     "--path",
     "paths",
@@ -76,11 +76,11 @@ UNTOUCHED = "nothing was restored, and the files are as they were before"
     shell_complete=complete_restored,
 )
 @click.option("--dry-run", is_flag=True, help="Show what would happen to files; change nothing.")
-@click.option("--to", metavar="DIR", help="Copy the files into this folder instead; nothing else changes.")
+@click.option("--to", metavar="DIR", help="Copy the files into this folder; change nothing else.")
 @click.option("--override-evidence", is_flag=True, help="Restore it although its evidence does not hold.")
-@click.option("--skip-damaged", is_flag=True, help="Restore what is whole of it, and list the rest.")
+@click.option("--skip-damaged", is_flag=True, help="Restore what is intact, and list the rest.")
 @click.option("--message", "-m", default="", metavar="TEXT", help="Reason, kept with the restore.")
-@click.option("--force", is_flag=True, help="Do not ask the session that works on the branch: take its lease away.")
+@click.option("--force", is_flag=True, help="Take the lease from a session that works there, instead of asking it.")
 @workspace_options
 def restore(
     call: Invocation,
@@ -97,20 +97,20 @@ def restore(
     wait: float | None,
     request_id: str | None,
 ) -> None:
-    """Go back to CHECKPOINT: a new branch begins there and becomes the active one. Without CHECKPOINT the last good one
-    is offered.
+    """Restore CHECKPOINT: a new branch begins there and becomes the active one. Without CHECKPOINT, offer the last good
+    one.
 
-    The files of the workspace, if there is one, become the checkpoint's; what they are now is saved first, and what
-    was never captured stays. With PATHs (files, folders, patterns) only these go back, and no state. What was saved
-    later stays on the branch that is left; `lastgood undo` goes back to it.
+    The files of the workspace, if there is one, are restored, too. Unsaved changes are saved first; files that were
+    never captured stay. With PATHs (files, folders, patterns) only these are restored, and no state. What was saved
+    later stays on the other branch: `lastgood undo` returns to it.
 
-    While a session works on the branch, it is asked to go back, and does so at its next boundary.
+    While a session works on the branch, it is asked to restore, and does so at its next boundary.
     """
     paths = tuple(call.in_workspace(path, pattern=True) for path in (*paths, *more_paths))
     offered = checkpoint is None
     if checkpoint is None:
         if call.json or not can_ask():
-            hint = "`lastgood restore last-good` goes back to the last good one, `lastgood log` lists all"
+            hint = "`lastgood restore last-good` restores the last good one, `lastgood log` lists all"
             raise InvalidError("restore needs a checkpoint, and there is no terminal to ask on", hint=hint)
         checkpoint = LAST_GOOD
     if to is not None:
@@ -123,7 +123,7 @@ def restore(
     chosen_part: What = what or ("files" if paths else "both")
     if dry_run:
         _show_plan(call, checkpoint, chosen_part, paths)
-        say(call, "nothing was touched")
+        say(call, "nothing was changed")
         return
     if offered:
         checkpoint = _offer(call, chosen_part, paths)
@@ -137,7 +137,7 @@ def restore(
 def undo(call: Invocation) -> None:
     """Undo the last restore or switch of the task; repeat it to undo earlier ones. No checkpoint is lost.
 
-    The files of the workspace, if there is one, go back, too; what they are now is saved first.
+    The files of the workspace, if there is one, are restored, too; unsaved changes are saved first.
     """
     move(call, "undone", lambda task: task.undo())
 
@@ -146,7 +146,7 @@ def undo(call: Invocation) -> None:
 @task_argument()
 @workspace_options
 def redo(call: Invocation) -> None:
-    """Reapply the last undone restore or switch. Not possible after a save, a restore or a switch in between."""
+    """Reapply the last undone restore or switch. A save, a restore or a switch in between makes that impossible."""
     move(call, "redone", lambda task: task.redo())
 
 
@@ -172,7 +172,7 @@ def move(call: Invocation, action: Literal["undone", "redone", "switched"], make
             deleted=deleted_paths(changes),
             failed=view_failed(failed),
         )
-    lines = [f"{action}: on {printable(name)} now", fitted(line(head))]
+    lines = [f"{action}: {printable(name)} is the active branch", fitted(line(head))]
     print_result(call, view, [*lines, *few([change_line(change) for change in changes])])
     if kept is not None:
         say(call, f"Unsaved changes were saved first, as @{kept.sequence}")
@@ -314,7 +314,7 @@ def _show_plan(call: Invocation, checkpoint: str, what: What, paths: tuple[str, 
         task = call.work_on(store)
         chosen, _ = _choose(store, task, checkpoint, find_saved(store, task, checkpoint), what, paths)
         if what == "files" or (what == "both" and chosen.record.files is not None and has_workspace(task)):
-            with counting(call, "looking"):
+            with counting(call, "planning"):
                 plan = plan_restore(store, task, chosen, paths)
         changes = 0 if what == "files" else _state_changes(store, call, chosen)
         view = view_plan(plan, chosen.id, changes)
@@ -370,6 +370,6 @@ def _say_missing(call: Invocation, missing: Sequence[Skipped]) -> None:
 
 def _warn(call: Invocation, announced: Sequence[str], what: str) -> None:
     if announced:
-        say(call, f"warning: files that tools run or obey unasked {what}; look at them first:")
+        say(call, f"warning: files that tools run by themselves {what}; look at them first:")
         for line in few([f"  {path_text(path)}" for path in announced]):
             say(call, line)

@@ -40,14 +40,14 @@ class OwnCodeError(InvalidError):
 
 @subcommand
 @click.argument("target", metavar="MODULE:NAME")
-@click.option("--restart", is_flag=True, help="Begin anew, also what is completed or was stopped.")
+@click.option("--restart", is_flag=True, help="Start over, even if it is completed or was stopped.")
 @workspace_options
 def run(call: Invocation, target: str, restart: bool) -> None:
-    """Run a pipeline on the task, from where it stands to its end.
+    """Run a pipeline on the task, resuming where it stopped.
 
-    MODULE is imported from the folder one stands in, or from where Python finds it; NAME in it is a
-    lastgood.Pipeline, or a function that makes one. Stages that are done are not run again. From elsewhere it can be
-    paused, guided, stopped; Ctrl-C and SIGTERM let it come to its next boundary and end, to be run again.
+    MODULE is imported from the current folder, or from where Python finds it; NAME in it is a lastgood.Pipeline, or a
+    function that makes one. Completed stages are not run again. Other terminals can pause, guide and stop it. Ctrl-C
+    and SIGTERM stop it at its next boundary; run it again to resume.
     """
     try:
         with output_beside_json(call):
@@ -61,7 +61,7 @@ def run(call: Invocation, target: str, restart: bool) -> None:
         _show_cause(call, error)
         raise
     except (StopSignal, KeyboardInterrupt) as stop:
-        call.interrupted = "run it again, and it goes on from its newest checkpoint"
+        call.interrupted = "run it again, and it resumes from its newest checkpoint"
         if isinstance(stop, StopSignal):
             say(call, f"interrupted; {call.interrupted}")
             click.get_current_context().exit(stop.code)
@@ -101,7 +101,7 @@ def _print_outcome(
     how = "completed" if outcome.stopped is None else outcome.stopped
     print_result(call, view, [f"{printable(task_id)}: {printable(how)}, {place_text(head)}"])
     if outcome.stopped is not None:
-        say(call, f"`lastgood retry {task_id}`, and run it again: it goes on from there")
+        say(call, f"`lastgood retry {task_id}`, and run it again: it resumes from there")
 
 
 def _show_cause(call: Invocation, error: CheckpointError) -> None:
@@ -153,7 +153,7 @@ def _import(name: str, redaction: Redaction) -> Any:
         missing = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
         if missing is not None and f"{name}.".startswith(f"{missing}."):
             raise NotFoundError(
-                f"there is no module {missing!r}", hint="it is looked for in the folder you stand in, and on PYTHONPATH"
+                f"there is no module {missing!r}", hint="it is looked for in the current folder, and on PYTHONPATH"
             ) from None
         raise
 
@@ -191,8 +191,8 @@ class StopSignal(BaseException):
 @subcommand
 @click.argument("name")
 @click.argument("words", nargs=-1, metavar="-- COMMAND...", type=click.UNPROCESSED)
-@click.option("--expect", type=int, default=0, show_default=True, metavar="N", help="The exit code it should have.")
-@click.option("--expect-file", "files", multiple=True, metavar="PATH", help="A file that must be there; repeatable.")
+@click.option("--expect", type=int, default=0, show_default=True, metavar="N", help="The exit code to expect.")
+@click.option("--expect-file", "files", multiple=True, metavar="PATH", help="A file that must exist; repeatable.")
 @click.option("--type", "type_", default="step", show_default=True, metavar="TYPE", help="Category label.")
 @click.option("--message", "-m", metavar="TEXT", help="What this step is.  [default: NAME]")
 @workspace_options
@@ -205,9 +205,9 @@ def run_step(
     type_: str,
     message: str | None,
 ) -> None:
-    """Run COMMAND as the step NAME, and save a checkpoint whose evidence is how it ended and what it left.
+    """Run COMMAND as the step NAME, and save a checkpoint. Its evidence is the exit code, and each --expect-file.
 
-    Ends with the command's own exit code.
+    Exits with the exit code of COMMAND.
     """
     if not words:
         raise click.UsageError("there is no command; give it after --")
@@ -284,7 +284,7 @@ def _print_result(call: Invocation, store: Store, saved: Checkpoint, before: Che
         return
     word = "verified" if saved.verified else "NOT verified"
     waiting = spool_text(store, saved)
-    place = f"spooled {short_id(saved.id)}" if waiting else f"saved {short_id(saved.id)} @{saved.sequence}"
+    place = f"spooled {short_id(saved.id)}" if waiting else f"saved @{saved.sequence}"
     say(call, f"{place} of {saved.task_id}: {word}" + (f"; {waiting}" if waiting else ""))
     for one in evidence:
         say(call, f"  {evidence_text(one)}")

@@ -38,9 +38,9 @@ TRIES = 50
 @click.option("--type", "type_", default="manual", show_default=True, metavar="TYPE", help="Category label.")
 @click.option("--step", default="initial", show_default=True, metavar="ID", help="The step it belongs to.")
 @click.option("--key", metavar="KEY", help="Saving again with this key and the same content changes nothing.")
-@click.option("--metadata", metavar="JSON", help="A JSON object to keep with it.")
-@click.option("--always", is_flag=True, help="Save also when nothing has changed.")
-@click.option("--files", multiple=True, metavar="PATH...", help="Capture these files alone, whatever is ignored.")
+@click.option("--metadata", metavar="JSON", help="A JSON object, kept with it.")
+@click.option("--always", is_flag=True, help="Save even if nothing has changed.")
+@click.option("--files", multiple=True, metavar="PATH...", help="Capture only these files, even ignored ones.")
 @click.argument("more_files", nargs=-1, metavar="")
 @workspace_options
 def save(
@@ -56,13 +56,11 @@ def save(
     files: tuple[str, ...],
     more_files: tuple[str, ...],
 ) -> None:
-    """Save a checkpoint on top of whatever the task's head is at that moment.
+    """Save a checkpoint of the task's state, and of the files in its workspace, if there is one.
 
-    --state replaces the whole state. --set changes keys of it, or without --state of the head's state. The files of
-    the workspace, if there is one, are captured as they are.
+    --state replaces the whole state. --set changes keys of it, or, without --state, of the newest checkpoint's state.
 
-    Where state and files are the head's already nothing is saved, except with --always, --key, --metadata, --type or
-    --step.
+    If neither state nor files have changed nothing is saved, except with --always, --key, --metadata, --type or --step.
     """
     if more_files and not files:
         raise click.UsageError(f"save does not take {more_files[0]!r}; files are listed after --files")
@@ -178,4 +176,4 @@ def _sentence(store: Store, saved: Checkpoint) -> str:
         from lastgood.cli.status import spool_text
 
         return f"spooled {short_id(saved.id)} of {printable(saved.task_id)}{files}: {spool_text(store, saved)}"
-    return f"saved {short_id(saved.id)} @{saved.sequence} of {printable(saved.task_id)}{files}"
+    return f"saved @{saved.sequence} of {printable(saved.task_id)}{files}"

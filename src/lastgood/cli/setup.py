@@ -41,7 +41,7 @@ def init(call: Invocation, path: Path, here: bool) -> None:
     saved as the first checkpoint.
 
     In a git repository the store is put into the git directory, where `git clean` leaves it alone; elsewhere into the
-    folder. --store and --task are written into the file. What is there already is left as it is.
+    folder. --store and --task are written into the file. Nothing that exists is overwritten.
     """
     if here and call.store is not None:
         raise InvalidError("--here and --store contradict each other", hint="give one of them")
@@ -76,8 +76,8 @@ def init(call: Invocation, path: Path, here: bool) -> None:
         checkpoint=None if first is None else first.id,
     )
     lines = [
-        f"{'wrote' if written else 'kept '} {folder / CONFIG}",
-        f"{'created' if created else 'kept '} {location.place}",
+        f"{'wrote' if written else 'kept'} {folder / CONFIG}",
+        f"{'created' if created else 'kept'} {location.place}",
     ]
     if first is not None:
         lines.append(f"saved the files that are here as @{first.sequence}")
@@ -168,12 +168,12 @@ def _warn_of_variable(call: Invocation) -> None:
 @subcommand
 @click.argument("path", default=".", type=click.Path(path_type=Path))
 @click.option("--list", "list_", is_flag=True, help="List what is trusted.")
-@click.option("--remove", is_flag=True, help="Trust it no more.")
+@click.option("--remove", is_flag=True, help="Stop trusting it.")
 def trust(call: Invocation, path: Path, list_: bool, remove: bool) -> None:
     """Trust the lastgood.toml of the folder PATH, or above it, as it is now: read it first.
 
-    This is needed once for a file that names a store or a workspace outside its folder, or that others may write. A
-    file that has changed is not trusted any more.
+    This is needed once for a file that names a store or a workspace outside its folder, or that others may write, and
+    again when it has changed.
     """
     from lastgood.local import trust as own
 

@@ -29,7 +29,7 @@ from lastgood.cli.summary import companion_lines, evidence_lines, place_text
 from lastgood.errors import InvalidError
 from lastgood.views.checkpoint import changes_since_parent, verification, view_detail
 from lastgood.views.document import tagged
-from lastgood.views.files import list_files, require_paths, view_file
+from lastgood.views.files import list_files, view_file
 
 if TYPE_CHECKING:
     from lastgood import Checkpoint
@@ -67,11 +67,11 @@ def show(call: Invocation, name: str, state: bool) -> None:
 @click.argument("folder", default="HEAD", metavar="[CHECKPOINT[:PATH]]", shell_complete=complete_files)
 @click.argument("path", required=False)
 @click.option("-l", "long", is_flag=True, help="With mode and size, and where links point.")
-@click.option("-R", "deep", is_flag=True, help="With all that is below.")
+@click.option("-R", "deep", is_flag=True, help="Include everything below.")
 def ls(call: Invocation, folder: str, path: str | None, long: bool, deep: bool) -> None:
     """List the files of CHECKPOINT (default: HEAD) in the current folder, or in its folder PATH.
 
-    What was seen and not captured is listed as left out. With several folders paths look like app:src/main.py.
+    Files that were not captured are listed as left out. With several folders paths look like app:src/main.py.
     """
     name, inside = split_name(call, folder, path)
     with call.open() as store:
@@ -94,15 +94,15 @@ def cat(call: Invocation, file: str, path: str | None) -> None:
     name, path = split_name(call, file, path)
     with call.open() as store:
         checkpoint = store.find_checkpoint(name, call.task_id(), owner=call.owner)
-        require_paths(store, checkpoint, [path])
+        pieces = store.stream_file(checkpoint.id, path, owner=call.owner)
         if call.json:
-            content = b"".join(store.stream_file(checkpoint.id, path, owner=call.owner))
+            content = b"".join(pieces)
             click.echo(json_text({"checkpointId": checkpoint.id, "path": path, "content": tagged(content)}))
         elif sys.stdout.isatty():
-            content = b"".join(store.stream_file(checkpoint.id, path, owner=call.owner))
+            content = b"".join(pieces)
             click.echo(printable_lines(content.decode("utf-8", "backslashreplace")), nl=False)
         else:
-            for piece in store.stream_file(checkpoint.id, path, owner=call.owner):
+            for piece in pieces:
                 click.echo(piece, nl=False)
 
 
@@ -123,7 +123,6 @@ def _lines(checkpoint: Checkpoint, attestations: list[Attestation], waiting: str
         "parent": checkpoint.parent_id or "none, it is the first",
         "branch": checkpoint.branch_id,
         "type": checkpoint.type,
-        "lineage": checkpoint.lineage,
         "time": local_time(checkpoint.created_at),
         "by": checkpoint.created_by,
         "step": checkpoint.step_id,
@@ -132,7 +131,7 @@ def _lines(checkpoint: Checkpoint, attestations: list[Attestation], waiting: str
         "deleted": "yes" if checkpoint.deleted else "",
         "verified": _verified(checkpoint),
         "sha256": checkpoint.checksum.removeprefix("sha256:"),
-        "size": size_text(checkpoint.state_size),
+        "state size": size_text(checkpoint.state_size),
         "files": _files(checkpoint),
         "metadata": value_text(checkpoint.metadata) if checkpoint.metadata else "",
     }

@@ -10,7 +10,7 @@ import msgspec
 
 from lastgood.cli.failure import confirm, in_commands
 from lastgood.cli.input import choose
-from lastgood.cli.invocation import Invocation, subcommand, task_argument, workspace_options
+from lastgood.cli.invocation import Invocation, Number, subcommand, task_argument, workspace_options
 from lastgood.cli.output import (
     change_line,
     counted,
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
 @subcommand
 @task_argument()
-@click.option("--verbose", "-v", is_flag=True, help="With files that a save leaves out.")
+@click.option("--verbose", "-v", is_flag=True, help="List also the files that a save leaves out.")
 @workspace_options
 def status(call: Invocation, verbose: bool) -> None:
-    """Show where the store is, where the task stands, what was interrupted, and what to do.
+    """Show the store, the task, what was interrupted, and what to do next.
 
-    With a workspace: which branch's files lie there, and what changed in them since the last checkpoint.
+    With a workspace: which branch its files belong to, and what has changed since that branch's newest checkpoint.
     """
     location = call.locate()
     view = StatusView(
@@ -79,11 +79,11 @@ def status(call: Invocation, verbose: bool) -> None:
 
 
 @subcommand
-@click.option("--replay", is_flag=True, help="Replay them now, or say why that is not possible.")
+@click.option("--replay", is_flag=True, help="Replay them now, or say why that fails.")
 def spool(call: Invocation, replay: bool) -> None:
     """List checkpoints that were queued while the store was unavailable, or replay them into the store.
 
-    Every command that opens the store replays them, if it is back. Those that could not be replayed are listed, too.
+    Every command that opens the store replays them, if it takes them. Those that cannot be replayed are listed, too.
     """
     with call.open_to_work() as store:
         done = store.replay() if replay else None
@@ -172,9 +172,9 @@ def _lines(
 def _work_fields(work: StatusView) -> Iterator[tuple[str, str]]:
     from lastgood.model.checkpoint import describe
 
-    yield "control", describe(work.run_control_state or "")
+    yield "work", describe(work.run_control_state or "")
     if work.worker is not None:
-        yield "executor", _worker_text(work.worker)
+        yield "run by", _worker_text(work.worker)
     if work.progress is not None:
         yield "progress", _progress_text(work.progress)
     if work.question is not None:
@@ -186,13 +186,13 @@ def _work_fields(work: StatusView) -> Iterator[tuple[str, str]]:
 
 def _worker_text(worker: WorkerView) -> str:
     if worker.process == "gone":
-        how = "gone; whoever runs the work next takes over at once"
+        how = "its process is gone; the next run takes over at once"
     elif not worker.lease_live:
-        how = "silent: its lease has run out, anyone may take over"
+        how = "it does not answer, and its lease has run out; the next run takes over"
     elif worker.process == "unknown":
         how = f"on another host; its lease is good until {local_time(worker.lease_until)}"
     else:
-        how = f"alive, process {worker.pid}"
+        how = f"process {worker.pid}"
     return f"{worker.executor} since {local_time(worker.since)} ({how})"
 
 
@@ -222,10 +222,10 @@ def _workspace_fields(here: WorkspaceFound, verbose: bool) -> Iterator[tuple[str
 
 
 @subcommand
-@click.option("--limit", "-n", type=click.IntRange(1, 1000), default=100, show_default=True, help="How many.")
-@click.option("--after", type=click.IntRange(min=1), metavar="NUMBER", help="Go on after the task of this number.")
+@click.option("--limit", "-n", type=Number(1, 1000), default=100, show_default=True, help="How many.")
+@click.option("--after", type=Number(1), metavar="NUMBER", help="Only those after the task with this number.")
 def tasks(call: Invocation, limit: int, after: int | None) -> None:
-    """List tasks, newest first: everybody's, or with --owner one owner's."""
+    """List the tasks of all owners, newest first; with --owner, of one."""
     with call.open() as store:
         found = store.tasks(owner=call.owner, after=after or 0, limit=limit)
     rows = [
@@ -246,10 +246,10 @@ def tasks(call: Invocation, limit: int, after: int | None) -> None:
 
 @subcommand
 @task_argument()
-@click.option("--abandon", metavar="ID", help="Give this step up; an id, or its beginning.")
+@click.option("--abandon", metavar="ID", help="Abandon this step; an id, or its beginning.")
 @click.option("--yes", is_flag=True, help="Do not ask whether to abandon one that is running.")
 def steps(call: Invocation, abandon: str | None, yes: bool) -> None:
-    """List the task's steps that were begun and not ended: who began them, when, and whether that process is there."""
+    """List unfinished steps: who began them, when, and whether their process is running."""
     with call.open() as store:
         task_id = store.task(call.task_id(), owner=call.owner).task_id
         found = store.open_steps(task_id, owner=call.owner)

@@ -10,7 +10,7 @@ from lastgood.cli.asking import ask, report_result, subcommand_that_asks
 from lastgood.cli.completion import complete_answers, complete_artifacts, complete_requests
 from lastgood.cli.failure import can_ask
 from lastgood.cli.input import STDIN, choose, parse, read_text
-from lastgood.cli.invocation import Invocation, SharedCommand, subcommand, task_argument
+from lastgood.cli.invocation import Invocation, Number, SharedCommand, subcommand, task_argument
 from lastgood.cli.output import (
     fitted,
     local_time,
@@ -50,7 +50,7 @@ retry = _request_command("retry", "Retry a stopped or failed task, from its last
 
 @subcommand_that_asks
 @task_argument(before="number")
-@click.argument("number", metavar="N", type=click.IntRange(min=1), required=False)
+@click.argument("number", metavar="N", type=Number(1), required=False)
 def rounds(call: Invocation, number: int, wait: float | None, request_id: str | None) -> None:
     """Give a task N rounds more than were planned. A completed one goes on when it is run again."""
     ask(call, lambda control: control.add_rounds(number, id=request_id), wait)
@@ -82,7 +82,7 @@ def answer(call: Invocation, answer: str | None, wait: float | None, request_id:
             view = compose(task_id=name, run_control_state=state, question=question)
             print_result(call, view, _question_lines(question))
             if question is None:
-                say(call, "it asks nothing")
+                say(call, "it asks no question")
             if question is None or call.json or not can_ask():
                 return
             answer = _prompt(call, question.get("choices") or [])
@@ -114,9 +114,9 @@ def _prompt(call: Invocation, choices: list[str]) -> str:
 @subcommand_that_asks
 @task_argument(before="artifact")
 @click.argument("artifact", metavar="ARTIFACT", required=False, shell_complete=complete_artifacts)
-@click.option("--file", required=True, type=click.Path(), metavar="FILE", help="What it holds now; - reads stdin.")
+@click.option("--file", required=True, type=click.Path(), metavar="FILE", help="Its new content; - reads stdin.")
 def edit(call: Invocation, artifact: str, file: str, wait: float | None, request_id: str | None) -> None:
-    """Replace the content of ARTIFACT, by its name or id. What is text stays text; anything else is read as JSON."""
+    """Replace the content of ARTIFACT, by its name or id. Text stays text; other content is read as JSON."""
     from lastgood.work.requests import find_artifact
 
     text = read_text("the content", file)
@@ -147,7 +147,7 @@ def requests(call: Invocation, withdraw: str | None) -> None:
             if not rows:
                 say(call, "no pending requests")
             elif control.lease is None:
-                say(call, "nobody is running the task: requests are fulfilled when it runs")
+                say(call, "the task is not running: requests are fulfilled when it runs")
             return
         chosen = choose(found, withdraw, "request")
         control.withdraw(chosen.id)

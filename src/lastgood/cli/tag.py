@@ -39,7 +39,7 @@ def tag(call: Invocation, name: str | None, checkpoint: str | None, move: bool, 
             tags = store.tags(call.task_id(), owner=call.owner).items()
             rows = [[printable(name), f"@{at.sequence}", short_id(at.id)] for name, at in tags]
             view = [{"tag": name, "sequence": at.sequence, "checkpointId": at.id} for name, at in tags]
-            print_result(call, {"tags": view}, table(rows, ("tag", "seq", "checkpoint")))
+            print_result(call, {"tags": view}, table(rows, ("tag", "checkpoint", "id")))
 
 
 def _delete(call: Invocation, store: Store, name: str) -> str:
@@ -57,12 +57,12 @@ def _report(call: Invocation, name: str, checkpoint_id: str, action: str, said: 
 
 @subcommand
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_checkpoints)
-@click.option("--purge", is_flag=True, help="Remove for good; only a tombstone stays.")
+@click.option("--purge", is_flag=True, help="Remove for good; only their place in history stays.")
 @click.option("--undo", is_flag=True, help="Bring deleted checkpoints back.")
 @click.option(
     "--whole-task",
     metavar="ID",
-    help="Remove a task with all its checkpoints, for good.",
+    help="Remove a task and all its checkpoints, for good.",
     shell_complete=complete_tasks,
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")

@@ -62,12 +62,12 @@ def du(call: Invocation, checkpoints: bool) -> None:
     callback=span,
     default=str(GRACE_SECONDS),
     metavar="SPAN",
-    help="How long to keep what is deleted or not needed any more: 30m, 1h (default), 2d; 0 is safe, too.",
+    help="How long to keep what is deleted or not needed: 30m, 1h (default), 2d; 0 is safe, too.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be removed, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="List what would be removed; change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def collect(call: Invocation, grace: float, dry_run: bool, yes: bool) -> None:
-    """Collect garbage (gc): remove what no checkpoint needs any more, and give the room back. Others may save.
+    """Collect garbage (gc): remove data that no checkpoint needs, and free its space. Others may save meanwhile.
 
     Checkpoints that were deleted longer than SPAN ago are purged; `rm --undo` does not bring these back. It asks before
     it purges what was deleted within the last hour. Content that nothing needs is removed by a run at least SPAN after
@@ -87,14 +87,14 @@ def collect(call: Invocation, grace: float, dry_run: bool, yes: bool) -> None:
 
 @subcommand
 @click.argument("max_bytes", callback=size, metavar="SIZE")
-@click.option("--dry-run", is_flag=True, help="Say what would go, and change nothing.")
-@click.option("--keep", is_flag=True, help="Keep the store below SIZE from now on, by itself.")
+@click.option("--dry-run", is_flag=True, help="List what would go; change nothing.")
+@click.option("--keep", is_flag=True, help="Keep the store below SIZE from now on, without asking.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def limit(call: Invocation, max_bytes: int, dry_run: bool, keep: bool, yes: bool) -> None:
     """Bring the store below SIZE on disk, as in 500M or 2G: garbage goes first, then the oldest checkpoints, for good.
 
     Heads of branches, what only other branches have, tagged checkpoints and the last verified of each task never go.
-    You are told what goes and what each frees, and asked; nothing else goes.
+    Lists what goes and what each frees, and asks; nothing else goes.
     """
     call.alerts.silenced.add("quota_exceeded")
     with call.open_to_work() as store:

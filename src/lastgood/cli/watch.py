@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 @subcommand
 @click.option("--save", is_flag=True, help="Save a checkpoint when files have changed.")
-@click.option("--every", default="30s", show_default=True, callback=span, metavar="SPAN", help="At most so often.")
+@click.option("--every", default="30s", show_default=True, callback=span, metavar="SPAN", help="How often at most.")
 @workspace_options
 def watch(call: Invocation, save: bool, every: float) -> None:
-    """Watch the workspace until Ctrl-C or SIGTERM, and save what has changed, of the type `automatic`.
+    """Watch the workspace, and save what has changed, until Ctrl-C or SIGTERM. Checkpoints have the type `automatic`.
 
-    What changed last is saved before it ends. While the store is away, checkpoints are spooled.
+    It saves once more before it ends. While the store cannot take them, checkpoints are spooled.
     """
     if not save or every <= 0:
         raise click.UsageError("watch takes --save, and --every a span of time above 0")

@@ -156,7 +156,7 @@ def _rebuild(entry: Registered, plain: Any) -> Any:
     except Exception as error:
         raise InvalidError(
             f"a value of {entry.name} cannot be made from what was stored: {error}",
-            hint="mend its from_plain, or read the state with task.load(Type)",
+            hint="correct its from_plain, or read the state with task.load(Type)",
         ) from error
 
 

@@ -299,4 +299,4 @@ def _damaged_index() -> IntegrityError:
 
 
 def _damaged_blob(blob_id: bytes) -> IntegrityError:
-    return IntegrityError("stored content is damaged", hint="go back to another checkpoint", blob=digest_text(blob_id))
+    return IntegrityError("stored content is damaged", hint="restore another checkpoint", blob=digest_text(blob_id))

@@ -78,7 +78,7 @@ def read_content(entry: File | Link, read: Read) -> bytes:
         return read(entry.blob)
     data = b"".join(read(chunk.digest) for chunk in decode_chunks(read(entry.chunks), entry))
     if digest(data) != entry.digest:
-        raise IntegrityError("the parts of a file do not make up its content", hint="go back to another checkpoint")
+        raise IntegrityError("the parts of a file do not make up its content", hint="restore another checkpoint")
     return data
 
 

@@ -367,7 +367,7 @@ def raise_unreadable(blob: UnreadableBlob) -> NoReturn:
 def _damaged(key: bytes, how: str) -> IntegrityError:
     return IntegrityError(
         f"content of a file {how}",
-        hint="other checkpoints are not affected unless they share it; go back to an earlier one",
+        hint="other checkpoints are not affected unless they share it; restore an earlier one",
         blob=digest_text(key),
     )
 
@@ -444,7 +444,7 @@ class _ValueReader:
 def _damaged_value(stored: StoredCheckpoint, key: bytes, how: str) -> IntegrityError:
     return IntegrityError(
         f"checkpoint {stored.id} cannot be loaded: a part of it {how}",
-        hint="other checkpoints are not affected unless they share this part; go back to an earlier one",
+        hint="other checkpoints are not affected unless they share this part; restore an earlier one",
         checkpoint_id=stored.id,
         blob=digest_text(key),
     )

@@ -83,9 +83,13 @@ def require_restorable(
     """
     stored = find_stored(engine.catalog, owner, checkpoint.id)
     if stored.data is None:
-        raise NotFoundError(f"checkpoint {stored.id!r} was purged", hint="go back to another one")
+        raise NotFoundError(f"checkpoint {stored.id!r} was purged", hint="restore another one")
     if stored.deleted:
-        raise ConflictError(f"checkpoint {stored.id} was deleted", hint="undelete it first", checkpoint_id=stored.id)
+        raise ConflictError(
+            f"checkpoint {stored.id} was deleted",
+            hint="store.undelete_checkpoint(id) brings it back",
+            checkpoint_id=stored.id,
+        )
     judged = checkpoint.has_evidence or checkpoint.judge() is not None
     if not evidence or not (judged or demanded):
         problems, pack = examine(engine, stored, files="read" if recorded_damage(engine, stored) else "none"), None
@@ -106,7 +110,7 @@ def require_restorable(
     told = "; ".join(f"{item['description']} ({item['verification_error']})" for item in failed[:3])
     raise EvidenceError(
         f"checkpoint {checkpoint.id} is not verified: {told or 'it has no evidence'}",
-        hint="go back to one that is: task.last_good(); or override by name: verify=False",
+        hint="restore one that is: task.last_good(); verify=False restores this one anyway",
         checkpoint_id=checkpoint.id,
         failed=failed,
     )

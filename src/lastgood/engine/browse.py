@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import posixpath
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lastgood.engine.blobs import FileBlobs
 from lastgood.engine.load import require_files
-from lastgood.errors import IntegrityError, InvalidError, LostCommitsError, NotFoundError
-from lastgood.files.selection import locate, select, split_exact
+from lastgood.errors import IntegrityError, LostCommitsError, NotFoundError
+from lastgood.files.selection import locate, split_exact
 from lastgood.model.checkpoint import FileRoot, Record
 from lastgood.model.identity import digest_text
 from lastgood.model.tree import Entry, EntryCount, File, Folder, Left, Link
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lastgood.evidence.files import CapturedFile, FindCaptured
 
 MAX_LINKS = 40
+LISTED = "store.list_files(checkpoint_id) lists what there is"
 MOST_COMPARED = 20_000
 """Paths that are compared letter by letter with one that is not there, in about a second."""
 FileKind = Literal["file", "folder", "link", "left out"]
@@ -43,10 +44,10 @@ def list_files(blobs: FileBlobs, roots: Sequence[FileRoot], path: str = "") -> l
     """List what lies in a folder, without going deeper. With several roots their names come first."""
     if not path and any(root.name for root in roots):
         return [FileInfo(root.name, "folder", size=root.total_size) for root in roots]
-    root, parts = _locate(roots, path)
+    root, parts = _locate(blobs, roots, path)
     entry, _ = _find(blobs, root, parts)
     if not isinstance(entry, Folder):
-        raise missing_file(path)
+        raise missing_file(blobs, roots, path)
     folder = show_path(root.name, b"".join(part + b"/" for part in parts))
     return [_info(folder, entry) for entry in blobs.read_tree(entry.tree)]
 
@@ -56,7 +57,7 @@ def read_file(blobs: FileBlobs, roots: Sequence[FileRoot], path: str) -> Iterato
 
     NotFoundError where that is not known, because the file was left out.
     """
-    root, parts = _locate(roots, path)
+    root, parts = _locate(blobs, roots, path)
     entry, used = _find(blobs, root, parts)
     match entry if used == len(parts) else None:
         case File() as file:
@@ -108,46 +109,18 @@ def walk_files(blobs: FileBlobs, root: FileRoot) -> Iterator[tuple[bytes, Entry]
     if count.files != root.file_count:
         raise IntegrityError(
             f"a directory of a checkpoint has {count.files:,} files, and its record says {root.file_count:,}",
-            hint="go back to another checkpoint",
+            hint="restore another checkpoint",
         )
 
 
-def find_unmatched(
-    blobs: FileBlobs, roots: Sequence[FileRoot], texts: Sequence[str], known: Callable[[], Sequence[str]]
-) -> tuple[str, list[str]] | None:
-    """Return the first path or pattern that selects none of these files, nor of the paths that `known` returns, and all
-    of these; None when each selects something. What is there by its exact name is found without reading them all."""
-    texts = [text for text in texts if text != "**" and not _exists(blobs, roots, text)]
-    paths = [show_path(root.name, path) for root in roots for path, _ in walk_files(blobs, root)] if texts else []
-    names = [root.name for root in roots]
-    texts = [text for text in texts if not _is_selective(text, paths, names)]
-    paths += known() if texts else ()
-    return next(((text, paths) for text in texts if not _is_selective(text, paths, names)), None)
-
-
-def _is_selective(text: str, paths: list[str], roots: list[str]) -> bool:
-    """Return whether a path or pattern selects one of these paths at least."""
-    located = [locate(path, roots) for path in paths]
-    selections = {name: select([text], name) for name, _ in located}
-    return any((found := selections[name]) is None or found.covers(os.fsencode(inside)) for name, inside in located)
-
-
-def _exists(blobs: FileBlobs, roots: Sequence[FileRoot], path: str) -> bool:
-    try:
-        root, parts = _locate(roots, path)
-    except (NotFoundError, InvalidError):
-        return False
-    entry, used = _find(blobs, root, parts)
-    return entry is not None and used == len(parts)
-
-
-def most_like(path: str, paths: list[str]) -> str | None:
-    """Return the path of the same name in another folder, else the one that differs least in its letters."""
+def suggest(path: str, paths: Sequence[str]) -> str:
+    """Return a hint: the path of the same name in another folder, else the one that differs least in its letters."""
     from difflib import get_close_matches
 
-    name = posixpath.basename(path)
-    elsewhere = (one for one in paths if posixpath.basename(one) == name)
-    return next(elsewhere, None) or next(iter(get_close_matches(path, paths[:MOST_COMPARED], 1)), None)
+    elsewhere = [one for one in paths if posixpath.basename(one) == posixpath.basename(path)]
+    folders = {posixpath.dirname(one) for one in paths}
+    near = elsewhere or get_close_matches(path, [*paths[:MOST_COMPARED], *folders], 1)
+    return f"did you mean {near[0]}?" if near else LISTED
 
 
 def show_path(root: str, path: bytes) -> str:
@@ -209,12 +182,12 @@ def _find(blobs: FileBlobs, root: FileRoot, parts: Sequence[bytes]) -> tuple[Ent
     return entry, len(parts)
 
 
-def _locate(roots: Sequence[FileRoot], path: str) -> tuple[FileRoot, list[bytes]]:
+def _locate(blobs: FileBlobs, roots: Sequence[FileRoot], path: str) -> tuple[FileRoot, list[bytes]]:
     name, inside = locate(path, [root.name for root in roots])
     for root in sorted(roots, key=lambda root: root.partial):
         if root.name == name:
             return root, split_exact(inside)
-    raise missing_file(path)
+    raise missing_file(blobs, roots, path)
 
 
 def _info(folder: str, entry: Entry) -> FileInfo:
@@ -230,7 +203,9 @@ def _info(folder: str, entry: Entry) -> FileInfo:
             return FileInfo(path, "left out", why=entry.why)
 
 
-def missing_file(path: str) -> NotFoundError:
-    return NotFoundError(
-        f"there is no file {path!r} in this checkpoint", hint="store.list_files(checkpoint_id) shows what there is"
-    )
+def missing_file(blobs: FileBlobs, roots: Sequence[FileRoot], path: str) -> NotFoundError:
+    """Return the error for a path that is not in a checkpoint; its hint names the one that is most like it."""
+    paths = [show_path(root.name, one) for root in roots for one, _ in walk_files(blobs, root)]
+    if any(one.startswith(f"{path.rstrip('/')}/") for one in paths):
+        return NotFoundError(f"{path[:200]!r} is a folder in this checkpoint", hint=LISTED)
+    return NotFoundError(f"there is no {path[:200]!r} in this checkpoint", hint=suggest(path, paths))

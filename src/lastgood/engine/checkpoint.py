@@ -406,7 +406,7 @@ class Checkpoint:
         if not self.integrity_ok:
             raise IntegrityError(
                 f"checkpoint {self.id} is damaged: its record does not match its checksum",
-                hint="go back to an earlier checkpoint; this one cannot be trusted",
+                hint="restore an earlier checkpoint; this one cannot be trusted",
                 checkpoint_id=self.id,
             )
 

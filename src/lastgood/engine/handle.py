@@ -176,7 +176,7 @@ class Handle:
             chosen = self.find(checkpoint)
         elif not isinstance(checkpoint, Checkpoint):
             raise InvalidError(
-                "there is no checkpoint to go to" if checkpoint is None else "this is no checkpoint",
+                "there is no checkpoint to restore" if checkpoint is None else "this is no checkpoint",
                 hint="last_good() returns None if none is good; give a checkpoint, its id, a tag, HEAD or @12",
             )
         else:

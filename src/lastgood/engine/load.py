@@ -92,7 +92,7 @@ def wrap_intact(engine: Engine, stored: StoredCheckpoint) -> Checkpoint:
     if not checkpoint.integrity_ok:
         raise IntegrityError(
             f"checkpoint {stored.id} is damaged: its record does not match its checksum",
-            hint="go back to an earlier checkpoint; this one cannot be trusted",
+            hint="restore an earlier checkpoint; this one cannot be trusted",
             checkpoint_id=stored.id,
         )
     return checkpoint
@@ -101,7 +101,7 @@ def wrap_intact(engine: Engine, stored: StoredCheckpoint) -> Checkpoint:
 def wrap(engine: Engine, stored: StoredCheckpoint) -> Checkpoint:
     """Return a checkpoint to hold; one whose record is damaged shows nothing but its id and place."""
     if stored.data is None:
-        raise NotFoundError(f"checkpoint {stored.id!r} was purged", hint="its tombstone keeps the lineage whole")
+        raise NotFoundError(f"checkpoint {stored.id!r} was purged", hint="it is gone for good")
     try:
         record = decode_record(stored.data, stored.checksum, f"checkpoint {stored.id}")
         intact = (record.id, record.task_id) == (stored.id, stored.task_id)
@@ -191,7 +191,7 @@ def _parent(catalog: Catalog, stored: StoredCheckpoint, name: str) -> StoredChec
     _, parent = _with_parent(catalog, _original(catalog, stored))
     if parent is None:
         raise NotFoundError(
-            f"{name!r} goes back further than there are checkpoints", hint="store.list_checkpoints(task_id) lists them"
+            f"{name!r} is further back than there are checkpoints", hint="store.list_checkpoints(task_id) lists them"
         )
     return _original(catalog, parent)
 

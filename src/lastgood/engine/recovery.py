@@ -163,15 +163,13 @@ def _advise_restore(journal: Journal) -> str:
     if journal.made is not None:
         said = f"the system stopped before the files that were restored in {folders} were sure to be on disk"
         return f"{said}: open the task with that workspace, and what is lost is put there again"
-    return (
-        f"a restore of the files in {folders} was interrupted: open the task with that workspace, and it is taken back"
-    )
+    return f"a restore of the files in {folders} was interrupted: open the task with that workspace, which undoes it"
 
 
 def _advise(gone: list[OpenStep], running: list[OpenStep]) -> list[str]:
     said = [
         f"the step {step.name!r} was in flight when its process ended: do its work again, "
-        f"or give it up (store.abandon_step({step.id!r}))"
+        f"or abandon it (store.abandon_step({step.id!r}))"
         for step in gone
     ]
     for step in running:
@@ -192,13 +190,13 @@ def _advise_head(
         return f"whether the newest checkpoint is good cannot be said here: {found.refusal}"
     is_left = found is None and head.type == "before_restore" and not head.damage  # as after an undo
     if is_left or (found is not None and not found.bad):
-        back = f", or go back to the last good one ({_restore(good)})" if good and good.id != head.id else ""
+        back = f", or restore the last good one ({_restore(good)})" if good and good.id != head.id else ""
         return f"the newest checkpoint is unverified, neither good nor bad: go on from there{back}"
     if good is not None and good.id == head.id:
         return "the newest checkpoint is good: go on from there"
     if other is None:
         return "each checkpoint is damaged, or its evidence does not hold: store.check_checkpoint(id) says which"
-    which = "go back to" if other.has_evidence or other.judge() else "none is verified; one that is unverified is"
+    which = "restore" if other.has_evidence or other.judge() else "none is verified; one that is unverified is"
     return f"the newest checkpoint is not good: {which} {_place(other)} ({_restore(other)})"
 
 

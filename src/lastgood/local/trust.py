@@ -55,7 +55,7 @@ def read_trusted() -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, msgspec.MsgspecError) as error:
-        raise InvalidError(f"{place} cannot be read: {error}", hint="mend it, or remove it") from error
+        raise InvalidError(f"{place} cannot be read: {error}", hint="correct it, or remove it") from error
 
 
 def _write(trusted: dict[str, str]) -> None:

@@ -194,7 +194,7 @@ def decode_record(data: bytes, checksum: bytes, what: str) -> Record:
     if digest(data) != checksum:
         raise IntegrityError(
             f"{what} is damaged: its record does not match its checksum",
-            hint="go back to an earlier checkpoint; this one cannot be trusted",
+            hint="restore an earlier checkpoint; this one cannot be trusted",
         )
     try:
         return _decoder.decode(data)

@@ -499,4 +499,4 @@ def _are_attributes(attributes: Attributes | None) -> bool:
 
 
 def _damaged(how: str) -> IntegrityError:
-    return IntegrityError(f"a directory of a checkpoint {how}", hint="go back to another checkpoint")
+    return IntegrityError(f"a directory of a checkpoint {how}", hint="restore another checkpoint")

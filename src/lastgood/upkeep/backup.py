@@ -38,9 +38,9 @@ class BackedUp(NamedTuple):
 
 def back_up(engine: Engine, user: str, to: str | os.PathLike[str], progress: Progress | None = None) -> BackedUp:
     """Copy the store to the folder `to`; see `Store.backup`."""
-    destination = Path(to).absolute()
+    destination = Path(os.path.abspath(to))  # noqa: PTH100
     if os.path.lexists(destination):
-        raise ConflictError(f"{destination} exists", hint="give a path where nothing is; a backup replaces nothing")
+        raise ConflictError(f"{destination} exists already", hint="give another path; a backup replaces nothing")
     if engine.location.catalog is None:
         raise InvalidError("a store in memory cannot be backed up", hint="open one at a path")
     partial = destination.with_name(f".{destination.name}.{new_id()}.partial")
@@ -120,7 +120,7 @@ def _copy_pack(engine: Engine, name: str, copied: ObjectStore) -> None:
 def _damaged(what: str) -> IntegrityError:
     return IntegrityError(
         f"the store is damaged, and so would be its backup: {what}",
-        hint="store.check(read_data=True) lists what is damaged, store.repair() mends what it can",
+        hint="store.check(read_data=True) lists what is damaged, store.repair() repairs what it can",
     )
 
 

@@ -158,7 +158,7 @@ class _Run(msgspec.Struct):
         except IntegrityError as error:
             raise IntegrityError(
                 f"nothing was collected, because it is not known what is needed: {error}",
-                hint="store.check() names all damage; store.repair() mends what can be",
+                hint="store.check() names all damage; store.repair() repairs what it can",
                 **error.details,
             ) from error
 

@@ -86,14 +86,15 @@ def compare_files(
 ) -> FilesDiff:
     """Compare the files of two checkpoints, or of one with those on disk; of `paths` alone if there are any, each of
     which must name something."""
+
+    def compare(only: Sequence[str]) -> FilesDiff:
+        if new is None:
+            return task.diff(old, None, paths=only or None).files
+        return store.compare_files(old.id, new.id, paths=only or None, owner=task.owner)
+
     but = ON_DISK if new is None else f", nor in @{new.sequence}"
-    require_paths(
-        store, old, paths, lambda: [one.path for one in compare_files(store, task, old, new, ()).changes], but
-    )
-    only = list(paths) or None
-    if new is None:
-        return task.diff(old, None, paths=only).files
-    return store.compare_files(old.id, new.id, paths=only, owner=task.owner)
+    require_paths(store, old, paths, lambda only: [one.path for one in compare(only).changes], but)
+    return compare(paths)
 
 
 def without_folders(old: Checkpoint, new: Checkpoint | None) -> Checkpoint | None:
@@ -148,29 +149,30 @@ def _view_files(files: FilesDiff) -> list[dict[str, Any]]:
 
 
 def require_paths(
-    store: Store, held: Checkpoint, paths: Sequence[str], known: Callable[[], Sequence[str]] = tuple, but: str = ""
+    store: Store,
+    held: Checkpoint,
+    paths: Sequence[str],
+    known: Callable[[Sequence[str]], Sequence[str]] = lambda only: (),
+    but: str = "",
 ) -> None:
     """Raise NotFoundError for a path or pattern that names no file of the checkpoint, nor one of those that `known`
     returns, which `but` says in words; its hint names the one that is most like it."""
-    from lastgood.engine.browse import find_unmatched, most_like
+    from lastgood.engine.browse import suggest
+    from lastgood.engine.difference import FilesDiff
 
-    roots = held.record.files
-    if roots is not None and (found := find_unmatched(engine_of(store).blobs, roots, paths, known)) is not None:
-        meant = most_like(*found)
-        hint = f"did you mean {meant}?" if meant else "store.list_files(checkpoint_id) lists what there is"
-        raise NotFoundError(f"there is no {found[0][:200]!r} in @{held.sequence}{but}", hint=hint)
+    def select(only: Sequence[str]) -> list[str]:
+        files = FilesDiff((), held.record.files or (), engine_of(store).blobs.read, only or None)
+        return [*(change.path for change in files.changes), *known(only)]
+
+    for path in paths if held.record.files is not None else ():
+        if path != "**" and not select([path]):
+            raise NotFoundError(f"there is no {path[:200]!r} in @{held.sequence}{but}", hint=suggest(path, select(())))
 
 
 def _list(store: Store, checkpoint: Checkpoint, path: str, owner: str | None) -> list[FileInfo]:
     """List a folder; of anything else, return itself."""
-    try:
-        return store.list_files(checkpoint.id, path, owner=owner)
-    except NotFoundError:
-        wanted = path.rstrip("/")
-        above = wanted[: max(wanted.rfind("/"), wanted.find(":")) + 1]
-        require_paths(store, checkpoint, [path])
-        found = store.list_files(checkpoint.id, above, owner=owner) if wanted else []
-        same = [info for info in found if info.path == wanted]
-        if not same:
-            raise
-        return same
+    wanted = path.rstrip("/")
+    above = wanted[: max(wanted.rfind("/"), wanted.find(":")) + 1]
+    found = store.list_files(checkpoint.id, above, owner=owner) if wanted else []
+    same = [info for info in found if info.path == wanted and info.kind != "folder"]
+    return same or store.list_files(checkpoint.id, path, owner=owner)

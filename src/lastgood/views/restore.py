@@ -68,7 +68,7 @@ def view_plan(plan: FilesPlan | None, checkpoint_id: str, state_changes: int) ->
 
 def plan_restore(store: Store, task: Task, chosen: Checkpoint, paths: Sequence[str]) -> FilesPlan:
     """Plan what restoring files would do; of `paths` alone if there are any, each of which must name something."""
-    require_paths(store, chosen, paths, lambda: task.plan(chosen).deleted, ON_DISK)
+    require_paths(store, chosen, paths, lambda only: task.plan(chosen, paths=only or None).deleted, ON_DISK)
     return task.plan(chosen, paths=list(paths) or None)
 
 

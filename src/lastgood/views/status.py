@@ -163,9 +163,9 @@ def _advise(work: StatusView) -> list[str]:
     if work.question is not None:
         advice.append(f"it waits for an answer: `lastgood answer {work.task_id}`")
     elif work.run_control_state == "paused":
-        advice.append(f"it is paused: `lastgood resume {work.task_id}` lets it go on")
+        advice.append(f"it is paused: `lastgood resume {work.task_id}` resumes it")
     if work.run_control_state in ("running", "waiting_for_input", "paused") and not work.is_worked_on:
-        advice.append("nobody is running it: run it again, and it goes on from its newest checkpoint")
+        advice.append("it is not running: run it again, and it resumes from its newest checkpoint")
     return advice
 
 

@@ -287,7 +287,7 @@ class StageRunner:
             return False
         raise StageError(
             f"the stage {job.stage.name!r} failed: {reason}",
-            hint="mend what is wrong and run the pipeline again: it goes on with this stage",
+            hint="correct what is wrong and run the pipeline again: it resumes with this stage",
             stage=job.stage.name,
             attempt=attempt,
         ) from error

@@ -242,5 +242,5 @@ def _describe(request: Request, *, alive: bool) -> RequestResult:
     elif alive:
         note = "it is done when the work comes to its next boundary"
     else:
-        note = "nobody is running the work: it is done when someone does"
+        note = "the work is not running: it is done when it runs"
     return RequestResult(note, request, fulfilled=request.status == "fulfilled", alive=alive)

@@ -72,8 +72,8 @@ _ADVICE = {
     "waiting_for_input": "it waits for an answer",
     "paused": "resume it first",
     "stopped": "retry it, or fork it",
-    "completed": "it is done: add rounds, or run it again with restart",
-    "failed": "retry it, or go back to a good checkpoint",
+    "completed": "it is completed: add rounds, or run it again with restart=True",
+    "failed": "retry it, or restore a good checkpoint",
 }
 MESSAGE_CHARACTERS = 2000
 """So much of what was said stands in the message of the checkpoint; all of it is in its guidance or decisions."""

@@ -138,7 +138,7 @@ def _undoable(connection: Connection, task: TaskInfo) -> _Move:
     """Return the last move, if it can be taken back."""
     row = connection.one(SQL.undoable, task=task.number)
     if row is None:
-        raise ConflictError(f"there is nothing to undo in {task.id!r}", hint="undo takes back restores and switches")
+        raise ConflictError(f"there is nothing to undo in {task.id!r}", hint="only restores and switches can be undone")
     move = _Move(*row)
     _living_version(connection, move.from_branch)
     return move
@@ -159,7 +159,7 @@ def _living_version(connection: Connection, branch: int) -> int:
     version: int | None = connection.value(SQL.living_version, branch=branch)
     if version is None:
         raise ConflictError(
-            "the branch to go to, or its newest checkpoint, was deleted", hint="task.branches() lists what is left"
+            "that branch, or its newest checkpoint, was deleted", hint="task.branches() lists what is left"
         )
     return version
 

@@ -74,7 +74,9 @@ def attest(
     if kind not in _EVENT_OF:
         raise InvalidError(f"there is no attestation {kind!r}")
     if subject.deleted and kind in ("tag", "verification"):
-        raise NotFoundError(f"checkpoint {checkpoint_id!r} was deleted", hint="undelete it first")
+        raise NotFoundError(
+            f"checkpoint {checkpoint_id!r} was deleted", hint="store.undelete_checkpoint(id) brings it back"
+        )
     if _holds_already(connection, subject, kind, data):
         last = [one for one, _ in attestations_of(connection, subject.number) if one.kind == kind]
         return last[-1] if last else Attestation(0, kind, connection.now(), actor.user, data)
@@ -144,7 +146,7 @@ def _move_tag(connection: Connection, subject: Subject, data: dict[str, Any], ac
     other = connection.value(RECORDS.tagged, task=subject.task, name=name)
     if other is not None:
         if not data.get("move"):
-            raise ConflictError(f"another checkpoint is tagged {name!r}", hint="move the tag on purpose (move=True)")
+            raise ConflictError(f"another checkpoint is tagged {name!r}", hint="move=True moves the tag")
         append(connection, other, connection.value(SQL.checksum_of, number=other), "untag", {"name": name}, actor)
     connection.run(SQL.put_tag, task=subject.task, name=name, number=subject.number)
 
@@ -152,7 +154,7 @@ def _move_tag(connection: Connection, subject: Subject, data: dict[str, Any], ac
 def _refuse_active_head(subject: Subject) -> None:
     if subject.is_active_head:
         raise ConflictError(
-            "this is the newest checkpoint of the active branch; the work stands on it",
+            "this is the newest checkpoint of the active branch, and cannot be deleted",
             hint="save or restore another one first, or delete the whole task",
         )
 
@@ -178,8 +180,8 @@ def _purge_one(connection: Connection, owner: str, checkpoint_id: str, actor: Ac
     _refuse_active_head(subject)
     if (owner, checkpoint_id) in read_needed(connection):
         raise ConflictError(
-            "a restore of files that is under way, or was interrupted, may go back to this checkpoint",
-            hint="open the task with that workspace, which takes it back; task.recovery() tells of it",
+            "a restore of files that is under way, or was interrupted, may need this checkpoint",
+            hint="open the task with that workspace, which undoes the restore; task.recovery() tells of it",
         )
     if subject.deleted == 0:
         _hide(connection, subject, PURGED)
@@ -241,7 +243,8 @@ def delete_branch(connection: Connection, owner: str, branch_id: str, actor: Act
     task = require_task(connection, owner, branch.task_id)
     if task.active_branch_id == branch.id:
         raise ConflictError(
-            "this is the active branch; the work stands on it", hint="switch to another one, or delete the whole task"
+            "this is the active branch, and cannot be deleted",
+            hint="switch to another first, or delete the whole task",
         )
     check_lease(connection, branch.number, None)
     kept = connection.value(SQL.last_origin, task=task.number, branch=branch.number) or 0

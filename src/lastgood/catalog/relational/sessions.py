@@ -224,7 +224,7 @@ def ending(connection: Connection, owner: str, ended: FulfilledRequest, status: 
 
 
 def not_open(ended: FulfilledRequest) -> ConflictError:
-    return ConflictError(f"the request {ended.id!r} is not open any more", hint="look again what is wanted")
+    return ConflictError(f"the request {ended.id!r} is not open any more", hint="list the open requests again")
 
 
 def _requests(found: list[Row]) -> list[Request]:
@@ -292,7 +292,7 @@ def end_step(
 
 def step_ended(step_id: str) -> ConflictError:
     return ConflictError(
-        f"the step {step_id!r} is not open any more", hint="it was committed or given up; begin a new one"
+        f"the step {step_id!r} is not open any more", hint="it was committed or abandoned; begin a new one"
     )
 
 
