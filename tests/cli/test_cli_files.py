@@ -772,7 +772,7 @@ def test_restore_ends_with_what_was_left_out_and_is_gone(run: Run, folder: Path)
     (folder / "lib" / ".git").mkdir(parents=True)
     (folder / "a.txt").write_text("one")
     first = run("init", "--task", "work")
-    hint = "to keep .env: the line !/.env in .lastgoodignore, or once: lastgood save --files .env"
+    hint = "to keep .env: echo '!/.env' >> .lastgoodignore"
     assert first.stderr.count(hint) == 1
     (folder / ".env").unlink()
     (folder / "lib" / ".git").rmdir()

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import click
@@ -217,7 +218,7 @@ def say_skipped(call: Format, skipped: Sequence[Skipped]) -> None:
         say(call, line)
     secret = next((path_text(one.path.rpartition(":")[2]) for one in skipped if one.reason.endswith("secret")), None)
     if secret is not None:
-        say(call, f"to keep {secret}: the line !/{secret} in .lastgoodignore, or once: lastgood save --files {secret}")
+        say(call, f"to keep {secret}: echo {quote(f'!/{secret}')} >> .lastgoodignore")
 
 
 def left_out(skipped: Skipped) -> str:

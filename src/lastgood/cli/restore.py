@@ -237,6 +237,8 @@ def _restore(
         say(call, f"HEAD was made by a restore; without restores {checkpoint} is {place_text(saved)}{more}")
     _warn(call, announced, "were written")
     say_failed(call, restored.failed)
+    if restored.failed:
+        say(call, f"these are as they were: `lastgood restore @{chosen.sequence}` tries again")
     if _finds(call, catalog):
         say(call, "Undo with `lastgood undo`")
     else:
