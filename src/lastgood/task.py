@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from lastgood.engine.checkpoint import Checkpoint, Rows, as_html
 from lastgood.engine.commit import NOT_GIVEN
@@ -37,15 +37,6 @@ if TYPE_CHECKING:
     from lastgood.work.session import Session
 
 T = TypeVar("T")
-
-_NO_FIELDS = ("self", "state", "evidence", "files", "on_failure", "parent", "only_if_changed", "way")
-
-
-def _fields_in(given: dict[str, Any]) -> dict[str, Any]:
-    """Leave those of the arguments of `save` and `append` that are fields of a checkpoint, and return them."""
-    for name in _NO_FIELDS:
-        given.pop(name, None)
-    return given
 
 
 class Task:
@@ -212,12 +203,32 @@ class Task:
         active one, this handle goes on on it, `undo()` takes that back. Files are those on disk; without a workspace,
         the parent's. It is never spooled. ConflictError when the head is another one than this handle saw.
         """
-        fields, way = _fields_in(locals()), cast(Callable[..., Checkpoint], save)
+        way: Callable[..., Checkpoint] = save
         if parent is not None:
             from lastgood.engine.branch import save_on_parent
 
             way = partial(save_on_parent, parent=parent)
-        return self._save(way, state, evidence, files, on_failure, **fields)
+        return self._save(
+            way,
+            state,
+            evidence,
+            files,
+            on_failure,
+            message=message,
+            type=type,
+            step_id=step_id,
+            iteration=iteration,
+            iteration_state=iteration_state,
+            control_state=control_state,
+            work_item_id=work_item_id,
+            metadata=metadata,
+            key=key,
+            id=id,
+            artifacts=artifacts,
+            decisions=decisions,
+            guidance=guidance,
+            participants=participants,
+        )
 
     def append(
         self,
@@ -246,8 +257,11 @@ class Task:
 
         With `only_if_changed` a state and files that are the head's are not saved, and the head is returned.
         """
+        fields = dict(locals())
+        for name in ("self", "state", "evidence", "files", "on_failure", "only_if_changed"):
+            del fields[name]
         way = partial(append, only_if_changed=check_flag("only_if_changed", only_if_changed))
-        return self._save(way, state, evidence, files, on_failure, **_fields_in(locals()))
+        return self._save(way, state, evidence, files, on_failure, **fields)
 
     def step(
         self,

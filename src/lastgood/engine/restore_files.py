@@ -427,9 +427,10 @@ class FilesRestore:
                 return
             else:
                 said = f"the system stopped before restored files of {journal.task_id!r} were on disk; they are now"
-                self._put_again(
-                    journal, self._find_latest(load_checkpoint(self._engine, self._handle.owner, journal.made))
-                )
+                if (latest := self._find_latest(journal.made)) is None:
+                    self._engine.catalog.end_journal(journal.id)
+                    return
+                self._put_again(journal, latest)
             for each in journals.values():
                 if each.began_at_us < journal.began_at_us and journal.is_about(each.folders):
                     self._engine.catalog.end_journal(each.id)
@@ -456,13 +457,16 @@ class FilesRestore:
         there, was = [*trees, {}, {}][:2]
         return [(root, make_plan(there.get(root.name), was.get(root.name), read)) for root in self._workspace.roots]
 
-    def _find_latest(self, made: Checkpoint) -> Checkpoint:
-        """Return what was in the folders last, as far as it is known: the head, if that was captured after `made`."""
-        handle = self._handle
+    def _find_latest(self, made_id: str) -> Checkpoint | None:
+        """Return what was in the folders last, as far as it is known: the head, if that was captured after what the
+        restore made; None if that was purged and the head is another branch's."""
+        handle, made = self._handle, None
+        with suppress(NotFoundError):
+            made = load_checkpoint(self._engine, handle.owner, made_id)
         head, bound = handle.head, self._workspace.bound(handle.owner, handle.task_id)
         if head is None or not head.record.files or any(root.partial for root in head.record.files):
             return made
-        is_later = (head.sequence or 0) > (made.sequence or 0)
+        is_later = made is None or (head.sequence or 0) > (made.sequence or 0)
         return head if is_later and all(branch == handle.branch_id for branch in bound) else made
 
     def _put_again(self, journal: Journal, made: Checkpoint) -> None:

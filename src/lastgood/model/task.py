@@ -221,8 +221,8 @@ class Journal(msgspec.Struct, frozen=True, kw_only=True, rename=without_unit):
         return all(any(folder.is_same(one) for one in self.folders) for folder in folders)
 
     def needs(self) -> tuple[str, ...]:
-        """Return the checkpoints that it needs to end."""
-        return (self.before, self.chosen) if self.made is None else (self.made,)
+        """Return the checkpoints that it needs to end. What was saved last in a folder is its branch's head."""
+        return (self.before, self.chosen) if self.made is None else ()
 
 
 decode_step = msgspec.msgpack.Decoder(OpenStep).decode
