@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import os
 import pty
+import re
 import select
 import shutil
 import subprocess
@@ -14,7 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
+
+from lastgood.cli import completion
+from lastgood.cli.app import COMMANDS, app
 
 Run = Callable[..., Any]
 Complete = Callable[..., list[str]]
@@ -89,6 +94,9 @@ def content(folder: Path) -> dict[str, str]:
         ("lastgood cat HEAD:src/my\\ f", "src/my\\ f", ["src/my\\ file.txt"]),
         ("lastgood cat 'HEAD:src/m", "HEAD:src/m", ["HEAD:src/main.py"]),
         ("lastgood cat @1:s", "s", []),
+        ("lastgood cat @2 src/m", "src/m", ["src/main.py", "src/my\\ file.txt"]),
+        ("lastgood ls @2 s", "s", ["src/"]),
+        ("lastgood restore @2 src/ma", "src/ma", ["src/main.py"]),
         ("lastgood restore @2 --path src/ma", "src/ma", ["src/main.py"]),
         ("lastgood restore @2 --path=src/ma", "src/ma", ["src/main.py"]),
         ("lastgood restore @1 --path s", "s", []),
@@ -105,6 +113,24 @@ def test_values_are_completed_from_the_store(
 ) -> None:
     found = complete(line, word)
     assert offered is None or found == offered
+
+
+@pytest.mark.parametrize("line", ["cat @2:m", "cat @2 m", "ls @2 m", "restore @2 m", "restore @2 --path m"])
+def test_paths_begin_at_the_current_folder(
+    complete: Complete, store: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    """As they do when the command runs."""
+    monkeypatch.chdir(store / "src")
+    assert complete(f"lastgood {line}", "m") == ["main.py", "my\\ file.txt"]
+    assert complete(f"lastgood {line[:-1]}../R", "../R") == ["../README"]
+
+
+def test_open_steps_are_completed(complete: Complete, store: Path) -> None:
+    import lastgood
+
+    with lastgood.open() as opened:
+        step = opened.task("work").step("edit").begin()
+        assert complete("lastgood steps --abandon ", "") == [step.id]
 
 
 def test_a_sequence_is_found_among_many(complete: Complete, run: Run, folder: Path) -> None:
@@ -148,6 +174,46 @@ def test_zsh_and_fish_are_told_the_same_with_descriptions(process: Run, store: P
     assert fish.stdout == "plain,@2\ta second one\n"
     option = process(_LASTGOOD_COMPLETE="zsh_complete", COMP_WORDS="lastgood log --task=w", COMP_CWORD="2")
     assert "--task=work" in option.stdout
+
+
+ROWS = {
+    "checkpoints": {"complete_checkpoints", "complete_files"},
+    "files of a checkpoint": {"complete_files", "complete_inside"},
+    "tags": {"complete_tags"},
+    "branches": {"complete_branches"},
+    "tasks": {"complete_tasks", "_complete_task"},
+    "open steps": {"complete_steps"},
+    "requests": {"complete_requests"},
+    "artifacts": {"complete_artifacts"},
+    "the choices of a question": {"complete_answers"},
+}
+
+
+def test_the_documentation_lists_all_that_is_completed() -> None:
+    """And no more: each row of the table is compared with the arguments and options that have such values."""
+    known = {id(value): name for name, value in vars(completion).items() if name.startswith("complete_")}
+    used: dict[str, set[str]] = {}
+    for name in COMMANDS:
+        command = app.get_command(click.Context(app), name)
+        for param in command.params if command else ():
+            if (how := param._custom_shell_complete) is None:
+                continue
+            shown = {"work": "[TASK]", "task": "--task"}.get(param.name or "", name)
+            if isinstance(param, click.Option) and shown == name and param.opts[0] != "--path":
+                shown = f"{name} {param.opts[0]}"
+            used.setdefault(known.get(id(how), how.__name__), set()).add(shown)
+    page = (Path(__file__).parents[2] / "docs/reference/commands/start.md").read_text()
+    rows = dict(re.findall(r"^\| ([^|]+?)(?::[^|]*|, from[^|]*)? \| (`.*`) \|$", page, re.MULTILINE))
+    for row, completers in ROWS.items():
+        assert set(re.findall(r"`([^`]+)`", rows[row])) == set().union(*(used[one] for one in completers)), row
+    assert set().union(*ROWS.values()) == set(used)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_that_is_documented_is_the_one_that_is_printed(run: Run, shell: str) -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/commands/start.md").read_text()
+    assert f"lastgood completion {shell}" in page
+    assert "_LASTGOOD_COMPLETE=" in run("completion", shell).stdout
 
 
 def test_a_comma_does_not_cut_a_name_in_fish(run: Run) -> None:

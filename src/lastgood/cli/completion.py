@@ -5,6 +5,7 @@ What cannot be read at once offers nothing. The store is opened so that nothing 
 
 from __future__ import annotations
 
+import posixpath
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -29,9 +30,9 @@ MOST_DIGITS = 9
 @subcommand
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(call: Invocation, shell: str) -> None:
-    """Print the completion script of SHELL; `eval "$(lastgood completion bash)"` turns it on.
+    """Print a script that makes Tab complete commands, options, and what is in the store: checkpoints, files, branches.
 
-    Completes commands, options, and what is in the store: checkpoints, tags, branches, tasks, files.
+    In ~/.bashrc, or in ~/.zshrc after compinit: eval "$(lastgood completion bash)", or zsh.
     """
     from lastgood.cli.shells import script
 
@@ -106,19 +107,21 @@ def _files(asked: _Asked) -> Iterator[tuple[str, str] | str]:
     yield from ((f"{found}{end}", text) for found, text in _checkpoints(asked))
 
 
-def _restored(asked: _Asked) -> Iterator[str]:
-    """Of `restore CHECKPOINT --path`, which takes patterns."""
-    named = asked.ctx.params.get("checkpoint") or next(iter(asked.ctx.args), "HEAD")
-    return (path for path in _paths(asked, named, asked.typed) if not set(path) & set("*?[\\"))
+def _inside(asked: _Asked) -> Iterator[str]:
+    """Of PATH beside CHECKPOINT. That of `restore` may be a pattern: what looks like one is not offered."""
+    given, is_pattern = asked.ctx.params, asked.ctx.command.name == "restore"
+    named = given.get("checkpoint") or given.get("file") or given.get("folder") or next(iter(asked.ctx.args), "HEAD")
+    return (path for path in _paths(asked, named, asked.typed) if not (is_pattern and set(path) & set("*?[\\")))
 
 
 def _paths(asked: _Asked, name: str, typed: str) -> Iterator[str]:
-    """Yield what lies in the folder that the beginning of a path names; folders end with a slash."""
-    store, owner = asked.store, asked.call.owner
-    checkpoint = store.find_checkpoint(name, asked.task, owner=owner)
-    for found in store.list_files(checkpoint.id, typed.rpartition("/")[0], owner=owner):
+    """Yield what lies in the folder that the beginning of a path names, from the current folder; folders end with a
+    slash."""
+    call, above = asked.call, typed[: typed.rfind("/") + 1]
+    checkpoint = asked.store.find_checkpoint(name, asked.task, owner=call.owner)
+    for found in asked.store.list_files(checkpoint.id, call.in_workspace(above or "."), owner=call.owner):
         if found.kind != "left out":
-            yield found.path + ("/" if found.kind == "folder" else "")
+            yield above + posixpath.basename(found.path) + ("/" if found.kind == "folder" else "")
 
 
 def _artifacts(asked: _Asked) -> list[str]:
@@ -129,7 +132,7 @@ def _artifacts(asked: _Asked) -> list[str]:
 
 complete_checkpoints = _completer(_checkpoints)
 complete_files = _completer(_files)
-complete_restored = _completer(_restored)
+complete_inside = _completer(_inside)
 complete_tags = _completer(lambda asked: asked.store.tags(asked.task, owner=asked.call.owner))
 complete_branches = _completer(
     lambda asked: [branch.name for branch in asked.store.branches(asked.task, owner=asked.call.owner)]
@@ -137,4 +140,5 @@ complete_branches = _completer(
 complete_tasks = _completer(lambda asked: [task.id for task in asked.store.tasks(owner=asked.call.owner)])
 complete_artifacts = _completer(_artifacts)
 complete_answers = _completer(lambda asked: (asked.control.question or {}).get("choices", []))
+complete_steps = _completer(lambda asked: [one.id for one in asked.store.open_steps(asked.task)])
 complete_requests = _completer(lambda asked: [one.id for one in asked.control.requests()])

@@ -5,7 +5,7 @@ from __future__ import annotations
 EXAMPLES = {
     "init": ("init", "init ~/project"),
     "trust": ("trust", "trust --list"),
-    "completion": ("completion bash >> ~/.bashrc", "completion fish > ~/.config/fish/completions/lastgood.fish"),
+    "completion": ("completion zsh", "completion fish > ~/.config/fish/completions/lastgood.fish"),
     "save": ('save -m "plan agreed"', "save --set round=3 --set status=done"),
     "run-step": ("run-step tests -- pytest -q", "run-step build --expect-file dist/app.js -- npm run build"),
     "run": ("run jobs:nightly", "run jobs:nightly --restart"),

@@ -301,7 +301,9 @@ def options_from_environment() -> dict[str, Any]:
 def shared_options() -> list[click.Parameter]:
     """Return the options of every command."""
     return [
-        click.Option(["--store"], metavar="PATH", help="The store to use.", expose_value=False, callback=_remember),
+        click.Option(
+            ["--store"], type=click.Path(), metavar="PATH", help="The store.", expose_value=False, callback=_remember
+        ),
         click.Option(
             ["--task"],
             metavar="ID",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from lastgood.cli.asking import report_result, subcommand_that_asks
-from lastgood.cli.completion import complete_checkpoints, complete_restored
+from lastgood.cli.completion import complete_checkpoints, complete_inside
 from lastgood.cli.failure import FAILED, PARTLY, can_ask
 from lastgood.cli.invocation import Invocation, subcommand, task_argument, telling, workspace_options
 from lastgood.cli.output import (
@@ -65,7 +65,7 @@ UNTOUCHED = "nothing was restored, and the files are as they were"
 
 @subcommand_that_asks
 @click.argument("checkpoint", required=False, shell_complete=complete_checkpoints)
-@click.argument("more_paths", nargs=-1, metavar="[PATH]...", shell_complete=complete_restored)
+@click.argument("more_paths", nargs=-1, metavar="[PATH]...", shell_complete=complete_inside)
 @click.option("--what", type=click.Choice(["both", "state", "files"]), help="What to restore.  [default: both]")
 @click.option(
     "--path",
@@ -73,10 +73,10 @@ UNTOUCHED = "nothing was restored, and the files are as they were"
     multiple=True,
     metavar="GLOB",
     help="Only these files, and no state; repeatable.",
-    shell_complete=complete_restored,
+    shell_complete=complete_inside,
 )
 @click.option("--dry-run", is_flag=True, help="Show what would happen to files; change nothing.")
-@click.option("--to", metavar="DIR", help="Copy the files into this folder; change nothing else.")
+@click.option("--to", type=click.Path(), metavar="DIR", help="Copy the files into this folder; change nothing else.")
 @click.option("--override-evidence", is_flag=True, help="Restore it although its evidence does not hold.")
 @click.option("--skip-damaged", is_flag=True, help="Restore what is intact, and list the rest.")
 @click.option("--message", "-m", default="", metavar="TEXT", help="Reason, kept with the restore.")

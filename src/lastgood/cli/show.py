@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lastgood.cli.completion import complete_checkpoints, complete_files
+from lastgood.cli.completion import complete_checkpoints, complete_files, complete_inside
 from lastgood.cli.invocation import Invocation, subcommand
 from lastgood.cli.output import (
     change_line,
@@ -65,7 +65,7 @@ def show(call: Invocation, name: str, state: bool) -> None:
 
 @subcommand
 @click.argument("folder", default="HEAD", metavar="[CHECKPOINT[:PATH]]", shell_complete=complete_files)
-@click.argument("path", required=False)
+@click.argument("path", required=False, shell_complete=complete_inside)
 @click.option("-l", "long", is_flag=True, help="With mode and size, and where links point.")
 @click.option("-R", "deep", is_flag=True, help="Include everything below.")
 def ls(call: Invocation, folder: str, path: str | None, long: bool, deep: bool) -> None:
@@ -83,7 +83,7 @@ def ls(call: Invocation, folder: str, path: str | None, long: bool, deep: bool) 
 
 @subcommand
 @click.argument("file", metavar="CHECKPOINT[:PATH]", shell_complete=complete_files)
-@click.argument("path", required=False)
+@click.argument("path", required=False, shell_complete=complete_inside)
 def cat(call: Invocation, file: str, path: str | None) -> None:
     """Print the file PATH as it was at CHECKPOINT (empty: HEAD), byte by byte; of a link, where it points.
 

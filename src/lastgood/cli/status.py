@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from lastgood.cli.completion import complete_steps
 from lastgood.cli.failure import confirm, in_commands
 from lastgood.cli.input import choose
 from lastgood.cli.invocation import Invocation, Number, subcommand, task_argument, workspace_options
@@ -246,7 +247,7 @@ def tasks(call: Invocation, limit: int, after: int | None) -> None:
 
 @subcommand
 @task_argument()
-@click.option("--abandon", metavar="ID", help="Abandon this step; an id, or its beginning.")
+@click.option("--abandon", metavar="ID", shell_complete=complete_steps, help="Abandon one; an id, or its beginning.")
 @click.option("--yes", is_flag=True, help="Do not ask whether to abandon one that is running.")
 def steps(call: Invocation, abandon: str | None, yes: bool) -> None:
     """List unfinished steps: who began them, when, and whether their process is running."""
