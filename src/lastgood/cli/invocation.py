@@ -414,11 +414,10 @@ def subcommand_with_paths(function: Callable[..., Any]) -> SharedCommand:
 
 def task_argument(*, before: str | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add TASK, which stands for --task, and needs no parameter of the function."""
-    from lastgood.cli.completion import complete_tasks
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         function.__dict__.setdefault("__click_params__", []).append(
-            TaskArgument(before=before, shell_complete=complete_tasks)
+            TaskArgument(before=before, shell_complete=_complete_task)
         )
         return function
 

@@ -124,9 +124,7 @@ def width_of_output() -> int | None:
 
 def paged(lines: Sequence[str]) -> None:
     """Print lines; on a terminal that is not as high, through the pager."""
-    import shutil
-
-    if sys.stdout.isatty() and len(lines) >= shutil.get_terminal_size().lines:
+    if width_of_output() and len(lines) >= os.get_terminal_size(sys.stdout.fileno()).lines:
         click.echo_via_pager("\n".join(lines) + "\n")
         return
     for line in lines:
