@@ -625,16 +625,7 @@ class FilesRestore:
             )
         for root in plan.roots:
             sync(root.root.path, root.plan)
-        self.insist(self._record_present)
         self._engine.catalog.end_journal(journal.id)
-
-    def _record_present(self) -> None:
-        """Save the files as they are now, if the head is what lay there in between: nobody would go on from that."""
-        head = self._handle.head
-        after = self._capture(head)._replace(binding=None)
-        if has_drifted(after, head):
-            about = {"type": "restored", "lineage": "restored", "keeps_redo": True, **place_in_work(head)}
-            save_draft(self._handle, Draft(state=KEPT, files=after, **about), policy="raise")
 
     def _settle(self) -> None:
         """Take back first what this handle could not take back before."""
