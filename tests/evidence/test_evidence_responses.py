@@ -315,7 +315,7 @@ class TestMisbehaviour:
             (lambda client: (client.sendall(chunked(end=b"0\r\n")), forever(b"X: y\r\n" * 1000)(client)), ENDLESS),
             (
                 lambda client: (client.sendall(chunked(end=b"")), forever(b"1;" + b"x" * 900 + b"\r\nx\r\n")(client)),
-                NOT_HTTP,
+                ENDLESS,
             ),
         ],
     )

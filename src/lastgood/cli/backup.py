@@ -9,7 +9,7 @@ from lastgood.cli.output import counted, counting, path_text, print_result, size
 
 
 @subcommand
-@click.argument("to", metavar="DIR", type=click.Path())
+@click.argument("to", metavar="DIR", type=click.Path(readable=False))
 def backup(call: Invocation, to: str) -> None:
     """Copy the whole store to the new folder DIR, and verify the copy.
 

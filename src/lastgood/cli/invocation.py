@@ -302,7 +302,7 @@ def shared_options() -> list[click.Parameter]:
     """Return the options of every command."""
     return [
         click.Option(
-            ["--store"], type=click.Path(), metavar="PATH", help="The store.", expose_value=False, callback=_remember
+            ["--store"], type=click.Path(readable=False), metavar="PATH", help="The store.", expose_value=False, callback=_remember
         ),
         click.Option(
             ["--task"],

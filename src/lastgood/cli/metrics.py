@@ -20,7 +20,7 @@ PAGE = 1000
 
 
 @subcommand
-@click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write to this file, at once.")
+@click.option("--output", type=click.Path(dir_okay=False, readable=False), metavar="FILE", help="Write to this file, at once.")
 def metrics(call: Invocation, output: str | None) -> None:
     """Print figures of the store as text for Prometheus: tasks, checkpoints, bytes, what waits in the spool.
 

@@ -76,7 +76,7 @@ UNTOUCHED = "nothing was restored, and the files are as they were"
     shell_complete=complete_inside,
 )
 @click.option("--dry-run", is_flag=True, help="Show what would happen to files; change nothing.")
-@click.option("--to", type=click.Path(), metavar="DIR", help="Copy the files into this folder; change nothing else.")
+@click.option("--to", type=click.Path(readable=False), metavar="DIR", help="Copy the files into this folder; change nothing else.")
 @click.option("--override-evidence", is_flag=True, help="Restore it although its evidence does not hold.")
 @click.option("--skip-damaged", is_flag=True, help="Restore what is intact, and list the rest.")
 @click.option("--message", "-m", default="", metavar="TEXT", help="Reason, kept with the restore.")

@@ -34,7 +34,7 @@ WORKSPACE = "."
 
 
 @subcommand
-@click.argument("path", default=".", type=click.Path(path_type=Path))
+@click.argument("path", default=".", type=click.Path(path_type=Path, readable=False))
 @click.option("--here", is_flag=True, help="Put the store into the folder, also in a git repository.")
 def init(call: Invocation, path: Path, here: bool) -> None:
     """Set up a store for the folder PATH: a lastgood.toml and the store that it names. The files that are there are
@@ -166,7 +166,7 @@ def _warn_of_variable(call: Invocation) -> None:
 
 
 @subcommand
-@click.argument("path", default=".", type=click.Path(path_type=Path))
+@click.argument("path", default=".", type=click.Path(path_type=Path, readable=False))
 @click.option("--list", "list_", is_flag=True, help="List what is trusted.")
 @click.option("--remove", is_flag=True, help="Stop trusting it.")
 def trust(call: Invocation, path: Path, list_: bool, remove: bool) -> None:

@@ -63,8 +63,12 @@ class BoundedConnection(io.RawIOBase):
         self.has_ended = not count
         self._allowed -= count
         if self._allowed < 0:
-            raise InvalidError("the answer is longer than evidence reads")
+            raise _too_long()
         return count
+
+    def has_exceeded(self) -> bool:
+        """Return whether the other side sent more than is read."""
+        return self._allowed < 0
 
     def makefile(self, mode: str) -> io.BufferedReader:
         """Return itself, as http.client takes it from a socket."""
@@ -163,6 +167,8 @@ def get(connection: BoundedConnection, target: str, host: str, *, read_body: boo
     except CheckpointError:  # some of which are a ValueError, too
         raise
     except (RemoteDisconnected, IncompleteRead) as error:
+        if connection.has_exceeded():  # which is a ValueError, and http.client takes it for a chunk's bad length
+            raise _too_long() from error
         raise (_cut_off() if connection.has_ended else _not_http()) from error
     except LineTooLong as error:
         raise InvalidError("the head of the answer is longer than evidence reads") from error
@@ -195,6 +201,10 @@ def _read_body(received: HTTPResponse, connection: BoundedConnection) -> bytes:
     if connection.has_ended and (received.chunked or lengths):
         raise _cut_off()
     return body
+
+
+def _too_long() -> InvalidError:
+    return InvalidError("the answer is longer than evidence reads")
 
 
 def _cut_off() -> NotYet:
