@@ -71,36 +71,59 @@ def _replay(sandbox: Sandbox) -> Iterator[str]:
             yield f"I1 {figures.depth} still wait for the store, {figures.aside} were set aside"
 
 
+class _Reader:
+    """Reads what the checkpoints of a store hold, with the files of each copied into a folder of their own."""
+
+    def __init__(self, store: lastgood.Store, scratch: Path) -> None:
+        scratch.mkdir()
+        self.store = store
+        self._places = (scratch / str(number) for number in itertools.count())
+        self._tasks: dict[tuple[str, str], lastgood.Task] = {}
+        self.place = scratch
+        """Where the files were copied to last."""
+
+    def read(self, checkpoint: lastgood.Checkpoint, owner: str) -> Content:
+        self.place, files = next(self._places), None
+        if checkpoint.record.files is not None:
+            self._task(checkpoint.task_id, owner).copy_files(checkpoint.id, self.place)
+            files = tree_digest(self.place)
+        return Content(state_digest(checkpoint.state), files)
+
+    def find(self, id: str, owner: str) -> lastgood.Checkpoint:
+        return self.store.find_checkpoint(id, owner=owner)
+
+    def _task(self, id: str, owner: str) -> lastgood.Task:
+        if (id, owner) not in self._tasks:
+            self._tasks[id, owner] = self.store.task(id, owner=owner)
+        return self._tasks[id, owner]
+
+
 def _mend(store: lastgood.Store, account: Account, scratch: Path) -> Iterator[str]:
     """Repair a store that was damaged on purpose: what was damaged is refused or right, before and after."""
-    scratch.mkdir()
-    for number, (one, told) in enumerate(account.acknowledged.items()):
+    reader = _Reader(store, scratch)
+    for one, told in account.acknowledged.items():
         with suppress(lastgood.IntegrityError, lastgood.NotFoundError):
-            if _read(store, one, told["owner"], scratch / str(number)) != told["content"]:
+            if reader.read(reader.find(one, told["owner"]), told["owner"]) != told["content"]:
                 yield f"I3 {one} is damaged, and given as if it was not"
     store.repair(accept_loss=any(account.mending))
 
 
 def _examine(store: lastgood.Store, account: Account, scratch: Path, *, collected: bool) -> Iterator[str]:
-    places = (scratch / str(number) for number in itertools.count())
-    scratch.mkdir()
+    reader = _Reader(store, scratch)
     for one, told in account.acknowledged.items():
         if one not in account.removing or (one in account.hidden and not collected):
-            yield from _examine_acknowledged(store, one, told, account, next(places))
-    yield from _examine_visible(store, account, places)
+            yield from _examine_acknowledged(reader, one, told, account)
+    yield from _examine_visible(reader, account)
     report = store.check(read_data=True)
     for finding in report.findings:
         if not finding.uses or not {use.id for use in finding.uses} <= account.damaged:
             yield f"I4 check finds {finding.code}: {finding.sentence}"
 
 
-def _examine_acknowledged(
-    store: lastgood.Store, one: str, told: dict[str, Any], account: Account, place: Path
-) -> Iterator[str]:
+def _examine_acknowledged(reader: _Reader, one: str, told: dict[str, Any], account: Account) -> Iterator[str]:
     try:
-        checkpoint = store.find_checkpoint(one, owner=told["owner"])
-        found = _content(store, checkpoint, told["owner"], place)
-        if found != told["content"]:
+        checkpoint = reader.find(one, told["owner"])
+        if reader.read(checkpoint, told["owner"]) != told["content"]:
             yield f"I1 {one} does not hold what was saved"
         if told["sequence"] and checkpoint.sequence != told["sequence"]:
             yield f"I1 {one} stands in another place"
@@ -111,7 +134,8 @@ def _examine_acknowledged(
             yield f"I1 {one} was acknowledged and cannot be read: {error!r}"
 
 
-def _examine_visible(store: lastgood.Store, account: Account, places: Iterator[Path]) -> Iterator[str]:
+def _examine_visible(reader: _Reader, account: Account) -> Iterator[str]:
+    store = reader.store
     for info in store.tasks():
         page = store.page_checkpoints(info.id, PAGE, owner=info.owner)
         if page.total != len(page.checkpoints):
@@ -126,18 +150,18 @@ def _examine_visible(store: lastgood.Store, account: Account, places: Iterator[P
             if checkpoint.id in account.removed:
                 yield f"I1 {checkpoint.id} was removed, and is there"
             if checkpoint.id not in account.acknowledged:
-                yield from _examine_unacknowledged(store, checkpoint, info.owner, account, next(places))
+                yield from _examine_unacknowledged(reader, checkpoint, info.owner, account)
         events = store.events(info.id, limit=PAGE, owner=info.owner)
         if [event.sequence for event in events] != list(range(1, len(events) + 1)):
             yield f"I2 events of {info.id} are not numbered one by one"
 
 
 def _examine_unacknowledged(
-    store: lastgood.Store, checkpoint: lastgood.Checkpoint, owner: str, account: Account, place: Path
+    reader: _Reader, checkpoint: lastgood.Checkpoint, owner: str, account: Account
 ) -> Iterator[str]:
     """Verify a checkpoint that was not acknowledged: what was asked for, or a state and files that were there."""
     try:
-        found = _read(store, checkpoint.id, owner, place)
+        found = reader.read(reader.find(checkpoint.id, owner), owner)
     except Exception as error:
         yield f"I2 {checkpoint.id} is visible and cannot be read: {error!r}"
         return
@@ -145,7 +169,7 @@ def _examine_unacknowledged(
     if wanted is not None and found != wanted:
         yield f"I2 {checkpoint.id} ({checkpoint.message}) is not what was asked for"
     is_mixed, is_left = checkpoint.message == MIXED, checkpoint.message == LEFT
-    are_known = is_left or (_is_mixture(place, account) if is_mixed else found.files in account.trees)
+    are_known = is_left or (_is_mixture(reader.place, account) if is_mixed else found.files in account.trees)
     if found.state not in account.states or not are_known:
         yield f"I2 {checkpoint.id} ({checkpoint.message}) holds what nobody saved"
 
@@ -154,18 +178,6 @@ def _is_mixture(place: Path, account: Account) -> bool:
     """Tell whether each file is, as a whole, one that was there at some time."""
     known = {line for lines in account.told.values() for line in lines}
     return known.issuperset(tree_lines(place))
-
-
-def _read(store: lastgood.Store, id: str, owner: str, place: Path) -> Content:
-    return _content(store, store.find_checkpoint(id, owner=owner), owner, place)
-
-
-def _content(store: lastgood.Store, checkpoint: lastgood.Checkpoint, owner: str, place: Path) -> Content:
-    files = None
-    if checkpoint.record.files is not None:
-        store.task(checkpoint.task_id, owner=owner).copy_files(checkpoint.id, place)
-        files = tree_digest(place)
-    return Content(state_digest(checkpoint.state), files)
 
 
 def _look_at_workspace(sandbox: Sandbox, store: lastgood.Store, account: Account) -> Iterator[str]:
@@ -196,7 +208,6 @@ def _is_edit_kept(store: lastgood.Store) -> bool:
 
 def _examine_backups(sandbox: Sandbox, account: Account, scratch: Path) -> Iterator[str]:
     """Each that is there under its name is a whole store, with all that was acknowledged before it was asked for."""
-    places = (scratch / str(number) for number in itertools.count())
     scratch.mkdir()
     for name, told in account.backups.items():
         folder = sandbox.backups / name
@@ -206,19 +217,17 @@ def _examine_backups(sandbox: Sandbox, account: Account, scratch: Path) -> Itera
         elif not name.endswith(".partial"):
             try:
                 with lastgood.open(folder, user=USER, collect="never", on_failure="raise") as copy:
-                    yield from _examine_backup(name, copy, account, told["ids"], places)
+                    yield from _examine_backup(name, _Reader(copy, scratch / name), account, told["ids"])
             except Exception as error:
                 yield f"I2 the backup {name} is there and cannot be used: {error!r}"
 
 
-def _examine_backup(
-    name: str, copy: lastgood.Store, account: Account, ids: list[str], places: Iterator[Path]
-) -> Iterator[str]:
+def _examine_backup(name: str, reader: _Reader, account: Account, ids: list[str]) -> Iterator[str]:
     told = ((one, account.acknowledged[one]) for one in ids if one not in account.removing)
     then = account._replace(removed=set())
-    broken = [found for one, line in told for found in _examine_acknowledged(copy, one, line, account, next(places))]
-    broken += _examine_visible(copy, then, places)
-    broken += [f"check finds {finding.code}" for finding in copy.check(read_data=True).findings]
+    broken = [found for one, line in told for found in _examine_acknowledged(reader, one, line, account)]
+    broken += _examine_visible(reader, then)
+    broken += [f"check finds {finding.code}" for finding in reader.store.check(read_data=True).findings]
     yield from (f"{found} (in the backup {name})" for found in broken)
 
 

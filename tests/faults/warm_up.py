@@ -18,7 +18,6 @@ from tests.faults.sandbox import make_sandbox
 import lastgood
 
 _SCENARIO = "restore whole"
-_COLLAPSE = 25  # MADV_COLLAPSE
 
 
 def warm_up(scratch: Path) -> None:
@@ -43,8 +42,3 @@ def settle() -> None:
     gc.collect()
     gc.freeze()
     ctypes.CDLL(None).faults_fill_heap()
-    for mapping in Path("/proc/self/maps").read_text().splitlines():
-        place, access, _, _, inode, *_ = mapping.split()
-        start, end = (int(address, 16) for address in place.split("-"))
-        if access.startswith("rw") and inode == "0":
-            ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _COLLAPSE)

@@ -58,11 +58,12 @@ def run(scenario: str, plan: Plan) -> Iterator[Trial]:
             prepared.sandbox.ledger.read_bytes().splitlines(keepends=True),
         )
         yield Trial(f"{scenario}, the model against the disk", _differences(prepared, calls))
-        # Twice, because all states at once would take gigabytes.
-        there_are = [(point.call, point.how) for point in _points(prepared, calls, len(ledger), plan.seed)]
-        chosen = set(plan.choose(there_are))
+        chosen: set[tuple[int, str]] | None = None
+        if plan.points is not None:  # made twice, because all states at once would take gigabytes
+            there_are = [(point.call, point.how) for point in _points(prepared, calls, len(ledger), plan.seed)]
+            chosen = set(plan.choose(there_are))
         for point in _points(prepared, calls, len(ledger), plan.seed):
-            if (point.call, point.how) in chosen:
+            if chosen is None or (point.call, point.how) in chosen:
                 _lay_out(prepared, point, ledger)
                 yield Trial(f"{scenario}, {point.how} before call {point.call}", prepared.verify("laid out"))
 
