@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,9 @@ import pytest
 import lastgood
 from lastgood import Store, Task
 from lastgood.engine import readers
+from lastgood.engine.gather import Batch
+from lastgood.files.read import Content, LeftOut, ReadJob
+from lastgood.local.paths import signature
 
 
 @pytest.fixture
@@ -109,3 +114,36 @@ def test_workers_do_not_write_what_is_stored(
 
 def _stored_bytes(folder: Path) -> int:
     return sum(file.stat().st_size for file in (folder / "store" / "objects").rglob("*") if file.is_file())
+
+
+def test_workers_answer_as_reading_here_does(
+    store: Store, task: Task, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = folders["app"]
+    for name, data in {"small": b"text", "empty": b"", "large": os.urandom(600 << 10), "other": b"x" * 999}.items():
+        (root / name).write_bytes(data)
+    with suppress(OSError):  # a file system without attributes
+        os.setxattr(root / "other", "user.note", b"hello")
+    with closing(sqlite3.connect(root / "database")) as database:
+        database.execute("CREATE TABLE t (a)")
+    seen = {name: signature((root / name).lstat()) for name in ("small", "empty", "large", "other", "database")}
+    jobs = [ReadJob(os.fsencode(name), each) for name, each in seen.items()]
+    jobs += [ReadJob(b"gone", seen["small"]), ReadJob(b"small", seen["large"])]
+
+    def read() -> list[readers.Result]:
+        batch = Batch(store._engine.blobs, store._engine.objects)
+        reader = readers.CaptureReader(str(root), batch)
+        try:
+            return list(reader.read(jobs))
+        finally:
+            reader.close()
+            batch.discard()
+
+    here = read()
+    assert [type(one) for one in here] == [Content, Content, Content, Content, ReadJob, LeftOut, LeftOut]
+    monkeypatch.setattr(readers, "MANY_FILES", 1)
+    monkeypatch.setattr(readers, "processors", lambda: 2)
+    monkeypatch.delattr(readers.CaptureReader, "_read_here")
+    there = read()
+    assert there == here
+    assert [type(one) for one in there] == [type(one) for one in here]

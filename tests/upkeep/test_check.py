@@ -130,9 +130,9 @@ def test_a_check_reads_everything_itself_when_the_other_process_dies(
 ) -> None:
     begun: list[data_check.DataCheck] = []
 
-    def die(self: data_check.DataCheck) -> None:
+    def die(self: data_check.DataCheck, *_: object) -> None:
         begun.append(self)
-        self._process.kill()
+        self.kill()
 
     monkeypatch.setattr(data_check.DataCheck, "begin", die)
     report = check(store, read_data=True)

@@ -18,7 +18,7 @@ from lastgood.catalog.values import FILES
 from lastgood.codec.pack import PackWriter
 from lastgood.engine.blobs import GROUP_BLOBS, GROUP_BYTES
 from lastgood.engine.gather import PACK_BYTES, disk_error
-from lastgood.engine.readers import MAX_BYTES, Portion, ReadAnswer, ReadOrder, WrittenPack
+from lastgood.engine.readers import MAX_BYTES, Portion, ReadAnswer, ReadOrder, Refusal, WrittenPack
 from lastgood.errors import CheckpointError
 from lastgood.files.read import DATABASE_SECONDS, Content, LeftOut, ReadJob, read_apart, read_jobs
 from lastgood.local.channel import Channel, ChannelClosedError, channel_to_parent
@@ -53,9 +53,15 @@ def _serve(channel: Channel[ReadOrder | Portion]) -> None:
             if order.apart
             else read_jobs(root, jobs, sieve, databases=False)
         )
-        channel.send(ReadAnswer([result.kind if isinstance(result, ReadJob) else list(result) for result in results]))
+        channel.send(ReadAnswer([_answer(result) for result in results]))
     sieve.empty()
     channel.send(ReadAnswer(packs=packs.finish(), relied=sorted(sieve.relied)))
+
+
+def _answer(result: Content | LeftOut | ReadJob) -> Content | Refusal | str:
+    if isinstance(result, Content):
+        return result
+    return Refusal(*result) if isinstance(result, LeftOut) else result.kind
 
 
 def _next_portion(channel: Channel[ReadOrder | Portion]) -> Portion | None:
@@ -101,7 +107,7 @@ class _Packs:
             self._file.close()
             self._file = None
             assert index.digest is not None
-            self._done.append(WrittenPack(self._path, index.digest, index.size, index.entries))
+            self._done.append(WrittenPack(self._path, index.digest, index.size, index.entries))  # type: ignore[arg-type]
         return self._done
 
 

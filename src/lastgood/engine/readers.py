@@ -21,7 +21,6 @@ from lastgood.engine.gather import discard
 from lastgood.errors import CheckpointError, UnavailableError
 from lastgood.files.read import Content, LeftOut, ReadJob, read_jobs
 from lastgood.local.process import descriptors
-from lastgood.model.tree import Attributes
 from lastgood.observe.log import report
 
 if TYPE_CHECKING:
@@ -67,14 +66,22 @@ class WrittenPack(msgspec.Struct, frozen=True, array_like=True):
     path: bytes
     digest: bytes
     size: int
-    entries: Sequence[tuple[bytes, int, int, int, int]]
+    entries: Sequence[PackedBlob]
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a file was not read: `LeftOut`, in another shape than `Content`."""
+
+    path: bytes
+    why: str
+    detail: str
 
 
 class ReadAnswer(msgspec.Struct, frozen=True):
-    """An answer with one result for each job: what was read or why not, as plain arrays; a word: its kind, and that it
-    is to be read apart. The last answer has the packs. `error`: nothing of it counts."""
+    """An answer with one result for each job: what was read or why not; a word: its kind, and that it is to be read
+    apart. The last answer has the packs. `error`: nothing of it counts."""
 
-    results: Sequence[list[Any] | str] = ()
+    results: Sequence[Content | Refusal | str] = ()
     packs: Sequence[WrittenPack] = ()
     relied: Sequence[bytes] = ()
     error: tuple[str, str] | None = None
@@ -207,8 +214,8 @@ class ReaderPool:
         from lastgood.codec.pack import pack_name
 
         for pack in answer.packs:
-            packed = [PackedBlob(*entry) for entry in pack.entries]
-            self._batch.adopt(NewPack(pack_name(pack.digest), pack.size, packed), Path(os.fsdecode(pack.path)))
+            new = NewPack(pack_name(pack.digest), pack.size, pack.entries)
+            self._batch.adopt(new, Path(os.fsdecode(pack.path)))
         self._batch.rely_on(answer.relied)
 
 
@@ -305,11 +312,9 @@ def _ended(error: BaseException | None = None) -> UnavailableError:
     return ended
 
 
-def _to_result(job: ReadJob, answer: Any) -> Content | LeftOut | ReadJob:
-    if isinstance(answer, str):
-        return job._replace(kind=answer)  # type: ignore[arg-type]
-    if len(answer) == len(LeftOut._fields):
-        return LeftOut(*answer)
-    size, whole, blob, seen, listing, attributes = answer
-    kept = None if attributes is None else msgspec.convert(attributes, Attributes)
-    return Content(size, whole, blob, tuple(seen), listing, kept)
+def _to_result(job: ReadJob, answer: Content | Refusal | str) -> Result:
+    if isinstance(answer, Content):
+        return answer
+    if isinstance(answer, Refusal):
+        return LeftOut(answer.path, answer.why, answer.detail)  # type: ignore[arg-type]
+    return job._replace(kind=answer)  # type: ignore[arg-type]

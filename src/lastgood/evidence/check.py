@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -236,15 +235,10 @@ def find_check(type: object) -> Check:
         if (registered := _checks.get(type)) is not None:
             return registered
         if type in _BUILT_IN:
-            return _load(type)
+            module, name = _BUILT_IN[type]
+            check: Check = getattr(import_module(f"lastgood.evidence.{module}"), name)
+            return check
     raise InvalidError(f"there is no evidence of type {show(type)}", hint="register_evidence adds one")
-
-
-@cache
-def _load(type: str) -> Check:
-    module, name = _BUILT_IN[type]
-    check: Check = getattr(import_module(f"lastgood.evidence.{module}"), name)
-    return check
 
 
 def is_quick(type: str) -> bool:

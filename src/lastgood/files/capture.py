@@ -356,8 +356,7 @@ class _Builder:
         """Return what the next capture may compare with: nothing, if a later write could look the same."""
         seen = visit.signatures.get(name)
         entry = visit.entries.get(name)
-        is_special = isinstance(entry, Left) and entry.why == "special"
-        if seen is None or not (isinstance(entry, File | Link) or is_special or is_sidecar(entry)):
+        if seen is None or entry is None or (isinstance(entry, Left) and entry.why not in ("special", "sidecar")):
             return None
         if is_sidecar(entry):
             seen = without_ctime(seen)

@@ -330,7 +330,7 @@ class NameRules:
         self._always = -1
         self._whole: dict[bytes, int] = {}
         self._endings: dict[bytes, int] = {}
-        self._expressions: list[tuple[list[tuple[int, bytes]], re.Pattern[bytes]]] = []
+        self._expressions: list[tuple[list[tuple[int, bytes]], re.Pattern[bytes]]] | None = None
         wild: list[tuple[int, bytes]] = []
         for number, segment in sorted(rules):
             if segment == ANYTHING:
@@ -359,7 +359,7 @@ class NameRules:
             other = self._endings.get(name[-length:], -1)
             if other > number:
                 number = other
-        for wild, expression in self._expressions or self._compile_all():
+        for wild, expression in self._compile_all() if self._expressions is None else self._expressions:
             if expression.match(name) is not None:
                 other = next(other for other, text in wild if _compile((text,)).match(name) is not None)
                 return other if other > number else number

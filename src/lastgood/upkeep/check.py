@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from lastgood.catalog.contract import Catalog
@@ -102,8 +103,9 @@ def examine(
     progress: Progress | None = None,
 ) -> Examination:
     """Look at everything once; change nothing. With `read_data` every blob is read."""
-    if read_data and (reading := DataCheck.of(catalog, objects, blob_id)) is not None:
-        with reading:
+    reading = DataCheck.of(catalog, objects) if read_data else None
+    if reading is not None:
+        with closing(reading):
             found = _examine(catalog, objects, blob_id, beside=reading)
             if reading.finish(found.looked_at, progress):
                 return found
@@ -125,7 +127,7 @@ def _examine(
         problems = thread.submit(_list_problems, catalog)
         with catalog.audit() as audit:
             if beside is not None:  # so its snapshot is no older than this one
-                beside.begin()
+                beside.begin(catalog, objects, blob_id)
             lost, findings, content = audit.lost, list[Finding](), CheckpointContent(blob_id)
             snapshot = CatalogSnapshot(audit, content.add)
             counts = CheckCounts(checkpoints=len(snapshot.checkpoints))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -23,7 +23,6 @@ from lastgood.upkeep.snapshot import KnownCheckpoint, state_root
 
 WINDOW = 8 << 20
 THREADS = 2  # hashing lets others have Python meanwhile: a loss for blobs of 6 KB, much gain for those of 1 MB
-WAITING = 2 * THREADS  # windows in memory at once
 LARGE = 64 << 10  # a blob's bytes, on average, from which on threads gain
 
 Progress = Callable[[int, int], None]
@@ -207,20 +206,14 @@ def check_pack_content(
 def _check_all(
     objects: ObjectStore, packs: Sequence[ReadablePack], blob_id: BlobId
 ) -> Iterator[tuple[ReadablePack, list[PackEntry], _Outcome]]:
-    """Check the windows of all packs, a few of them at once; yield the results in order."""
-    from concurrent.futures import Future, ThreadPoolExecutor
+    """Check the windows of all packs; yield the results in order."""
+    from concurrent.futures import ThreadPoolExecutor
 
-    waiting: deque[tuple[ReadablePack, list[PackEntry], Future[_Outcome]]] = deque()
+    windows = [(pack, window) for pack in packs for window in _windows(pack.entries)]
     sizes = [entry.length for pack in packs for entry in pack.entries]
     with ThreadPoolExecutor(THREADS if sum(sizes) >= LARGE * len(sizes) else 1, "lastgood check") as pool:
-        for pack in packs:
-            for window in _windows(pack.entries):
-                waiting.append((pack, window, pool.submit(_check_window, objects, pack, window, blob_id)))
-                if len(waiting) >= WAITING:
-                    first, looked, future = waiting.popleft()
-                    yield first, looked, future.result()
-        for first, looked, future in waiting:
-            yield first, looked, future.result()
+        outcomes = pool.map(lambda one: _check_window(objects, one[0], one[1], blob_id), windows)
+        yield from ((pack, window, outcome) for (pack, window), outcome in zip(windows, outcomes, strict=True))
 
 
 class _Outcome(NamedTuple):

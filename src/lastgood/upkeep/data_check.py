@@ -10,7 +10,9 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+import apsw
 import msgspec
+import zstandard
 
 from lastgood.catalog import open_catalog
 from lastgood.engine.readers import MANY_BYTES, processors
@@ -38,7 +40,7 @@ class DataCheckOrder(msgspec.Struct, frozen=True):
 
 
 class DataCheckAnswer(msgspec.Struct, frozen=True):
-    """How much of the packs was read. The last answer says whether everything `is_whole`, and what was counted."""
+    """How much of the packs was read. The last answer says what was counted, and whether everything `is_whole`."""
 
     done: int = 0
     total: int = 0
@@ -46,44 +48,31 @@ class DataCheckAnswer(msgspec.Struct, frozen=True):
     is_whole: bool = False
 
 
-class DataCheck:
-    """A process that reads a store. A context manager: it ends with it."""
-
-    def __init__(self, order: DataCheckOrder) -> None:
-        import apsw
-        import zstandard
-
-        self._order = order
-        decoder = msgspec.msgpack.Decoder(DataCheckAnswer)
-        self._process = HelperProcess(__name__, decoder, max_bytes=MAX_BYTES, packages=(apsw, zstandard))
+class DataCheck(HelperProcess[DataCheckAnswer]):
+    """A process that reads a store."""
 
     @classmethod
-    def of(cls, catalog: Catalog, objects: ObjectStore | None, blob_id: BlobId) -> Self | None:
+    def of(cls, catalog: Catalog, objects: ObjectStore | None) -> Self | None:
         """Start it, if the store is so large that this pays, and a process can read it."""
         if objects is None or catalog.address is None or objects.address is None or processors() < 2:
             return None
         try:
             size = catalog.disk_use().size + sum(each.size for each in objects.list("packs/"))
-            order = DataCheckOrder(catalog.address, objects.address, blob_id.key)
-            return cls(order) if size >= MANY_BYTES else None
+            decoder = msgspec.msgpack.Decoder(DataCheckAnswer)
+            packages = (apsw, zstandard)
+            return cls(__name__, decoder, max_bytes=MAX_BYTES, packages=packages) if size >= MANY_BYTES else None
         except (CheckpointError, OSError):
             return None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.close()
-
-    def begin(self) -> None:
+    def begin(self, catalog: Catalog, objects: ObjectStore | None, blob_id: BlobId) -> None:
         """Have it read all that is stored now."""
         with suppress(OSError):  # it has ended, which is found in the end
-            self._process.channel.send(self._order)
+            self.channel.send(DataCheckOrder(str(catalog.address), str(objects and objects.address), blob_id.key))
 
     def finish(self, counts: CheckCounts, progress: Progress | None) -> bool:
         """Wait for it, and count what it read; return whether it has read everything, and all is as it was stored."""
         try:
-            while (answer := self._process.channel.receive()).counts is None:
+            while (answer := self.channel.receive()).counts is None:
                 if progress is not None:
                     progress(answer.done, answer.total)
         except OSError:

@@ -446,7 +446,11 @@ def _write_files(connection: Connection, commit: Commit, line: _Line, found: Fou
     for pack in commit.packs:
         connection.run(COLLECTION.withdraw, name=pack.name)
         connection.run(COLLECTION.insert_pack, name=pack.name, size=pack.size, now=connection.now())
-        entries = [{"partition": FILES, "pack": pack.name, **entry._asdict()} for entry in pack.entries]
+        about = {"partition": FILES, "pack": connection.value(SQL.pack_number, name=pack.name)}
+        entries = [
+            {**about, "digest": digest, "position": position, "length": length, "size": size, "encoding": encoding}
+            for digest, position, length, size, encoding in pack.entries
+        ]
         connection.run_many(SQL.insert_packed_blob, entries)
     if commit.file_blobs:
         connection.run_many(SQL.insert_blob, [_inline(FILES, blob) for blob in commit.file_blobs])

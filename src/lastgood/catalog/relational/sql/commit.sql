@@ -61,9 +61,12 @@ VALUES (:number, (SELECT branch FROM branches WHERE owner = :owner AND id = :bra
 INSERT INTO blobs (partition, digest, size, encoding, data) VALUES (:partition, :digest, :size, :encoding, :data)
 ON CONFLICT (partition, digest) DO UPDATE SET condemned = NULL WHERE blobs.condemned IS NOT NULL
 
+-- name: pack_number
+SELECT pack FROM packs WHERE name = :name
+
 -- name: insert_packed_blob
 INSERT INTO blobs (partition, digest, size, encoding, pack, position, length)
-VALUES (:partition, :digest, :size, :encoding, (SELECT pack FROM packs WHERE name = :pack), :position, :length)
+VALUES (:partition, :digest, :size, :encoding, :pack, :position, :length)
 ON CONFLICT (partition, digest) DO UPDATE SET condemned = NULL WHERE blobs.condemned IS NOT NULL
 
 -- name: insert_slice
