@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from lastgood.cli.invocation import Invocation, subcommand
+from lastgood.cli.invocation import ANY_PATH, Invocation, subcommand
 from lastgood.cli.output import counted, counting, path_text, print_result, size_text
 
 
 @subcommand
-@click.argument("to", metavar="DIR", type=click.Path(readable=False))
+@click.argument("to", metavar="DIR", type=ANY_PATH)
 def backup(call: Invocation, to: str) -> None:
     """Copy the whole store to the new folder DIR, and verify the copy.
 

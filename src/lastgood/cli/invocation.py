@@ -31,6 +31,9 @@ clones a folder has not agreed to what stands in it."""
 COMPLETE = "_LASTGOOD_COMPLETE"
 """Set by the script of a shell that asks what could be typed next."""
 
+ANY_PATH = click.Path(readable=False)
+"""A path as it was given: whether it can be read is found when it is, with the rights of the moment."""
+
 
 class Invocation:
     """The options that every command takes; None where they were not given."""
@@ -302,7 +305,7 @@ def shared_options() -> list[click.Parameter]:
     """Return the options of every command."""
     return [
         click.Option(
-            ["--store"], type=click.Path(readable=False), metavar="PATH", help="The store.", expose_value=False, callback=_remember
+            ["--store"], type=ANY_PATH, metavar="PATH", help="The store.", expose_value=False, callback=_remember
         ),
         click.Option(
             ["--task"],

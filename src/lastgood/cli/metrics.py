@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lastgood.cli.invocation import Invocation, subcommand
+from lastgood.cli.invocation import ANY_PATH, Invocation, subcommand
 from lastgood.cli.output import path_text, print_result, say
 from lastgood.observe.metrics import PREFIX, Family, Sample, render
 
@@ -20,7 +20,7 @@ PAGE = 1000
 
 
 @subcommand
-@click.option("--output", type=click.Path(dir_okay=False, readable=False), metavar="FILE", help="Write to this file, at once.")
+@click.option("--output", type=ANY_PATH, metavar="FILE", help="Write to this file, at once.")
 def metrics(call: Invocation, output: str | None) -> None:
     """Print figures of the store as text for Prometheus: tasks, checkpoints, bytes, what waits in the spool.
 

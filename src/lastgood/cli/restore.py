@@ -12,7 +12,7 @@ import click
 from lastgood.cli.asking import report_result, subcommand_that_asks
 from lastgood.cli.completion import complete_checkpoints, complete_inside
 from lastgood.cli.failure import FAILED, PARTLY, can_ask
-from lastgood.cli.invocation import Invocation, subcommand, task_argument, telling, workspace_options
+from lastgood.cli.invocation import ANY_PATH, Invocation, subcommand, task_argument, telling, workspace_options
 from lastgood.cli.output import (
     change_line,
     counted,
@@ -76,7 +76,7 @@ UNTOUCHED = "nothing was restored, and the files are as they were"
     shell_complete=complete_inside,
 )
 @click.option("--dry-run", is_flag=True, help="Show what would happen to files; change nothing.")
-@click.option("--to", type=click.Path(readable=False), metavar="DIR", help="Copy the files into this folder; change nothing else.")
+@click.option("--to", type=ANY_PATH, metavar="DIR", help="Copy the files into this folder; change nothing else.")
 @click.option("--override-evidence", is_flag=True, help="Restore it although its evidence does not hold.")
 @click.option("--skip-damaged", is_flag=True, help="Restore what is intact, and list the rest.")
 @click.option("--message", "-m", default="", metavar="TEXT", help="Reason, kept with the restore.")

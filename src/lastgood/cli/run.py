@@ -20,7 +20,7 @@ import click
 
 from lastgood.cli import GC_THRESHOLD
 from lastgood.cli.failure import STOPPED, report
-from lastgood.cli.invocation import Invocation, subcommand, workspace_options
+from lastgood.cli.invocation import ANY_PATH, Invocation, subcommand, workspace_options
 from lastgood.cli.output import json_text, print_result, printable, printable_lines, say, say_skipped, short_id
 from lastgood.cli.progress import showing
 from lastgood.cli.status import spool_text
@@ -192,7 +192,7 @@ class StopSignal(BaseException):
 @click.argument("name")
 @click.argument("words", nargs=-1, metavar="-- COMMAND...", type=click.UNPROCESSED)
 @click.option("--expect", type=int, default=0, show_default=True, metavar="N", help="The exit code to expect.")
-@click.option("--expect-file", "files", type=click.Path(readable=False), multiple=True, help="A file that must exist; repeatable.")
+@click.option("--expect-file", "files", type=ANY_PATH, multiple=True, help="A file that must exist; repeatable.")
 @click.option("--type", "type_", default="step", show_default=True, metavar="TYPE", help="Category label.")
 @click.option("--message", "-m", metavar="TEXT", help="What this step is.  [default: NAME]")
 @workspace_options

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lastgood.cli.input import parse, parse_state, read_text
-from lastgood.cli.invocation import Invocation, subcommand, telling, workspace_options
+from lastgood.cli.invocation import ANY_PATH, Invocation, subcommand, telling, workspace_options
 from lastgood.cli.output import (
     counted,
     counting,
@@ -30,7 +30,7 @@ TRIES = 50
 
 
 @subcommand
-@click.option("--state", type=click.Path(readable=False), metavar="FILE", help="The whole state, as JSON; - reads stdin.")
+@click.option("--state", type=ANY_PATH, metavar="FILE", help="The whole state, as JSON; - reads stdin.")
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one key, to JSON or else text; repeatable."
 )
@@ -40,7 +40,7 @@ TRIES = 50
 @click.option("--key", metavar="KEY", help="Saving again with this key and the same content changes nothing.")
 @click.option("--metadata", metavar="JSON", help="A JSON object, kept with it.")
 @click.option("--always", is_flag=True, help="Save even if nothing has changed.")
-@click.option("--files", type=click.Path(readable=False), multiple=True, metavar="PATH...", help="Only these, even if ignored.")
+@click.option("--files", type=ANY_PATH, multiple=True, metavar="PATH...", help="Only these, even if ignored.")
 @click.argument("more_files", nargs=-1, metavar="")
 @workspace_options
 def save(

@@ -10,7 +10,7 @@ from lastgood.cli.asking import ask, report_result, subcommand_that_asks
 from lastgood.cli.completion import complete_answers, complete_artifacts, complete_requests
 from lastgood.cli.failure import can_ask
 from lastgood.cli.input import STDIN, choose, parse, read_text
-from lastgood.cli.invocation import Invocation, Number, SharedCommand, subcommand, task_argument
+from lastgood.cli.invocation import ANY_PATH, Invocation, Number, SharedCommand, subcommand, task_argument
 from lastgood.cli.output import (
     fitted,
     local_time,
@@ -114,7 +114,7 @@ def _prompt(call: Invocation, choices: list[str]) -> str:
 @subcommand_that_asks
 @task_argument(before="artifact")
 @click.argument("artifact", metavar="ARTIFACT", required=False, shell_complete=complete_artifacts)
-@click.option("--file", required=True, type=click.Path(readable=False), metavar="FILE", help="Its new content; - reads stdin.")
+@click.option("--file", required=True, type=ANY_PATH, metavar="FILE", help="Its new content; - reads stdin.")
 def edit(call: Invocation, artifact: str, file: str, wait: float | None, request_id: str | None) -> None:
     """Replace the content of ARTIFACT, by its name or id. Text stays text; other content is read as JSON."""
     from lastgood.work.requests import find_artifact
