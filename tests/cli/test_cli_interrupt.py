@@ -136,7 +136,7 @@ def test_log_draws_branches(saved: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     ("presses", "sentence"),
     [
-        (1, "interrupted; the newest checkpoint is @5 now; `lastgood status` shows the files"),
+        (1, "interrupted; the newest checkpoint is @6 now; `lastgood status` shows the files"),
         (2, "interrupted; `lastgood status` says what became of it"),
     ],
 )

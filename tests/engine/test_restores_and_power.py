@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.support.crash import run_until_crash
 
 import lastgood
 from lastgood.engine import engine, restore_files
@@ -177,6 +178,26 @@ def _wait_for_clock(tmp_path: Path) -> int:
     while not (tmp_path / "probe").exists() or (tmp_path / "probe").stat().st_ctime_ns <= now:
         (tmp_path / "probe").write_text("another stamp")
     return now
+
+
+def test_after_a_restore_that_was_cut_short_the_head_is_what_lies_there(place: Place) -> None:
+    """What lay there in between is kept, and nobody goes on from it."""
+    run_until_crash(
+        "rewind.FilesRestore._look_again = lambda *_: os._exit(9)\n"
+        "store = lastgood.open(sys.argv[1], user='ada', collect='never')\n"
+        "store.task('t', workspace=sys.argv[2]).restore(sys.argv[3])\n",
+        place.folder / "store",
+        place.work,
+        place.old.id,
+    )
+    assert place.found() == OLD
+    task = place.open_again()
+    assert place.found() == dict.fromkeys("abd", "new")
+    assert task.head is not None
+    assert [info.path for info in place.store.list_files(task.head.id)] == ["a", "b", "d"]
+    assert place.store.read_file(task.head.id, "a") == b"new"
+    kept = next(one for one in place.store.list_checkpoints("t") if one.message == "as an interrupted restore left it")
+    assert place.store.read_file(kept.id, "a") == b"old"
 
 
 def test_a_socket_in_the_place_of_a_file_keeps_nothing_else_from_being_restored(place: Place) -> None:

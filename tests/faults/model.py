@@ -7,7 +7,7 @@ yields after each: there it may have stopped for ever.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 from tests.faults.model_values import Begun, Branch, Content, Line, Move, Pack, Point, Seen, Tree
@@ -501,13 +501,18 @@ class Model:
                 self._keep_redo(self._record_files(line.active))
         self.look(seen)
 
-    def leave_behind(self, found: Tree) -> Point:
-        """What an interrupted restore had made of the files is kept before it is taken back."""
-        line = self.lines["work"]
-        head = line.active.head
-        kept = self._add(line.active, head, Content("before_restore", head.content.state), found, "automatic")
-        self._keep_redo(kept)
-        return kept
+    def take_back(self, left: Sequence[Tree], *, saves: bool) -> None:
+        """What an interrupted restore had made of the files is kept before it is taken back, and what lies there then
+        is saved, so that nobody goes on from the mixture."""
+        branch = self.lines["work"].active
+        for found in left:
+            self._keep_redo(
+                self._add(branch, branch.head, Content("before_restore", branch.head.content.state), found, "automatic")
+            )
+        if saves:
+            self._keep_redo(
+                self._add(branch, branch.head, Content("restored", branch.head.content.state), self.disk, "restored")
+            )
 
     # --- names, and taking away -------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ from lastgood.engine.branch import Restored
 USER = "tester"
 WORK = "work"
 """The task whose files are the workspace's."""
-LEFT_BEHIND = "as an interrupted restore left it"
+LEFT_BEHIND, TAKEN_BACK = "as an interrupted restore left it", "as it was before the interruption"
 
 
 class Held(NamedTuple):
@@ -189,11 +190,13 @@ class StoreAndModel:
 
 
 class _Circumstances(NamedTuple):
-    """What a fault may have made different: how the files lie, what a restore that was taken back had made of them,
-    which result of checking evidence was not recorded (what was found is said all the same)."""
+    """What a fault may have made different: how the files lie, what a restore that was taken back had made of them
+    each time, whether they were saved after that, which result of checking evidence was not recorded (what was found
+    is said all the same)."""
 
     landing: Tree | None = None
-    left_behind: Tree | None = None
+    left_behind: tuple[Tree, ...] = ()
+    is_taken_back: bool = False
     unrecorded: int = 0
 
 
@@ -220,9 +223,7 @@ def _outcomes(
     before: tuple[Model, tuple[Any, ...]], way: str, fresh: lastgood.Store, landed: Tree | None, *, is_dead: bool
 ) -> Iterator[_Outcome]:
     """All that are possible. What lies on disk, or was left behind, is a file from before or one from after each."""
-    head = fresh.task(WORK).head
-    left = read_files(fresh, head.id) if head is not None and head.message == LEFT_BEHIND else None
-    for circumstances in _possible(before, way, left, landed):
+    for circumstances in _possible(before, way, _find_left(fresh), landed):
         for steps in range(1000):
             model, args = deepcopy(before)
             is_end, told = _advance(model, way, args, steps, circumstances, is_dead=is_dead)
@@ -231,20 +232,30 @@ def _outcomes(
                 break
 
 
+def _find_left(fresh: lastgood.Store) -> _Circumstances:
+    """What was kept of restores that were taken back, as the newest checkpoints tell."""
+    newest = fresh.list_checkpoints(WORK, limit=10)
+    is_taken_back = bool(newest) and newest[0].message == TAKEN_BACK
+    kept = itertools.takewhile(lambda one: one.message == LEFT_BEHIND, newest[is_taken_back:])
+    left = tuple(read_files(fresh, one.id) for one in kept)[::-1]
+    return _Circumstances(left_behind=left, is_taken_back=is_taken_back)
+
+
 def _possible(
-    before: tuple[Model, tuple[Any, ...]], way: str, left: Tree | None, landed: Tree | None
+    before: tuple[Model, tuple[Any, ...]], way: str, left: _Circumstances, landed: Tree | None
 ) -> Iterator[_Circumstances]:
     yield _Circumstances()
     model, args = deepcopy(before)
     _finish(getattr(model, way)(*args))
-    if _is_mixture(left, before[0].disk, model.disk):
-        yield _Circumstances(left_behind=left)
+    are_mixtures = all(_is_mixture(each, before[0].disk, model.disk) for each in left.left_behind)
+    if left.left_behind and are_mixtures:
+        yield left
     if landed is not None:
         for unrecorded in range(4):
             yield _Circumstances(unrecorded=unrecorded)
             if _is_mixture(landed, before[0].disk, model.disk):
                 yield _Circumstances(landed, unrecorded=unrecorded)
-                yield _Circumstances(landed, left, unrecorded)
+                yield left._replace(landing=landed, unrecorded=unrecorded)
 
 
 def _advance(
@@ -264,18 +275,16 @@ def _advance(
                 is_end, told = True, end.value
                 break
     model.landing, model.unrecorded = None, 0
-    if circumstances.left_behind is not None and WORK in model.lines:
+    if circumstances.left_behind and WORK in model.lines:
         model.disk = disk
-        model.leave_behind(circumstances.left_behind)
+        model.take_back(circumstances.left_behind, saves=circumstances.is_taken_back)
     for step in model.steps:
         step.orphaned = step.orphaned or (is_dead and step not in known)
     return is_end, told
 
 
-def _is_mixture(tree: Tree | None, one: Tree, other: Tree) -> bool:
-    return tree is not None and all(
-        node[0] == "folder" or node in (one.get(path), other.get(path)) for path, node in tree.items()
-    )
+def _is_mixture(tree: Tree, one: Tree, other: Tree) -> bool:
+    return all(node[0] == "folder" or node in (one.get(path), other.get(path)) for path, node in tree.items())
 
 
 def _choose(outcomes: Iterator[_Outcome], known: Counts, found: View, what: str) -> _Outcome:

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 REPORT_EVERY = 100
+TAKEN_BACK = "as it was before the interruption"
 
 
 class RootPlan(NamedTuple):
@@ -625,7 +626,16 @@ class FilesRestore:
             )
         for root in plan.roots:
             sync(root.root.path, root.plan)
+        self.insist(self._record_present)
         self._engine.catalog.end_journal(journal.id)
+
+    def _record_present(self) -> None:
+        """Save the files as they are now, if the head is what lay there in between: nobody would go on from that."""
+        head = self._handle.head
+        present = self._capture(head)._replace(binding=None)
+        if has_drifted(present, head):
+            about = {"type": "restored", "lineage": "restored", "message": TAKEN_BACK, **place_in_work(head)}
+            save_draft(self._handle, Draft(state=KEPT, files=present, keeps_redo=True, **about), policy="raise")
 
     def _settle(self) -> None:
         """Take back first what this handle could not take back before."""
