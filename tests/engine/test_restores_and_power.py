@@ -208,6 +208,7 @@ def test_a_socket_in_the_place_of_a_file_keeps_nothing_else_from_being_restored(
         result = place.task.restore(place.new)
     assert [path for path, _ in result.failed] == ["b"]
     assert (place.work / "a").read_text() == "new"
+    assert place.store.find_checkpoint(result.checkpoint.id).message == "(in part: 1 not put back, the first is b)"
 
 
 def test_a_folder_that_is_moved_away_is_no_disk_that_fails(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -294,10 +294,9 @@ class FilesRestore:
             applied = self._apply(plan)
             done = self._note_applied(journal, plan)
             after = self._look_again(present, plan)
-            if what == "files":
-                made = self._append(chosen, after, done, message, request)
-            else:
-                made = self._branch(chosen, after, done, message, request)
+            failed = plan.damaged + _failures(applied, lacking=True)
+            record = self._append if what == "files" else self._branch
+            made = record(chosen, after, done, " ".join(filter(None, (message, _in_part(failed)))), request)
         if request is not None:  # whoever asked for it does not get the result
             self._warn_of_missing(plan)
         restored = tuple(shown(root, path) for root, done in applied for path in done.restored)
@@ -308,7 +307,7 @@ class FilesRestore:
             before,
             restored,
             tuple(shown(root, path) for root, done in applied for path in done.deleted),
-            plan.damaged + _failures(applied, lacking=True),
+            failed,
             tuple(path for path in added if path in restored_set),
             plan.missing(),
         )
@@ -372,7 +371,7 @@ class FilesRestore:
         failed = _failures(applied, lacking=True)
         if position.files is None and not failed:
             return handle.require_head()
-        made = self._record(self._look_again(present, plan))
+        made = self._record(self._look_again(present, plan), _in_part(failed))
         made.skipped = tuple(Skipped(path, reason) for path, reason in failed)
         if failed:
             told = f"{len(failed)} file(s) could not be put back, the first is {failed[0][0]}"
@@ -385,13 +384,13 @@ class FilesRestore:
             told = f"{len(missing)} path(s) that the checkpoint left out are gone from disk, the first is {missing[0]}"
             self._engine.alert(told, self._handle.task_id, code="left_out_missing", severity="warning")
 
-    def _record(self, after: CapturedFiles) -> Checkpoint:
+    def _record(self, after: CapturedFiles, message: str) -> Checkpoint:
         """Save the files as they are now, on the branch that was moved to."""
         captured = [after]
 
         def save() -> Checkpoint:
             files = captured.pop() if captured else self._capture(None, takes_over=True)
-            draft = Draft(state=KEPT, files=files, type="restored", lineage="restored")
+            draft = Draft(state=KEPT, files=files, type="restored", lineage="restored", message=message)
             return save_draft(self._handle, msgspec.structs.replace(draft, keeps_redo=True), policy="raise")
 
         return self.insist(save)
@@ -703,6 +702,14 @@ def _failures(applied: Sequence[tuple[Root, Applied]], *, lacking: bool = False)
     """Return what is not as it shall be; with `lacking`, also what is there without all that it had."""
     told = [(root, each) for root, done in applied for each in (*done.failed, *(done.lacking if lacking else ()))]
     return tuple((shown(root, each.path), each.reason) for root, each in told)
+
+
+def _in_part(failed: Sequence[tuple[str, str]]) -> str:
+    """Say in a checkpoint's message that not all was put back, as nothing else in it tells."""
+    if not failed:
+        return ""
+    first = failed[0][0].encode(errors="backslashreplace").decode()
+    return f"(in part: {len(failed)} not put back, the first is {first})"
 
 
 def shown(root: Root, path: bytes) -> str:
