@@ -466,8 +466,24 @@ def test_diff_says_when_there_are_no_files_to_compare(run: Run, data: Run, work:
     assert "@1 holds no files" in run("--task", "bare", "diff").stderr
     run("--task", "bare", "save", "--set", "n=4", "--no-files")
     assert data("--task", "bare", "diff", "@1", "@2")["files"] is None
-    run("save", "--files", "a.txt")
-    assert "@3 holds only files that were listed" in run("diff").stderr
+
+
+def test_a_save_of_listed_files_hides_no_other_change(run: Run, data: Run, work: Path) -> None:
+    """It is shown as what it is, and what has changed is found by the last checkpoint that holds everything."""
+    (work / "a.txt").write_text("listed\n")
+    (work / "c.txt").write_text("not listed\n")
+    assert "with only 1 file (" in run("save", "--files", "a.txt", "-m", "part").stdout
+    assert "part (only 1 listed file)" in run("log").stdout
+    assert [one["path"] for one in data("status")["workspace"]["changes"]] == ["a.txt", "c.txt"]
+    assert "since @2, the last one with whole folders" in run("status").stdout
+    compared = run("diff")
+    assert "@3 holds only files that were listed; compared with @2" in compared.stderr
+    assert "c.txt" in compared.stdout
+    assert "@3 holds only files that were listed; files are not compared" in run("diff", "@3").stderr
+    (work / "a.txt").write_text("edited\n")
+    restored = run("restore", "@3")
+    assert "others stay as they are" in restored.stderr
+    assert (work / "c.txt").read_text() == "not listed\n"
 
 
 def test_show_lists_files_with_their_changes(run: Run, data: Run, work: Path) -> None:

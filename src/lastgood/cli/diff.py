@@ -23,7 +23,15 @@ from lastgood.cli.output import (
     value_text,
 )
 from lastgood.cli.summary import place_text
-from lastgood.views.files import Compared, compare_files, compare_states, path_text, view_diff, without_folders
+from lastgood.views.files import (
+    Compared,
+    compare_files,
+    compare_states,
+    find_whole,
+    path_text,
+    view_diff,
+    without_folders,
+)
 
 if TYPE_CHECKING:
     from lastgood import Checkpoint, Store
@@ -65,6 +73,8 @@ def diff(
     with call.open_to_work() as store:
         task = store.task(call.task_id(), owner=call.owner)
         old = task.find(before or ("HEAD" if with_disk else "HEAD~1"))
+        if with_disk and before is None:
+            old = _find_whole(store, call, old, task.owner)
         new = None if with_disk else task.find(after or "HEAD")
         with counting(call, "comparing"):
             found = Compared(
@@ -81,6 +91,15 @@ def diff(
         else:
             _print(found, stat)
         _say_sameness(call, found)
+
+
+def _find_whole(store: Store, call: Invocation, head: Checkpoint, owner: str) -> Checkpoint:
+    found = find_whole(store, head, owner)
+    if found is None or found.id == head.id:
+        return head
+    what = "only files that were listed" if head.record.files else "no files"
+    say(call, f"note: {place_text(head)} holds {what}; compared with {place_text(found)}")
+    return found
 
 
 def _compare_files(

@@ -31,7 +31,7 @@ from lastgood.cli.summary import line, place_text
 from lastgood.errors import CheckpointError, InvalidError, LeaseError
 from lastgood.secrets.filenames import is_secret_path
 from lastgood.views.branch import find_branch
-from lastgood.views.checkpoint import view_checkpoint
+from lastgood.views.checkpoint import holds_whole_folders, view_checkpoint
 from lastgood.views.document import compose
 from lastgood.views.files import changes_between, require_paths, view_failed
 from lastgood.views.restore import (
@@ -283,8 +283,9 @@ def _find_only_missing(
 
 
 def _note_missing_files(call: Invocation, chosen: Checkpoint, what: What) -> None:
-    if what == "both" and call.folders() is not None and chosen.record.files is None:
-        say(call, f"note: {place_text(chosen)} holds no files; those on disk stay as they are")
+    if what == "both" and call.folders() is not None and not holds_whole_folders(chosen):
+        held = "holds only files that were listed; others" if chosen.record.files else "holds no files; those on disk"
+        say(call, f"note: {place_text(chosen)} {held} stay as they are")
 
 
 def _branch_name(store: Store, task: Task, checkpoint: Checkpoint) -> str:

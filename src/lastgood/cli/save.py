@@ -171,7 +171,8 @@ def _changed(state: Any, changes: dict[str, Any]) -> Any:
 def _sentence(store: Store, saved: Checkpoint) -> str:
     roots = saved.record.files or ()
     size = size_text(sum(root.total_size for root in roots))
-    files = f" with {counted(saved.file_count, 'file')} ({size})" if roots else ""
+    listed = "only " if roots and all(root.partial for root in roots) else ""
+    files = f" with {listed}{counted(saved.file_count, 'file')} ({size})" if roots else ""
     if saved.status == "spooled":
         from lastgood.cli.status import spool_text
 

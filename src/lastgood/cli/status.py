@@ -213,6 +213,8 @@ def _workspace_fields(here: WorkspaceFound, verbose: bool) -> Iterator[tuple[str
         yield "files", here.problem
     if here.since is not None and not here.changes:
         yield "changed", f"nothing since {place_text(here.since)}"
+    elif here.since is not None and not here.is_newest:
+        yield "changed", f"since {place_text(here.since)}, the last one with whole folders:"
     for index, text in enumerate(few([change_line(change) for change in here.changes])):
         yield "changed" if not index else "", text
     for index, text in enumerate(few([text for one in here.skipped if (text := rules_text(one))])):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from lastgood.cli.output import few, local_time, printable, short_id, shortened, value_text
-from lastgood.views.checkpoint import VerificationState, inherited_from, verification
+from lastgood.cli.output import counted, few, local_time, printable, short_id, shortened, value_text
+from lastgood.views.checkpoint import VerificationState, holds_whole_folders, inherited_from, verification
 
 if TYPE_CHECKING:
     from lastgood import Checkpoint, Evidence, EvidencePack
@@ -29,9 +29,12 @@ def mark_of(checkpoint: Checkpoint) -> str:
 
 
 def tagged_message(checkpoint: Checkpoint) -> str:
-    """Return its tags, and the first line of its message."""
+    """Return its tags, the first line of its message, and whether it holds only files that were listed."""
     tags = "".join(f"[{printable(tag)}] " for tag in checkpoint.tags)
-    return (tags + printable(checkpoint.message.partition("\n")[0])).rstrip()
+    listed = ""
+    if checkpoint.integrity_ok and checkpoint.record.files and not holds_whole_folders(checkpoint):
+        listed = f" (only {counted(checkpoint.file_count, 'listed file')})"
+    return (tags + printable(checkpoint.message.partition("\n")[0]) + listed).strip()
 
 
 def line(checkpoint: Checkpoint) -> str:

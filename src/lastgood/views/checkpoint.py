@@ -110,6 +110,11 @@ def view_detail(store: Store, checkpoint: Checkpoint, owner: str | None) -> dict
     )
 
 
+def holds_whole_folders(checkpoint: Checkpoint) -> bool:
+    """Whether it can be compared: it has files, and not only some that were listed."""
+    return any(not root.partial for root in checkpoint.record.files or ())
+
+
 def changes_since_parent(store: Store, checkpoint: Checkpoint, owner: str | None) -> list[FileChange] | None:
     """Compare the files with the parent's; None where no files were captured."""
     if checkpoint.record.files is None:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lastgood.errors import NotFoundError
+from lastgood.engine.load import load_checkpoint
+from lastgood.errors import IntegrityError, NotFoundError
+from lastgood.views.checkpoint import holds_whole_folders
 from lastgood.views.document import compose, tagged
 from lastgood.views.records import engine_of
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from lastgood.types import FileChange, FileInfo, FilesDiff
 
 
+NEAR = 100
 ON_DISK = ", nor among the files on disk that are captured"
 
 
@@ -68,9 +71,19 @@ def changes_between(store: Store, old: Checkpoint | None, new: Checkpoint, owner
     return store.compare_files(old.id, new.id, owner=owner).changes
 
 
-def holds_whole_folders(checkpoint: Checkpoint) -> bool:
-    """Whether it can be compared: it has files, and not only some that were listed."""
-    return any(not root.partial for root in checkpoint.record.files or ())
+def find_whole(store: Store, checkpoint: Checkpoint, owner: str) -> Checkpoint | None:
+    """Return it, or the nearest before it that holds whole folders: neither one without files, nor one with some that
+    were listed, tells what has changed in a folder. None when there is none near."""
+    for _ in range(NEAR):
+        if holds_whole_folders(checkpoint):
+            return checkpoint
+        if checkpoint.parent_id is None:
+            break
+        try:
+            checkpoint = load_checkpoint(engine_of(store), owner, checkpoint.parent_id)
+        except (NotFoundError, IntegrityError):
+            break
+    return None
 
 
 def compare_states(task: Task, old: Checkpoint, new: Checkpoint | None) -> list[StateChange] | None:

@@ -11,7 +11,7 @@ import msgspec
 from lastgood.engine.load import load_checkpoint
 from lastgood.errors import CheckpointError, InvalidError
 from lastgood.views.document import compose
-from lastgood.views.files import holds_whole_folders
+from lastgood.views.files import find_whole
 from lastgood.views.records import engine_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 class WorkspaceFound(msgspec.Struct, frozen=True):
     """What was found on disk. `skipped`: what a save would leave out now; known when the disk was compared.
 
-    `is_elsewhere`: the files are those of a branch that is not the active one.
+    `is_elsewhere`: the files are those of a branch that is not the active one. `is_newest`: `since` is the newest
+    checkpoint; else that holds no files, or only some that were listed.
     """
 
     folders: Sequence[tuple[str, str, BranchInfo | None]] = ()
@@ -36,6 +37,7 @@ class WorkspaceFound(msgspec.Struct, frozen=True):
     problem: str = ""
     skipped: Sequence[Skipped] = ()
     is_elsewhere: bool = False
+    is_newest: bool = True
 
     def view(self) -> dict[str, Any]:
         """Return it as JSON shows it. `since`: the checkpoint they were compared with; `problem`: why they were not."""
@@ -95,8 +97,9 @@ def _compare(store: Store, workspace: Workspace, found: Recovery, verbose: bool)
     if head is None or not head.integrity_ok:
         return WorkspaceFound(places, interrupted=interrupted)
     other = next((one for one in branches if one and one.head and one.id != head.branch_id), None)
-    since = load_checkpoint(engine_of(store), owner, other.head.id) if other and other.head else head
-    if interrupted or since.record.files is None or not holds_whole_folders(since):
+    newest = load_checkpoint(engine_of(store), owner, other.head.id) if other and other.head else head
+    since = find_whole(store, newest, owner)
+    if interrupted or since is None or since.record.files is None:
         return WorkspaceFound(places, interrupted=interrupted, is_elsewhere=other is not None)
     from lastgood.engine.difference import FilesDiff
     from lastgood.engine.workspace import ignored_secrets
@@ -105,7 +108,8 @@ def _compare(store: Store, workspace: Workspace, found: Recovery, verbose: bool)
     changes = FilesDiff(since.record.files, present.roots, blobs.read_with(present.gathered)).changes
     blobs.drop(present.gathered)
     skipped = [*present.skipped, *(ignored_secrets(blobs, since.record.files) if verbose else ())]
-    return WorkspaceFound(places, since, changes, skipped=skipped, is_elsewhere=other is not None)
+    is_other, is_newest = other is not None, since is newest
+    return WorkspaceFound(places, since, changes, skipped=skipped, is_elsewhere=is_other, is_newest=is_newest)
 
 
 def save_changed(task: Task) -> Checkpoint | None:
