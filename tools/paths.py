@@ -139,7 +139,7 @@ OPERATIONS: dict[str, Callable[[Path], Operation]] = {
 
 
 def main(name: str) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["XDG_STATE_HOME"] = os.path.join(folder, "state")
         operation = OPERATIONS[name](Path(folder))
         next(operation)()

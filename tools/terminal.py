@@ -67,7 +67,7 @@ class Run(NamedTuple):
 
 def play() -> list[Run]:
     """Run the story in a folder called `shop`, which has a store and was never saved."""
-    with tempfile.TemporaryDirectory(prefix="lastgood-picture-") as home:
+    with tempfile.TemporaryDirectory(prefix="lastgood-picture-", ignore_cleanup_errors=True) as home:
         folder = Path(home, "shop")
         folder.mkdir()
         _run("lastgood init", folder)
